@@ -1,0 +1,1 @@
+"""Measurements of tiny-llm against its peers and against the hardware."""

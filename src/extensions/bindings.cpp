@@ -1,0 +1,238 @@
+// The Python names: keywords, defaults and docstrings; no logic.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "attention/checks.h"
+#include "attention/last_run.h"
+#include "attention/tiles.h"
+#include "bindings/arguments.h"
+#include "cpu/bandwidth.h"
+#include "cpu/isa.h"
+#include "cpu/peak.h"
+#include "cpu/pool.h"
+#include "mlx/version.h"
+#include "tiny_llm_ext.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace tiny_llm_ext;
+
+namespace {
+
+#define TINY_LLM_STRING(x) #x
+#define TINY_LLM_VERSION(major, minor, patch) \
+  TINY_LLM_STRING(major) "." TINY_LLM_STRING(minor) "." TINY_LLM_STRING(patch)
+
+// attention, attention_reference and explain_attention take the same arguments.
+#define TINY_LLM_ATTENTION_SIGNATURE(name, result)                                                           \
+  "def " name                                                                                                \
+  "(query: mlx.core.array, key: mlx.core.array, value: mlx.core.array, *, scale: float | None = None, "      \
+  "mask: mlx.core.array | str | None = None, causal: bool = False, window: int | tuple[int, int] | None = "  \
+  "None, "                                                                                                   \
+  "softcap: float | None = None, sinks: mlx.core.array | None = None, "                                      \
+  "q_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, kv_start: mlx.core.array | "        \
+  "collections.abc.Sequence[int] | None = "                                                                  \
+  "None, "                                                                                                   \
+  "kv_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, deterministic: bool = True, "      \
+  "batch_invariant: bool = False, on_fallback: str = 'warn', isa: str | None = None, threads: int | None = " \
+  "None, "                                                                                                   \
+  "stream: mlx.core.Stream | mlx.core.Device | None = None) -> " result
+
+template <class Function>
+void define_attention(nb::module_& m, const char* name, const char* signature, Function function,
+                      const char* doc) {
+  m.def(
+      name,
+      [function, name](const mx::array& query, const mx::array& key, const mx::array& value,
+                       std::optional<double> scale, nb::object mask, bool causal, nb::object window,
+                       std::optional<double> softcap, std::optional<mx::array> sinks, nb::object q_lens,
+                       nb::object kv_start, nb::object kv_lens, bool, bool batch_invariant,
+                       std::string on_fallback, std::optional<std::string> isa, std::optional<int> threads,
+                       mx::StreamOrDevice stream) {
+        const char* shown =
+            std::string_view(name).ends_with("reference") ? "attention_reference" : "flash_attention";
+        // `deterministic` asks for nothing more: every path is.
+        AttentionOptions options;
+        options.scale = scale;
+        options.mask = mask_from(shown, mask);
+        options.causal = causal;
+        options.window = window_from(shown, window);
+        options.softcap = softcap;
+        options.sinks = sinks;
+        options.q_lens = lengths_from(shown, "q_lens", q_lens);
+        options.kv_start = lengths_from(shown, "kv_start", kv_start);
+        options.kv_lens = lengths_from(shown, "kv_lens", kv_lens);
+        options.batch_invariant = batch_invariant;
+        options.on_fallback = std::move(on_fallback);
+        options.warn = warn;
+        options.isa = std::move(isa);
+        options.threads = threads;
+        options.stream = stream;
+        return function(query, key, value, options);
+      },
+      "query"_a, "key"_a, "value"_a, nb::kw_only(), "scale"_a = nb::none(), "mask"_a = nb::none(),
+      "causal"_a = false, "window"_a = nb::none(), "softcap"_a = nb::none(), "sinks"_a = nb::none(),
+      "q_lens"_a = nb::none(), "kv_start"_a = nb::none(), "kv_lens"_a = nb::none(), "deterministic"_a = true,
+      "batch_invariant"_a = false, "on_fallback"_a = "warn", "isa"_a = nb::none(), "threads"_a = nb::none(),
+      "stream"_a = nb::none(), nb::sig(signature), doc);
+}
+
+nb::dict to_dict(const Explanation& e) {
+  nb::dict d;
+  d["path"] = e.path;
+  d["fused"] = e.fused;
+  d["reasons"] = nb::tuple(nb::cast(e.reasons));
+  d["schedule"] = e.schedule;
+  d["tile"] = nb::make_tuple(e.tile_rows, e.tile_keys);
+  d["splits"] = e.splits;
+  d["tiles_visited"] = e.tiles_visited;
+  d["tiles_total"] = e.tiles_total;
+  d["mask_read"] = e.mask_read;
+  d["copies_bytes"] = e.copies_bytes;
+  d["workspace_bytes"] = e.workspace_bytes;
+  d["workspace_bytes_backward"] = e.workspace_bytes_backward;
+  d["saved_bytes"] = e.saved_bytes;
+  d["math"] = e.math;
+  d["deterministic"] = e.deterministic;
+  d["batch_invariant"] = e.batch_invariant;
+  d["backward_path"] = e.backward_path;
+  return d;
+}
+
+void define_attention_functions(nb::module_& m) {
+  define_attention(
+      m, "attention", TINY_LLM_ATTENTION_SIGNATURE("attention", "tuple[mlx.core.array, mlx.core.array]"),
+      attention,
+      "Fused attention: the output (B..., Hq, L, E) and the log-sum-exp (B..., Hq, L).\n\n"
+      "Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). `isa` and `threads` choose the\n"
+      "CPU kernels and the number of threads for this call.");
+  define_attention(
+      m, "attention_reference",
+      TINY_LLM_ATTENTION_SIGNATURE("attention_reference", "tuple[mlx.core.array, mlx.core.array]"),
+      attention_reference,
+      "The same from ordinary MLX operations: O(L * S) memory, derivatives of every order.");
+  define_attention(
+      m, "explain_attention", TINY_LLM_ATTENTION_SIGNATURE("explain_attention", "dict[str, typing.Any]"),
+      [](const mx::array& query, const mx::array& key, const mx::array& value,
+         const AttentionOptions& options) { return to_dict(explain_attention(query, key, value, options)); },
+      "What `attention` would do with these arguments. Runs nothing.");
+  define_attention(
+      m, "explain_attention_reference",
+      TINY_LLM_ATTENTION_SIGNATURE("explain_attention_reference", "dict[str, typing.Any]"),
+      [](const mx::array& query, const mx::array& key, const mx::array& value,
+         const AttentionOptions& options) {
+        return to_dict(explain_attention_reference(query, key, value, options));
+      },
+      "What `attention_reference` would do with these arguments. Runs nothing.");
+  m.def(
+      "flash_attention",
+      [](const mx::array& query, const mx::array& key, const mx::array& value,
+         const std::optional<mx::array>& mask, double scale, bool is_causal, int num_kv_heads, int num_heads,
+         mx::StreamOrDevice stream) {
+        return flash_attention(query, key, value, mask, scale, is_causal, num_kv_heads, num_heads, warn,
+                               stream);
+      },
+      "query"_a, "key"_a, "value"_a, "mask"_a = nb::none(), "scale"_a = 1.0, "is_causal"_a = false,
+      nb::kw_only(), "num_kv_heads"_a, "num_heads"_a, "stream"_a = nb::none(),
+      "The course's flat form, float32 only: query (N, L, E), key and value (N_kv, S, E), mask (N, L, S) or "
+      "None.");
+}
+
+void define_introspection(nb::module_& m) {
+  m.def(
+      "last_run",
+      [] {
+        LastRun run = last_run();
+        nb::dict d;
+        d["path"] = run.path;
+        d["tiles_visited"] = run.tiles_visited;
+        d["tiles_total"] = run.tiles_total;
+        d["splits"] = run.splits;
+        d["isa"] = run.isa;
+        d["threads"] = run.threads;
+        return d;
+      },
+      nb::sig("def last_run() -> dict[str, typing.Any]"),
+      "Counters of the latest attention in this process; the reference path counts when its graph is built.");
+  m.def(
+      "support",
+      [] {
+        std::vector<nb::dict> rows;
+        for (const Support& row : support()) {
+          nb::dict d;
+          d["backend"] = row.backend;
+          d["pass"] = row.pass;
+          d["dtype"] = row.dtype;
+          d["head_size"] = nb::make_tuple(row.head_size_min, row.head_size_max);
+          rows.push_back(d);
+        }
+        return rows;
+      },
+      nb::sig("def support() -> list[dict[str, typing.Any]]"), "What has a fused kernel, one row for each.");
+  m.def(
+      "tile_counts",
+      [](int64_t L, int64_t S, int64_t row_tile, int64_t key_tile, int64_t left, int64_t right,
+         int64_t group) {
+        if (L < 0 || S < 0 || row_tile < 1 || key_tile < 1 || group < 1) {
+          reject("tile_counts", "sizes", "a negative length or an empty tile",
+                 "L, S >= 0 and tiles, group >= 1");
+        }
+        auto limit = [](int64_t keys) { return keys < 0 ? kUnbounded : keys; };
+        TileCounts counts = count_tiles(L, S, L, S, group, row_tile, key_tile, limit(left), limit(right));
+        return std::pair{counts.visited, counts.total};
+      },
+      "L"_a, "S"_a, "row_tile"_a, "key_tile"_a, nb::kw_only(), "left"_a = -1, "right"_a = -1, "group"_a = 1,
+      "Score tiles of one KV head that a kernel visits, and all there are. -1: no limit on that side.");
+}
+
+void define_machine(nb::module_& m) {
+  m.def("cpu_isa", [] { return std::string(cpu::active_kernels().name); }, "The CPU instruction set in use.");
+  m.def("cpu_isas", &cpu::available_isas, "The CPU instruction sets of this build and machine, best first.");
+  m.def("cpu_threads", &cpu::default_threads, "The number of threads that CPU kernels use.");
+  m.def(
+      "peak",
+      [](const std::string& isa, const std::string& dtype, int threads, double seconds) {
+        if (threads < 1) reject("peak", "threads", std::to_string(threads), "at least 1");
+        int element = dtype == "f32" ? 0 : dtype == "f16" ? 1 : dtype == "bf16" ? 2 : -1;
+        if (element < 0) reject("peak", "dtype", "'" + dtype + "'", "'f32', 'f16' or 'bf16'");
+        const cpu::Kernels& kernels = cpu::kernels_named(isa);
+        nb::gil_scoped_release release;
+        return cpu::measure_peak(kernels, static_cast<Element>(element), threads, seconds) / 1e9;
+      },
+      "isa"_a, "dtype"_a, "threads"_a = 1, "seconds"_a = 0.2,
+      "GFLOP/s that the multiply units reach on registers alone: the yardstick of the benchmarks.");
+  m.def(
+      "read_bandwidth",
+      [](size_t bytes, int threads, double seconds) {
+        nb::gil_scoped_release release;
+        return cpu::read_bandwidth(bytes, threads, seconds) / 1e9;
+      },
+      "bytes"_a, "threads"_a = 1, "seconds"_a = 0.2,
+      "GB/s at which threads together read a buffer of that size: the floor under decoding.");
+  m.def(
+      "load_library", [](mx::StreamOrDevice, const std::string&) {}, "device"_a, "path"_a,
+      nb::sig("def load_library(device: mlx.core.Device | mlx.core.DeviceType, path: str) -> None"),
+      "Register the Metal library; nothing to do in a build without Metal.");
+  m.attr("mlx_version") = TINY_LLM_VERSION(MLX_VERSION_MAJOR, MLX_VERSION_MINOR, MLX_VERSION_PATCH);
+}
+
+}  // namespace
+
+NB_MODULE(_ext, m) {
+  m.doc() = "Attention kernels for MLX.";
+  nb::module_::import_("mlx.core");  // brings in the array type
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const NotImplemented& e) {
+      PyErr_SetString(PyExc_NotImplementedError, e.what());
+    }
+  });
+  define_attention_functions(m);
+  define_introspection(m);
+  define_machine(m);
+}

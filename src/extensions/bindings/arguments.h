@@ -1,0 +1,20 @@
+// From Python objects to the options of the C++ interface.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+
+// Each throws std::invalid_argument naming `function` for an object of the wrong kind.
+decltype(AttentionOptions::mask) mask_from(const char* function, nanobind::handle object);
+decltype(AttentionOptions::window) window_from(const char* function, nanobind::handle object);
+
+// An array, which is checked when it is evaluated, or numbers: an int or nested sequences of them.
+std::optional<Lengths> lengths_from(const char* function, const char* argument, nanobind::handle object);
+
+// Raises a UserWarning at the caller of the function that called into the extension.
+void warn(const std::string& text);
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,130 @@
+"""Build the native module in place: `pdm run build-ext`. With --clean, remove everything that was built."""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "extensions" / "tiny_llm_ext"
+BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
+MODULE = PACKAGE / f"_ext{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+class BuildError(Exception):
+    """One sentence that says what is missing and how to get it."""
+
+
+def check_toolchain() -> None:
+    """Raise BuildError unless a C++20 compiler and the headers of this Python are here."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    compiler = next((name for name in names if shutil.which(shlex.split(name)[0])), None)
+    if compiler is None:
+        raise BuildError(
+            f"No C++ compiler found (looked for {', '.join(names)}): install g++ 11 or clang 14, or newer "
+            "(Debian and Ubuntu: apt install g++, macOS: xcode-select --install)."
+        )
+    probe = [*shlex.split(compiler), "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
+    if subprocess.run(probe, input=b"#include <concepts>", capture_output=True, check=False).returncode:
+        raise BuildError(f"The compiler {compiler} has no C++20: install g++ 11 or clang 14, or newer.")
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise BuildError(
+            f"Python.h of Python {version} not found: install its headers "
+            f"(Debian and Ubuntu: apt install python{version}-dev, Fedora: dnf install python3-devel)."
+        )
+
+
+def tool(name: str) -> str:
+    """The path of cmake or ninja: the one installed beside this Python, else the one of the system."""
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise BuildError(f"{name} not found: `pdm install` and `pip install {name}` bring it.")
+    return found
+
+
+def configure() -> None:
+    """Write the Ninja files; a build folder that was copied or moved here starts again from nothing."""
+    cache = BUILD / "CMakeCache.txt"
+    if cache.is_file() and f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\n" not in cache.read_text():
+        shutil.rmtree(BUILD)
+    command = [tool("cmake"), "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+    command += [
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DTINY_LLM_IN_PLACE=ON",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
+    result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if result.returncode:
+        raise BuildError(f"{result.stdout}\nCMake could not configure the build; see the message above.")
+
+
+def show_progress(done: int, total: int) -> None:
+    """Draw a bar where standard error is a terminal; it is gone once all is done."""
+    if sys.stderr.isatty():
+        bar = "█" * (30 * done // total)
+        line = "" if done == total else f"  {bar:░<30} {done}/{total}"
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def compile_sources() -> None:
+    """Run Ninja, show how far it is, and pass on what the compiler says."""
+    process = subprocess.Popen(
+        [tool("ninja"), "-C", BUILD],
+        env={**os.environ, "NINJA_STATUS": "[%f/%t] "},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    messages = []
+    for line in process.stdout:
+        if status := re.match(r"\[(\d+)/(\d+)\]", line):
+            show_progress(int(status[1]), int(status[2]))
+        elif not line.startswith("ninja: "):
+            messages.append(line)
+    if process.wait():
+        raise BuildError(f"\n{''.join(messages)}\nThe extension does not compile; see the message above.")
+    sys.stderr.writelines(messages)
+
+
+def build() -> None:
+    """Check the tools, configure and compile; the module stands beside its Python sources afterwards."""
+    start = time.monotonic()
+    print("Building the native extension ...", file=sys.stderr, flush=True)
+    check_toolchain()
+    configure()
+    compile_sources()
+    print(f"Built {MODULE.relative_to(ROOT)} in {time.monotonic() - start:.1f} s.", file=sys.stderr)
+
+
+def clean() -> None:
+    """Remove the build folder and the built libraries beside the Python sources."""
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    for pattern in ("*.so", "*.dylib", "*.metallib"):
+        for library in PACKAGE.glob(pattern):
+            library.unlink()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--clean", action="store_true", help="remove the build folder and the built libraries"
+    )
+    try:
+        clean() if parser.parse_args().clean else build()
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+// Argument checks: one form of error text, and shapes matched against named dimensions.
+#pragma once
+
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mlx/array.h"
+
+namespace tiny_llm_ext {
+
+// A feature that does not exist (yet); NotImplementedError in Python.
+struct NotImplemented : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// "flash_attention: key: got (2, 3), expected (B..., Hkv, S, E)"
+std::string complaint(const std::string& function, const std::string& argument, const std::string& got,
+                      const std::string& expected);
+
+// Throws std::invalid_argument, ValueError in Python.
+[[noreturn]] void reject(const std::string& function, const std::string& argument, const std::string& got,
+                         const std::string& expected);
+
+std::string to_text(const mlx::core::Shape& shape);
+std::string to_text(mlx::core::Dtype dtype);
+std::string to_text(double number);
+
+// Sizes with names. The first array that mentions a name binds it, later ones must agree; a name that ends in
+// "..." stands for any number of leading axes. Names and arguments are string literals.
+class Dims {
+ public:
+  explicit Dims(const char* function) : function_(function) {}
+
+  void match(const char* argument, const mlx::core::Shape& shape,
+             std::initializer_list<std::string_view> names);
+
+  int operator[](std::string_view name) const { return find(name)->sizes[0]; }
+
+ private:
+  struct Bound {
+    std::string_view name;
+    mlx::core::Shape sizes;
+    const char* argument;
+  };
+
+  const Bound* find(std::string_view name) const;
+  std::string expected(std::initializer_list<std::string_view> names) const;
+
+  const char* function_;
+  std::vector<Bound> bound_;
+};
+
+}  // namespace tiny_llm_ext

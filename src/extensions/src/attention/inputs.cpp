@@ -1,0 +1,149 @@
+// Packing of the primitive's inputs, and reading what can be known from them.
+#include "attention/inputs.h"
+
+#include "attention/checks.h"
+
+namespace tiny_llm_ext {
+
+std::vector<mx::array> pack(const AttentionInputs& inputs) {
+  std::vector<mx::array> arrays = {inputs.query, inputs.key, inputs.value};
+  for (const OptionalInput& input : kOptionalInputs) {
+    if (const auto& array = inputs.*input.member) arrays.push_back(*array);
+  }
+  return arrays;
+}
+
+AttentionInputs unpack(const std::vector<mx::array>& arrays, const AttentionParams& params) {
+  AttentionInputs inputs{arrays[0], arrays[1], arrays[2]};
+  for (size_t i = 0, next = 3; i < kOptionalInputs.size(); i++) {
+    if (params.present[i]) inputs.*kOptionalInputs[i].member = arrays[next++];
+  }
+  return inputs;
+}
+
+const char* input_name(int n, const AttentionParams& params) {
+  constexpr const char* kRequired[] = {"query", "key", "value"};
+  if (n < 3) return kRequired[n];
+  size_t i = 0;
+  for (n -= 3; !params.present[i] || n-- > 0;) i++;
+  return kOptionalInputs[i].name;
+}
+
+static Element element_of(mx::Dtype dtype) {
+  return dtype == mx::float32 ? Element::f32 : dtype == mx::float16 ? Element::f16 : Element::bf16;
+}
+
+static MaskKind mask_kind(const std::optional<mx::array>& mask) {
+  if (!mask) return MaskKind::none;
+  if (mask->dtype() == mx::bool_) return MaskKind::boolean;
+  return mask->dtype() == mx::float32   ? MaskKind::f32
+         : mask->dtype() == mx::float16 ? MaskKind::f16
+                                        : MaskKind::bf16;
+}
+
+static bool lacks_axis(const mx::array& mask, int axis_from_right, int64_t size) {
+  return size > 1 && (static_cast<int>(mask.ndim()) < axis_from_right || mask.shape(-axis_from_right) == 1);
+}
+
+Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device) {
+  const mx::array &q = inputs.query, &k = inputs.key, &v = inputs.value;
+  Problem problem = {};
+  problem.B = 1;
+  for (int axis = 0; axis < static_cast<int>(q.ndim()) - 3; axis++) problem.B *= q.shape(axis);
+  problem.Hq = q.shape(-3);
+  problem.Hkv = k.shape(-3);
+  problem.L = q.shape(-2);
+  problem.S = k.shape(-2);
+  problem.E = q.shape(-1);
+  problem.V = v.shape(-1);
+  problem.dtype = element_of(q.dtype());
+  problem.left = params.left;
+  problem.right = params.right;
+  problem.scale = params.scale.value_or(1 / std::sqrt(static_cast<float>(problem.E)));
+  problem.softcap = params.softcap;
+  problem.sinks = inputs.sinks.has_value();
+  problem.mask = mask_kind(inputs.mask);
+  problem.mask_broadcast =
+      inputs.mask && (lacks_axis(*inputs.mask, 2, problem.L) || lacks_axis(*inputs.mask, 1, problem.S));
+  for (const mx::array& x : {q, k, v}) {
+    if (x.status() != mx::array::unscheduled && !last_axis_is_dense(x)) {
+      problem.copied_bytes += repaired_size(x) * x.itemsize();
+    }
+  }
+  problem.backend = device == mx::Device::cpu ? Backend::cpu : Backend::gpu;
+  problem.kernels = params.kernels;
+  problem.threads = params.threads;
+  return problem;
+}
+
+bool has_lengths(const AttentionInputs& inputs) { return inputs.q_lens || inputs.kv_start || inputs.kv_lens; }
+
+static int64_t read_length(const mx::array& lengths, int64_t offset) {
+  return lengths.dtype() == mx::int64 ? lengths.data<int64_t>()[offset] : lengths.data<int32_t>()[offset];
+}
+
+std::vector<Sequence> read_sequences(
+    const AttentionInputs& inputs, int64_t L, int64_t S,
+    const std::function<void(const char* argument, std::string got, std::string expected)>& wrong) {
+  const mx::Shape& shape = inputs.query.shape();
+  mx::Shape batch(shape.begin(), shape.end() - 3);
+  int64_t count = 1;
+  for (int size : batch) count *= size;
+
+  auto reader = [&](const char* name, const std::optional<mx::array>& lengths) {
+    mx::Strides strides = lengths ? broadcast_strides(*lengths) : mx::Strides{};
+    return [=, &batch, &lengths, &wrong](int64_t b, int64_t otherwise, int64_t most) {
+      if (!lengths) return otherwise;
+      int64_t length = read_length(*lengths, batch_offset(b, batch, strides));
+      if (length < 0 || length > most) {
+        wrong(name, std::to_string(length) + " for sequence " + std::to_string(b),
+              "0 to " + std::to_string(most));
+      }
+      return length;
+    };
+  };
+  auto n_q = reader("q_lens", inputs.q_lens);
+  auto start = reader("kv_start", inputs.kv_start);
+  auto n_k = reader("kv_lens", inputs.kv_lens);
+
+  std::vector<Sequence> sequences(count);
+  for (int64_t b = 0; b < count; b++) {
+    Sequence& sequence = sequences[b];
+    sequence.n_q = n_q(b, L, L);
+    sequence.kv_start = start(b, 0, S);
+    sequence.n_k = n_k(b, S - sequence.kv_start, S - sequence.kv_start);
+  }
+  return sequences;
+}
+
+bool last_axis_is_dense(const mx::array& array) {
+  return array.size() == 0 || array.shape(-1) == 1 || array.strides(-1) == 1;
+}
+
+int64_t repaired_size(const mx::array& array) {
+  int64_t size = array.shape(-1);
+  for (int axis = 0; axis < static_cast<int>(array.ndim()) - 1; axis++) {
+    if (array.strides(axis) != 0) size *= array.shape(axis);
+  }
+  return size;
+}
+
+int64_t batch_offset(int64_t index, const mx::Shape& shape, const mx::Strides& strides) {
+  int64_t offset = 0;
+  int missing = static_cast<int>(shape.size() - strides.size());
+  for (int axis = static_cast<int>(shape.size()) - 1; axis >= missing; axis--) {
+    offset += index % shape[axis] * strides[axis - missing];
+    index /= shape[axis];
+  }
+  return offset;
+}
+
+mx::Strides broadcast_strides(const mx::array& array) {
+  mx::Strides strides = array.strides();
+  for (size_t axis = 0; axis < strides.size(); axis++) {
+    if (array.shape(axis) == 1) strides[axis] = 0;
+  }
+  return strides;
+}
+
+}  // namespace tiny_llm_ext

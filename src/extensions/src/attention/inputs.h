@@ -1,0 +1,38 @@
+// From the arrays of a call to the primitive's input list and back, and to the plain numbers of a Problem.
+#pragma once
+
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+
+std::vector<mx::array> pack(const AttentionInputs& inputs);
+AttentionInputs unpack(const std::vector<mx::array>& arrays, const AttentionParams& params);
+
+// Name of input number n of the primitive.
+const char* input_name(int n, const AttentionParams& params);
+
+// Layouts of arrays that are not evaluated yet are unknown and taken as dense.
+Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device);
+
+bool has_lengths(const AttentionInputs& inputs);
+
+// The lengths of every sequence, read from arrays whose data is there. Calls `wrong(argument, got, expected)`
+// for a value out of range.
+std::vector<Sequence> read_sequences(
+    const AttentionInputs& inputs, int64_t L, int64_t S,
+    const std::function<void(const char* argument, std::string got, std::string expected)>& wrong);
+
+// Whether the kernels can read the array where it lies.
+bool last_axis_is_dense(const mx::array& array);
+
+// Elements of a copy that repairs the last axis; broadcast axes stay broadcast.
+int64_t repaired_size(const mx::array& array);
+
+// Offset, in elements, of entry `index` of the flattened batch axes `shape`; `strides` is aligned with it on
+// the right and may be shorter.
+int64_t batch_offset(int64_t index, const mx::Shape& shape, const mx::Strides& strides);
+
+// The strides with which an array is read as if it were broadcast: 0 along axes of size 1.
+mx::Strides broadcast_strides(const mx::array& array);
+
+}  // namespace tiny_llm_ext

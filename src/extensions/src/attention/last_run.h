@@ -1,0 +1,19 @@
+// Counters of the latest attention that ran in this process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tiny_llm_ext {
+
+struct LastRun {
+  std::string path;  // as in Explanation; empty before the first run
+  int64_t tiles_visited = 0, tiles_total = 0, splits = 0;
+  std::string isa;  // empty on the reference path
+  int threads = 0;
+};
+
+void record_run(LastRun run);
+LastRun last_run();
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,163 @@
+// Attention written out in MLX operations: the meaning of the fused kernels, their gradient and their
+// fallback.
+#include <cmath>
+#include <limits>
+
+#include "attention/inputs.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Ordinary operations on one stream, with (B..., Hkv, group, L, S) as the shape of the scores.
+class Reference {
+ public:
+  Reference(const AttentionInputs& inputs, const AttentionParams& params, mx::Stream stream)
+      : in_(inputs),
+        params_(params),
+        stream_(stream),
+        Hkv_(inputs.key.shape(-3)),
+        group_(inputs.query.shape(-3) / Hkv_),
+        L_(inputs.query.shape(-2)),
+        S_(inputs.key.shape(-2)) {
+    if (has_lengths(in_)) place_sequences();
+  }
+
+  OutputAndLse run() {
+    if (in_.query.size() == 0) return nothing();
+    mx::array q = mx::unflatten(widen(in_.query), -3, {Hkv_, group_}, stream_);
+    mx::array k = mx::expand_dims(widen(in_.key), -3, stream_);
+    mx::array v = mx::expand_dims(widen(in_.value), -3, stream_);
+    if (real_row_) q = choose(*real_row_, q, 0);
+    if (real_key_) {
+      mx::array slot = mx::swapaxes(*real_key_, -1, -2, stream_);
+      k = choose(slot, k, 0);
+      v = choose(slot, v, 0);
+    }
+    mx::array s = scores(q, k);
+
+    // The subtrahend only keeps exp in range: it cancels, so no gradient flows through it.
+    mx::array top = S_ > 0 ? mx::max(s, -1, true, stream_) : mx::full({1}, -kInfinity, mx::float32, stream_);
+    std::optional<mx::array> sink;
+    if (in_.sinks) {
+      sink = broadcast_heads(*in_.sinks);
+      if (real_row_) sink = choose(*real_row_, *sink, -kInfinity);
+      top = mx::maximum(top, *sink, stream_);
+    }
+    top = mx::stop_gradient(choose(is_hidden(top), 0, top), stream_);
+    mx::array p = mx::exp(mx::subtract(s, top, stream_), stream_);
+    mx::array l = mx::sum(p, -1, true, stream_);
+    if (sink) l = mx::add(l, mx::exp(mx::subtract(*sink, top, stream_), stream_), stream_);
+
+    mx::array empty = mx::equal(l, number(0), stream_);
+    mx::array divisor = choose(empty, 1, l);
+    mx::array o = mx::divide(mx::matmul(p, v, stream_), divisor, stream_);
+    mx::array lse = choose(empty, -kInfinity, mx::add(top, mx::log(divisor, stream_), stream_));
+    o = mx::astype(mx::flatten(o, -4, -3, stream_), in_.query.dtype(), stream_);
+    return {o, mx::flatten(mx::squeeze(lse, -1, stream_), -3, -2, stream_)};
+  }
+
+ private:
+  // MLX 0.32.4 reads out of bounds when it copies an empty array with strides.
+  OutputAndLse nothing() const {
+    mx::Shape o = in_.query.shape(), lse(o.begin(), o.end() - 1);
+    o.back() = in_.value.shape(-1);
+    return {mx::zeros(o, in_.query.dtype(), stream_), mx::zeros(lse, mx::float32, stream_)};
+  }
+
+  mx::array number(float value) const { return mx::array(value); }
+  mx::array widen(const mx::array& x) const { return mx::astype(x, mx::float32, stream_); }
+  mx::array choose(const mx::array& where, const mx::array& x, float otherwise) const {
+    return mx::where(where, x, number(otherwise), stream_);
+  }
+  mx::array choose(const mx::array& where, float then, const mx::array& x) const {
+    return mx::where(where, number(then), x, stream_);
+  }
+  mx::array is_hidden(const mx::array& x) const { return mx::isneginf(x, stream_); }
+
+  mx::array all(const mx::array& a, const mx::array& b) const { return mx::logical_and(a, b, stream_); }
+  mx::array range(int n) const { return mx::arange(n, mx::int32, stream_); }
+
+  // (..., Hq) -> (..., Hkv, group, 1, 1)
+  mx::array broadcast_heads(const mx::array& x) const {
+    return mx::expand_dims(mx::unflatten(x, -1, {Hkv_, group_}, stream_), {-1, -2}, stream_);
+  }
+
+  // (...) -> (..., 1, 1, 1, 1)
+  mx::array broadcast_batch(const mx::array& lengths) const {
+    return mx::expand_dims(mx::astype(lengths, mx::int32, stream_), {-1, -2, -3, -4}, stream_);
+  }
+
+  void place_sequences() {
+    mx::array n_q = in_.q_lens ? broadcast_batch(*in_.q_lens) : mx::array(L_);
+    mx::array start = in_.kv_start ? broadcast_batch(*in_.kv_start) : mx::array(0);
+    mx::array n_k = in_.kv_lens ? broadcast_batch(*in_.kv_lens) : mx::subtract(mx::array(S_), start, stream_);
+    mx::array row = mx::expand_dims(range(L_), -1, stream_);
+    key_ = mx::subtract(mx::expand_dims(range(S_), 0, stream_), start, stream_);
+    position_ = mx::add(row, mx::subtract(n_k, n_q, stream_), stream_);
+    real_row_ = mx::less(row, n_q, stream_);
+    real_key_ = all(mx::greater_equal(*key_, mx::array(0), stream_), mx::less(*key_, n_k, stream_));
+  }
+
+  // Which scores count, or none if all do. Distances beyond L + S limit nothing.
+  std::optional<mx::array> visible() {
+    std::optional<mx::array> seen;
+    auto also = [&](const mx::array& condition) { seen = seen ? all(*seen, condition) : condition; };
+    if (real_row_) also(all(*real_row_, *real_key_));
+    bool left = params_.left < int64_t{L_} + S_, right = params_.right < int64_t{L_} + S_;
+    if (left || right) {
+      mx::array key = key_ ? *key_ : range(S_);
+      mx::array position =
+          position_ ? *position_ : mx::expand_dims(mx::arange(S_ - L_, S_, mx::int32, stream_), -1);
+      mx::array distance = mx::subtract(key, position, stream_);
+      if (left) also(mx::greater_equal(distance, mx::array(static_cast<int>(-params_.left)), stream_));
+      if (right) also(mx::less_equal(distance, mx::array(static_cast<int>(params_.right)), stream_));
+    }
+    return seen;
+  }
+
+  // Aligned with the scores: the head axis of a mask becomes (Hkv, group).
+  mx::array spread_mask() const {
+    const mx::array& mask = *in_.mask;
+    if (mask.ndim() < 3) return mask;
+    if (mask.shape(-3) == 1) return mx::expand_dims(mask, -3, stream_);
+    return mx::unflatten(mask, -3, {Hkv_, group_}, stream_);
+  }
+
+  mx::array scores(const mx::array& q, const mx::array& k) {
+    float scale = params_.scale.value_or(1 / std::sqrt(static_cast<float>(in_.query.shape(-1))));
+    mx::array s = mx::matmul(q, mx::swapaxes(k, -1, -2, stream_), stream_);
+    s = mx::multiply(s, number(scale), stream_);
+    if (params_.softcap > 0) {
+      mx::array cap = number(params_.softcap);
+      s = mx::multiply(cap, mx::tanh(mx::divide(s, cap, stream_), stream_), stream_);
+    }
+    // Hidden scores are selected, not added to, so that a NaN in a hidden key stays hidden.
+    if (in_.mask && in_.mask->dtype() == mx::bool_) {
+      s = choose(spread_mask(), s, -kInfinity);
+    } else if (in_.mask) {
+      mx::array mask = widen(spread_mask());
+      s = choose(is_hidden(mask), -kInfinity, mx::add(s, mask, stream_));
+    }
+    if (auto seen = visible()) s = choose(*seen, s, -kInfinity);
+    return s;
+  }
+
+  const AttentionInputs& in_;
+  const AttentionParams& params_;
+  mx::Stream stream_;
+  int Hkv_, group_, L_, S_;
+  // Where lengths are given: logical position of each row, logical index of each key slot, and which are
+  // real.
+  std::optional<mx::array> position_, key_, real_row_, real_key_;
+};
+
+}  // namespace
+
+OutputAndLse reference_graph(const AttentionInputs& inputs, const AttentionParams& params,
+                             mx::Stream stream) {
+  return Reference(inputs, params, stream).run();
+}
+
+}  // namespace tiny_llm_ext

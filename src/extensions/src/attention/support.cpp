@@ -1,0 +1,126 @@
+// Routing and its explanation, from one list of what has a kernel.
+#include <string_view>
+
+#include "attention/checks.h"
+#include "attention/problem.h"
+#include "attention/tiles.h"
+#include "cpu/plan.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kElementNames[cpu::kElements] = {"f32", "f16", "bf16"};
+
+std::string_view math_of(const Problem& problem) {
+  std::string_view isa = problem.kernels->name;
+  bool bf16_products = problem.dtype == Element::bf16 && (isa == "avx512bf16" || isa == "amx");
+  return bf16_products ? "bf16" : "ieee-f32";
+}
+
+// What the reference graph holds at its peak, beside its inputs and outputs, in float32: score matrices, and
+// widened copies of the arrays along the rows and along the keys. The counts are measured upper bounds.
+int64_t reference_forward_bytes(const Problem& p) {
+  int64_t rows = p.B * p.Hq * p.L, keys = p.B * p.Hkv * p.S;
+  return 4 * (4 * rows * p.S + rows * (p.E + 2 * p.V + 4) + keys * (p.E + p.V));
+}
+
+// The gradients of key and value exist once for each query head before they are added up.
+int64_t reference_backward_bytes(const Problem& p) {
+  int64_t rows = p.B * p.Hq * p.L, keys = p.B * p.Hkv * p.S;
+  return 4 * (8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.group()) * keys * (p.E + p.V));
+}
+
+// What does not depend on the path.
+Explanation explain_gradient(const Problem& problem) {
+  Explanation e = {};
+  int64_t queries = problem.B * problem.Hq * problem.L, keys = problem.B * problem.Hkv * problem.S;
+  e.saved_bytes = (queries + keys) * (problem.E + problem.V) * problem.element_bytes() + queries * 4;
+  e.workspace_bytes_backward = reference_backward_bytes(problem);
+  e.backward_path = "reference";
+  e.deterministic = true;
+  return e;
+}
+
+void explain_cpu(const Problem& problem, Explanation& e) {
+  cpu::Plan plan = cpu::make_plan(problem);
+  int element = static_cast<int>(problem.dtype);
+  e.path = plan.split ? "cpu.split" : "cpu.tiled";
+  e.schedule = plan.split ? "split" : "v2";
+  e.tile_rows = problem.kernels->row_tile[element];
+  e.tile_keys = problem.kernels->key_tile[element];
+  e.splits = plan.splits;
+  auto count = [&](const Sequence& sequence, int64_t heads) {
+    TileCounts counts = count_tiles(problem.L, problem.S, sequence.n_q, sequence.n_k, problem.group(),
+                                    e.tile_rows, e.tile_keys, problem.left, problem.right);
+    e.tiles_visited += heads * counts.visited;
+    e.tiles_total += heads * counts.total;
+  };
+  if (problem.sequences.empty()) {
+    count({problem.L, 0, problem.S}, problem.B * problem.Hkv);
+  } else {
+    for (const Sequence& sequence : problem.sequences) count(sequence, problem.Hkv);
+  }
+  e.mask_read = problem.mask == MaskKind::none ? "none" : problem.mask_broadcast ? "broadcast" : "tile";
+  e.copies_bytes = problem.copied_bytes;
+  e.workspace_bytes = plan.partial_floats * sizeof(float) + problem.copied_bytes;
+  e.math = math_of(problem);
+  e.batch_invariant = true;
+}
+
+}  // namespace
+
+const std::vector<Support>& support() {
+  static const std::vector<Support> rows = {
+#define TINY_LLM_SUPPORT(backend, pass, dtype, smallest, largest) \
+  {#backend, #pass, #dtype, smallest, largest},
+#include "attention/support.def"
+#undef TINY_LLM_SUPPORT
+  };
+  return rows;
+}
+
+Verdict fused_kernel(const Problem& problem) {
+  if (problem.V != problem.E) {
+    return {false, "value has head size " + std::to_string(problem.V) + ", query and key have " +
+                       std::to_string(problem.E)};
+  }
+  const char* backend = problem.backend == Backend::cpu ? "cpu" : "gpu";
+  const char* dtype = kElementNames[static_cast<int>(problem.dtype)];
+  std::string reason = std::string("this build has no ") + backend + " kernel for " + dtype;
+  for (const Support& row : support()) {
+    if (std::string_view(row.backend) != backend || std::string_view(row.pass) != "forward" ||
+        std::string_view(row.dtype) != dtype) {
+      continue;
+    }
+    if (row.head_size_min <= problem.E && problem.E <= row.head_size_max) return {true, ""};
+    reason = "head size " + std::to_string(problem.E) + " is outside " + std::to_string(row.head_size_min) +
+             " to " + std::to_string(row.head_size_max) + " of the " + backend + " kernel for " + dtype;
+  }
+  return {false, reason};
+}
+
+Explanation explain(const Problem& problem) {
+  Verdict verdict = fused_kernel(problem);
+  if (!verdict.ok) return explain_reference(problem, verdict.reason);
+  Explanation e = explain_gradient(problem);
+  e.fused = true;
+  explain_cpu(problem, e);
+  return e;
+}
+
+Explanation explain_reference(const Problem& problem, const std::string& reason) {
+  Explanation e = explain_gradient(problem);
+  e.path = "reference";
+  e.reasons.push_back(reason);
+  e.schedule = "dense";
+  e.tile_rows = problem.L;
+  e.tile_keys = problem.S;
+  e.splits = 1;
+  e.tiles_visited = e.tiles_total = problem.B * problem.Hq;
+  e.mask_read = problem.mask == MaskKind::none ? "none" : "tile";
+  e.workspace_bytes = reference_forward_bytes(problem);
+  e.math = "ieee-f32";
+  return e;
+}
+
+}  // namespace tiny_llm_ext

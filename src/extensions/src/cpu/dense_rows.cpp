@@ -1,0 +1,62 @@
+// Repairs layouts that the kernels cannot read.
+#include "cpu/dense_rows.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attention/inputs.h"
+#include "attention/tiles.h"
+#include "cpu/allocate.h"
+#include "cpu/pool.h"
+
+namespace tiny_llm_ext::cpu {
+namespace {
+
+constexpr int64_t kRowsPerItem = 64;
+
+template <class Word>
+void copy_row(const std::byte* from, int64_t stride, std::byte* to, int64_t count) {
+  auto* source = reinterpret_cast<const Word*>(from);
+  auto* target = reinterpret_cast<Word*>(to);
+  for (int64_t e = 0; e < count; e++) target[e] = source[e * stride];
+}
+
+}  // namespace
+
+DenseRows::DenseRows(const mx::array& array, int threads)
+    : data_(array.data<std::byte>()), strides_(array.strides()), itemsize_(array.itemsize()) {
+  if (!last_axis_is_dense(array)) copy_from(array, threads);
+}
+
+void DenseRows::copy_from(const mx::array& array, int threads) {
+  copy_.emplace(allocate(repaired_size(array) * itemsize_));
+  auto* copy = static_cast<std::byte*>(copy_->buffer().raw_ptr());
+
+  // Axes along which the array repeats itself are copied once.
+  int64_t E = array.shape(-1), size = E, rows = 1;
+  mx::Shape shape(array.shape().begin(), array.shape().end() - 1);
+  mx::Strides source = strides_;
+  source.pop_back();
+  strides_.back() = 1;
+  for (int axis = static_cast<int>(shape.size()) - 1; axis >= 0; axis--) {
+    if (source[axis] == 0) shape[axis] = 1;
+    strides_[axis] = shape[axis] == 1 ? 0 : size;
+    size *= shape[axis];
+    rows *= shape[axis];
+  }
+  const std::byte* from = data_;
+  int64_t stride = array.strides(-1);
+  parallel_for(divide_up(rows, kRowsPerItem), threads, [&](int64_t item) {
+    for (int64_t row = item * kRowsPerItem; row < std::min(rows, (item + 1) * kRowsPerItem); row++) {
+      const std::byte* begin = from + batch_offset(row, shape, source) * itemsize_;
+      if (itemsize_ == 4) {
+        copy_row<uint32_t>(begin, stride, copy + row * E * itemsize_, E);
+      } else {
+        copy_row<uint16_t>(begin, stride, copy + row * E * itemsize_, E);
+      }
+    }
+  });
+  data_ = copy;
+}
+
+}  // namespace tiny_llm_ext::cpu

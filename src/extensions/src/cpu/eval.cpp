@@ -1,0 +1,248 @@
+// CPU evaluation: walks batch, KV heads, row blocks and key chunks by strides, and hands each task to the
+// kernel.
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <stdexcept>
+
+#include "attention/checks.h"
+#include "attention/inputs.h"
+#include "attention/last_run.h"
+#include "attention/tiles.h"
+#include "cpu/allocate.h"
+#include "cpu/dense_rows.h"
+#include "cpu/merge.h"
+#include "cpu/plan.h"
+#include "cpu/pool.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+using cpu::DenseRows;
+using cpu::ForwardTask;
+using cpu::SequencePlan;
+
+// The mask as the caller laid it out, found by (batch entry, query head, key).
+struct MaskWalk {
+  const mx::array* mask = nullptr;
+  MaskKind kind = MaskKind::none;
+  mx::Strides batch_strides;
+  int64_t head_stride = 0, row_stride = 0, key_stride = 0;
+
+  MaskWalk(const std::optional<mx::array>& given, MaskKind mask_kind) {
+    if (!given) return;
+    mask = &*given;
+    kind = mask_kind;
+    mx::Strides strides = broadcast_strides(*mask);
+    for (int64_t* stride : {&key_stride, &row_stride, &head_stride}) {
+      if (strides.empty()) break;
+      *stride = strides.back();
+      strides.pop_back();
+    }
+    batch_strides = strides;
+  }
+
+  cpu::MaskView view(int64_t b, const mx::Shape& batch, int64_t head, int64_t key) const {
+    if (!mask) return {};
+    int64_t offset = batch_offset(b, batch, batch_strides) + head * head_stride + key * key_stride;
+    return {mask->data<std::byte>() + offset * mask->itemsize(), kind, head_stride, row_stride, key_stride};
+  }
+};
+
+// All of one forward pass. Lives on the worker thread of the stream while the inputs are there.
+class Forward {
+ public:
+  Forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse)
+      : problem_(problem),
+        plan_(cpu::make_plan(problem)),
+        batch_(inputs.query.shape().begin(), inputs.query.shape().end() - 3),
+        q_(inputs.query, plan_.threads),
+        k_(inputs.key, plan_.threads),
+        v_(inputs.value, plan_.threads),
+        mask_(inputs.mask, problem.mask),
+        sinks_(gather_sinks(inputs.sinks)),
+        o_(o.data<std::byte>()),
+        lse_(lse.data<float>()) {}
+
+  void run() {
+    std::optional<mx::allocator::Data> partials;
+    if (plan_.partial_floats > 0) {
+      partials.emplace(cpu::allocate(plan_.partial_floats * sizeof(float)));
+      partials_ = static_cast<float*>(partials->buffer().raw_ptr());
+    }
+    std::atomic<int64_t> visited = 0;
+    int64_t heads = problem_.B * problem_.Hkv;
+    int64_t tasks_per_head = plan_.row_blocks * plan_.splits;
+    cpu::parallel_for(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
+      // One head after the other, so that its keys stay in the caches. Within a head the last rows, which see
+      // most when attention is causal, go first: what is left at the end is little.
+      int64_t head = item / tasks_per_head, task = item % tasks_per_head;
+      int64_t block = plan_.row_blocks - 1 - task / plan_.splits;
+      visited += run_task(head / problem_.Hkv, head % problem_.Hkv, block, task % plan_.splits);
+    });
+    if (partials_) {
+      cpu::parallel_for(problem_.B * problem_.Hq, plan_.threads,
+                        [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
+    }
+    int64_t total = heads * divide_up(problem_.rows(), kernels().row_tile[element()]) *
+                    divide_up(problem_.S, kernels().key_tile[element()]);
+    record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, kernels().name,
+                plan_.threads});
+  }
+
+ private:
+  const cpu::Kernels& kernels() const { return *problem_.kernels; }
+  int element() const { return static_cast<int>(problem_.dtype); }
+
+  std::vector<float> gather_sinks(const std::optional<mx::array>& sinks) const {
+    std::vector<float> gathered;
+    if (!sinks) return gathered;
+    mx::Strides strides = broadcast_strides(*sinks);
+    int64_t head_stride = strides.back();
+    strides.pop_back();
+    gathered.reserve(problem_.B * problem_.Hq);
+    for (int64_t b = 0; b < problem_.B; b++) {
+      const float* row = sinks->data<float>() + batch_offset(b, batch_, strides);
+      for (int64_t h = 0; h < problem_.Hq; h++) gathered.push_back(row[h * head_stride]);
+    }
+    return gathered;
+  }
+
+  const std::byte* input(const DenseRows& rows, int64_t b, int64_t head, int64_t row) const {
+    mx::Strides batch_strides(rows.strides().begin(), rows.strides().end() - 3);
+    return rows.at(batch_offset(b, batch_, batch_strides) + head * rows.stride(3) + row * rows.stride(2));
+  }
+
+  float* partial(const SequencePlan& plan, int64_t kv_head, int64_t chunk, int64_t row) const {
+    int64_t rows = plan.sequence.n_q * problem_.group();
+    return partials_ + plan.partial_offset +
+           ((kv_head * plan.chunks + chunk) * rows + row) * (problem_.E + 2);
+  }
+
+  std::byte* output(int64_t b, int64_t head) const {
+    return o_ + (b * problem_.Hq + head) * problem_.L * problem_.E * problem_.element_bytes();
+  }
+  float* log_sum(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
+
+  int64_t run_task(int64_t b, int64_t kv_head, int64_t block, int64_t chunk) {
+    const SequencePlan& plan = plan_.sequences[b];
+    const Sequence& sequence = plan.sequence;
+    if (chunk >= plan.chunks) return 0;
+    bool split = plan.chunks > 1;
+    int64_t group = problem_.group(), head = kv_head * group;
+    int64_t row_begin = block * plan_.task_rows;
+    int64_t row_end = std::min(row_begin + plan_.task_rows, split ? sequence.n_q * group : problem_.rows());
+    if (row_begin >= row_end) return 0;
+
+    KeyRange keys = visible_keys(row_begin / group, (row_end - 1) / group, sequence.n_q, sequence.n_k,
+                                 problem_.left, problem_.right);
+    if (split) {
+      int64_t chunk_begin = (plan.first_chunk + chunk) * plan.chunk_keys;
+      keys = {std::max(keys.begin, chunk_begin), std::min(keys.end, chunk_begin + plan.chunk_keys)};
+    }
+    int64_t key_tile = kernels().key_tile[element()];
+    keys.begin = keys.begin / key_tile * key_tile;
+    if (keys.end <= keys.begin) keys = {0, 0};
+
+    ForwardTask task = {};
+    task.q = input(q_, b, head, 0);
+    task.q_head_stride = q_.stride(3);
+    task.q_row_stride = q_.stride(2);
+    task.k = input(k_, b, kv_head, sequence.kv_start);
+    task.k_row_stride = k_.stride(2);
+    task.v = input(v_, b, kv_head, sequence.kv_start);
+    task.v_row_stride = v_.stride(2);
+    task.mask = mask_.view(b, batch_, head, sequence.kv_start);
+    task.sinks = sinks_.empty() ? nullptr : sinks_.data() + b * problem_.Hq + head;
+    task.o = output(b, head);
+    task.o_head_stride = problem_.L * problem_.E;
+    task.o_row_stride = problem_.E;
+    task.lse = log_sum(b, head);
+    task.lse_head_stride = problem_.L;
+    task.partial = split ? partial(plan, kv_head, chunk, row_begin) : nullptr;
+    task.E = static_cast<int32_t>(problem_.E);
+    task.group = static_cast<int32_t>(group);
+    task.row_begin = row_begin;
+    task.row_end = row_end;
+    task.n_q = sequence.n_q;
+    task.n_k = sequence.n_k;
+    task.left = problem_.left;
+    task.right = problem_.right;
+    task.key_begin = keys.begin;
+    task.key_end = keys.end;
+    task.scale = problem_.scale;
+    task.softcap = problem_.softcap;
+    void* scratch = cpu::thread_scratch(kernels().scratch_bytes[element()](task.E, row_end - row_begin));
+    return kernels().forward[element()](task, scratch);
+  }
+
+  void merge_head(int64_t b, int64_t head) {
+    const SequencePlan& plan = plan_.sequences[b];
+    if (plan.chunks == 1) return;
+    int64_t group = problem_.group(), stride = plan.sequence.n_q * group * (problem_.E + 2);
+    std::vector<float> row(problem_.E);
+    for (int64_t i = 0; i < problem_.L; i++) {
+      float& lse = log_sum(b, head)[i];
+      if (i < plan.sequence.n_q) {
+        const float* sink = sinks_.empty() ? nullptr : &sinks_[b * problem_.Hq + head];
+        lse = cpu::merge_row(partial(plan, head / group, 0, i * group + head % group), stride, plan.chunks,
+                             static_cast<int32_t>(problem_.E), sink, row.data());
+      } else {
+        std::fill(row.begin(), row.end(), 0.0f);
+        lse = -std::numeric_limits<float>::infinity();
+      }
+      store(row, output(b, head) + i * problem_.E * problem_.element_bytes());
+    }
+  }
+
+  void store(const std::vector<float>& row, std::byte* to) const {
+    switch (problem_.dtype) {
+      case Element::f32:
+        std::copy(row.begin(), row.end(), reinterpret_cast<float*>(to));
+        break;
+      case Element::f16:
+        std::copy(row.begin(), row.end(), reinterpret_cast<mx::float16_t*>(to));
+        break;
+      case Element::bf16:
+        std::copy(row.begin(), row.end(), reinterpret_cast<mx::bfloat16_t*>(to));
+        break;
+    }
+  }
+
+  const Problem& problem_;
+  cpu::Plan plan_;
+  mx::Shape batch_;
+  DenseRows q_, k_, v_;
+  MaskWalk mask_;
+  std::vector<float> sinks_;
+  std::byte* o_;
+  float* lse_;
+  float* partials_ = nullptr;
+};
+
+}  // namespace
+
+void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  for (mx::array& output : outputs) output.set_data(cpu::allocate(output.nbytes()));
+  auto weak = [](const std::vector<mx::array>& arrays) {
+    std::vector<mx::array> copies;
+    for (const mx::array& array : arrays) copies.push_back(mx::array::unsafe_weak_copy(array));
+    return copies;
+  };
+  mx::cpu::get_command_encoder(stream()).dispatch(
+      [params = params_, device = stream().device, arrays = weak(inputs), results = weak(outputs)]() mutable {
+        AttentionInputs call = unpack(arrays, params);
+        Problem problem = make_problem(call, params, device);
+        if (has_lengths(call)) {
+          problem.sequences = read_sequences(
+              call, problem.L, problem.S, [](const char* argument, std::string got, std::string expected) {
+                throw std::runtime_error(complaint("flash_attention", argument, got, expected));
+              });
+        }
+        Forward(call, problem, results[0], results[1]).run();
+      });
+}
+
+}  // namespace tiny_llm_ext

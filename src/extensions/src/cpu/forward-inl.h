@@ -1,0 +1,125 @@
+// The forward pass over one task: all its query tiles against its range of keys, one key tile at a time.
+#pragma once
+
+#include "cpu/finish-inl.h"
+#include "cpu/wide_format-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// Scratch of one task: the tiles' state, then the prepared K/V tile, the scores, the packed mask.
+template <class Format>
+struct Workspace {
+  float *tiles, *keys, *scores, *mask;
+  size_t tile_floats, total_floats;
+
+  Workspace(void* memory, int E, int64_t rows) {
+    int64_t count = (rows + kTileLanes - 1) / kTileLanes;
+    tile_floats = TINY_LLM_ISA::tile_floats(Format::steps(E), Format::output_rows(E));
+    tiles = (float*)memory;
+    keys = tiles + count * tile_floats;
+    scores = keys + Format::key_floats(E);
+    mask = scores + kScoreFloats<Format>;
+    total_floats = mask + kScoreFloats<Format> - tiles;
+  }
+};
+
+template <class Format>
+static size_t scratch_bytes(int32_t E, int64_t rows) {
+  return Workspace<Format>((void*)64, E, rows).total_floats * sizeof(float);
+}
+
+template <class Format>
+VEC_FN void pack_queries(const ForwardTask& task, RowTile& tile) {
+  auto read = [&](int row, int unit) __attribute__((always_inline)) {
+    return Format::read_query(task, query_offset(task, tile.begin + row), unit);
+  };
+  int steps = Format::steps(task.E);
+  if (tile.spread == 1)
+    pack_transposed(tile.rows, tile.vectors, steps, tile.q, read);
+  else
+    pack_spread(tile.rows, tile.spread, steps, tile.q, read);
+}
+
+// Asks for the rows of the next key tile. With few query rows the products read K and V too fast, and in too
+// many short runs, for the hardware to see what comes next.
+VEC_FN void prefetch_rows(const void* base, int64_t stride, int E, int64_t begin, int64_t end, size_t size) {
+  for (int64_t key = begin; key < end; key++) {
+    const char* row = (const char*)base + key * stride * (int64_t)size;
+    for (size_t byte = 0; byte < E * size; byte += 64) __builtin_prefetch(row + byte, 0, 2);
+  }
+}
+
+template <class Format>
+static int64_t forward(const ForwardTask& task, void* scratch) {
+  constexpr size_t kSize = sizeof(StorageOf<Format::kElement>);
+  const int E = task.E, steps = Format::steps(E);
+  const int64_t real_rows = task.n_q * task.group;
+  const int64_t row_end = task.row_end < real_rows ? task.row_end : real_rows;
+  const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
+  const int spread = Format::kSpreads ? choose_spread(real_rows, steps, E) : 1;
+  const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);
+  Workspace<Format> space(scratch, E, rows);
+  int64_t computed = 0;
+  Format::enter();
+
+  RowTile tile[Format::kTilesPerTask];
+  int64_t first = kUnbounded, last = -1;
+  for (int t = 0; t < tiles; t++) {
+    int64_t begin = task.row_begin + t * kTileLanes;
+    int64_t end = begin + kTileLanes < row_end ? begin + kTileLanes : row_end;
+    place_tile(tile[t], space.tiles + t * space.tile_floats, steps, Format::output_rows(E));
+    start_tile(task, tile[t], begin, end, spread, Format::output_rows(E));
+    pack_queries<Format>(task, tile[t]);
+    if (tile[t].some_first < first) first = tile[t].some_first;
+    if (tile[t].some_last > last) last = tile[t].some_last;
+  }
+  if (first < task.key_begin) first = task.key_begin;
+  if (last > task.key_end - 1) last = task.key_end - 1;
+
+  for (int64_t begin = first / Format::kKeyTile * Format::kKeyTile; begin <= last;
+       begin += Format::kKeyTile) {
+    KeyTile keys = {
+        begin, (int)(last + 1 - begin < Format::kKeyTile ? last + 1 - begin : Format::kKeyTile), {}, {}};
+    Format::prepare(task, keys, space.keys);
+    if (tiles == 1 && tile[0].vectors == 1) {
+      int64_t end = last + 1 - begin < 2 * Format::kKeyTile ? last + 1 : begin + 2 * Format::kKeyTile;
+      prefetch_rows(task.k, task.k_row_stride, E, begin + keys.keys, end, kSize);
+      prefetch_rows(task.v, task.v_row_stride, E, begin + keys.keys, end, kSize);
+    }
+    for (int t = 0; t < tiles; t++) {
+      int64_t end = tile[t].some_last < last ? tile[t].some_last : last;
+      if (end < begin || tile[t].some_first >= begin + keys.keys) continue;
+      int count = (int)(end - begin < keys.keys ? end - begin + 1 : keys.keys);
+      attend<Format>(task, keys, tile[t], count, space.scores, space.mask);
+      computed++;
+    }
+  }
+  for (int t = 0; t < tiles; t++) finish_tile<Format::kElement>(task, tile[t]);
+  if (!task.partial) finish_padding<Format::kElement>(task, task.row_begin + rows, task.row_end);
+  Format::leave();
+  return computed;
+}
+
+// Fills one element type's column of the table.
+template <class Format>
+static void offer(Kernels& kernels) {
+  int element = (int)Format::kElement;
+  kernels.forward[element] = forward<Format>;
+  kernels.scratch_bytes[element] = scratch_bytes<Format>;
+  kernels.row_tile[element] = kTileLanes;
+  kernels.key_tile[element] = Format::kKeyTile;
+  kernels.tiles_per_task[element] = Format::kTilesPerTask;
+  kernels.peak[element] = Format::peak;
+}
+
+// Every element type computed in float32.
+static Kernels wide_kernels(const char* name) {
+  Kernels kernels = {};
+  kernels.name = name;
+  offer<WideFormat<Element::f32>>(kernels);
+  offer<WideFormat<Element::f16>>(kernels);
+  offer<WideFormat<Element::bf16>>(kernels);
+  return kernels;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

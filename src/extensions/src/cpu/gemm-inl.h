@@ -1,0 +1,114 @@
+// The two products of attention as one register-blocked loop: C[n][lanes] (+)= sum over steps of
+// broadcast(A[n][step]) * B[step][lanes].
+//
+// For the scores A is the K tile and B the packed queries; for the output A is the V tile (read down its
+// columns) and B the probabilities. A stays in the layout it has in memory.
+#pragma once
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+struct Broadcasts {
+  const float* data;
+  int64_t n_stride;     // between output rows
+  int64_t step_stride;  // between steps
+};
+
+// NR x MR accumulators. G is the spread of row_tile-inl.h: A advances G elements a step.
+template <class Mac, int NR, int MR, int G, bool kAccumulate>
+VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c) {
+  F acc[NR][MR];
+#pragma GCC unroll 16
+  for (int n = 0; n < NR; n++)
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; m++) acc[n][m] = kAccumulate ? load(c + (n * MR + m) * kLanes) : zero();
+  for (int step = 0; step < steps; step++) {
+    F row[MR];
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
+#pragma GCC unroll 16
+    for (int n = 0; n < NR; n++) {
+      F x = broadcast<G>(a.data + n * a.n_stride);
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; m++) acc[n][m] = Mac::mac(x, row[m], acc[n][m]);
+    }
+    a.data += a.step_stride;
+    b += MR * kLanes;
+  }
+#pragma GCC unroll 16
+  for (int n = 0; n < NR; n++)
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; m++) {
+      F x = acc[n][m];
+      if constexpr (!kAccumulate && G > 1) x = sum_groups<G>(x);
+      store(c + (n * MR + m) * kLanes, x);
+    }
+}
+
+// Rows of C a block holds: as many accumulators as the registers allow beside one row of B and one broadcast.
+constexpr int block_rows(int MR) {
+  return kRegisters == 32 ? (MR == 1 ? 16 : MR <= 3 ? 8 : 6) : (MR == 1 ? 8 : 6);
+}
+
+template <class Mac, int NR, int MR, int G, bool kAccumulate>
+VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N) {
+  for (; n + NR <= N; n += NR)
+    gemm_block<Mac, NR, MR, G, kAccumulate>({a.data + n * a.n_stride, a.n_stride, a.step_stride}, b, steps,
+                                            c + n * MR * kLanes);
+  return n;
+}
+
+template <class Mac, int MR, int G, bool kAccumulate>
+static void gemm(Broadcasts a, const float* b, int steps, float* c, int N) {
+  constexpr int NR = block_rows(MR);
+  int n = gemm_rows<Mac, NR, MR, G, kAccumulate>(0, a, b, steps, c, N);
+  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate>(n, a, b, steps, c, N);
+  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate>(n, a, b, steps, c, N);
+  n = gemm_rows<Mac, 2, MR, G, kAccumulate>(n, a, b, steps, c, N);
+  gemm_rows<Mac, 1, MR, G, kAccumulate>(n, a, b, steps, c, N);
+}
+
+// Picks the instance for a tile's number of row vectors and its spread.
+template <class Mac, bool kAccumulate>
+static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int N) {
+  switch (spread) {
+    case 2:
+      return gemm<Mac, 1, 2, kAccumulate>(a, b, steps, c, N);
+    case 4:
+      return gemm<Mac, 1, 4, kAccumulate>(a, b, steps, c, N);
+    case 8:
+      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate>(a, b, steps, c, N);
+    case 16:
+      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate>(a, b, steps, c, N);
+  }
+  switch (vectors) {
+    case 1:
+      return gemm<Mac, 1, 1, kAccumulate>(a, b, steps, c, N);
+    case 2:
+      return gemm<Mac, 2, 1, kAccumulate>(a, b, steps, c, N);
+    case 3:
+      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate>(a, b, steps, c, N);
+    case 4:
+      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate>(a, b, steps, c, N);
+  }
+}
+
+// The rate of the registers alone: the inner loop of gemm_block without its loads.
+template <class Mac, int kFlops>
+static double multiply_peak(int64_t steps) {
+  constexpr int kAccumulators = kRegisters == 32 ? 24 : 12;
+  F acc[kAccumulators], x = set1(1e-8f);
+  for (int n = 0; n < kAccumulators; n++) acc[n] = set1((float)n);
+  for (int64_t step = 0; step < steps; step++) {
+#pragma GCC unroll 24
+    for (int n = 0; n < kAccumulators; n++) acc[n] = Mac::mac(acc[n], x, x);
+  }
+  F sum = zero();
+  for (int n = 0; n < kAccumulators; n++) sum = add(sum, acc[n]);
+  volatile float keep[kLanes];
+  float lanes[kLanes];
+  store(lanes, sum);
+  for (int lane = 0; lane < kLanes; lane++) keep[lane] = lanes[lane];
+  return (double)steps * kAccumulators * kLanes * kFlops;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

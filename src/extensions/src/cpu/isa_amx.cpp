@@ -1,0 +1,18 @@
+// AVX-512 with AMX tiles for bfloat16 inputs.
+#include "cpu/vec/avx512_pairs.h"
+
+#include "cpu/amx_format-inl.h"
+
+namespace tiny_llm_ext::cpu {
+
+const Kernels& amx_kernels() {
+  static const Kernels kernels = [] {
+    Kernels table = avx512_kernels();
+    table.name = "amx";
+    amx::offer<amx::AmxFormat>(table);
+    return table;
+  }();
+  return kernels;
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,18 @@
+// AVX-512 with bfloat16 dot products for bfloat16 inputs.
+#include "cpu/vec/avx512_pairs.h"
+
+#include "cpu/pairs_format-inl.h"
+
+namespace tiny_llm_ext::cpu {
+
+const Kernels& avx512bf16_kernels() {
+  static const Kernels kernels = [] {
+    Kernels table = avx512_kernels();
+    table.name = "avx512bf16";
+    avx512bf16::offer<avx512bf16::PairsFormat>(table);
+    return table;
+  }();
+  return kernels;
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,86 @@
+// What one instruction set offers: plain pointers in, plain pointers out.
+//
+// This header is all that the kernel files (isa_*.cpp) share with the rest of the extension. They are
+// compiled with instruction-set flags, so they may include neither the STL nor MLX: an inline function
+// emitted there could become the copy that every other file calls.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace tiny_llm_ext::cpu {
+
+enum class Element : int { f32, f16, bf16 };  // indexes the arrays of Kernels
+constexpr int kElements = 3;
+
+enum class MaskKind : int { none, boolean, f32, f16, bf16 };
+
+// A mask as the caller laid it out; a stride is 0 where the mask is broadcast. Strides count elements.
+struct MaskView {
+  const void* data;
+  MaskKind kind;
+  int64_t head_stride;
+  int64_t row_stride;
+  int64_t key_stride;
+};
+
+// One unit of forward work: some query rows of one KV head against a range of that head's keys.
+//
+// The query heads that share a KV head are folded into the rows: flattened row r is query position
+// i = r / group of the group's head g = r % group. So one pass over a K/V tile serves all of them, and
+// a single decoded token still fills `group` lanes.
+//
+// Row i stands at logical position p = i + n_k - n_q and sees the logical keys
+// max(0, p - left) <= t <= min(n_k - 1, p + right). Rows i >= n_q are padding: O = 0, LSE = -inf.
+// Strides count elements, the last axis of q, k, v and o has stride 1.
+struct ForwardTask {
+  const void* q;
+  int64_t q_head_stride, q_row_stride;
+  const void* k;  // at logical key 0
+  int64_t k_row_stride;
+  const void* v;  // at logical key 0
+  int64_t v_row_stride;
+  MaskView mask;       // at head 0 of the group, row 0, logical key 0
+  const float* sinks;  // one per head of the group, or null
+  void* o;
+  int64_t o_head_stride, o_row_stride;
+  float* lse;  // natural logarithm; row stride 1
+  int64_t lse_head_stride;
+  float* partial;  // null, or [rows][E + 2]: O before the division, m in base 2, l; o, lse, sinks unused
+  int32_t E;
+  int32_t group;
+  int64_t row_begin, row_end;
+  int64_t n_q, n_k;
+  int64_t left, right;         // kUnbounded where there is no limit
+  int64_t key_begin, key_end;  // logical keys to look at; key_begin is a multiple of the key tile
+  float scale;
+  float softcap;  // 0: none
+};
+
+constexpr int64_t kUnbounded = int64_t{1} << 48;
+
+// One instruction set. `forward` visits key tiles of `key_tile` keys, and query tiles of `row_tile` rows;
+// it returns how many (query tile, key tile) pairs it computed.
+struct Kernels {
+  const char* name;
+  int64_t (*forward[kElements])(const ForwardTask& task, void* scratch);
+  // Bytes of scratch for a task of so many rows; independent of the number of keys. 64-byte aligned.
+  size_t (*scratch_bytes[kElements])(int32_t E, int64_t rows);
+  int row_tile[kElements];
+  int key_tile[kElements];
+  // Row tiles that one task should hold, so that preparing a K/V tile is shared.
+  int tiles_per_task[kElements];
+  // What the multiply units reach on registers alone: runs `steps` rounds, returns the floating-point
+  // operations done. The yardstick of `bench attention`.
+  double (*peak[kElements])(int64_t steps);
+};
+
+// One getter an instruction set, defined in isa_<name>.cpp.
+const Kernels& scalar_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+const Kernels& avx512bf16_kernels();
+const Kernels& amx_kernels();
+const Kernels& neon_kernels();
+
+}  // namespace tiny_llm_ext::cpu

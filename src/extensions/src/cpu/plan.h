@@ -1,0 +1,33 @@
+// How the CPU cuts a problem into tasks: which rows, and for few rows and many keys which chunk of the keys.
+#pragma once
+
+#include <vector>
+
+#include "attention/problem.h"
+
+namespace tiny_llm_ext::cpu {
+
+// The keys of a split sequence are cut into chunks counted from logical key 0; those that some row sees are
+// first_chunk .. first_chunk + chunks - 1. One chunk: not split.
+//
+// This depends on the sequence's own lengths only, and so do the bits of its rows: not on its neighbours, on
+// padding or on the number of threads.
+struct SequencePlan {
+  Sequence sequence;
+  int64_t first_chunk, chunks, chunk_keys;
+  int64_t partial_offset;  // in floats, of its share of the partial results
+};
+
+struct Plan {
+  std::vector<SequencePlan> sequences;
+  bool split;              // a sequence of full length is split: what explain() calls the path
+  int64_t splits;          // most chunks of any sequence
+  int64_t partial_floats;  // workspace: [chunk][row][E + 2] of every split KV head
+  int64_t task_rows;       // rows of one task
+  int64_t row_blocks;      // tasks along the rows of a KV head
+  int threads;
+};
+
+Plan make_plan(const Problem& problem);
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,216 @@
+// The thread pool: one job at a time, the caller takes part, nobody waits for a thread that has not started.
+#include "cpu/pool.h"
+
+#include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+
+namespace tiny_llm_ext::cpu {
+namespace {
+
+// How long an idle thread, or a caller whose helpers are finishing, looks before it sleeps. Long enough that calls
+// in a row find the helpers awake, short enough that other programs do not notice.
+constexpr std::chrono::microseconds kWatch{20};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+template <typename Condition>
+void watch_for(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kWatch;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (condition()) return;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+}
+
+// The items of one parallel_for. Lives on the caller's stack.
+class Job {
+ public:
+  Job(int64_t items, const std::function<void(int64_t)>& work) : items_(items), work_(work) {}
+
+  // Takes items until none is left. After an exception no further item is handed out.
+  void run() noexcept {
+    try {
+      for (int64_t item; (item = next_.fetch_add(1, std::memory_order_relaxed)) < items_;) work_(item);
+    } catch (...) {
+      next_.store(items_, std::memory_order_relaxed);
+      std::lock_guard lock(error_mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) const int64_t items_;
+  const std::function<void(int64_t)>& work_;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+class Pool {
+ public:
+  // False when a job is under way, in this thread or another.
+  bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
+  void release() { busy_.store(false, std::memory_order_release); }
+
+  // Runs the job with up to `helpers` threads of the pool. The caller has acquired the pool.
+  void run(Job& job, int helpers) {
+    grow(helpers);
+    {
+      std::lock_guard lock(mutex_);
+      job_ = &job;
+      seats_ = helpers;
+      ++published_;
+    }
+    for (int i = 0; i < helpers; ++i) wake_.notify_one();
+    job.run();
+    // Every item has been handed out. Who has not sat down by now is not waited for: on a loaded machine a helper
+    // may be scheduled milliseconds late.
+    std::unique_lock lock(mutex_);
+    job_ = nullptr;
+    if (seated_ == 0) return;
+    lock.unlock();
+    watch_for([this] { return seated_ == 0; });
+    lock.lock();
+    done_.wait(lock, [this] { return seated_ == 0; });
+  }
+
+ private:
+  void grow(int helpers) {
+    try {
+      for (; threads_ < helpers; ++threads_) std::thread([this] { help(); }).detach();
+    } catch (const std::system_error&) {
+      // The system refuses another thread; those there are do the work.
+    }
+  }
+
+  void help() {
+    std::unique_lock lock(mutex_);
+    for (uint64_t seen = 0;; seen = published_) {
+      if (published_ == seen) {
+        lock.unlock();
+        watch_for([this, seen] { return published_ != seen; });
+        lock.lock();
+        wake_.wait(lock, [this, seen] { return published_ != seen; });
+      }
+      if (!job_ || seats_ == 0) continue;
+      Job& job = *job_;
+      --seats_;
+      ++seated_;
+      lock.unlock();
+      job.run();
+      lock.lock();
+      if (--seated_ == 0) done_.notify_one();
+    }
+  }
+
+  std::atomic<bool> busy_{false};
+  int threads_ = 0;  // touched by the acquirer only
+
+  std::mutex mutex_;  // guards all below; the atomics are also looked at without it, to decide when to lock
+  std::condition_variable wake_, done_;
+  Job* job_ = nullptr;
+  int seats_ = 0;  // helpers the job still takes
+  std::atomic<int> seated_{0};
+  std::atomic<uint64_t> published_{0};
+};
+
+// Leaked on purpose: its threads sleep until the process ends, whatever the order of destruction then.
+std::atomic<Pool*> the_pool{nullptr};
+
+// Only the forking thread lives on in a child. The parent's pool, perhaps caught with its mutex locked, is forgotten.
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { the_pool = nullptr; });
+
+Pool& pool() {
+  Pool* current = the_pool.load(std::memory_order_acquire);
+  if (current) return *current;
+  auto fresh = std::make_unique<Pool>();
+  if (the_pool.compare_exchange_strong(current, fresh.get())) return *fresh.release();
+  return *current;
+}
+
+int allowed_cpus() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+int threads_from_environment() {
+  const char* given = std::getenv("TINY_LLM_THREADS");
+  if (!given) return allowed_cpus();
+  const std::string text = given;
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  if (error != std::errc() || end != text.data() + text.size() || threads < 1) {
+    throw std::invalid_argument("TINY_LLM_THREADS: got '" + text + "', expected a positive integer");
+  }
+  return threads;
+}
+
+}  // namespace
+
+int default_threads() {
+  static const int threads = threads_from_environment();
+  return threads;
+}
+
+void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work) {
+  const int helpers = static_cast<int>(std::min<int64_t>(items, threads)) - 1;
+  Pool* const shared = helpers > 0 ? &pool() : nullptr;
+  if (!shared || !shared->try_acquire()) {
+    for (int64_t item = 0; item < items; ++item) work(item);
+    return;
+  }
+  Job job(items, work);
+  shared->run(job, helpers);
+  shared->release();
+  job.rethrow();
+}
+
+void* thread_scratch(size_t bytes) {
+  constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(void* memory) const { ::operator delete(memory, kAlignment); }
+  };
+  thread_local std::unique_ptr<void, Free> memory;
+  thread_local size_t capacity = 0;
+  if (!memory || capacity < bytes) {
+    capacity = 0;
+    memory.reset();
+    memory.reset(::operator new(bytes, kAlignment));
+    capacity = bytes;
+  }
+  return memory.get();
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,21 @@
+// A pool of threads that share out numbered work items.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace tiny_llm_ext::cpu {
+
+// TINY_LLM_THREADS, else the number of CPUs this process may run on. The variable is read at the first call;
+// a value that is not a positive integer throws std::invalid_argument.
+int default_threads();
+
+// Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others,
+// in any order but handed out from 0 upwards; returns when all are done. The first exception is rethrown.
+// When another thread is using the pool, or one thread is asked for, the caller does all the work itself.
+void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work);
+
+// Memory of the calling thread, 64-byte aligned, at least `bytes` large, reused from call to call.
+void* thread_scratch(size_t bytes);
+
+}  // namespace tiny_llm_ext::cpu

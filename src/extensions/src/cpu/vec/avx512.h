@@ -1,0 +1,110 @@
+// Sixteen float lanes with AVX-512 (F, BW, VL, DQ).
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VEC_FN static inline __attribute__((always_inline))
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kLanes = 16;
+constexpr int kRegisters = 32;
+constexpr int kRowVectors = 4;
+
+typedef __m512 F;
+typedef __mmask16 M;
+
+VEC_FN F zero() { return _mm512_setzero_ps(); }
+VEC_FN F set1(float x) { return _mm512_set1_ps(x); }
+VEC_FN F load(const float* p) { return _mm512_loadu_ps(p); }
+VEC_FN void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+
+VEC_FN F add(F a, F b) { return _mm512_add_ps(a, b); }
+VEC_FN F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+VEC_FN F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+VEC_FN F div(F a, F b) { return _mm512_div_ps(a, b); }
+VEC_FN F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+VEC_FN F max(F a, F b) { return _mm512_max_ps(a, b); }
+VEC_FN F min(F a, F b) { return _mm512_min_ps(a, b); }
+
+VEC_FN M less_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+VEC_FN M equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+VEC_FN M both(M a, M b) { return a & b; }
+VEC_FN bool all(M m) { return m == 0xffff; }
+VEC_FN F select(M m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
+
+// 2^x = 2^floor(x) * 2^r with r in [0, 1); the polynomial's relative error is 8.3e-8.
+VEC_FN F exp2(F x) {
+  F r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  F p = fma(r, set1(0.00186713005f), set1(0.00901703071f));
+  p = fma(p, r, set1(0.05579991266f));
+  p = fma(p, r, set1(0.24016444385f));
+  p = fma(p, r, set1(0.69315129519f));
+  p = fma(p, r, set1(1.0f));
+  return _mm512_scalef_ps(p, x);
+}
+
+VEC_FN F load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+VEC_FN F load_bf16(const uint16_t* p) {
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+VEC_FN void store_f16(uint16_t* p, F x) {
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+VEC_FN void store_bf16(uint16_t* p, F x) {
+  __m512i bits = _mm512_castps_si512(x);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  rounded = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+
+template <int G>
+VEC_FN F broadcast(const float* p) {
+  if constexpr (G == 1) return _mm512_set1_ps(*p);
+  if constexpr (G == 2) return _mm512_castpd_ps(_mm512_set1_pd(*(const double*)p));
+  if constexpr (G == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(p));
+  if constexpr (G == 8) return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
+  if constexpr (G == 16) return _mm512_loadu_ps(p);
+}
+
+template <int G>
+VEC_FN F sum_groups(F x) {
+  if constexpr (G >= 2) x = add(x, _mm512_permute_ps(x, 0xb1));
+  if constexpr (G >= 4) x = add(x, _mm512_permute_ps(x, 0x4e));
+  if constexpr (G >= 8) x = add(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  if constexpr (G >= 16) x = add(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  return x;
+}
+
+VEC_FN void transpose(F rows[kLanes]) {
+  F t[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    rows[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+    rows[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+    rows[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    rows[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i++) {
+    int block = i / 8 * 8, lane = i % 8;
+    F a = rows[block + lane % 4], b = rows[block + lane % 4 + 4];
+    t[i] = lane < 4 ? _mm512_shuffle_f32x4(a, b, 0x88) : _mm512_shuffle_f32x4(a, b, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; i++) {
+    rows[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    rows[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

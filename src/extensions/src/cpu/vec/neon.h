@@ -1,0 +1,77 @@
+// Vectors of 4 floats with Arm NEON (AArch64).
+#pragma once
+
+#include <arm_neon.h>
+#include <stdint.h>
+
+#define VEC_FN static inline __attribute__((always_inline))
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kLanes = 4;
+constexpr int kRegisters = 32;
+constexpr int kRowVectors = 4;
+
+typedef float32x4_t F;
+typedef uint32x4_t M;  // all bits of a lane set or clear
+
+VEC_FN F zero() { return vdupq_n_f32(0.0f); }
+VEC_FN F set1(float x) { return vdupq_n_f32(x); }
+VEC_FN F load(const float* p) { return vld1q_f32(p); }
+VEC_FN void store(float* p, F x) { vst1q_f32(p, x); }
+
+VEC_FN F add(F a, F b) { return vaddq_f32(a, b); }
+VEC_FN F sub(F a, F b) { return vsubq_f32(a, b); }
+VEC_FN F mul(F a, F b) { return vmulq_f32(a, b); }
+VEC_FN F div(F a, F b) { return vdivq_f32(a, b); }
+VEC_FN F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+VEC_FN F max(F a, F b) { return vmaxq_f32(a, b); }  // NaN where either is NaN; likewise min
+VEC_FN F min(F a, F b) { return vminq_f32(a, b); }
+
+VEC_FN F pow2_from_low_bits(F x) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(x), 23)); }
+#include "cpu/vec/exp2.h"
+
+VEC_FN M less_equal(F a, F b) { return vcleq_f32(a, b); }
+VEC_FN M equal(F a, F b) { return vceqq_f32(a, b); }
+VEC_FN M both(M a, M b) { return vandq_u32(a, b); }
+VEC_FN bool all(M m) { return vminvq_u32(m) != 0; }
+VEC_FN F select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }
+
+VEC_FN F load_f16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+VEC_FN void store_f16(uint16_t* p, F x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+
+VEC_FN F load_bf16(const uint16_t* p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+VEC_FN void store_bf16(uint16_t* p, F x) {
+  const uint32x4_t bits = vreinterpretq_u32_f32(x);
+  const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+  const uint32x4_t nearest = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+  const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));  // rounding a NaN could make it infinite
+  vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), nearest, quiet), 16));
+}
+
+template <int G>
+VEC_FN F broadcast(const float* p) {
+  static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
+  if constexpr (G == 1) return vld1q_dup_f32(p);
+  if constexpr (G == 2) return vcombine_f32(vld1_f32(p), vld1_f32(p));
+  if constexpr (G == 4) return load(p);
+}
+
+template <int G>
+VEC_FN F sum_groups(F x) {
+  static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
+  if constexpr (G >= 2) x = add(x, vrev64q_f32(x));
+  if constexpr (G >= 4) x = add(x, vextq_f32(x, x, 2));
+  return x;
+}
+
+VEC_FN void transpose(F rows[kLanes]) {
+  const float32x4x2_t upper = vtrnq_f32(rows[0], rows[1]);
+  const float32x4x2_t lower = vtrnq_f32(rows[2], rows[3]);
+  for (int i = 0; i < 2; ++i) {
+    rows[i] = vcombine_f32(vget_low_f32(upper.val[i]), vget_low_f32(lower.val[i]));
+    rows[i + 2] = vcombine_f32(vget_high_f32(upper.val[i]), vget_high_f32(lower.val[i]));
+  }
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,170 @@
+// Draws attention problems from a seed and solves them in double.
+#include "attention_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <random>
+
+#include "half.h"
+
+namespace tiny_llm_ext::tests {
+namespace {
+
+using cpu::Element;
+using cpu::MaskKind;
+
+class Dice {
+ public:
+  explicit Dice(unsigned seed) : generator_(seed) {}
+  bool chance(double p) { return std::uniform_real_distribution<double>()(generator_) < p; }
+  double normal() { return normal_(generator_); }
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator_); }
+  template <class T>
+  T one_of(std::initializer_list<T> list) {
+    return *(list.begin() + below(static_cast<int64_t>(list.size())));
+  }
+
+ private:
+  std::mt19937 generator_;
+  std::normal_distribution<double> normal_;
+};
+
+Element element_of(MaskKind kind) {
+  return kind == MaskKind::f16 ? Element::f16 : kind == MaskKind::bf16 ? Element::bf16 : Element::f32;
+}
+
+void draw_mask(AttentionCase& c, Dice& dice) {
+  std::vector<double> drawn(c.group * c.L * c.n_k);
+  for (int64_t n = 0; n < static_cast<int64_t>(drawn.size()); ++n) {
+    const bool huge = n % c.n_k % 7 == 3 && c.n_k > 7 && dice.chance(0.2);
+    const double finite = c.mask_kind == MaskKind::boolean ? 0 : huge ? -6e4 : 2 * dice.normal();
+    drawn[n] = dice.chance(0.25) ? -INFINITY : rounded(element_of(c.mask_kind), finite);
+  }
+  for (int64_t g = 0; g < c.group; ++g) {
+    for (int64_t i = 0; i < c.L; ++i) {
+      for (int64_t t = 0; t < c.n_k; ++t) {
+        const int64_t row = (c.mask_per_head ? g : 0) * c.L + (c.mask_per_row ? i : 0);
+        c.mask.push_back(drawn[row * c.n_k + (c.mask_per_key ? t : 0)]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+double rounded(Element element, double x) {
+  if (element == Element::f32) return static_cast<float>(x);
+  const HalfFormat& format = element == Element::f16 ? kFloat16 : kBfloat16;
+  return format.decode(format.encode(x));
+}
+
+AttentionCase AttentionCase::numbered(int number) {
+  constexpr int kSizes[] = {1, 8, 40, 64, 72, 80, 96, 112, 128, 192, 256};
+  Dice dice(number);
+  AttentionCase c{};
+  c.element = static_cast<Element>(number % cpu::kElements);
+  c.E = kSizes[number / cpu::kElements % std::size(kSizes)];
+  c.group = 1 + (number + number / 8) % 8;
+  if (dice.chance(0.1)) c.E = 1 + static_cast<int>(dice.below(256));
+  c.L = dice.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
+  c.n_q = dice.chance(0.3) ? dice.below(c.L + 1) : c.L;
+  c.n_k = dice.chance(0.2) ? c.L : dice.one_of<int64_t>({0, 1, 2, 31, 63, 64, 65, 100, 128, 129, 200, 333});
+  while (c.group * c.L * c.n_k * c.E > 3'000'000) c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
+  c.left = dice.one_of<int64_t>({cpu::kUnbounded, cpu::kUnbounded, cpu::kUnbounded, 0, 5, 64, 70});
+  c.right = dice.one_of<int64_t>({cpu::kUnbounded, 0, 0, 0, 3, 64});
+  c.scale = dice.chance(0.7) ? 1 / std::sqrt(static_cast<float>(c.E)) : dice.one_of<float>({0.0f, -0.3f, 0.5f});
+  c.softcap = dice.chance(0.25) ? dice.one_of<float>({0.7f, 5.0f, 50.0f}) : 0;
+  c.has_sinks = dice.chance(0.25);
+  if (dice.chance(0.5)) {
+    c.mask_kind = dice.one_of({MaskKind::boolean, MaskKind::f32, MaskKind::f16, MaskKind::bf16});
+    c.mask_per_head = dice.chance(0.5), c.mask_per_row = dice.chance(0.7), c.mask_per_key = dice.chance(0.8);
+  }
+  if (dice.chance(0.15)) c.poison = dice.one_of({Poison::query, Poison::key, Poison::value});
+  c.query_gap = dice.one_of<int64_t>({0, 0, 3}), c.key_gap = dice.one_of<int64_t>({0, 0, 5});
+  c.heads_outside = dice.chance(0.5), c.mask_keys_outside = dice.chance(0.2);
+  c.guard = dice.one_of({Guard::before, Guard::after, Guard::after});
+  // Only a key that every row sees has a defined effect when its value is NaN.
+  if (c.poison == Poison::value) c.left = c.right = cpu::kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
+
+  for (int64_t n = 0; n < c.group * c.L * c.E; ++n) c.q.push_back(rounded(c.element, dice.normal()));
+  for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, dice.normal()));
+  for (int64_t n = 0; n < c.n_k * c.E; ++n) c.v.push_back(rounded(c.element, dice.normal() + 0.5));
+  if (c.mask_kind != MaskKind::none) draw_mask(c, dice);
+  for (int g = 0; g < c.group && c.has_sinks; ++g) c.sinks.push_back(rounded(Element::f32, 3 * dice.normal()));
+  std::vector<double>* poisoned[] = {nullptr, &c.q, &c.k, &c.v};
+  if (auto* values = poisoned[static_cast<int>(c.poison)]; values && !values->empty()) {
+    (*values)[dice.below(static_cast<int64_t>(values->size()))] = NAN;
+  }
+  return c;
+}
+
+std::string AttentionCase::name() const {
+  static const char* const kElementNames[] = {"f32", "f16", "bf16"};
+  static const char* const kMaskNames[] = {"", ", bool mask", ", f32 mask", ", f16 mask", ", bf16 mask"};
+  static const char* const kPoisonNames[] = {"", ", NaN in q", ", NaN in k", ", NaN in v"};
+  const auto side = [](int64_t limit) { return limit == cpu::kUnbounded ? "-" : std::to_string(limit); };
+  return std::string(kElementNames[static_cast<int>(element)]) + " E=" + std::to_string(E) + " group=" +
+         std::to_string(group) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) + " n_k=" +
+         std::to_string(n_k) + " window=" + side(left) + "," + side(right) + " scale=" + std::to_string(scale) +
+         " softcap=" + std::to_string(softcap) + kMaskNames[static_cast<int>(mask_kind)] +
+         (has_sinks ? ", sinks" : "") + kPoisonNames[static_cast<int>(poison)];
+}
+
+bool AttentionCase::visible(int64_t i, int64_t t) const {
+  const int64_t position = i + n_k - n_q;
+  return i < n_q && position - left <= t && t <= position + right;
+}
+
+AttentionAnswer answer(const AttentionCase& c) {
+  AttentionAnswer a;
+  const auto score = [&c](int64_t row, int64_t t, double& magnitude) {
+    double s = 0;
+    magnitude = 0;
+    for (int e = 0; e < c.E; ++e) {
+      const double product = c.scale * c.q[row * c.E + e] * c.k[t * c.E + e];
+      s += product, magnitude += std::fabs(product);
+    }
+    if (c.softcap > 0) s = c.softcap * std::tanh(s / c.softcap);
+    if (c.mask_kind != MaskKind::none) s += c.mask[row * c.n_k + t], magnitude += std::fabs(c.mask[row * c.n_k + t]);
+    return s;
+  };
+  std::vector<double> s(c.n_k), magnitude(c.n_k);
+  for (int64_t row = 0; row < c.group * c.L; ++row) {
+    const int64_t g = row / c.L, i = row % c.L;
+    double top = -INFINITY, sum = 0, condition = 0;
+    bool nan = false;
+    for (int64_t t = 0; t < c.n_k; ++t) {
+      const bool hidden = !c.visible(i, t) || (c.mask_kind != MaskKind::none && c.mask[row * c.n_k + t] == -INFINITY);
+      s[t] = hidden ? -INFINITY : score(row, t, magnitude[t]);
+      nan = nan || std::isnan(s[t]);
+      top = std::max(top, s[t]);
+    }
+    if (c.has_sinks && i < c.n_q) top = std::max(top, c.sinks[g]);
+    std::vector<double> o(c.E, 0.0), weighted(c.E, 0.0);
+    for (int64_t t = 0; t < c.n_k && !nan; ++t) {
+      const double p = s[t] == -INFINITY ? 0 : std::exp(s[t] - top);
+      if (s[t] == -INFINITY) continue;
+      sum += p;
+      if (p > 1e-9) condition = std::max(condition, magnitude[t]);
+      for (int e = 0; e < c.E; ++e) o[e] += p * c.v[t * c.E + e], weighted[e] += p * std::fabs(c.v[t * c.E + e]);
+    }
+    if (c.has_sinks && i < c.n_q) sum += std::exp(c.sinks[g] - top);
+    // Rounding of a score acts on the weights as a factor: 2^-22 for each unit of its terms, and some for exp2.
+    const double relative = 2e-6 + 0x1p-22 * condition;
+    for (int e = 0; e < c.E; ++e) {
+      const double value = nan ? NAN : sum == 0 ? 0 : o[e] / sum;
+      const double size = sum == 0 ? 0 : weighted[e] / sum;
+      const double storage = c.element == Element::f32   ? 0
+                             : c.element == Element::f16 ? 0x1p-11 * std::fabs(value) + 0x1p-25
+                                                         : 0x1p-8 * (std::fabs(value) + size);  // weights too
+      a.o.push_back(value);
+      a.o_error.push_back(relative * size + storage);
+    }
+    a.lse.push_back(nan ? NAN : sum == 0 ? -INFINITY : top + std::log(sum));
+    a.lse_error.push_back(relative * std::max(1.0, std::fabs(a.lse.back())));
+  }
+  return a;
+}
+
+}  // namespace tiny_llm_ext::tests

@@ -1,0 +1,316 @@
+// The forward kernels of one instruction set against attention by definition, on memory with guarded ends.
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "attention_case.h"
+#include "check.h"
+#include "cpu/isa.h"
+#include "cpu/pool.h"
+#include "guarded.h"
+#include "half.h"
+
+namespace tiny_llm_ext::tests {
+namespace {
+
+using cpu::Element;
+using cpu::ForwardTask;
+using cpu::Kernels;
+using cpu::MaskKind;
+
+size_t bytes_of(Element element) { return element == Element::f32 ? 4 : 2; }
+
+void put(Guarded& memory, Element element, int64_t index, double x) {
+  if (element == Element::f32) {
+    memory.as<float>()[index] = static_cast<float>(x);
+  } else {
+    memory.as<uint16_t>()[index] = (element == Element::f16 ? kFloat16 : kBfloat16).encode(x);
+  }
+}
+
+double get(const Guarded& memory, Element element, int64_t index) {
+  if (element == Element::f32) return memory.as<float>()[index];
+  return (element == Element::f16 ? kFloat16 : kBfloat16).decode(memory.as<uint16_t>()[index]);
+}
+
+// [heads][rows][width] somewhere in memory, the last axis together, perhaps with a gap behind each row.
+struct Layout {
+  int64_t heads, rows, width, head_stride, row_stride;
+
+  Layout(int64_t heads, int64_t rows, int64_t width, int64_t gap, bool heads_outside)
+      : heads(heads), rows(rows), width(width) {
+    const int64_t row = width + gap;
+    head_stride = heads_outside ? rows * row : row;
+    row_stride = heads_outside ? row : heads * row;
+  }
+  int64_t at(int64_t head, int64_t row, int64_t x) const { return head * head_stride + row * row_stride + x; }
+  size_t extent() const { return heads && rows ? at(heads - 1, rows - 1, width - 1) + 1 : 0; }
+};
+
+Guarded write(const Layout& layout, Element element, Guard side, const std::vector<double>& values) {
+  Guarded memory(layout.extent() * bytes_of(element), side);
+  size_t next = 0;
+  for (int64_t h = 0; h < layout.heads; ++h) {
+    for (int64_t r = 0; r < layout.rows; ++r) {
+      for (int64_t x = 0; x < layout.width; ++x) put(memory, element, layout.at(h, r, x), values[next++]);
+    }
+  }
+  return memory;
+}
+
+// The mask as its caller would hold it: without the broadcast axes, at times with the key axis outside.
+struct MaskMemory {
+  cpu::MaskView view{};
+  std::unique_ptr<Guarded> memory;
+
+  explicit MaskMemory(const AttentionCase& c) {
+    view.kind = c.mask_kind;
+    if (c.mask_kind == MaskKind::none) return;
+    const int64_t heads = c.mask_per_head ? c.group : 1, rows = c.mask_per_row ? c.L : 1;
+    const int64_t keys = c.mask_per_key ? c.n_k : std::min<int64_t>(c.n_k, 1);
+    view.head_stride = c.mask_per_head ? rows * keys : 0;
+    view.row_stride = c.mask_per_row ? (c.mask_keys_outside ? 1 : keys) : 0;
+    view.key_stride = c.mask_per_key ? (c.mask_keys_outside ? rows : 1) : 0;
+    const size_t size = c.mask_kind == MaskKind::boolean ? 1 : c.mask_kind == MaskKind::f32 ? 4 : 2;
+    memory = std::make_unique<Guarded>(heads * rows * keys * size, c.guard);
+    view.data = memory->as<void>();
+    for (int64_t g = 0; g < heads; ++g) {
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t t = 0; t < keys; ++t) {
+          const int64_t index = g * view.head_stride + i * view.row_stride + t * view.key_stride;
+          const double x = c.mask[(g * c.L + i) * c.n_k + t];
+          switch (c.mask_kind) {
+            case MaskKind::boolean: memory->as<uint8_t>()[index] = x == 0; break;
+            case MaskKind::f16: put(*memory, Element::f16, index, x); break;
+            case MaskKind::bf16: put(*memory, Element::bf16, index, x); break;
+            default: put(*memory, Element::f32, index, x);
+          }
+        }
+      }
+    }
+  }
+};
+
+// All of a case in memory, and the task that covers it.
+class Stage {
+ public:
+  explicit Stage(const AttentionCase& c)
+      : c_(c),
+        rows_(c.group, c.L, c.E, c.query_gap, c.heads_outside),
+        keys_(1, c.n_k, c.E, c.key_gap, true),
+        q_(write(rows_, c.element, c.guard, c.q)),
+        k_(write(keys_, c.element, c.guard, c.k)),
+        v_(write(keys_, c.element, c.guard, c.v)),
+        mask_(c),
+        sinks_(c.sinks.size() * sizeof(float), c.guard),
+        o_(rows_.extent() * bytes_of(c.element), c.guard),
+        lse_(c.group * c.L * sizeof(float), c.guard) {
+    for (size_t g = 0; g < c.sinks.size(); ++g) put(sinks_, Element::f32, g, c.sinks[g]);
+    task_ = {.q = q_.as<void>(),
+             .q_head_stride = rows_.head_stride,
+             .q_row_stride = rows_.row_stride,
+             .k = k_.as<void>(),
+             .k_row_stride = keys_.row_stride,
+             .v = v_.as<void>(),
+             .v_row_stride = keys_.row_stride,
+             .mask = mask_.view,
+             .sinks = c.has_sinks ? sinks_.as<float>() : nullptr,
+             .o = o_.as<void>(),
+             .o_head_stride = rows_.head_stride,
+             .o_row_stride = rows_.row_stride,
+             .lse = lse_.as<float>(),
+             .lse_head_stride = c.L,
+             .partial = nullptr,
+             .E = c.E,
+             .group = c.group,
+             .row_begin = 0,
+             .row_end = c.L * c.group,
+             .n_q = c.n_q,
+             .n_k = c.n_k,
+             .left = c.left,
+             .right = c.right,
+             .key_begin = 0,
+             .key_end = c.n_k,
+             .scale = c.scale,
+             .softcap = c.softcap};
+  }
+
+  const ForwardTask& task() const { return task_; }
+
+  // The outputs' bytes, gaps included: equal bytes are the same result to the bit.
+  std::string bytes() const {
+    return std::string(o_.as<char>(), rows_.extent() * bytes_of(c_.element)) +
+           std::string(lse_.as<char>(), c_.group * c_.L * sizeof(float));
+  }
+
+  double o(int64_t g, int64_t i, int64_t e) const { return get(o_, c_.element, rows_.at(g, i, e)); }
+  double lse(int64_t g, int64_t i) const { return lse_.as<float>()[g * c_.L + i]; }
+
+  // Nothing was written between the rows.
+  bool gaps_untouched() const {
+    std::vector<char> written(rows_.extent() * bytes_of(c_.element), 0);
+    for (int64_t g = 0; g < c_.group; ++g) {
+      for (int64_t i = 0; i < c_.L; ++i) {
+        std::memset(&written[rows_.at(g, i, 0) * bytes_of(c_.element)], 1, c_.E * bytes_of(c_.element));
+      }
+    }
+    for (size_t n = 0; n < written.size(); ++n) {
+      if (!written[n] && o_.as<uint8_t>()[n] != 0xff) return false;
+    }
+    return true;
+  }
+
+ private:
+  const AttentionCase& c_;
+  Layout rows_, keys_;
+  Guarded q_, k_, v_;
+  MaskMemory mask_;
+  Guarded sinks_, o_, lse_;
+  ForwardTask task_;
+};
+
+// The task cut into tasks of `step` rows.
+std::vector<ForwardTask> cut_rows(const ForwardTask& whole, int64_t step) {
+  std::vector<ForwardTask> tasks;
+  for (int64_t begin = whole.row_begin; begin < whole.row_end; begin += step) {
+    tasks.push_back(whole);
+    tasks.back().row_begin = begin;
+    tasks.back().row_end = std::min(begin + step, whole.row_end);
+  }
+  return tasks;
+}
+
+// Runs the tasks on two threads, each with exactly the scratch it asked for; returns the tiles computed.
+int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTask>& tasks) {
+  const int e = static_cast<int>(element);
+  std::vector<int64_t> tiles(tasks.size());
+  cpu::parallel_for(tasks.size(), 2, [&](int64_t n) {
+    const ForwardTask& task = tasks[n];
+    const size_t bytes = kernels.scratch_bytes[e](task.E, task.row_end - task.row_begin);
+    Guarded scratch(bytes, Guard::after, 64);
+    tiles[n] = kernels.forward[e](task, scratch.as<void>());
+  });
+  return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
+}
+
+// The (query tile, key tile) pairs with something to see, by the formula on the first and last row of a tile.
+int64_t expected_tiles(const AttentionCase& c, int64_t row_tile, int64_t key_tile) {
+  int64_t count = 0;
+  for (int64_t begin = 0; begin < c.n_q * c.group; begin += row_tile) {
+    const int64_t r0 = begin / c.group, r1 = (std::min(begin + row_tile, c.n_q * c.group) - 1) / c.group;
+    const int64_t last = std::min(c.n_k - 1, r1 + c.n_k - c.n_q + c.right);
+    const int64_t first = std::max<int64_t>(0, r0 + c.n_k - c.n_q - c.left);
+    if (last >= first) count += last / key_tile - first / key_tile + 1;
+  }
+  return count;
+}
+
+bool near(double got, double expected, double error) {
+  if (std::isnan(expected)) return std::isnan(got);
+  if (std::isinf(expected) || expected == 0) return got == expected || std::fabs(got) <= error;
+  return std::fabs(got - expected) <= error;
+}
+
+template <class O, class Lse>
+void compare(const AttentionCase& c, const AttentionAnswer& expected, const std::string& what, O o, Lse lse) {
+  for (int64_t row = 0; row < c.group * c.L; ++row) {
+    const int64_t g = row / c.L, i = row % c.L;
+    const std::string where = what + ", head " + std::to_string(g) + " row " + std::to_string(i);
+    if (!near(lse(g, i), expected.lse[row], expected.lse_error[row])) {
+      check(false, where + ": lse " + std::to_string(lse(g, i)) + ", expected " + std::to_string(expected.lse[row]));
+      return;
+    }
+    for (int e = 0; e < c.E; ++e) {
+      const int64_t n = row * c.E + e;
+      if (!near(o(g, i, e), expected.o[n], expected.o_error[n])) {
+        check(false, where + " element " + std::to_string(e) + ": " + std::to_string(o(g, i, e)) + ", expected " +
+                         std::to_string(expected.o[n]) + " within " + std::to_string(expected.o_error[n] * 1e6) + "e-6");
+        return;
+      }
+    }
+  }
+  check(true, what);
+}
+
+// Splits the keys, runs the parts without the final division, and merges them in double.
+void test_partial(const Kernels& kernels, const AttentionCase& c, const AttentionAnswer& expected, const Stage& stage,
+                  int splits) {
+  const int element = static_cast<int>(c.element);
+  const int64_t key_tile = kernels.key_tile[element], rows = c.L * c.group, width = c.E + 2;
+  const int64_t tiles = (c.n_k + key_tile - 1) / key_tile, step = (tiles + splits - 1) / splits * key_tile;
+  std::vector<std::unique_ptr<Guarded>> partials;
+  std::vector<ForwardTask> tasks;
+  for (int64_t begin = 0; begin < c.n_k; begin += step) {
+    partials.push_back(std::make_unique<Guarded>(rows * width * sizeof(float), Guard::after));
+    ForwardTask part = stage.task();
+    part.partial = partials.back()->as<float>();
+    part.key_begin = begin, part.key_end = std::min(begin + step, c.n_k);
+    part.sinks = nullptr, part.o = nullptr, part.lse = nullptr;
+    for (ForwardTask& task : cut_rows(part, int64_t{kernels.row_tile[element]} * kernels.tiles_per_task[element])) {
+      task.partial += task.row_begin * width;
+      tasks.push_back(task);
+    }
+  }
+  const int64_t real_rows = c.n_q * c.group;
+  run(kernels, c.element, tasks);
+  std::vector<double> o(rows * c.E, 0.0), lse(rows, -INFINITY);
+  for (int64_t r = 0; r < real_rows; ++r) {
+    const int64_t i = r / c.group, g = r % c.group, row = g * c.L + i;
+    const double log2 = std::log(2.0);
+    double top = c.has_sinks ? c.sinks[g] : -INFINITY;
+    for (const auto& partial : partials) top = std::fmax(top, partial->as<float>()[r * width + c.E] * log2);
+    double sum = c.has_sinks ? std::exp(c.sinks[g] - top) : 0;
+    for (const auto& partial : partials) {
+      const float* part = partial->as<float>() + r * width;
+      const double m = part[c.E] * log2;
+      if (m == -INFINITY && part[c.E + 1] == 0) continue;
+      const double weight = std::exp(m - (m == -INFINITY ? 0 : top));
+      sum += m == -INFINITY ? part[c.E + 1] : weight * part[c.E + 1];
+      for (int e = 0; e < c.E; ++e) o[row * c.E + e] += weight * part[e];
+    }
+    for (int e = 0; e < c.E && sum != 0; ++e) o[row * c.E + e] /= sum;
+    lse[row] = sum == 0 ? -INFINITY : top + std::log(sum);
+  }
+  compare(c, expected, c.name() + ", " + std::to_string(splits) + " key ranges",
+          [&](int64_t g, int64_t i, int64_t e) { return o[(g * c.L + i) * c.E + e]; },
+          [&](int64_t g, int64_t i) { return lse[g * c.L + i]; });
+}
+
+void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
+  const int element = static_cast<int>(c.element), row_tile = kernels.row_tile[element];
+  const AttentionAnswer expected = answer(c);
+  const Stage stage(c), again(c);
+  const int64_t tiles = run(kernels, c.element, cut_rows(stage.task(), int64_t{row_tile} * kernels.tiles_per_task[element]));
+  compare(c, expected, c.name(), [&](int64_t g, int64_t i, int64_t e) { return stage.o(g, i, e); },
+          [&](int64_t g, int64_t i) { return stage.lse(g, i); });
+  check(stage.gaps_untouched(), c.name() + ": written between the rows");
+  check(tiles == expected_tiles(c, row_tile, kernels.key_tile[element]),
+        c.name() + ": tiles " + std::to_string(tiles) + ", expected " +
+            std::to_string(expected_tiles(c, row_tile, kernels.key_tile[element])));
+  run(kernels, c.element, cut_rows(again.task(), row_tile));
+  check(stage.bytes() == again.bytes(), c.name() + ": the same bits, one query tile at a time");
+  test_partial(kernels, c, expected, stage, splits);
+}
+
+int test_isa(const std::string& isa, int cases) {
+  const Kernels* kernels;
+  try {
+    kernels = &cpu::kernels_named(isa);
+  } catch (const std::invalid_argument&) {
+    return kSkipped;
+  }
+  for (int number = 0; number < cases; ++number) test_case(*kernels, AttentionCase::numbered(number), 1 + number / 3 % 4);
+  return finish("attention_test " + isa);
+}
+
+}  // namespace
+}  // namespace tiny_llm_ext::tests
+
+// attention_test ISA CASES
+int main(int, char** argv) { return tiny_llm_ext::tests::test_isa(argv[1], std::stoi(argv[2])); }

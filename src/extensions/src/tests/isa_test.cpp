@@ -1,0 +1,58 @@
+// The list of instruction sets, and the two environment variables, each read once a process.
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "check.h"
+#include "cpu/isa.h"
+#include "cpu/pool.h"
+
+namespace tiny_llm_ext::tests {
+namespace {
+
+void test_every_listed_name_has_its_kernels() {
+  const std::vector<std::string>& names = cpu::available_isas();
+  check(names.back() == "scalar", "scalar is last");
+  check(std::set<std::string>(names.begin(), names.end()).size() == names.size(), "names are unique");
+  for (const std::string& name : names) {
+    const cpu::Kernels& kernels = cpu::kernels_named(name);
+    check(kernels.name == name, name + " has the kernels of " + kernels.name);
+    for (int element = 0; element < cpu::kElements; ++element) {
+      const bool complete = kernels.forward[element] && kernels.scratch_bytes[element] &&
+                            kernels.row_tile[element] > 0 && kernels.key_tile[element] > 0 &&
+                            kernels.tiles_per_task[element] > 0 && kernels.peak[element];
+      check(complete, name + ": a kernel and its sizes for element " + std::to_string(element));
+    }
+  }
+}
+
+void test_what_the_environment_asks_for(const std::string& isa, const std::string& threads) {
+  std::string listed;
+  for (const std::string& name : cpu::available_isas()) listed += (listed.empty() ? "" : ", ") + name;
+  setenv("TINY_LLM_CPU_ISA", "sse9", 1);
+  check_throws<std::invalid_argument>("TINY_LLM_CPU_ISA: got 'sse9', expected one of " + listed,
+                                      [] { cpu::active_kernels(); });
+  for (const char* wrong : {"", "0", "-2", "2x", " 2", "99999999999"}) {
+    setenv("TINY_LLM_THREADS", wrong, 1);
+    check_throws<std::invalid_argument>(
+        std::string("TINY_LLM_THREADS: got '") + wrong + "', expected a positive integer", [] { cpu::default_threads(); });
+  }
+  setenv("TINY_LLM_CPU_ISA", isa.c_str(), 1);
+  setenv("TINY_LLM_THREADS", threads.c_str(), 1);
+  check(cpu::active_kernels().name == isa, "the forced instruction set is the active one");
+  check(cpu::default_threads() == std::stoi(threads), "the given number of threads is used");
+  setenv("TINY_LLM_CPU_ISA", "sse9", 1);
+  check(cpu::active_kernels().name == isa, "the variable is read once");
+}
+
+}  // namespace
+}  // namespace tiny_llm_ext::tests
+
+int main() {
+  using namespace tiny_llm_ext::tests;
+  test_every_listed_name_has_its_kernels();
+  test_what_the_environment_asks_for("scalar", "3");
+  return finish("isa_test");
+}

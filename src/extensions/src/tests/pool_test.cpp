@@ -1,0 +1,208 @@
+// The thread pool: every item exactly once, whoever calls, also nested, after exceptions and in a forked child.
+#include "cpu/pool.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+namespace tiny_llm_ext::tests {
+namespace {
+
+using cpu::parallel_for;
+
+// How often parallel_for called each item; the counters are atomic only where a double call must not be a race.
+bool each_item_once(int64_t items, int threads) {
+  std::vector<int> calls(items, 0);  // plain ints: the thread sanitizer sees a missing join
+  parallel_for(items, threads, [&](int64_t item) { ++calls[item]; });
+  for (int count : calls) {
+    if (count != 1) return false;
+  }
+  return true;
+}
+
+void test_every_item_is_done_once() {
+  for (int64_t items : {0, 1, 2, 3, 7, 100, 10000}) {
+    for (int threads : {0, 1, 2, 3, 8}) {
+      check(each_item_once(items, threads),
+            "items " + std::to_string(items) + ", threads " + std::to_string(threads));
+    }
+  }
+}
+
+void test_many_calls_in_a_row(int calls) {
+  int wrong = 0;
+  for (int i = 0; i < calls; ++i) wrong += !each_item_once(1 + i % 9, 2 + i % 3);
+  check(wrong == 0, "calls in a row that went wrong: " + std::to_string(wrong));
+}
+
+void test_items_are_handed_out_from_zero_upwards() {
+  std::mutex mutex;
+  std::vector<int64_t> order;
+  parallel_for(1000, 1, [&](int64_t item) { order.push_back(item); });
+  bool ascending = true;
+  for (size_t i = 0; i < order.size(); ++i) ascending = ascending && order[i] == static_cast<int64_t>(i);
+  check(ascending, "ascending on one thread");
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> far_ahead{false};
+  parallel_for(1000, 3, [&](int64_t item) {
+    if (item > next.fetch_add(1) + 3) far_ahead = true;
+  });
+  check(!far_ahead, "no item before those below it were handed out");
+}
+
+// Blocks in each item until `threads` threads hold one: passes only when that many really work side by side.
+void test_the_asked_number_of_threads_works(int threads) {
+  std::atomic<int> arrived{0};
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  parallel_for(threads, threads, [&](int64_t) {
+    {
+      std::lock_guard lock(mutex);
+      ids.insert(std::this_thread::get_id());
+    }
+    ++arrived;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (arrived < threads && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  });
+  check(static_cast<int>(ids.size()) == threads, "threads at work: " + std::to_string(ids.size()) + ", asked for " +
+                                                     std::to_string(threads));
+  check(ids.count(std::this_thread::get_id()) == 1, "the caller takes part");
+}
+
+void test_no_more_threads_than_asked_for() {
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  for (int i = 0; i < 200; ++i) {
+    parallel_for(64, 2, [&](int64_t) {
+      std::lock_guard lock(mutex);
+      ids.insert(std::this_thread::get_id());
+    });
+    check(ids.size() <= 2, "at most two threads in one call");
+    ids.clear();
+  }
+}
+
+void test_many_callers(int rounds) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 6; ++caller) {
+    callers.emplace_back([&wrong, rounds, caller] {
+      for (int i = 0; i < rounds; ++i) wrong += !each_item_once(5 + caller, 1 + (i + caller) % 4);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(wrong == 0, "calls from six threads that went wrong: " + std::to_string(wrong));
+}
+
+void test_nested_calls() {
+  std::vector<std::vector<int>> calls(20, std::vector<int>(30, 0));
+  parallel_for(20, 3, [&](int64_t outer) { parallel_for(30, 3, [&](int64_t inner) { ++calls[outer][inner]; }); });
+  bool once = true;
+  for (const auto& row : calls) {
+    for (int count : row) once = once && count == 1;
+  }
+  check(once, "nested: every pair once");
+}
+
+void test_exceptions(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    for (int threads : {1, 2, 4}) {
+      std::atomic<int> done{0};
+      check_throws<std::runtime_error>("item 7", [&] {
+        parallel_for(100000, threads, [&](int64_t item) {
+          if (item == 7) throw std::runtime_error("item 7");
+          ++done;
+        });
+      });
+      check(done < 100000 - 1, "after an exception the rest is dropped");
+    }
+    check_throws<std::runtime_error>("each", [&] { parallel_for(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
+  }
+  check(each_item_once(100, 3), "the pool works after exceptions");
+}
+
+// The exit status of a forked child that runs `work`, or -1 when it hangs for ten seconds.
+template <class Work>
+int in_child(Work work) {
+  const pid_t child = fork();
+  if (child == 0) _exit(work());
+  for (int i = 0; i < 1000; ++i) {
+    int status;
+    if (waitpid(child, &status, WNOHANG) == child) return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
+    usleep(10000);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return -1;
+}
+
+void test_fork() {
+  check(each_item_once(100, 3), "before the fork");
+  for (int i = 0; i < 5; ++i) {
+    check(in_child([] {
+            for (int j = 0; j < 20; ++j) {
+              if (!each_item_once(100, 3)) return 1;
+            }
+            test_the_asked_number_of_threads_works(3);
+            return failed;
+          }) == 0,
+          "a child makes its own pool");
+  }
+  // Forked while another thread is inside the pool: its mutex may be locked, its job is half done.
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) each_item_once(16, 3);
+  });
+  for (int i = 0; i < 20; ++i) {
+    check(in_child([] { return each_item_once(100, 3) ? 0 : 1; }) == 0, "forked in the middle of a job");
+  }
+  stop = true;
+  busy.join();
+  check(each_item_once(100, 3), "the parent goes on");
+}
+
+void test_scratch() {
+  const auto address = [](size_t bytes) { return reinterpret_cast<uintptr_t>(cpu::thread_scratch(bytes)); };
+  for (size_t bytes : {1, 64, 100, 4096, 1000001}) {
+    char* memory = static_cast<char*>(cpu::thread_scratch(bytes));
+    check(reinterpret_cast<uintptr_t>(memory) % 64 == 0, "scratch is aligned to 64");
+    memory[0] = memory[bytes - 1] = 1;  // the sanitizer sees a short one
+  }
+  check(address(10) == address(1000001), "scratch is reused when large enough");
+  const uintptr_t mine = address(64);
+  uintptr_t theirs = mine;
+  std::thread([&] { theirs = address(64); }).join();
+  check(mine != theirs, "each thread has its own scratch");
+}
+
+}  // namespace
+}  // namespace tiny_llm_ext::tests
+
+// pool_test ROUNDS [no-fork]
+int main(int argc, char** argv) {
+  using namespace tiny_llm_ext::tests;
+  const int rounds = std::stoi(argv[1]);
+  test_every_item_is_done_once();
+  test_many_calls_in_a_row(10 * rounds);
+  test_items_are_handed_out_from_zero_upwards();
+  for (int threads : {2, 3, 5, 9}) test_the_asked_number_of_threads_works(threads);
+  test_no_more_threads_than_asked_for();
+  test_many_callers(rounds);
+  test_nested_calls();
+  test_exceptions(rounds / 20 + 1);
+  test_scratch();
+  if (argc < 3) test_fork();
+  return finish("pool_test");
+}

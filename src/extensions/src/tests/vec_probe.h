@@ -1,0 +1,31 @@
+// The operations of one vec/<isa>.h behind function pointers, so that code built without its flags can test them.
+#pragma once
+
+#include <stdint.h>
+
+namespace tiny_llm_ext::tests {
+
+// Each function works on one vector of `lanes` floats; G is a power of two up to `lanes`.
+struct VecProbe {
+  int lanes;
+  void (*exp2)(const float* x, float* out);
+  void (*max)(const float* a, const float* b, float* out);
+  void (*min)(const float* a, const float* b, float* out);
+  void (*fma)(const float* a, const float* b, const float* c, float* out);
+  void (*div)(const float* a, const float* b, float* out);
+  void (*select_less_equal)(const float* a, const float* b, const float* yes, const float* no, float* out);
+  void (*select_equal)(const float* a, const float* b, const float* yes, const float* no, float* out);
+  bool (*all_between)(const float* low, const float* x, const float* high);
+  void (*load_f16)(const uint16_t* p, float* out);
+  void (*load_bf16)(const uint16_t* p, float* out);
+  void (*store_f16)(const float* x, uint16_t* out);
+  void (*store_bf16)(const float* x, uint16_t* out);
+  void (*broadcast)(int G, const float* p, float* out);
+  void (*sum_groups)(int G, const float* x, float* out);
+  void (*transpose)(float* rows);  // [lanes][lanes], in place
+};
+
+// Of the instruction set this executable was built for.
+const VecProbe& vec_probe();
+
+}  // namespace tiny_llm_ext::tests

@@ -1,0 +1,126 @@
+// The public C++ interface of the extension and its primitive: the first file to open.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "attention/problem.h"
+#include "mlx/mlx.h"
+#include "mlx/primitives.h"
+
+namespace tiny_llm_ext {
+
+namespace mx = mlx::core;
+
+// Lengths of the sequences of a batch. Those that were numbers at the call are checked there, arrays when
+// they are evaluated.
+struct Lengths {
+  mx::array values;
+  bool known_at_call;
+};
+
+struct AttentionOptions {
+  std::optional<double> scale;  // none: E ** -0.5
+  std::variant<std::monostate, std::string, mx::array> mask;
+  bool causal = false;
+  // A number of keys, or keys to the left and right of a row's position with -1 for all.
+  std::variant<std::monostate, int64_t, std::pair<int64_t, int64_t>> window;
+  std::optional<double> softcap;
+  std::optional<mx::array> sinks;
+  std::optional<Lengths> q_lens, kv_start, kv_lens;
+  bool batch_invariant = false;      // the fused CPU kernels always are, the reference graph never
+  std::string on_fallback = "warn";  // "error", "warn" or "allow"
+  std::function<void(const std::string&)> warn;  // called once for each reason to fall back
+  std::optional<std::string> isa;                // CPU instruction set; none: the active one
+  std::optional<int> threads;                    // CPU threads; none: the default
+  mx::StreamOrDevice stream;
+};
+
+using OutputAndLse = std::pair<mx::array, mx::array>;
+
+// Attention of query (B..., Hq, L, E) over key (B..., Hkv, S, E) and value (B..., Hkv, S, V): the output
+// (B..., Hq, L, V) in their dtype and the natural log-sum-exp of the scores (B..., Hq, L) in float32.
+OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                       const AttentionOptions& options);
+
+// The same from ordinary MLX operations: O(L * S) memory, derivatives of every order.
+OutputAndLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
+                                 const AttentionOptions& options);
+
+// What `attention` and `attention_reference` would do; runs nothing.
+Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                              const AttentionOptions& options);
+Explanation explain_attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
+                                        const AttentionOptions& options);
+
+// The course's flat form: query (N, L, E), key and value (N_kv, S, E), mask (N, L, S), all float32.
+mx::array flash_attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                          const std::optional<mx::array>& mask, double scale, bool is_causal,
+                          int num_kv_heads, int num_heads,
+                          const std::function<void(const std::string&)>& warn, mx::StreamOrDevice stream);
+
+// The arrays of one call. The optional ones broadcast, aligned on the right: mask to (B..., Hq, L, S), sinks
+// to (B..., Hq), the lengths to (B...).
+struct AttentionInputs {
+  mx::array query, key, value;
+  std::optional<mx::array> mask = {}, sinks = {}, q_lens = {}, kv_start = {}, kv_lens = {};
+};
+
+struct OptionalInput {
+  const char* name;
+  std::optional<mx::array> AttentionInputs::* member;
+  int trailing_axes;  // behind the batch axes
+};
+
+// In the order in which the primitive receives them behind query, key and value.
+inline constexpr std::array<OptionalInput, 5> kOptionalInputs = {{
+    {"mask", &AttentionInputs::mask, 3},
+    {"sinks", &AttentionInputs::sinks, 1},
+    {"q_lens", &AttentionInputs::q_lens, 0},
+    {"kv_start", &AttentionInputs::kv_start, 0},
+    {"kv_lens", &AttentionInputs::kv_lens, 0},
+}};
+
+// What one call asks for, apart from its arrays.
+struct AttentionParams {
+  std::optional<float> scale;
+  int64_t left = kUnbounded, right = kUnbounded;
+  float softcap = 0;
+  std::array<bool, kOptionalInputs.size()> present = {};  // which optional inputs there are
+  const cpu::Kernels* kernels = nullptr;
+  int threads = 1;
+
+  bool operator==(const AttentionParams&) const = default;
+};
+
+OutputAndLse reference_graph(const AttentionInputs& inputs, const AttentionParams& params, mx::Stream stream);
+
+// Fused attention. Outputs: O in the dtype of query, LSE in float32.
+class Attention : public mx::Primitive {
+ public:
+  Attention(mx::Stream stream, AttentionParams params) : mx::Primitive(stream), params_(params) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+
+  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
+                             const std::vector<int>& argnums, const std::vector<mx::array>& outputs) override;
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+                             const std::vector<int>& argnums) override;
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override;
+
+  const char* name() const override { return "tiny_llm_ext::Attention"; }
+  bool is_equivalent(const mx::Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+
+ private:
+  AttentionParams params_;
+};
+
+}  // namespace tiny_llm_ext

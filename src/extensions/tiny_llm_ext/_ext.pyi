@@ -1,0 +1,166 @@
+"""Attention kernels for MLX."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core
+
+def attention(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    *,
+    scale: float | None = None,
+    mask: mlx.core.array | str | None = None,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: mlx.core.array | None = None,
+    q_lens: mlx.core.array | Sequence[int] | None = None,
+    kv_start: mlx.core.array | Sequence[int] | None = None,
+    kv_lens: mlx.core.array | Sequence[int] | None = None,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    on_fallback: str = "warn",
+    isa: str | None = None,
+    threads: int | None = None,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> tuple[mlx.core.array, mlx.core.array]:
+    """
+    Fused attention: the output (B..., Hq, L, E) and the log-sum-exp (B..., Hq, L).
+
+    Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). `isa` and `threads` choose the
+    CPU kernels and the number of threads for this call.
+    """
+
+def attention_reference(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    *,
+    scale: float | None = None,
+    mask: mlx.core.array | str | None = None,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: mlx.core.array | None = None,
+    q_lens: mlx.core.array | Sequence[int] | None = None,
+    kv_start: mlx.core.array | Sequence[int] | None = None,
+    kv_lens: mlx.core.array | Sequence[int] | None = None,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    on_fallback: str = "warn",
+    isa: str | None = None,
+    threads: int | None = None,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> tuple[mlx.core.array, mlx.core.array]:
+    """
+    The same from ordinary MLX operations: O(L * S) memory, derivatives of every order.
+    """
+
+def explain_attention(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    *,
+    scale: float | None = None,
+    mask: mlx.core.array | str | None = None,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: mlx.core.array | None = None,
+    q_lens: mlx.core.array | Sequence[int] | None = None,
+    kv_start: mlx.core.array | Sequence[int] | None = None,
+    kv_lens: mlx.core.array | Sequence[int] | None = None,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    on_fallback: str = "warn",
+    isa: str | None = None,
+    threads: int | None = None,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> dict[str, Any]:
+    """What `attention` would do with these arguments. Runs nothing."""
+
+def explain_attention_reference(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    *,
+    scale: float | None = None,
+    mask: mlx.core.array | str | None = None,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: mlx.core.array | None = None,
+    q_lens: mlx.core.array | Sequence[int] | None = None,
+    kv_start: mlx.core.array | Sequence[int] | None = None,
+    kv_lens: mlx.core.array | Sequence[int] | None = None,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    on_fallback: str = "warn",
+    isa: str | None = None,
+    threads: int | None = None,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> dict[str, Any]:
+    """
+    What `attention_reference` would do with these arguments. Runs nothing.
+    """
+
+def flash_attention(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    mask: mlx.core.array | None = None,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    num_kv_heads: int,
+    num_heads: int,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    The course's flat form, float32 only: query (N, L, E), key and value (N_kv, S, E), mask (N, L, S) or None.
+    """
+
+def last_run() -> dict[str, Any]:
+    """
+    Counters of the latest attention in this process; the reference path counts when its graph is built.
+    """
+
+def support() -> list[dict[str, Any]]:
+    """What has a fused kernel, one row for each."""
+
+def tile_counts(
+    L: int, S: int, row_tile: int, key_tile: int, *, left: int = -1, right: int = -1, group: int = 1
+) -> tuple[int, int]:
+    """
+    Score tiles of one KV head that a kernel visits, and all there are. -1: no limit on that side.
+    """
+
+def cpu_isa() -> str:
+    """The CPU instruction set in use."""
+
+def cpu_isas() -> list[str]:
+    """The CPU instruction sets of this build and machine, best first."""
+
+def cpu_threads() -> int:
+    """The number of threads that CPU kernels use."""
+
+def peak(isa: str, dtype: str, threads: int = 1, seconds: float = 0.2) -> float:
+    """
+    GFLOP/s that the multiply units reach on registers alone: the yardstick of the benchmarks.
+    """
+
+def read_bandwidth(bytes: int, threads: int = 1, seconds: float = 0.2) -> float:
+    """
+    GB/s at which threads together read a buffer of that size: the floor under decoding.
+    """
+
+def load_library(device: mlx.core.Device | mlx.core.DeviceType, path: str) -> None:
+    """Register the Metal library; nothing to do in a build without Metal."""
+
+mlx_version: str = "0.32.4"

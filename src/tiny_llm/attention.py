@@ -1,0 +1,291 @@
+"""Attention: the forms to read, and `flash_attention`, which computes the same in tiles on native kernels."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import mlx.core as mx
+
+from .basics import linear
+from .extension import load_extension
+from .layers.dense import attend, check_mask, check_shape
+from .layers.explanation import Explanation
+from .layers.merge import merge_lse, merge_partials
+
+__all__ = [
+    "Explanation",
+    "SimpleMultiHeadAttention",
+    "attention_reference",
+    "causal_mask",
+    "explain",
+    "flash_attention",
+    "merge_lse",
+    "merge_partials",
+    "scaled_dot_product_attention_grouped",
+    "scaled_dot_product_attention_simple",
+]
+
+Mask = mx.array | str | None
+Window = int | tuple[int, int] | None
+Lengths = mx.array | Sequence[int] | None
+Stream = mx.Stream | mx.Device | None
+
+
+def scaled_dot_product_attention_simple(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: mx.array | None = None,
+) -> mx.array:
+    """Average `value` by how well each `key` matches the `query`: softmax(scale * query key^T + mask) value.
+
+    query [..., L, D], key and value [..., S, D] -> [..., L, D]. A float mask is added to the scores, a bool
+    mask keeps what is True; it broadcasts to [..., L, S]. A query that sees no key gives zeros.
+    """
+    name = "scaled_dot_product_attention_simple"
+    check_shape(name, "key", key.shape, (*query.shape[:-2], "S", query.shape[-1]))
+    check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
+    if mask is not None:
+        check_mask(name, mask, (*query.shape[:-1], key.shape[-2]))
+    return attend(query, key, value, scale, mask)
+
+
+def causal_mask(L: int, S: int, dtype: mx.Dtype) -> mx.array:
+    """Let the last L of S tokens see themselves and what came before: [L, S] of 0 and -inf."""
+    row, column = mx.arange(L)[:, None], mx.arange(S)[None, :]
+    return mx.where(column <= row + (S - L), 0.0, -mx.inf).astype(dtype)
+
+
+def scaled_dot_product_attention_grouped(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: Mask = None,
+) -> mx.array:
+    """Attention in which groups of query heads share a key/value head, without repeating keys or values.
+
+    query [*B, H_q, L, D], key and value [*B, H, S, D] -> [*B, H_q, L, D]; query head h reads head
+    h // (H_q / H). The mask is None, "causal", or an array that broadcasts to [*B, H_q, L, S].
+    """
+    name = "scaled_dot_product_attention_grouped"
+    if query.ndim < 3:
+        raise ValueError(f"{name}: query: got {query.shape}, expected (*B, H_q, L, D)")
+    *batch, query_heads, L, D = query.shape
+    check_shape(name, "key", key.shape, (*batch, "H", "S", D))
+    check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
+    heads, S = key.shape[-3:-1]
+    if heads == 0 or query_heads % heads != 0:
+        raise ValueError(f"{name}: query: got {query_heads} heads, expected a multiple of the {heads} of key")
+    if isinstance(mask, str):
+        if mask != "causal":
+            raise ValueError(f"{name}: mask: got {mask!r}, expected None, 'causal' or an array")
+        mask = causal_mask(L, S, mx.float32)
+    elif mask is not None:
+        check_mask(name, mask, (*batch, query_heads, L, S))
+        # Its head axis, where it has one, is cut in groups as that of the query is.
+        if mask.ndim >= 3:
+            mask = mx.unflatten(mask, -3, (1, 1) if mask.shape[-3] == 1 else (heads, -1))
+    grouped = mx.unflatten(query, -3, (heads, query_heads // heads))
+    result = attend(grouped, key[..., None, :, :], value[..., None, :, :], scale, mask)
+    return mx.flatten(result, -4, -3)
+
+
+class SimpleMultiHeadAttention:
+    """Attention in `num_heads` parts of the hidden vector at once; four weights [hidden, hidden]."""
+
+    def __init__(
+        self, hidden_size: int, num_heads: int, wq: mx.array, wk: mx.array, wv: mx.array, wo: mx.array
+    ):
+        if num_heads < 1 or hidden_size % num_heads != 0:
+            raise ValueError(
+                f"SimpleMultiHeadAttention: num_heads: got {num_heads}, expected a divisor of {hidden_size}"
+            )
+        for name, weight in {"wq": wq, "wk": wk, "wv": wv, "wo": wo}.items():
+            check_shape("SimpleMultiHeadAttention", name, weight.shape, (hidden_size, hidden_size))
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.wq, self.wk, self.wv, self.wo = wq, wk, wv, wo
+
+    def __call__(
+        self, query: mx.array, key: mx.array, value: mx.array, mask: mx.array | None = None
+    ) -> mx.array:
+        """[N, L, hidden], three times -> [N, L, hidden]; the mask broadcasts to [N, heads, L, L]."""
+        q = self._heads(linear(query, self.wq))
+        k = self._heads(linear(key, self.wk))
+        v = self._heads(linear(value, self.wv))
+        attended = scaled_dot_product_attention_simple(q, k, v, mask=mask)
+        return linear(mx.flatten(attended.swapaxes(1, 2), -2, -1), self.wo)
+
+    def _heads(self, x: mx.array) -> mx.array:
+        """[N, L, hidden] -> [N, heads, L, hidden / heads]."""
+        return mx.unflatten(x, -1, (self.num_heads, -1)).swapaxes(1, 2)
+
+
+class AttentionOptions(TypedDict, total=False):
+    """The keyword arguments that `flash_attention`, `attention_reference` and `explain` have in common."""
+
+    causal: bool
+    window: Window
+    softcap: float | None
+    sinks: mx.array | None
+    q_lens: Lengths
+    kv_start: Lengths
+    kv_lens: Lengths
+    deterministic: bool
+    batch_invariant: bool
+    on_fallback: str
+    k_quant: None
+    v_quant: None
+    stream: Stream
+
+
+@overload
+def flash_attention(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: Mask = None,
+    *,
+    return_lse: Literal[False] = False,
+    **options: Unpack[AttentionOptions],
+) -> mx.array: ...
+
+
+@overload
+def flash_attention(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: Mask = None,
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[AttentionOptions],
+) -> tuple[mx.array, mx.array]: ...
+
+
+def flash_attention(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: Mask = None,
+    *,
+    causal: bool = False,
+    window: Window = None,
+    softcap: float | None = None,
+    sinks: mx.array | None = None,
+    q_lens: Lengths = None,
+    kv_start: Lengths = None,
+    kv_lens: Lengths = None,
+    return_lse: bool = False,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    on_fallback: str = "warn",
+    k_quant: None = None,
+    v_quant: None = None,
+    stream: Stream = None,
+) -> mx.array | tuple[mx.array, mx.array]:
+    """Attention in tiles, without a score matrix in memory: the result of the grouped form at any length.
+
+    query [*B, H_q, L, E], key and value [*B, H, S, E], all float32, float16 or bfloat16, in any layout
+    -> [*B, H_q, L, E] in that dtype. With `return_lse` also the log-sum-exp of the scores [*B, H_q, L].
+    Scores are scale * query key^T (scale defaults to E ** -0.5), and a row that sees no key gives zeros.
+
+    mask: None, "causal", or an array that broadcasts to [*B, H_q, L, S]: float is added, bool keeps what is
+        True. It is read where it lies, never expanded.
+    causal: the last query stands at the last key, and no query sees what comes after it.
+    window: this many keys (causal: up to and including the query's own), or (left, right), -1 for no limit.
+    softcap: scores s become softcap * tanh(s / softcap).
+    sinks: [H_q] scores of a key without a value, which takes part in each row's denominator.
+    q_lens, kv_start, kv_lens: [*B] integers; sequence b is its first q_lens[b] queries and its keys
+        kv_start[b] .. kv_start[b] + kv_lens[b] - 1. Nothing outside is ever used, whatever it holds.
+    deterministic, batch_invariant: ask for the same bits in each run, and for bits of a row that do not
+        depend on the rest of the batch. The CPU kernels promise both; without a kernel that does, asking
+        for the second is an error.
+    on_fallback: "warn" (once for each reason), "allow" or "error" where no kernel applies and
+        `attention_reference` takes over; `explain` tells when and why.
+    k_quant, v_quant: reserved for quantized keys and values.
+    """
+    arguments = _arguments(
+        "flash_attention",
+        scale,
+        {
+            "causal": causal,
+            "window": window,
+            "softcap": softcap,
+            "sinks": sinks,
+            "q_lens": q_lens,
+            "kv_start": kv_start,
+            "kv_lens": kv_lens,
+            "deterministic": deterministic,
+            "batch_invariant": batch_invariant,
+            "on_fallback": on_fallback,
+            "k_quant": k_quant,
+            "v_quant": v_quant,
+            "stream": stream,
+        },
+    )
+    out, lse = load_extension().attention(query, key, value, mask=mask, **arguments)
+    return (out, lse) if return_lse else out
+
+
+def attention_reference(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: Mask = None,
+    *,
+    return_lse: bool = False,
+    **options: Unpack[AttentionOptions],
+) -> Any:
+    """The meaning of `flash_attention` in ordinary MLX operations, with the same arguments.
+
+    It takes O(L * S) memory, any head size, and derivatives of every order.
+    """
+    arguments = _arguments("attention_reference", scale, options)
+    out, lse = load_extension().attention_reference(query, key, value, mask=mask, **arguments)
+    return (out, lse) if return_lse else out
+
+
+def explain(
+    function: Callable[..., Any],
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None = None,
+    mask: Mask = None,
+    *,
+    return_lse: bool = False,
+    **options: Unpack[AttentionOptions],
+) -> Explanation:
+    """Tell what `function` would do with these arguments, without running anything.
+
+    `function` is `flash_attention` or `attention_reference`. The memory layout of an array that is not
+    evaluated yet, and lengths that are not, are unknown: they count as dense and as full.
+    """
+    native = {flash_attention: "explain_attention", attention_reference: "explain_attention_reference"}
+    if function not in native:
+        raise ValueError(
+            f"explain: function: got {function}, expected flash_attention or attention_reference"
+        )
+    arguments = _arguments(function.__name__, scale, options)
+    explanation = getattr(load_extension(), native[function])
+    return Explanation(**explanation(query, key, value, mask=mask, **arguments))
+
+
+def _arguments(function: str, scale: float | mx.array | None, options: AttentionOptions) -> dict[str, Any]:
+    """The keyword arguments of the native functions, which take numbers and nothing that is reserved."""
+    arguments: dict[str, Any] = {**options}
+    for name in ("k_quant", "v_quant"):
+        if arguments.pop(name, None) is not None:
+            raise NotImplementedError(
+                f"{function}: {name}: quantized keys and values have no kernel yet; pass them dequantized"
+            )
+    if isinstance(scale, mx.array) and scale.size != 1:
+        raise ValueError(f"{function}: scale: got shape {scale.shape}, expected a number")
+    number = scale.item() if isinstance(scale, mx.array) else scale
+    return {"scale": number, **arguments}

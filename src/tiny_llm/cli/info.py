@@ -1,0 +1,46 @@
+"""`tiny-llm info`: what is installed here, what this machine has, and how fast attention runs on it."""
+
+import argparse
+import json
+from typing import Any
+
+from ..installation import check_installation
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "info", help="versions, devices, instruction sets, and the rate of attention"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report; exit code 1 when the extension is not usable."""
+    report = check_installation()
+    print(json.dumps(report, indent=2) if options.json else as_text(report))
+    return 0 if report["extension"]["loaded"] else 1
+
+
+def as_text(report: dict[str, Any]) -> str:
+    extension = report["extension"]
+    lines = [
+        ("tiny-llm", report["tiny_llm"]),
+        ("python", report["python"]),
+        ("mlx", f"{report['mlx']['version']}, {report['mlx']['back_end']} back end"),
+        ("devices", ", ".join(f"{kind} ({name})" for kind, name in report["devices"].items())),
+    ]
+    if not extension["loaded"]:
+        lines.append(("extension", f"not loaded: {extension['reason']}"))
+    else:
+        cpu, rate = report["cpu"], report["attention"]
+        found = ", ".join(f"{isa} (active)" if isa == cpu["active"] else isa for isa in cpu["found"])
+        lines += [
+            ("extension", "loaded"),
+            ("instruction sets", found),
+            ("threads", cpu["threads"]),
+            ("attention", f"{rate['gflops']:.0f} GFLOP/s ({rate['work']})"),
+        ]
+    if report["warnings"]:
+        lines += [("warning", warning) for warning in report["warnings"]]
+    return "\n".join(f"{name:<18}{value}" for name, value in lines)

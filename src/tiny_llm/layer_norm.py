@@ -1,0 +1,26 @@
+"""Root mean square normalisation: the layer norm of Qwen2."""
+
+import mlx.core as mx
+
+from .basics import as_float32
+
+
+class RMSNorm:
+    """Divide each vector of size `dim` by its root mean square, then scale it by `weight` [dim]."""
+
+    def __init__(self, dim: int, weight: mx.array, eps: float = 1e-5):
+        if weight.shape != (dim,):
+            raise ValueError(f"RMSNorm: weight: got shape {weight.shape}, expected ({dim},)")
+        self.dim = dim
+        self.weight = weight
+        self.eps = eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Normalise `x` [..., dim] over its last axis; same shape and dtype."""
+        if x.ndim == 0 or x.shape[-1] != self.dim:
+            raise ValueError(f"RMSNorm: x: got shape {x.shape}, expected (..., {self.dim})")
+        # float16 ends at 65504, which the square of 256 exceeds: all of this is float32, rounded at the end.
+        wide = as_float32(x, "RMSNorm: x")
+        mean_square = mx.mean(mx.square(wide), axis=-1, keepdims=True)
+        normalised = wide * mx.rsqrt(mean_square + self.eps)
+        return (normalised * self.weight.astype(mx.float32)).astype(x.dtype)

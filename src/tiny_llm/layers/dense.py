@@ -1,0 +1,49 @@
+"""The formula of attention, with every score in memory, and the checks of its arguments."""
+
+import mlx.core as mx
+
+from ..basics import as_float32
+
+
+def attend(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | mx.array | None,
+    mask: mx.array | None,
+) -> mx.array:
+    """The formula itself, in float32 and rounded once; leading axes broadcast."""
+    if query.size == 0 or key.size == 0:
+        return mx.zeros((*query.shape[:-1], value.shape[-1]), query.dtype)
+    scores = as_float32(query, "query") @ as_float32(key, "key").swapaxes(-1, -2)
+    scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None:
+        hidden = mask == (False if mask.dtype == mx.bool_ else -mx.inf)
+        scores = mx.where(hidden, -mx.inf, scores if mask.dtype == mx.bool_ else scores + mask)
+    # Without a visible key the maximum is -inf, and -inf - -inf would be NaN.
+    top = mx.max(scores, axis=-1, keepdims=True)
+    weights = mx.exp(scores - mx.stop_gradient(mx.where(mx.isneginf(top), 0, top)))
+    total = mx.sum(weights, axis=-1, keepdims=True)
+    result = (weights @ as_float32(value, "value")) / mx.where(total == 0, 1, total)
+    return result.astype(query.dtype)
+
+
+def check_shape(
+    function: str, argument: str, shape: tuple[int, ...], expected: tuple[int | str, ...]
+) -> None:
+    """Compare sizes; a string in `expected` is the name of a size that may be any."""
+    fits = len(shape) == len(expected) and all(
+        isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
+    )
+    if not fits:
+        sizes = ", ".join(map(str, expected))
+        raise ValueError(f"{function}: {argument}: got {shape}, expected ({sizes})")
+
+
+def check_mask(function: str, mask: mx.array, scores: tuple[int, ...]) -> None:
+    if mask.dtype != mx.bool_ and not mx.issubdtype(mask.dtype, mx.floating):
+        raise ValueError(f"{function}: mask: got {mask.dtype}, expected bool (True: attend) or a float type")
+    aligned = scores[len(scores) - mask.ndim :]
+    fits = all(size in (1, wanted) for size, wanted in zip(mask.shape, aligned, strict=False))
+    if mask.ndim > len(scores) or not fits:
+        raise ValueError(f"{function}: mask: got {mask.shape}, expected a shape that broadcasts to {scores}")

@@ -1,0 +1,103 @@
+"""Rotary position embedding (RoPE): a token's place in the sequence becomes an angle of rotation."""
+
+import math
+import weakref
+
+import mlx.core as mx
+
+from .basics import as_float32
+
+
+class RotationTable:
+    """Cosine and sine, [seq_len, dims / 2] float32, of the angle position * base ** (-i / (dims / 2))."""
+
+    def __init__(self, dims: int, seq_len: int, base: float):
+        half = dims // 2
+        # Angles grow to seq_len radians, where neighbouring float32 numbers lie 1e-3 apart. Whole turns are
+        # therefore dropped in float64, which MLX has on the CPU only; its cosine is a float32 one anyway.
+        with mx.stream(mx.cpu):
+            frequency = mx.power(mx.array(base, mx.float64), mx.arange(half, dtype=mx.float64) / -half)
+            turns = mx.arange(seq_len, dtype=mx.float64)[:, None] * frequency / (2 * math.pi)
+            angle = ((turns - mx.round(turns)) * (2 * math.pi)).astype(mx.float32)
+            self.cos = mx.cos(angle)
+            self.sin = mx.sin(angle)
+            mx.eval(self.cos, self.sin)
+
+
+# The 28 layers of a 7B model need equal tables of 17 MB. They share one, which goes with the last of them.
+_tables: weakref.WeakValueDictionary[tuple[int, int, float], RotationTable] = weakref.WeakValueDictionary()
+
+
+def _shared_table(dims: int, seq_len: int, base: float) -> RotationTable:
+    table = _tables.get((dims, seq_len, base))
+    if table is None:
+        table = _tables[dims, seq_len, base] = RotationTable(dims, seq_len, base)
+    return table
+
+
+class RoPE:
+    """Rotate pairs of elements of a head vector of size `dims` by angles that grow with the position.
+
+    Pair i is (2i, 2i + 1) if `traditional`, else (i, i + dims / 2). Positions are 0..seq_len-1.
+    """
+
+    def __init__(self, dims: int, seq_len: int, base: float = 10000, traditional: bool = False):
+        if dims <= 0 or dims % 2 != 0:
+            raise ValueError(f"RoPE: dims: got {dims}, expected a positive even number")
+        if seq_len < 1:
+            raise ValueError(f"RoPE: seq_len: got {seq_len}, expected at least 1")
+        if not base > 0:
+            raise ValueError(f"RoPE: base: got {base}, expected a positive number")
+        self.dims = dims
+        self.seq_len = seq_len
+        self.base = base
+        self.traditional = traditional
+        self._table = _shared_table(dims, seq_len, base)
+
+    def __call__(self, x: mx.array, offset: list[slice] | slice | None = None) -> mx.array:
+        """Rotate `x` [N, S, H, D] with D = dims; same shape and dtype.
+
+        `offset` names the S positions: None is 0..S-1, a slice holds for every row, a list has one per row.
+        """
+        if x.ndim != 4 or x.shape[-1] != self.dims:
+            raise ValueError(f"RoPE: x: got shape {x.shape}, expected (N, S, H, {self.dims})")
+        wide = as_float32(x, "RoPE: x")
+        cos, sin = self._rotations(offset, rows=x.shape[0], length=x.shape[1])
+
+        if self.traditional:
+            pairs = wide.reshape(*x.shape[:-1], self.dims // 2, 2)
+            real, imaginary = pairs[..., 0], pairs[..., 1]
+        else:
+            real, imaginary = mx.split(wide, 2, axis=-1)
+        rotated = [real * cos - imaginary * sin, imaginary * cos + real * sin]
+        if self.traditional:
+            result = mx.stack(rotated, axis=-1).reshape(x.shape)
+        else:
+            result = mx.concatenate(rotated, axis=-1)
+        return result.astype(x.dtype)
+
+    def _rotations(
+        self, offset: list[slice] | slice | None, rows: int, length: int
+    ) -> tuple[mx.array, mx.array]:
+        """Cosines and sines of the positions: each [N or 1, S, 1, dims / 2], to broadcast over the heads."""
+        if offset is None:
+            offset = slice(0, length)
+        if isinstance(offset, slice):
+            offset = [offset]
+        elif len(offset) != rows:
+            raise ValueError(f"RoPE: offset: got {len(offset)} slices, expected one for each of {rows} rows")
+        spans = [self._span(positions, length) for positions in offset]
+        cos = mx.stack([self._table.cos[span] for span in spans])
+        sin = mx.stack([self._table.sin[span] for span in spans])
+        return cos[:, :, None], sin[:, :, None]
+
+    def _span(self, positions: slice, length: int) -> slice:
+        """Check that `positions` are `length` neighbours in the table; slicing alone would cut them short."""
+        start = 0 if positions.start is None else positions.start
+        stop = self.seq_len if positions.stop is None else positions.stop
+        neighbours = positions.step in (None, 1) and stop - start == length
+        if not neighbours or start < 0 or stop > self.seq_len:
+            raise ValueError(
+                f"RoPE: offset: got {positions}, expected {length} neighbours in 0..{self.seq_len - 1}"
+            )
+        return slice(start, stop)

@@ -1,0 +1,43 @@
+"""An extension that is missing, or built for another MLX, is one clear sentence; importing stays silent."""
+
+import shutil
+
+import pytest
+
+from .project import ROOT, run_python
+
+
+@pytest.fixture
+def unbuilt(tmp_path):
+    """A folder that hides the built extension behind a copy without its library."""
+    package = ROOT / "src" / "extensions" / "tiny_llm_ext"
+    for parent in (tmp_path, tmp_path / "extensions"):
+        shutil.copytree(package, parent / "tiny_llm_ext", ignore=shutil.ignore_patterns("*.so", "*.dylib"))
+    return tmp_path
+
+
+def test_without_a_build_importing_is_silent(unbuilt):
+    result = run_python("-c", "from tiny_llm import *", path=(unbuilt,))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_without_a_build_the_first_call_names_the_command(unbuilt):
+    program = "from tiny_llm import *; x = mx.ones((1, 4, 8)); flash_attention(x, x, x)"
+    result = run_python("-c", program, path=(unbuilt,))
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("RuntimeError: ")
+    assert "pdm run build-ext" in result.stderr.splitlines()[-1]
+
+
+def test_without_a_build_info_names_the_command_and_fails(unbuilt):
+    result = run_python("-m", "tiny_llm", "info", path=(unbuilt,))
+    assert (result.returncode, result.stderr) == (1, "")
+    assert "pdm run build-ext" in result.stdout
+
+
+def test_another_version_of_mlx_is_an_import_error():
+    result = run_python("-c", "import mlx.core as mx; mx.__version__ = '0.1.0'; import tiny_llm_ext")
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert "0.1.0" in last
+    assert "0.32.4" in last

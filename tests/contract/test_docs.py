@@ -1,0 +1,72 @@
+"""What README.md and the other pages say can be run, runs; what they point to, exists."""
+
+import re
+import shlex
+
+import pytest
+
+from .project import ROOT, pyproject, run_python
+
+PAGES = {path.name: path.read_text() for path in ROOT.glob("*.md")}
+PYTHON = [
+    (page, code) for page, text in PAGES.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)
+]
+COMMANDS = sorted(
+    {
+        command.strip()
+        for text in PAGES.values()
+        for command in re.findall(r"\bpdm (?:run|bench)\b[^`#\n]*", text)
+    }
+)
+# The others take minutes or rewrite the tree.
+RUN_HERE = {"main", "check-installation"}
+
+
+def script_and_arguments(command: str) -> tuple[str, list[str]]:
+    words = shlex.split(command)[1:]
+    script, *arguments = words[1:] if words[0] == "run" else words
+    return script, arguments
+
+
+@pytest.mark.parametrize(("page", "code"), PYTHON, ids=[page for page, _ in PYTHON])
+def test_a_python_block_runs(page, code):
+    result = run_python("-c", code)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_a_script(command):
+    assert script_and_arguments(command)[0] in pyproject()["tool"]["pdm"]["scripts"]
+
+
+@pytest.mark.parametrize(
+    "script", sorted(RUN_HERE & {script_and_arguments(command)[0] for command in COMMANDS})
+)
+def test_a_command_runs(script):
+    setup, line = pyproject()["tool"]["pdm"]["scripts"][script]["composite"]
+    result = run_python(*shlex.split(line.replace("{args}", ""))[1:])
+    assert setup == "setup"
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if script_and_arguments(command)[0] == "test"]
+)
+def test_a_test_command_finds_tests(command):
+    _, arguments = script_and_arguments(command)
+    dashes = [] if "--" in arguments else ["--"]
+    result = run_python("tools/course.py", "test", *arguments, *dashes, "--collect-only", "-q")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_leads_somewhere(page):
+    targets = re.findall(r"\]\(([^)#:]+)\)", PAGES[page])
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_file_that_is_named_exists(page):
+    existing = [path.name for path in ROOT.rglob("*.*") if ".venv" not in path.parts]
+    named = set(re.findall(r"[\w-]+\.(?:py|cpp|h|def|cmake|toml|md)\b", PAGES[page]))
+    assert {name for name in named if not any(file.endswith(name) for file in existing)} == set()

@@ -1,0 +1,50 @@
+"""What `from tiny_llm import *` and the two ways to the extension give."""
+
+import types
+
+import mlx.core as mx
+import pytest
+
+import tiny_llm
+
+from .names import SIGNATURES
+from .project import ROOT, run_python
+
+SUBMODULES = {path.stem for path in (ROOT / "src" / "tiny_llm").glob("*.py")} - {"__init__", "__main__"}
+TAUGHT = {line.split(".")[0] for line in SIGNATURES}
+
+
+def test_the_star_set_has_every_submodule_that_is_taught_and_mx():
+    assert {"mx"} | TAUGHT <= set(tiny_llm.__all__)
+    assert tiny_llm.mx is mx
+
+
+def test_every_name_of_the_star_set_exists_once():
+    assert len(set(tiny_llm.__all__)) == len(tiny_llm.__all__)
+    assert [name for name in tiny_llm.__all__ if not hasattr(tiny_llm, name)] == []
+
+
+def test_no_function_or_class_is_called_like_a_submodule():
+    hidden = [
+        name for name in SUBMODULES if not isinstance(getattr(tiny_llm, name, tiny_llm), types.ModuleType)
+    ]
+    assert hidden == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from tiny_llm import *; attention.flash_attention; mx.array; softmax",
+        "from extensions import tiny_llm_ext; tiny_llm_ext.cpu_isa()",
+        "import tiny_llm_ext; tiny_llm_ext.cpu_isa()",
+        "from extensions import tiny_llm_ext as a; import tiny_llm_ext as b; assert dir(a) == dir(b)",
+        "import tiny_llm, sys; assert 'tiny_llm_ext._ext' not in sys.modules, 'loaded before it is needed'",
+    ],
+)
+def test_in_a_fresh_process(program):
+    result = run_python("-c", program)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_the_folder_of_the_extension_is_a_namespace_package():
+    assert not (ROOT / "src" / "extensions" / "__init__.py").exists()

@@ -1,0 +1,71 @@
+"""The names of names.py exist, with these parameters, in this order, with these defaults."""
+
+import ast
+import importlib
+import inspect
+
+import pytest
+
+import tiny_llm
+import tiny_llm_ext
+
+from ..contract import names
+from .project import ROOT, pyproject
+
+
+def parse_signature(line: str) -> tuple[str, ast.arguments]:
+    name, _, parameters = line.partition("(")
+    function = ast.parse(f"def f({parameters}: ...").body[0]
+    return name, function.args
+
+
+def positional(arguments: ast.arguments) -> list[tuple[str, object]]:
+    """Pairs of name and default, Parameter.empty where there is none."""
+    missing = len(arguments.args) - len(arguments.defaults)
+    defaults = [inspect.Parameter.empty] * missing + [ast.literal_eval(node) for node in arguments.defaults]
+    return [(argument.arg, default) for argument, default in zip(arguments.args, defaults, strict=True)]
+
+
+@pytest.mark.parametrize("line", names.SIGNATURES)
+def test_a_python_signature_begins_as_the_course_calls_it(line):
+    path, wanted = parse_signature(line)
+    module, name = path.split(".")
+    function = getattr(importlib.import_module(f"tiny_llm.{module}"), name)
+    parameters = list(inspect.signature(function).parameters.values())
+    by_position = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [(p.name, p.default) for p in by_position] == positional(wanted)
+    more = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    assert all(p.default is not p.empty for p in more)
+
+
+@pytest.mark.parametrize("line", names.SIGNATURES)
+def test_the_package_has_it_too(line):
+    module, name = parse_signature(line)[0].split(".")
+    assert getattr(tiny_llm, name) is getattr(importlib.import_module(f"tiny_llm.{module}"), name)
+
+
+def test_the_extension_offers_its_names():
+    assert {name for name in names.NATIVE_NAMES if not callable(getattr(tiny_llm_ext, name, None))} == set()
+
+
+def test_the_flat_binding_takes_its_arguments_in_this_order():
+    stub = ast.parse((ROOT / "src/extensions/tiny_llm_ext/_ext.pyi").read_text())
+    name, wanted = parse_signature(names.FLAT_BINDING)
+    (found,) = [node for node in stub.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    assert positional(found.args) == positional(wanted)
+    assert [argument.arg for argument in found.args.kwonlyargs] == [a.arg for a in wanted.kwonlyargs]
+    assert [default is None for default in found.args.kw_defaults] == [True, True, False]
+
+
+@pytest.mark.parametrize("path", names.PATHS)
+def test_a_file_stands_where_the_course_opens_it(path):
+    assert (ROOT / path).is_file()
+
+
+def test_the_scripts_exist():
+    assert names.SCRIPTS - set(pyproject()["tool"]["pdm"]["scripts"]) == set()
+
+
+def test_the_helpers_of_the_course_tests_exist():
+    helpers = importlib.import_module("..utils", __package__)
+    assert {name for name in names.TEST_HELPERS if not hasattr(helpers, name)} == set()

@@ -1,0 +1,53 @@
+"""`pdm run test`: weeks, days, pytest's arguments and pytest's exit status."""
+
+import pytest
+
+from .project import run_python, timetable
+
+
+def course_test(*arguments):
+    return run_python("tools/course.py", "test", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [("--week", "1"), ("--day", "1")])
+def test_one_of_week_and_day_is_refused(arguments):
+    result = course_test(*arguments)
+    assert result.returncode == 1
+    assert "--week and --day belong together" in result.stderr
+
+
+def test_a_missing_day_names_those_that_exist():
+    result = course_test("--week", "9", "--day", "9")
+    assert result.returncode == 1
+    assert all(f"{c['week']}.{day}" in result.stderr for c in timetable() for day in c["days"])
+
+
+@pytest.mark.parametrize("dashes", [("--",), ("--", "--")])
+def test_arguments_behind_the_dashes_go_to_pytest(dashes):
+    result = course_test("--week", "1", "--day", "4", *dashes, "--collect-only", "-k", "task_1")
+    assert result.returncode == 0, result.stderr
+    assert "test_task_1" in result.stdout
+    assert "test_task_2" not in result.stdout
+
+
+def test_the_second_day_of_a_chapter_runs_the_first_ones_file():
+    result = course_test("--week", "2", "--day", "5", "--", "--collect-only", "-q")
+    assert "running tests/test_week_2_day_4.py" in result.stdout
+    assert result.returncode == 0, result.stdout
+
+
+def test_a_chapter_runs_verbosely_and_the_exit_status_is_that_of_pytest():
+    result = course_test("--week", "1", "--day", "1", "--", "-k", "no_test_has_this_name")
+    assert result.returncode == 5
+    assert "collected" in result.stdout
+
+
+def test_an_unknown_argument_before_the_dashes_is_refused():
+    result = course_test("-k", "task_1")
+    assert result.returncode == 2
+    assert "unrecognized arguments" in result.stderr
+
+
+def test_without_a_week_the_whole_suite_is_chosen():
+    result = course_test("--", "--collect-only", "-q", "-k", "test_the_lock_file_names_no_host")
+    assert "1/" in result.stdout.splitlines()[-1]

@@ -1,0 +1,59 @@
+"""Rules for the tree: thin doors, no weeks in names, one timetable, files that stay readable."""
+
+import ast
+import re
+
+import pytest
+
+from .project import ROOT, pyproject, timetable
+
+DOORS = ["main.py", "bench.py"]
+CODE = sorted(
+    path
+    for folder in ("src", "benches", "tools", "tests")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in {".py", ".h", ".cpp", ".metal", ".cu", ".cuh", ".def"}
+)
+LONGEST = {".py": 300, ".h": 400, ".cpp": 400, ".metal": 600, ".cu": 600, ".cuh": 600, ".def": 400}
+# Files beyond the limit and their length, which may only shrink.
+LONG_FILES = {"tests/test_week_2_day_4.py": 340}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_is_short_and_does_no_arithmetic(door):
+    source = (ROOT / door).read_text()
+    assert len(source.splitlines()) <= 20
+    assert not [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.BinOp | ast.AugAssign)]
+
+
+def test_weeks_and_days_are_named_only_where_the_course_is():
+    allowed = re.compile(
+        r"tests/(test_week_\d_day_\d|contract/\w+|utils)\.py|src/tiny_llm/(stages/|qwen2_week\d\.py)"
+    )
+    named = re.compile(r"(week|day)_?\d", re.IGNORECASE)
+    files = [path for path in CODE if not allowed.match(str(path.relative_to(ROOT)))]
+    assert [str(path) for path in files if named.search(path.name) or named.search(path.read_text())] == []
+
+
+def test_the_timetable_and_the_course_tests_agree():
+    planned = {f"test_week_{chapter['week']}_day_{chapter['days'][0]}.py" for chapter in timetable()}
+    assert planned == {path.name for path in (ROOT / "tests").glob("test_week_*.py")}
+
+
+def test_files_stay_short_and_exceptions_shrink():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in CODE}
+    too_long = {name for name, length in lengths.items() if length > LONGEST["." + name.rsplit(".", 1)[1]]}
+    assert too_long == set(LONG_FILES)
+    assert {name for name, most in LONG_FILES.items() if lengths[name] > most} == set()
+
+
+def test_mlx_and_nanobind_have_one_version_in_all_of_pyproject():
+    project = pyproject()
+    build = project["build-system"]["requires"]
+    assert set(project["project"]["dependencies"]) <= set(build)
+    (nanobind,) = [requirement for requirement in build if requirement.startswith("nanobind")]
+    assert nanobind in project["dependency-groups"]["build"]
+
+
+def test_the_lock_file_names_no_host():
+    assert re.findall(r"\w+://", (ROOT / "pdm.lock").read_text()) == []

@@ -1,0 +1,151 @@
+"""Every wrong shape, dtype, option or length is refused at the call by a text that names the argument."""
+
+import mlx.core as mx
+import pytest
+from tiny_llm.attention import attention_reference, flash_attention
+
+from ..support.cases import lengths, normal, qkv
+from ..support.check import check
+from ..support.refusal import refused
+
+B, HEADS, KV_HEADS, L, S, E = 2, 4, 2, 33, 65, 16
+
+
+def inputs(**changes):
+    q, k, v = qkv(batch=(B,), heads=HEADS, kv_heads=KV_HEADS, L=L, S=S, E=E)
+    return {"query": q, "key": k, "value": v} | changes
+
+
+SHAPES = {
+    "query of rank 2": ("query", {"query": normal(L, E)}),
+    "query of rank 0": ("query", {"query": mx.array(1.0)}),
+    "key of another rank": ("key", {"key": normal(KV_HEADS, S, E)}),
+    "value of another rank": ("value", {"value": normal(1, B, KV_HEADS, S, E)}),
+    "key of another batch": ("key", {"key": normal(3, KV_HEADS, S, E)}),
+    "key of a batch to broadcast": ("key", {"key": normal(1, KV_HEADS, S, E)}),
+    "value of another batch": ("value", {"value": normal(3, KV_HEADS, S, E)}),
+    "value of other heads": ("value", {"value": normal(B, 4, S, E)}),
+    "value of another length": ("value", {"value": normal(B, KV_HEADS, S - 1, E)}),
+    "key of another head size": ("key", {"key": normal(B, KV_HEADS, S, E + 1)}),
+    "heads that do not divide": ("(query|key)", {"key": normal(B, 3, S, E), "value": normal(B, 3, S, E)}),
+    "more key heads than heads": ("(query|key)", {"key": normal(B, 8, S, E), "value": normal(B, 8, S, E)}),
+    "no heads": ("query", {"query": normal(B, 0, L, E)}),
+    "no key heads": ("key", {"key": normal(B, 0, S, E), "value": normal(B, 0, S, E)}),
+    "no head size": ("query", {"query": normal(B, HEADS, L, 0), "key": normal(B, KV_HEADS, S, 0),
+                               "value": normal(B, KV_HEADS, S, 0)}),
+}  # fmt: skip
+
+OPTIONS = {
+    "scale nan": ("scale", {"scale": float("nan")}),
+    "scale inf": ("scale", {"scale": float("inf")}),
+    "scale beyond float32": ("scale", {"scale": 1e300}),
+    "mask of another name": ("mask", {"mask": "full"}),
+    "mask with an empty name": ("mask", {"mask": ""}),
+    "mask of int": ("mask", {"mask": mx.ones((L, S), dtype=mx.int32)}),
+    "mask of other rows": ("mask", {"mask": mx.zeros((L + 1, S))}),
+    "mask of other keys": ("mask", {"mask": mx.zeros((L, S + 1))}),
+    "mask of too many axes": ("mask", {"mask": mx.zeros((1, B, HEADS, L, S))}),
+    "mask of key heads": ("mask", {"mask": mx.zeros((B, KV_HEADS, L, S))}),
+    "mask of no keys": ("mask", {"mask": mx.zeros((L, 0))}),
+    "window 0": ("window", {"window": 0}),
+    "window -1": ("window", {"window": -1}),
+    "window (-2, 0)": ("window", {"window": (-2, 0)}),
+    "window (0, -2)": ("window", {"window": (0, -2)}),
+    "softcap 0": ("softcap", {"softcap": 0.0}),
+    "softcap negative": ("softcap", {"softcap": -1.0}),
+    "softcap nan": ("softcap", {"softcap": float("nan")}),
+    "softcap inf": ("softcap", {"softcap": float("inf")}),
+    "sinks of key heads": ("sinks", {"sinks": normal(KV_HEADS)}),
+    "sinks of too many heads": ("sinks", {"sinks": normal(HEADS + 1)}),
+    "sinks of int": ("sinks", {"sinks": mx.zeros((HEADS,), dtype=mx.int32)}),
+    "on_fallback of another name": ("on_fallback", {"on_fallback": "ignore"}),
+}
+for name in ("q_lens", "kv_start", "kv_lens"):
+    OPTIONS |= {
+        f"{name} of another batch": (name, {name: lengths(1, 2, 3)}),
+        f"{name} of too many axes": (name, {name: mx.zeros((B, 1), dtype=mx.int32)}),
+        f"{name} of float": (name, {name: mx.zeros((B,))}),
+        f"{name} of uint8": (name, {name: mx.zeros((B,), dtype=mx.uint8)}),
+        f"{name} of bool": (name, {name: mx.zeros((B,), dtype=mx.bool_)}),
+        f"{name} negative": (name, {name: [0, -1]}),
+        f"{name} too long": (name, {name: [0, S + 1]}),
+    }
+OPTIONS["keys beyond the end"] = ("kv_lens", {"kv_start": [0, 10], "kv_lens": [S, S - 9]})
+OPTIONS["queries beyond the end"] = ("q_lens", {"q_lens": [0, L + 1]})
+
+CASES = SHAPES | OPTIONS
+
+
+@pytest.mark.parametrize("function", [flash_attention, attention_reference], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(("argument", "changes"), CASES.values(), ids=CASES)
+def test_refused_at_the_call(argument, changes, function):
+    with refused(argument, function=function.__name__):
+        function(**inputs(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"window": 1.5}, {"window": (1,)}, {"window": (1, 2, 3)}, {"mask": [[0.0]]}, {"query": [1.0]},
+     {"scale": "1"}, {"softcap": "no"}, {"causal": "yes"}, {"kv_lens": "12"}],
+    ids=str,
+)  # fmt: skip
+def test_values_of_a_wrong_type_are_refused(changes):
+    with pytest.raises((TypeError, ValueError)):
+        flash_attention(**inputs(**changes))
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(TypeError):
+        flash_attention(**inputs(), dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "options"),
+    [
+        ("q_lens", {"q_lens": (L, L + 1)}),
+        ("q_lens", {"q_lens": (-1, L)}),
+        ("kv_start", {"kv_start": (0, S + 1)}),
+        ("kv_start", {"kv_start": (-1, 0)}),
+        ("kv_lens", {"kv_lens": (0, S + 1)}),
+        ("kv_lens", {"kv_lens": (-1, 0)}),
+        ("kv_lens", {"kv_start": (0, 10), "kv_lens": (S, S - 9)}),
+        ("kv_lens", {"kv_lens": (0, 2**31 - 1)}),
+    ],
+    ids=str,
+)
+def test_lengths_in_arrays_are_checked_before_anything_is_written(argument, options):
+    arrays = {name: mx.array(values) * 1 for name, values in options.items()}
+    out, lse = flash_attention(**inputs(), **arrays, return_lse=True)
+    with refused(argument, RuntimeError):
+        mx.eval(out, lse)
+    check(*inputs().values(), causal=True)  # the worker lives on
+
+
+def test_lengths_in_64_bits_do_not_wrap():
+    beyond = mx.array([0, 2**32 + 5], dtype=mx.int64)
+    with pytest.raises(RuntimeError, match=r"^flash_attention: kv_lens: got 4294967301"):
+        mx.eval(flash_attention(**inputs(), kv_lens=beyond))
+
+
+def test_a_device_without_a_kernel_is_named():
+    if mx.is_available(mx.gpu):
+        pytest.skip("MLX has a GPU here")
+    with pytest.raises((RuntimeError, ValueError), match=r"(?i)gpu"):
+        mx.eval(flash_attention(**inputs(), stream=mx.gpu))
+
+
+@pytest.mark.parametrize("axis", range(4))
+def test_sizes_of_zero_neither_crash_nor_hang(axis):
+    shape = [B, HEADS, L, E]
+    shape[axis] = 0
+    query = mx.zeros(shape)
+    try:
+        mx.eval(flash_attention(query, query, query))
+    except ValueError:
+        assert axis in (1, 3), "only heads and head size must not be empty"
+
+
+def test_huge_sizes_of_broadcast_inputs_neither_crash_nor_hang():
+    huge = mx.broadcast_to(mx.zeros((1, 1, 1)), (1, 2**31 - 1, 1))
+    with pytest.raises((RuntimeError, ValueError, MemoryError)):
+        mx.eval(flash_attention(mx.broadcast_to(mx.zeros((1, 1, 1)), (2**20, 2**20, 256)), huge, huge))

@@ -1,0 +1,77 @@
+"""Which instruction set runs is visible, can be forced by name, and is never chosen in silence."""
+
+import os
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+from ..support import native
+from ..support.cases import DTYPE_IDS, DTYPES, qkv
+from ..support.check import compare
+from ..support.refusal import refused
+from .test_threads import package_roots
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("isa", native.available_isas())
+@pytest.mark.parametrize(("L", "S"), [(70, 131), (1, 4096)])
+def test_an_instruction_set_forced_in_a_call_is_the_one_that_runs(L, S, isa, dtype):
+    q, k, v = qkv(L=L, S=S, dtype=dtype)
+    out, lse = native.attention(q, k, v, causal=True, isa=isa)
+    mx.eval(out, lse)
+    assert native.last_run()["isa"] == isa
+    compare(out, lse, q, k, v, causal=True)
+
+
+def test_the_list_ends_with_the_one_that_always_works():
+    assert native.available_isas()[-1] == "scalar"
+    assert len(set(native.available_isas())) == len(native.available_isas())
+
+
+@pytest.mark.parametrize(
+    "name", ["avx1024", "", "AVX2", "neon" if "avx2" in native.available_isas() else "avx2"]
+)
+def test_an_unknown_or_unsupported_name_is_refused(name):
+    with refused("isa"):
+        native.attention(*qkv(), isa=name)
+
+
+def run_with(**environment):
+    """What a fresh process prints about its instruction set and threads after one call."""
+    program = (
+        "import mlx.core as mx; from tiny_llm.attention import flash_attention; "
+        "mx.set_default_device(mx.cpu); x = mx.ones((2, 300, 16)); mx.eval(flash_attention(x, x, x)); "
+        "import tiny_llm_ext as e; print(e.cpu_isa(), e.cpu_threads())"
+    )
+    base = {name: x for name, x in os.environ.items() if not name.startswith("TINY_LLM_")}
+    return subprocess.run(
+        [sys.executable, "-c", program], text=True, capture_output=True, timeout=60,
+        env={**base, "PYTHONPATH": os.pathsep.join(package_roots()), **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("isa", native.available_isas())
+def test_the_environment_forces_the_instruction_set(isa):
+    run = run_with(TINY_LLM_CPU_ISA=isa)
+    assert run.stdout.split()[:1] == [isa], run.stderr
+
+
+@pytest.mark.parametrize("name", ["avx1024", "AVX2", "neon" if "avx2" in native.available_isas() else "avx2"])
+def test_a_wrong_name_in_the_environment_is_an_error(name):
+    run = run_with(TINY_LLM_CPU_ISA=name)
+    assert run.returncode != 0
+    assert f"TINY_LLM_CPU_ISA: got '{name}', expected one of" in run.stderr
+
+
+def test_the_environment_sets_the_number_of_threads():
+    assert run_with(TINY_LLM_THREADS="3").stdout.split()[1] == "3"
+    assert int(run_with().stdout.split()[1]) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1e9", "99999999999999999999"])
+def test_a_wrong_number_of_threads_is_an_error(value):
+    run = run_with(TINY_LLM_THREADS=value)
+    assert run.returncode != 0
+    assert "TINY_LLM_THREADS" in run.stderr

@@ -1,0 +1,20 @@
+"""All instruction sets of this machine agree: the same random call on each, against the oracle."""
+
+import mlx.core as mx
+from hypothesis import given, settings
+
+from ..support import native
+from ..support.check import compare
+from .strategies import problems
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(problems())
+def test_instruction_sets_agree(problem):
+    q, k, v, options = problem
+    for isa in native.available_isas():
+        out, lse = native.attention(q, k, v, **options, isa=isa)
+        mx.eval(out, lse)
+        if out.size:
+            assert native.last_run()["isa"] == isa
+        compare(out, lse, q, k, v, **options)

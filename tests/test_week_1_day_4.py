@@ -1,0 +1,81 @@
+"""Week 1, day 4: RMS normalisation, and the activation of the feed-forward layer."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from .support.cases import normal
+from .support.tolerance import to_float64
+from .tiny_llm_base import RMSNorm, silu
+from .utils import assert_rounded_once, in_each_precision, on_each_device
+
+
+def rms_norm_in_float64(x: mx.array, weight: mx.array, eps: float) -> np.ndarray:
+    wide = to_float64(x)
+    return wide / np.sqrt((wide**2).mean(axis=-1, keepdims=True) + eps) * to_float64(weight)
+
+
+@on_each_device
+@in_each_precision
+@pytest.mark.parametrize("shape", [(111,), (33, 111), (2, 3, 5, 111)], ids=str)
+def test_task_1_rms_norm_divides_by_the_root_mean_square(stream, precision, shape):
+    """Over the last axis, of an input with any number of dimensions."""
+    x, weight = normal(*shape, dtype=precision, seed=1), normal(111, dtype=precision, seed=2)
+    with mx.stream(stream):
+        assert_rounded_once(RMSNorm(111, weight)(x), rms_norm_in_float64(x, weight, 1e-5), precision)
+
+
+@on_each_device
+@in_each_precision
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_task_1_rms_norm_adds_eps_under_the_root(stream, precision, eps):
+    """eps counts most where the input is small, and keeps a vector of zeros from dividing by zero."""
+    x = normal(33, 111, dtype=precision) * mx.array([0, 1e-2, 1], dtype=precision)[mx.arange(33) % 3, None]
+    weight = mx.ones(111, dtype=precision)
+    with mx.stream(stream):
+        assert_rounded_once(RMSNorm(111, weight, eps)(x), rms_norm_in_float64(x, weight, eps), precision)
+
+
+@on_each_device
+def test_task_1_rms_norm_of_half_precision_calculates_in_float32(stream):
+    """The square of 1000 exceeds float16, and 1e-6 is too small for it: the weight too counts in float32."""
+    x = mx.array([1000] + 110 * [1e-4], dtype=mx.float16)
+    weight = mx.array([0.1] + 110 * [1e6])
+    with mx.stream(stream):
+        result = RMSNorm(111, weight)(x)
+        assert_rounded_once(result, rms_norm_in_float64(x, weight, 1e-5), mx.float16)
+
+
+def test_task_1_rms_norm_refuses_what_does_not_fit():
+    """Weight and input must have the size that the layer was made for."""
+    with pytest.raises(ValueError, match=r"RMSNorm: weight: got shape \(7,\).*8"):
+        RMSNorm(8, mx.ones(7))
+    with pytest.raises(ValueError, match=r"RMSNorm: x: got shape \(3, 7\).*8"):
+        RMSNorm(8, mx.ones(8))(mx.ones((3, 7)))
+    with pytest.raises(TypeError, match="int32"):
+        RMSNorm(8, mx.ones(8))(mx.ones((3, 8), dtype=mx.int32))
+
+
+@on_each_device
+@in_each_precision
+def test_task_2_silu_is_x_times_its_sigmoid(stream, precision):
+    """Element by element, in an array of any shape."""
+    x = 4 * normal(3, 33, 70, dtype=precision)
+    wide = to_float64(x)
+    with mx.stream(stream):
+        assert_rounded_once(silu(x), wide / (1 + np.exp(-wide)), precision)
+
+
+@on_each_device
+@in_each_precision
+def test_task_2_silu_of_large_negative_numbers_is_zero(stream, precision):
+    """exp(-x) overflows there, and the quotient is still 0; large positive numbers pass unchanged."""
+    x = mx.array([-65504, -1000, -100, -20, 0, 20, 100, 1000, 65504], dtype=precision)
+    with mx.stream(stream):
+        assert_rounded_once(silu(x), np.maximum(to_float64(x), 0), precision)
+
+
+def test_task_2_silu_refuses_integers():
+    """Rounding the result back to an integer would leave nothing of it."""
+    with pytest.raises(TypeError, match="int32"):
+        silu(mx.ones(3, dtype=mx.int32))

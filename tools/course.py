@@ -1,0 +1,75 @@
+"""The tests of the course by week and day: `pdm run test [--week W --day D] [-- pytest arguments]`."""
+
+import argparse
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Chapter(NamedTuple):
+    week: int
+    days: list[int]
+    title: str
+
+    @property
+    def tests(self) -> Path:
+        return ROOT / "tests" / f"test_week_{self.week}_day_{self.days[0]}.py"
+
+
+def timetable() -> list[Chapter]:
+    with (ROOT / "course.toml").open("rb") as file:
+        return [Chapter(**chapter) for chapter in tomllib.load(file)["chapter"]]
+
+
+def find_chapter(week: int, day: int) -> Chapter:
+    """The chapter taught then; SystemExit with the days that exist when there is none."""
+    chapters = timetable()
+    for chapter in chapters:
+        if chapter.week == week and day in chapter.days:
+            return chapter
+    known = ", ".join(f"{c.week}.{day}" for c in chapters for day in c.days)
+    sys.exit(f"There is no chapter for week {week} day {day}; there is one for (week.day) {known}.")
+
+
+def selection(week: int | None, day: int | None) -> list[str]:
+    """What pytest shall run: a chapter, or by default the folder that pyproject.toml names."""
+    if week is None and day is None:
+        return []
+    if week is None or day is None:
+        sys.exit("--week and --day belong together: give both, or neither for all tests.")
+    chapter = find_chapter(week, day)
+    tests = chapter.tests.relative_to(ROOT)
+    if day != chapter.days[0]:
+        print(
+            f"Week {week} day {day} goes on with the chapter of day {chapter.days[0]}: running {tests}.",
+            flush=True,
+        )
+    return ["-v", str(tests)]
+
+
+def run_tests(arguments: list[str]) -> None:
+    """Become pytest, so that its exit status and Ctrl-C are the caller's own."""
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    ours, theirs = arguments[:split], [argument for argument in arguments[split:] if argument != "--"]
+    parser = argparse.ArgumentParser(
+        prog="pdm run test",
+        description="Run all tests, or those of one chapter.",
+        epilog="What stands behind -- goes to pytest: pdm run test --week 2 --day 4 -- -k task_2",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--week", type=int)
+    parser.add_argument("--day", type=int)
+    options = parser.parse_args(ours)
+    chosen = selection(options.week, options.day)
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *theirs])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["test"]:
+        sys.exit("usage: python tools/course.py test [--week W --day D] [-- pytest arguments]")
+    run_tests(sys.argv[2:])

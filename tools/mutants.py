@@ -1,0 +1,285 @@
+"""Breaks the kernels on purpose, a line at a time; the tests must notice: `python tools/mutants.py`.
+
+Each mutant is patched into a copy of the tree, built for one instruction set, and given to a few test files.
+A mutant that they all pass has survived: the tests do not guard that line. Words given as arguments choose
+the mutants whose name contains one of them.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ISA = "neon" if platform.machine() in ("arm64", "aarch64") else "avx2"
+SOURCES = Path("src/extensions/src")
+TEST_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong kernel: `old`, which stands once in `file`, becomes `new`; `tests` must turn red."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+MUTANTS = (
+    Mutant(
+        "only the first 32 keys are read",
+        "cpu/forward-inl.h",
+        "if (last > task.key_end - 1) last = task.key_end - 1;",
+        "if (last > task.key_end - 1) last = task.key_end - 1;\n  if (last > 31) last = 31;",
+        ("lengths",),
+    ),
+    Mutant(
+        "L == S is taken for granted",
+        "cpu/row_tile-inl.h",
+        "int64_t position = i + task.n_k - task.n_q;",
+        "int64_t position = i;",
+        ("lengths",),
+    ),
+    Mutant(
+        "a query head reads another key head",
+        "cpu/eval.cpp",
+        "task.k = input(k_, b, kv_head, sequence.kv_start);",
+        "task.k = input(k_, b, problem_.Hkv - 1 - kv_head, sequence.kv_start);",
+        ("grouped_heads",),
+    ),
+    Mutant(
+        "the guard of a maximum of -inf is missing",
+        "cpu/online_softmax-inl.h",
+        "F base = select(equal(m, set1(-INFINITY)), zero(), m);",
+        "F base = m;",
+        ("hidden_rows",),
+    ),
+    Mutant(
+        "alpha is forgotten",
+        "cpu/online_softmax-inl.h",
+        "F alpha = exp2(sub(old, base));",
+        "F alpha = set1(1);",
+        ("running_maximum",),
+    ),
+    Mutant(
+        "a tile too few at the causal edge",
+        "attention/tiles.cpp",
+        "std::min(n_k - 1, last_row + shift + right) + 1}",
+        "std::min(n_k - 1, last_row + shift + right)}",
+        ("lengths",),
+    ),
+    Mutant(
+        "a tile too few at the left edge of a window",
+        "attention/tiles.cpp",
+        "std::max<int64_t>(0, first_row + shift - left)",
+        "std::max<int64_t>(0, first_row + shift - left + 1)",
+        ("window",),
+    ),
+    Mutant(
+        "hidden tiles are not skipped",
+        "cpu/forward-inl.h",
+        "if (end < begin || tile[t].some_first >= begin + keys.keys) continue;",
+        "if (end < begin) end = begin;",
+        ("tile_counts",),
+    ),
+    Mutant(
+        "the bound of the last tile is missing",
+        "cpu/forward-inl.h",
+        "(int)(end - begin < keys.keys ? end - begin + 1 : keys.keys)",
+        "Format::kKeyTile",
+        ("layouts", "nan"),
+    ),
+    Mutant(
+        "the start of a sequence is dropped from an address",
+        "cpu/eval.cpp",
+        "task.v = input(v_, b, kv_head, sequence.kv_start);",
+        "task.v = input(v_, b, kv_head, 0);",
+        ("ragged_batches",),
+    ),
+    Mutant(
+        "the mask is read from the first slot, not the first key",
+        "cpu/eval.cpp",
+        "task.mask = mask_.view(b, batch_, head, sequence.kv_start);",
+        "task.mask = mask_.view(b, batch_, head, 0);",
+        ("masks",),
+    ),
+    Mutant(
+        "all heads of a group read one head of the mask",
+        "cpu/mask-inl.h",
+        "return (flat % task.group) * mask.head_stride + (flat / task.group) * mask.row_stride +",
+        "return (flat / task.group) * mask.row_stride +",
+        ("masks",),
+    ),
+    Mutant(
+        "hidden scores are added to, not selected",
+        "cpu/online_softmax-inl.h",
+        "x = select(seen, x, set1(-INFINITY));",
+        "x = add(x, select(seen, zero(), set1(-INFINITY)));",
+        ("nan",),
+    ),
+    Mutant(
+        "a row of NaN becomes zero",
+        "cpu/finish-inl.h",
+        "factor[lane] = l == 0 ? 0 : factor[lane] / l;",
+        "factor[lane] = l > 0 ? factor[lane] / l : 0;",
+        ("nan",),
+    ),
+    Mutant(
+        "the sink is dropped where chunks of keys are merged",
+        "cpu/merge.cpp",
+        "float l = sink ? std::exp2(*sink * kLog2e - reference) : 0;",
+        "float l = 0;",
+        ("softcap_and_sinks",),
+    ),
+    Mutant(
+        "chunks of keys are merged without their weights",
+        "cpu/merge.cpp",
+        "l += weight * partial[E + 1];",
+        "l += partial[E + 1];",
+        ("lengths",),
+    ),
+    Mutant(
+        "a window has a key too many",
+        "flash_attention.cpp",
+        "std::pair{*keys - 1, int64_t{0}}",
+        "std::pair{*keys, int64_t{0}}",
+        ("window",),
+    ),
+    Mutant(
+        "lengths beyond the end are believed",
+        "attention/inputs.cpp",
+        "if (length < 0 || length > most) {",
+        "if (length < 0) {",
+        ("bad_input",),
+    ),
+)
+
+
+class Workshop:
+    """A copy of the tree and its build folder, in which one mutant after the other is compiled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = folder / "tree"
+        self.build_folder = folder / "build"
+        ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.dylib")
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, self.tree / name, ignore=ignored)
+        for name in ("CMakeLists.txt", "pyproject.toml"):
+            shutil.copy2(ROOT / name, self.tree / name)
+        self._keep_one_instruction_set()
+
+    def _keep_one_instruction_set(self) -> None:
+        """The scalar kernels and those of ISA: the others would be compiled anew for each mutant, unused."""
+        if ISA != "avx2":
+            return
+        self.replace(
+            "cpu/kernels.cmake",
+            "list(APPEND CPU_ISAS avx2 avx512 avx512bf16 amx)",
+            "list(APPEND CPU_ISAS avx2)",
+        )
+        table = self.tree / SOURCES / "cpu/isa.cpp"
+        table.write_text(
+            re.sub(r'^    \{"(avx512|avx512bf16|amx)", .*\n', "", table.read_text(), flags=re.MULTILINE)
+        )
+
+    def replace(self, file: str, old: str, new: str) -> str:
+        """Patch a source file; returns its text from before."""
+        path = self.tree / SOURCES / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            raise SystemExit(
+                f"{SOURCES / file}: {old!r} stands there {text.count(old)} times: renew the mutant"
+            )
+        path.write_text(text.replace(old, new))
+        return text
+
+    @contextmanager
+    def mutated(self, mutant: Mutant) -> Iterator[None]:
+        healthy = self.replace(mutant.file, mutant.old, mutant.new)
+        yield
+        (self.tree / SOURCES / mutant.file).write_text(healthy)
+
+    def build(self) -> None:
+        """Compile what changed since the last time; the module lies in the tree afterwards."""
+        if not self.build_folder.exists():
+            options = ("-G", "Ninja", "-DTINY_LLM_IN_PLACE=ON", f"-DPython_EXECUTABLE={sys.executable}")
+            self._run("cmake", "-S", self.tree, "-B", self.build_folder, *options)
+        self._run("ninja", "-C", self.build_folder)
+
+    def test(self, files: tuple[str, ...], folder: Path) -> Future[bool]:
+        """Whether the tests pass on the module just built, found out beside the next build."""
+        shutil.copytree(self.tree, folder)
+        return TESTERS.submit(tests_pass, files, folder)
+
+    def _run(self, *command: str | Path) -> None:
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        result = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+        if result.returncode:
+            raise SystemExit(f"{result.stdout}{result.stderr}\nThe build failed; the reason stands above.")
+
+
+TESTERS = ThreadPoolExecutor(max_workers=2)
+
+
+def tests_pass(files: tuple[str, ...], folder: Path) -> bool:
+    """Run test files of tests/kernels; a crash or a hang is a failure, a test that cannot run an error."""
+    paths = [f"tests/kernels/test_{name}.py" for name in files]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths]
+    environment = {**os.environ, "TINY_LLM_CPU_ISA": ISA, "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        result = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=TEST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    if result.returncode > 1:
+        raise SystemExit(f"{result.stdout}{result.stderr}\npytest could not run; the reason stands above.")
+    return result.returncode == 0
+
+
+def main(words: list[str]) -> int:
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name)
+        workshop = Workshop(folder)
+        for mutant in chosen:
+            with workshop.mutated(mutant):
+                pass  # an outdated one shows before anything is built
+        workshop.build()
+        tests = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
+        healthy = workshop.test(tests, folder / "healthy")
+        verdicts = []
+        for number, mutant in enumerate(chosen):
+            with workshop.mutated(mutant):
+                workshop.build()
+                verdicts.append(workshop.test(mutant.tests, folder / str(number)))
+        if not healthy.result():
+            raise SystemExit("The tests are red without any mutant: nothing to learn.")
+        survivors = 0
+        for mutant, passed in zip(chosen, verdicts, strict=True):
+            survivors += passed.result()
+            print(f"{'SURVIVED' if passed.result() else 'caught  '}  {mutant.name}")
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutants caught in {time.monotonic() - start:.0f} s.")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

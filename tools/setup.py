@@ -1,0 +1,129 @@
+"""What `pdm run main` and `pdm run test` do first: install the packages and build the extension, once.
+
+Two fingerprints remember what was set up. While they match, this costs a few milliseconds and no network.
+Everything is said on standard error, so that the output of the command that follows stays clean.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src" / "extensions"))
+import build as extension  # noqa: E402
+
+PACKAGES_STAMP = Path(sys.prefix) / "tiny_llm_packages"
+EXTENSION_STAMP = extension.BUILD / "fingerprint"
+LOG = ROOT / "build" / "packages.log"
+
+
+def fingerprint(paths: list[Path]) -> str:
+    """Changes when a file, its place, or the Python that uses it changes."""
+    digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
+    for path in sorted(paths):
+        digest.update(str(path).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def packages_fingerprint() -> str:
+    return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"])
+
+
+def extension_fingerprint() -> str:
+    native = ROOT / "src" / "extensions"
+    sources = [path for path in native.rglob("*") if path.is_file() and extension.PACKAGE not in path.parents]
+    sources = [path for path in sources if path.suffix != ".pyc"]
+    return fingerprint([ROOT / "CMakeLists.txt", ROOT / "pdm.lock", *sources])
+
+
+def recorded(stamp: Path) -> str:
+    return stamp.read_text() if stamp.is_file() else ""
+
+
+def packages_are_ready() -> bool:
+    return recorded(PACKAGES_STAMP) == packages_fingerprint()
+
+
+def extension_is_ready() -> bool:
+    return extension.MODULE.is_file() and recorded(EXTENSION_STAMP) == extension_fingerprint()
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let a second set-up of this folder wait for the first."""
+    lock = ROOT / "build" / "setup.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def install_packages(pdm: list[str]) -> None:
+    """Install what pdm.lock names, and tiny-llm itself as an editable package, which compiles nothing yet."""
+    start = time.monotonic()
+    print("Installing the packages of pdm.lock ...", file=sys.stderr, flush=True)
+    process = subprocess.Popen(
+        [*pdm, "sync", "--no-isolation", "--project", ROOT],
+        env={**os.environ, "SKBUILD_WHEEL_CMAKE": "false", "PDM_CHECK_UPDATE": "false", "NO_COLOR": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    done, total = 0, 1
+    with LOG.open("w") as log:
+        for line in process.stdout:
+            log.write(line)
+            if plan := re.search(r"(\d+) to add, (\d+) to update", line):
+                total = int(plan[1]) + int(plan[2]) + 1  # the last one is tiny-llm
+            elif line.rstrip().endswith("successful"):
+                done += 1
+                extension.show_progress(min(done, total), total)
+    if process.wait():
+        errors = re.findall(r"[\w.]*Error: .*", LOG.read_text())
+        raise extension.BuildError(
+            f"\nThe packages could not be installed ({errors[-1] if errors else 'pdm sync failed'}). "
+            f"Is this machine online? The whole story: {LOG.relative_to(ROOT)}."
+        )
+    print(f"Installed in {time.monotonic() - start:.1f} s.", file=sys.stderr)
+
+
+def set_up(pdm: list[str]) -> None:
+    extension.check_toolchain()  # the cheapest way to fail comes first
+    if not packages_are_ready():
+        print("Setting up tiny-llm, once: one to three minutes.", file=sys.stderr)
+        install_packages(pdm)
+        PACKAGES_STAMP.write_text(packages_fingerprint())
+    if not extension_is_ready():
+        extension.build()
+        EXTENSION_STAMP.write_text(extension_fingerprint())
+
+
+def main(pdm: list[str]) -> int:
+    """Set up what is not ready; `pdm` is the command line of the pdm that called."""
+    if packages_are_ready() and extension_is_ready():
+        return 0
+    try:
+        with one_at_a_time():
+            set_up(pdm)
+    except extension.BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. The next run goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: pdm run setup")
+    sys.exit(main(sys.argv[1:]))
