@@ -53,20 +53,21 @@ def selection(week: int | None, day: int | None) -> list[str]:
 
 def run_tests(arguments: list[str]) -> None:
     """Become pytest, so that its exit status and Ctrl-C are the caller's own."""
-    split = arguments.index("--") if "--" in arguments else len(arguments)
-    ours, theirs = arguments[:split], [argument for argument in arguments[split:] if argument != "--"]
     parser = argparse.ArgumentParser(
         prog="pdm run test",
         description="Run all tests, or those of one chapter.",
-        epilog="What stands behind -- goes to pytest: pdm run test --week 2 --day 4 -- -k task_2",
+        epilog="All else goes to pytest, best behind --: pdm run test --week 2 --day 4 -- -k task_2",
         allow_abbrev=False,
     )
     parser.add_argument("--week", type=int)
     parser.add_argument("--day", type=int)
-    options = parser.parse_args(ours)
+    # pdm itself takes away a -- that comes first, so what is not ours is pytest's with or without one.
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    options, others = parser.parse_known_args(arguments[:split])
+    others += [argument for argument in arguments[split:] if argument != "--"]
     chosen = selection(options.week, options.day)
     os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *theirs])
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *others])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 ISA = "neon" if platform.machine() in ("arm64", "aarch64") else "avx2"
@@ -124,8 +125,8 @@ MUTANTS = (
     Mutant(
         "hidden scores are added to, not selected",
         "cpu/online_softmax-inl.h",
-        "x = select(seen, x, set1(-INFINITY));",
-        "x = add(x, select(seen, zero(), set1(-INFINITY)));",
+        "select(seen, load(s + key * stride), set1(-INFINITY))",
+        "add(load(s + key * stride), select(seen, zero(), set1(-INFINITY)))",
         ("nan",),
     ),
     Mutant(
@@ -217,10 +218,10 @@ class Workshop:
             self._run("cmake", "-S", self.tree, "-B", self.build_folder, *options)
         self._run("ninja", "-C", self.build_folder)
 
-    def test(self, files: tuple[str, ...], folder: Path) -> Future[bool]:
-        """Whether the tests pass on the module just built, found out beside the next build."""
+    def test(self, files: tuple[str, ...], folder: Path) -> Future[str]:
+        """What the tests say of the module just built, found out beside the next build."""
         shutil.copytree(self.tree, folder)
-        return TESTERS.submit(tests_pass, files, folder)
+        return TESTERS.submit(first_failure, files, folder)
 
     def _run(self, *command: str | Path) -> None:
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -232,26 +233,22 @@ class Workshop:
 TESTERS = ThreadPoolExecutor(max_workers=2)
 
 
-def tests_pass(files: tuple[str, ...], folder: Path) -> bool:
-    """Run test files of tests/kernels; a crash or a hang is a failure, a test that cannot run an error."""
+def first_failure(files: tuple[str, ...], folder: Path) -> str:
+    """Run test files of tests/kernels up to the first that fails, crashes or hangs; empty if all pass."""
     paths = [f"tests/kernels/test_{name}.py" for name in files]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths]
     environment = {**os.environ, "TINY_LLM_CPU_ISA": ISA, "PYTHONDONTWRITEBYTECODE": "1"}
+    options: dict[str, Any] = {"cwd": folder, "env": environment, "text": True, "capture_output": True}
     try:
-        result = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=TEST_SECONDS,
-            check=False,
-        )
+        result = subprocess.run(command, **options, timeout=TEST_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return False
+        return f"no end within {TEST_SECONDS} s"
     if result.returncode > 1:
         raise SystemExit(f"{result.stdout}{result.stderr}\npytest could not run; the reason stands above.")
-    return result.returncode == 0
+    if result.returncode < 0:
+        return f"signal {-result.returncode}"
+    failed = re.search(r"^(?:FAILED|ERROR) \S*?test_(.+?)(?: - .*)?$", result.stdout, flags=re.MULTILINE)
+    return failed[1] if failed else ""
 
 
 def main(words: list[str]) -> int:
@@ -271,12 +268,12 @@ def main(words: list[str]) -> int:
             with workshop.mutated(mutant):
                 workshop.build()
                 verdicts.append(workshop.test(mutant.tests, folder / str(number)))
-        if not healthy.result():
-            raise SystemExit("The tests are red without any mutant: nothing to learn.")
+        if healthy.result():
+            raise SystemExit(f"Red without any mutant, so there is nothing to learn: {healthy.result()}")
         survivors = 0
-        for mutant, passed in zip(chosen, verdicts, strict=True):
-            survivors += passed.result()
-            print(f"{'SURVIVED' if passed.result() else 'caught  '}  {mutant.name}")
+        for mutant, verdict in zip(chosen, verdicts, strict=True):
+            survivors += not verdict.result()
+            print(f"{mutant.name}: {verdict.result() or 'SURVIVED'}")
     print(f"{len(chosen) - survivors} of {len(chosen)} mutants caught in {time.monotonic() - start:.0f} s.")
     return 1 if survivors else 0
 

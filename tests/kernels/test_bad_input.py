@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+
 from tiny_llm.attention import attention_reference, flash_attention
 
 from ..support.cases import lengths, normal, qkv

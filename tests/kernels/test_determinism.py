@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+
 from tiny_llm.attention import flash_attention
 
 from ..support import native
@@ -69,6 +70,19 @@ def test_neighbouring_heads_change_no_bit(dtype):
     together = both(q, k, v, causal=True)
     alone = both(q[:, 2:4], k[:, 1:2], v[:, 1:2], causal=True)
     assert equal(alone, [x[:, 2:4] for x in together])
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e12, float("inf"), float("nan")])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+def test_enormous_scores_in_a_neighbouring_row_change_no_bit(dtype, factor):
+    q, k, v = qkv(L=70, S=131, dtype=dtype)
+    before = both(q, k, v)
+    q[..., 5, :] = q[..., 5, :] * factor
+    after = both(q, k, v)
+    others = mx.arange(70) != 5
+    for a, b in zip(before, after, strict=True):
+        row = others[:, None] if a.ndim == 4 else others
+        assert mx.array_equal(mx.where(row, a, 0), mx.where(row, b, 0))
 
 
 def test_gradients_are_deterministic():

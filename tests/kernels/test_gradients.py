@@ -3,6 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from tiny_llm.attention import attention_reference, explain, flash_attention
 
 from ..support import oracle

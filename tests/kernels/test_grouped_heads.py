@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+
 from tiny_llm.attention import flash_attention
 
 from ..support.cases import DTYPE_IDS, DTYPES, qkv

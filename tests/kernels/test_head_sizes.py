@@ -4,6 +4,7 @@ import warnings
 
 import mlx.core as mx
 import pytest
+
 from tiny_llm.attention import flash_attention
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv

@@ -3,6 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from tiny_llm.attention import flash_attention
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv

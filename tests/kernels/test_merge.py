@@ -5,6 +5,7 @@ import itertools
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from tiny_llm.attention import flash_attention, merge_lse, merge_partials
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv

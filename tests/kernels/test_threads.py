@@ -8,9 +8,9 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-from tiny_llm.attention import flash_attention
 
 import tiny_llm
+from tiny_llm.attention import flash_attention
 
 from ..support.cases import qkv
 

@@ -4,6 +4,7 @@ import itertools
 
 import mlx.core as mx
 import pytest
+
 from tiny_llm.attention import attention_reference, flash_attention
 
 from ..support.cases import lengths, normal, qkv, random_mask

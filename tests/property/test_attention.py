@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tiny_llm.attention import flash_attention, merge_partials
 
 from ..support.cases import DTYPES, qkv

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+
 from tiny_llm.attention import attention_reference, flash_attention
 
 from . import oracle

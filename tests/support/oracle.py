@@ -108,9 +108,9 @@ def attention(
 def _weigh(weight: Array, v: Array, seen: NDArray[np.bool_]) -> Array:
     """weight @ v, where the value of a key that a row does not see cannot reach it, not even as 0 * NaN."""
     if np.isfinite(v).all():
-        return weight @ v
-    terms: Array = np.where(seen[..., None], weight[..., None] * v[..., None, :, :], 0.0)
-    return terms.sum(axis=-2)
+        return np.asarray(weight @ v)
+    terms = np.where(seen[..., None], weight[..., None] * v[..., None, :, :], 0.0)
+    return np.asarray(terms.sum(axis=-2))
 
 
 def merge(parts: list[Attention]) -> Attention:

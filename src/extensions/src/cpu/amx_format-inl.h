@@ -14,7 +14,6 @@ struct AmxFormat {
   static constexpr Element kElement = Element::bf16;
   static constexpr int kKeyTile = 128;
   static constexpr int kTilesPerTask = 8;
-  static constexpr bool kScaledQueries = false;
   static constexpr bool kSpreads = false;
 
   static constexpr int blocks(int n) { return (n + 15) / 16; }

@@ -9,6 +9,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 struct Rows {
   const void* data;
   int64_t stride;
+  int64_t ahead = 0;  // to the next key tile, where that is worth a prefetch
 };
 
 // One tile of keys from logical key `begin` on. v.stride leads from one reduction step of the output product
@@ -20,15 +21,9 @@ struct KeyTile {
 };
 
 // What happens to the raw scores of the first `count` keys; fills `limits` and `mask` where they are needed.
-template <class Format>
 static ScoreSteps score_steps(const ForwardTask& task, int64_t begin, const RowTile& tile, int count,
                               Limits& limits, float* mask) {
-  ScoreSteps steps = {};
-  steps.scale = Format::kScaledQueries ? 1.0f : task.scale * kLog2e;
-  if (task.softcap != 0) {
-    steps.cap = task.softcap * kLog2e;
-    steps.inverse_cap = kLn2 / task.softcap;
-  }
+  ScoreSteps steps = {task.scale, task.softcap, nullptr, nullptr};
   if (begin < tile.every_first || begin + count - 1 > tile.every_last) {
     relative_limits(tile, begin, count, limits);
     steps.limits = &limits;
@@ -49,7 +44,7 @@ template <class Format>
 static void attend(const ForwardTask& task, const KeyTile& keys, RowTile& tile, int count, float* scores,
                    float* mask) {
   Limits limits;
-  ScoreSteps steps = score_steps<Format>(task, keys.begin, tile, count, limits, mask);
+  ScoreSteps steps = score_steps(task, keys.begin, tile, count, limits, mask);
   Format::scores(tile, keys, count, task.E, scores);
   online_softmax<Format>(tile, scores, count, task.E, steps);
   Format::values(tile, keys, count, task.E, scores);

@@ -49,6 +49,11 @@ VEC_FN void store_some(StorageOf<kElement>* p, F x, int64_t count) {
   memcpy(p, part, count * sizeof(*p));
 }
 
+// Asks for `bytes` bytes of memory that are read soon; addresses beyond an array are harmless.
+VEC_FN void prefetch(const void* p, size_t bytes) {
+  for (size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch((const char*)p + byte, 0, 2);
+}
+
 // out[unit][lane] = row(lane)(unit) for a tile of `rows` rows, `vectors` vectors wide; lanes without a row
 // get 0. read(row, unit) gives kLanes units of a row.
 template <class Read>

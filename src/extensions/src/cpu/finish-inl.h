@@ -25,7 +25,7 @@ static void normalisers(const ForwardTask& task, const RowTile& tile, float* fac
       }
     }
     factor[lane] = l == 0 ? 0 : factor[lane] / l;
-    lse[lane] = l == 0 ? -INFINITY : m * kLn2 + logf(l);
+    lse[lane] = l == 0 ? -INFINITY : (float)(m * kLn2 + log((double)l));
   }
 }
 

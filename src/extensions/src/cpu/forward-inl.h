@@ -40,18 +40,8 @@ VEC_FN void pack_queries(const ForwardTask& task, RowTile& tile) {
     pack_spread(tile.rows, tile.spread, steps, tile.q, read);
 }
 
-// Asks for the rows of the next key tile. With few query rows the products read K and V too fast, and in too
-// many short runs, for the hardware to see what comes next.
-VEC_FN void prefetch_rows(const void* base, int64_t stride, int E, int64_t begin, int64_t end, size_t size) {
-  for (int64_t key = begin; key < end; key++) {
-    const char* row = (const char*)base + key * stride * (int64_t)size;
-    for (size_t byte = 0; byte < E * size; byte += 64) __builtin_prefetch(row + byte, 0, 2);
-  }
-}
-
 template <class Format>
 static int64_t forward(const ForwardTask& task, void* scratch) {
-  constexpr size_t kSize = sizeof(StorageOf<Format::kElement>);
   const int E = task.E, steps = Format::steps(E);
   const int64_t real_rows = task.n_q * task.group;
   const int64_t row_end = task.row_end < real_rows ? task.row_end : real_rows;
@@ -81,11 +71,6 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
     KeyTile keys = {
         begin, (int)(last + 1 - begin < Format::kKeyTile ? last + 1 - begin : Format::kKeyTile), {}, {}};
     Format::prepare(task, keys, space.keys);
-    if (tiles == 1 && tile[0].vectors == 1) {
-      int64_t end = last + 1 - begin < 2 * Format::kKeyTile ? last + 1 : begin + 2 * Format::kKeyTile;
-      prefetch_rows(task.k, task.k_row_stride, E, begin + keys.keys, end, kSize);
-      prefetch_rows(task.v, task.v_row_stride, E, begin + keys.keys, end, kSize);
-    }
     for (int t = 0; t < tiles; t++) {
       int64_t end = tile[t].some_last < last ? tile[t].some_last : last;
       if (end < begin || tile[t].some_first >= begin + keys.keys) continue;

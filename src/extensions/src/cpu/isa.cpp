@@ -35,7 +35,8 @@ bool all_bits(unsigned word, std::initializer_list<int> bits) {
   return true;
 }
 
-// The registers that the operating system saves on a task switch (XCR0); an instruction set without that is unusable.
+// The registers that the operating system saves on a task switch (XCR0); an instruction set without that is
+// unusable.
 bool os_saves(std::initializer_list<int> components) {
   if (!all_bits(cpuid(1, 0).ecx, {27})) return false;  // OSXSAVE: xgetbv exists
   unsigned low, high;
@@ -44,9 +45,9 @@ bool os_saves(std::initializer_list<int> components) {
 }
 
 bool has_avx2() {
-  return os_saves({1, 2})                         // xmm, ymm
-         && all_bits(cpuid(1, 0).ecx, {12, 29})   // fma, f16c
-         && all_bits(cpuid(7, 0).ebx, {5});       // avx2
+  return os_saves({1, 2})                        // xmm, ymm
+         && all_bits(cpuid(1, 0).ecx, {12, 29})  // fma, f16c
+         && all_bits(cpuid(7, 0).ebx, {5});      // avx2
 }
 
 bool has_avx512() {
@@ -68,8 +69,8 @@ bool tiles_permitted() {
 }
 
 bool has_amx() {
-  return has_avx512bf16() && os_saves({17, 18})        // tile configuration, tile data
-         && all_bits(cpuid(7, 0).edx, {22, 24})        // amx-bf16, amx-tile
+  return has_avx512bf16() && os_saves({17, 18})  // tile configuration, tile data
+         && all_bits(cpuid(7, 0).edx, {22, 24})  // amx-bf16, amx-tile
          && tiles_permitted();
 }
 #endif
@@ -84,10 +85,8 @@ struct Isa {
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"amx", amx_kernels, has_amx},
-    {"avx512bf16", avx512bf16_kernels, has_avx512bf16},
-    {"avx512", avx512_kernels, has_avx512},
-    {"avx2", avx2_kernels, has_avx2},
+    {"amx", amx_kernels, has_amx},          {"avx512bf16", avx512bf16_kernels, has_avx512bf16},
+    {"avx512", avx512_kernels, has_avx512}, {"avx2", avx2_kernels, has_avx2},
 #elif defined(__aarch64__)
     {"neon", neon_kernels, always},
 #endif

@@ -1,6 +1,6 @@
 // One key tile's scores become probabilities; m, l and the output accumulator follow.
 //
-// Scores are in base 2. The reference m of the exponentials is not moved for every new maximum but only when
+// The reference m of the exponentials is held in base 2. It is not moved for every new maximum but only when
 // a row's maximum outgrows it by kHeadroom: the result is the same after the one division at the end, p stays
 // below 2^kHeadroom, and the accumulator is almost never rescaled. A row's decision depends on that row
 // alone.
@@ -12,36 +12,37 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr float kHeadroom = 8;
 
-// What has to be done to a raw score of this tile.
+// What has to be done to a raw score q.k of this tile.
 struct ScoreSteps {
-  float scale;             // into base 2; 1 when the queries carry it already
-  float cap, inverse_cap;  // softcap in base 2; cap 0 means none
-  const float* mask;       // packed mask tile or null
-  const Limits* limits;    // null when every row sees every key of the tile
-  bool plain() const { return cap == 0 && !mask && !limits; }
+  float scale;
+  float cap;             // 0: none
+  const float* mask;     // packed mask tile or null
+  const Limits* limits;  // null when every row sees every key of the tile
+  // A positive scale alone need not be applied: the exponentials take it along for nothing, and more exactly.
+  bool linear() const { return cap == 0 && !mask && scale > 0; }
 };
 
-// Applies the steps to one row vector of the tile's scores (`stride` floats between keys); returns the
-// maximum.
-VEC_FN F finish_scores(float* s, int stride, int keys, int lane, const ScoreSteps& steps) {
-  F top = set1(-INFINITY);
+// Raw -> final scores of one row vector, `stride` floats between keys.
+VEC_FN void bend_scores(float* s, int stride, int keys, int lane, const ScoreSteps& steps) {
+  F inverse_cap = set1(steps.cap != 0 ? 1 / steps.cap : 0);
   for (int key = 0; key < keys; key++) {
     F x = mul(load(s + key * stride), set1(steps.scale));
-    if (steps.cap != 0) x = mul(set1(steps.cap), tanh(mul(x, set1(steps.inverse_cap))));
+    if (steps.cap != 0) x = mul(set1(steps.cap), tanh(mul(x, inverse_cap)));
     if (steps.mask) {
       F bias = load(steps.mask + key * stride + lane);
       x = select(equal(bias, set1(-INFINITY)), bias, add(x, bias));
     }
-    if (steps.limits) {
-      F k = set1((float)key);
-      M seen = both(less_equal(load(steps.limits->first + lane), k),
-                    less_equal(k, load(steps.limits->last + lane)));
-      x = select(seen, x, set1(-INFINITY));
-    }
-    top = max(x, top);
     store(s + key * stride, x);
   }
-  return top;
+}
+
+VEC_FN void hide_unseen(float* s, int stride, int keys, int lane, const Limits& limits) {
+  F first = load(limits.first + lane), last = load(limits.last + lane);
+  for (int key = 0; key < keys; key++) {
+    F k = set1((float)key);
+    M seen = both(less_equal(first, k), less_equal(k, last));
+    store(s + key * stride, select(seen, load(s + key * stride), set1(-INFINITY)));
+  }
 }
 
 VEC_FN F maximum(const float* s, int stride, int keys) {
@@ -78,22 +79,39 @@ VEC_FN F move_reference(RowTile& tile, int lane, F top, int E) {
 // Beyond this a rounding error of the reference could itself overflow an exponential.
 constexpr float kFusedLimit = 1e8f;
 
+// Enormous scores: into base 2 one by one, so that the reference is subtracted exactly. Finite ones stay
+// finite.
+VEC_FN F rebase_scores(float* s, int stride, int keys, F scale) {
+  for (int key = 0; key < keys; key++) {
+    F x = load(s + key * stride);
+    F finite = max(set1(-kLargest), min(set1(kLargest), mul(x, scale)));
+    M is_finite = less_equal(mul(x, zero()), zero());
+    store(s + key * stride, select(is_finite, finite, x));
+  }
+  return maximum(s, stride, keys);
+}
+
 // How the scores of one row vector become probabilities: 2^(s * scale + shift).
 struct Exponent {
   F scale, shift;
 };
 
-// Finishes the scores of one row vector and settles its reference. A plain positive scale is left to the
-// exponentials, where it costs nothing.
+// Finishes the scores of one row vector and settles its reference.
 VEC_FN Exponent settle_scores(RowTile& tile, float* s, int keys, int lane, int E, const ScoreSteps& steps) {
   int stride = tile.lanes();
-  if (steps.plain() && steps.scale > 0) {
-    F top = mul(maximum(s + lane, stride, keys), set1(steps.scale));
-    if (all(less_equal(max(sub(zero(), top), top), set1(kFusedLimit))))
-      return {set1(steps.scale), sub(zero(), move_reference(tile, lane, top, E))};
+  s += lane;
+  if (!steps.linear()) bend_scores(s, stride, keys, lane, steps);
+  if (steps.limits) hide_unseen(s, stride, keys, lane, *steps.limits);
+  F scale = set1(steps.linear() ? steps.scale * kLog2e : kLog2e);
+  F top = maximum(s, stride, keys);
+  M hidden = equal(top, set1(-INFINITY));
+  top = mul(top, scale);
+  F size = select(hidden, zero(), max(sub(zero(), top), top));
+  if (!all(less_equal(size, set1(kFusedLimit)))) {
+    top = rebase_scores(s, stride, keys, scale);
+    scale = set1(1);
   }
-  F top = finish_scores(s + lane, stride, keys, lane, steps);
-  return {set1(1), sub(zero(), move_reference(tile, lane, top, E))};
+  return {scale, sub(zero(), move_reference(tile, lane, top, E))};
 }
 
 // Scores [keys][lanes] -> probabilities, in the form Format's second product reads.

@@ -22,7 +22,6 @@ struct PairsFormat {
   static constexpr Element kElement = Element::bf16;
   static constexpr int kKeyTile = 64;
   static constexpr int kTilesPerTask = 4;
-  static constexpr bool kScaledQueries = false;
   static constexpr bool kSpreads = true;
 
   struct Mac {
@@ -46,13 +45,16 @@ struct PairsFormat {
     const uint16_t* k = (const uint16_t*)task.k + tile.begin * task.k_row_stride;
     const uint16_t* v = (const uint16_t*)task.v + tile.begin * task.v_row_stride;
     int row = padded(task.E);
-    for (int key = 0; key < tile.keys; key += 2, v += 2 * task.v_row_stride)
+    for (int key = 0; key < tile.keys; key += 2, v += 2 * task.v_row_stride) {
+      prefetch(v + kKeyTile * task.v_row_stride, task.E * sizeof(*v));
+      prefetch(v + (kKeyTile + 1) * task.v_row_stride, task.E * sizeof(*v));
       for (int e = 0; e < task.E; e += kLanes)
         store(memory + key / 2 * row + e,
               zip_pairs(v + e, key + 1 < tile.keys ? v + task.v_row_stride + e : nullptr, task.E - e));
+    }
     tile.v = {memory, row};
     if (task.E % 2 == 0 && task.k_row_stride % 2 == 0) {
-      tile.k = {k, task.k_row_stride / 2};
+      tile.k = {k, task.k_row_stride / 2, kKeyTile * task.k_row_stride / 2};
       return;
     }
     memory += kKeyTile / 2 * row;

@@ -15,7 +15,7 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr float kLog2e = 1.44269504088896341f;
-constexpr float kLn2 = 0.69314718055994531f;
+constexpr double kLn2 = 0.69314718055994531;
 constexpr int kTileLanes = kRowVectors * kLanes;
 
 struct RowTile {

@@ -10,14 +10,14 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // The two products on vectors, for formats that broadcast elements (or pairs of elements) of K and V.
 template <class Mac>
 static void vector_scores(const RowTile& tile, Rows k, int keys, int steps, float* s) {
-  gemm_tile<Mac, false>(tile.vectors, tile.spread, {(const float*)k.data, k.stride, tile.spread}, tile.q,
-                        steps / tile.spread, s, keys);
+  gemm_tile<Mac, false>(tile.vectors, tile.spread, {(const float*)k.data, k.stride, tile.spread, k.ahead},
+                        tile.q, steps / tile.spread, s, keys);
 }
 
 template <class Mac>
 static void vector_values(RowTile& tile, Rows v, int steps, int E, const float* p) {
-  gemm_tile<Mac, true>(tile.vectors, tile.spread, {(const float*)v.data, tile.spread, v.stride}, p, steps,
-                       tile.o, E / tile.spread);
+  gemm_tile<Mac, true>(tile.vectors, tile.spread, {(const float*)v.data, tile.spread, v.stride, v.ahead}, p,
+                       steps, tile.o, E / tile.spread);
 }
 
 template <Element kElement_>
@@ -25,7 +25,6 @@ struct WideFormat {
   static constexpr Element kElement = kElement_;
   static constexpr int kKeyTile = 64;
   static constexpr int kTilesPerTask = 4;
-  static constexpr bool kScaledQueries = true;
   static constexpr bool kSpreads = true;
   typedef StorageOf<kElement> T;
 
@@ -45,21 +44,22 @@ struct WideFormat {
   VEC_FN void leave() {}
 
   VEC_FN F read_query(const ForwardTask& task, int64_t offset, int unit) {
-    return mul(load_some<kElement>((const T*)task.q + offset + unit, task.E - unit),
-               set1(task.scale * kLog2e));
+    return load_some<kElement>((const T*)task.q + offset + unit, task.E - unit);
   }
 
   static void widen(const T* rows, int64_t stride, int keys, int E, float* out) {
-    for (int key = 0; key < keys; key++, rows += stride, out += padded(E))
+    for (int key = 0; key < keys; key++, rows += stride, out += padded(E)) {
+      prefetch(rows + kKeyTile * stride, E * sizeof(T));
       for (int e = 0; e < E; e += kLanes) store(out + e, load_some<kElement>(rows + e, E - e));
+    }
   }
 
   static void prepare(const ForwardTask& task, KeyTile& tile, float* memory) {
     const T* k = (const T*)task.k + tile.begin * task.k_row_stride;
     const T* v = (const T*)task.v + tile.begin * task.v_row_stride;
     if constexpr (kElement == Element::f32) {
-      tile.k = {k, task.k_row_stride};
-      tile.v = {v, task.v_row_stride};
+      tile.k = {k, task.k_row_stride, kKeyTile * task.k_row_stride};
+      tile.v = {v, task.v_row_stride, kKeyTile * task.v_row_stride};
     } else {
       int row = padded(task.E);
       float* wide_v = memory + kKeyTile * row;

@@ -70,10 +70,12 @@ AttentionCase AttentionCase::numbered(int number) {
   c.L = dice.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
   c.n_q = dice.chance(0.3) ? dice.below(c.L + 1) : c.L;
   c.n_k = dice.chance(0.2) ? c.L : dice.one_of<int64_t>({0, 1, 2, 31, 63, 64, 65, 100, 128, 129, 200, 333});
-  while (c.group * c.L * c.n_k * c.E > 3'000'000) c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
+  while (c.group * c.L * c.n_k * c.E > 3'000'000)
+    c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
   c.left = dice.one_of<int64_t>({cpu::kUnbounded, cpu::kUnbounded, cpu::kUnbounded, 0, 5, 64, 70});
   c.right = dice.one_of<int64_t>({cpu::kUnbounded, 0, 0, 0, 3, 64});
-  c.scale = dice.chance(0.7) ? 1 / std::sqrt(static_cast<float>(c.E)) : dice.one_of<float>({0.0f, -0.3f, 0.5f});
+  c.scale =
+      dice.chance(0.7) ? 1 / std::sqrt(static_cast<float>(c.E)) : dice.one_of<float>({0.0f, -0.3f, 0.5f});
   c.softcap = dice.chance(0.25) ? dice.one_of<float>({0.7f, 5.0f, 50.0f}) : 0;
   c.has_sinks = dice.chance(0.25);
   if (dice.chance(0.5)) {
@@ -85,13 +87,15 @@ AttentionCase AttentionCase::numbered(int number) {
   c.heads_outside = dice.chance(0.5), c.mask_keys_outside = dice.chance(0.2);
   c.guard = dice.one_of({Guard::before, Guard::after, Guard::after});
   // Only a key that every row sees has a defined effect when its value is NaN.
-  if (c.poison == Poison::value) c.left = c.right = cpu::kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
+  if (c.poison == Poison::value)
+    c.left = c.right = cpu::kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
 
   for (int64_t n = 0; n < c.group * c.L * c.E; ++n) c.q.push_back(rounded(c.element, dice.normal()));
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, dice.normal()));
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.v.push_back(rounded(c.element, dice.normal() + 0.5));
   if (c.mask_kind != MaskKind::none) draw_mask(c, dice);
-  for (int g = 0; g < c.group && c.has_sinks; ++g) c.sinks.push_back(rounded(Element::f32, 3 * dice.normal()));
+  for (int g = 0; g < c.group && c.has_sinks; ++g)
+    c.sinks.push_back(rounded(Element::f32, 3 * dice.normal()));
   std::vector<double>* poisoned[] = {nullptr, &c.q, &c.k, &c.v};
   if (auto* values = poisoned[static_cast<int>(c.poison)]; values && !values->empty()) {
     (*values)[dice.below(static_cast<int64_t>(values->size()))] = NAN;
@@ -104,11 +108,12 @@ std::string AttentionCase::name() const {
   static const char* const kMaskNames[] = {"", ", bool mask", ", f32 mask", ", f16 mask", ", bf16 mask"};
   static const char* const kPoisonNames[] = {"", ", NaN in q", ", NaN in k", ", NaN in v"};
   const auto side = [](int64_t limit) { return limit == cpu::kUnbounded ? "-" : std::to_string(limit); };
-  return std::string(kElementNames[static_cast<int>(element)]) + " E=" + std::to_string(E) + " group=" +
-         std::to_string(group) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) + " n_k=" +
-         std::to_string(n_k) + " window=" + side(left) + "," + side(right) + " scale=" + std::to_string(scale) +
-         " softcap=" + std::to_string(softcap) + kMaskNames[static_cast<int>(mask_kind)] +
-         (has_sinks ? ", sinks" : "") + kPoisonNames[static_cast<int>(poison)];
+  return std::string(kElementNames[static_cast<int>(element)]) + " E=" + std::to_string(E) +
+         " group=" + std::to_string(group) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) +
+         " n_k=" + std::to_string(n_k) + " window=" + side(left) + "," + side(right) +
+         " scale=" + std::to_string(scale) + " softcap=" + std::to_string(softcap) +
+         kMaskNames[static_cast<int>(mask_kind)] + (has_sinks ? ", sinks" : "") +
+         kPoisonNames[static_cast<int>(poison)];
 }
 
 bool AttentionCase::visible(int64_t i, int64_t t) const {
@@ -126,7 +131,8 @@ AttentionAnswer answer(const AttentionCase& c) {
       s += product, magnitude += std::fabs(product);
     }
     if (c.softcap > 0) s = c.softcap * std::tanh(s / c.softcap);
-    if (c.mask_kind != MaskKind::none) s += c.mask[row * c.n_k + t], magnitude += std::fabs(c.mask[row * c.n_k + t]);
+    if (c.mask_kind != MaskKind::none)
+      s += c.mask[row * c.n_k + t], magnitude += std::fabs(c.mask[row * c.n_k + t]);
     return s;
   };
   std::vector<double> s(c.n_k), magnitude(c.n_k);
@@ -135,7 +141,8 @@ AttentionAnswer answer(const AttentionCase& c) {
     double top = -INFINITY, sum = 0, condition = 0;
     bool nan = false;
     for (int64_t t = 0; t < c.n_k; ++t) {
-      const bool hidden = !c.visible(i, t) || (c.mask_kind != MaskKind::none && c.mask[row * c.n_k + t] == -INFINITY);
+      const bool hidden =
+          !c.visible(i, t) || (c.mask_kind != MaskKind::none && c.mask[row * c.n_k + t] == -INFINITY);
       s[t] = hidden ? -INFINITY : score(row, t, magnitude[t]);
       nan = nan || std::isnan(s[t]);
       top = std::max(top, s[t]);
@@ -147,10 +154,12 @@ AttentionAnswer answer(const AttentionCase& c) {
       if (s[t] == -INFINITY) continue;
       sum += p;
       if (p > 1e-9) condition = std::max(condition, magnitude[t]);
-      for (int e = 0; e < c.E; ++e) o[e] += p * c.v[t * c.E + e], weighted[e] += p * std::fabs(c.v[t * c.E + e]);
+      for (int e = 0; e < c.E; ++e)
+        o[e] += p * c.v[t * c.E + e], weighted[e] += p * std::fabs(c.v[t * c.E + e]);
     }
     if (c.has_sinks && i < c.n_q) sum += std::exp(c.sinks[g] - top);
-    // Rounding of a score acts on the weights as a factor: 2^-22 for each unit of its terms, and some for exp2.
+    // Rounding of a score acts on the weights as a factor: 2^-22 for each unit of its terms, and some for
+    // exp2.
     const double relative = 2e-6 + 0x1p-22 * condition;
     for (int e = 0; e < c.E; ++e) {
       const double value = nan ? NAN : sum == 0 ? 0 : o[e] / sum;

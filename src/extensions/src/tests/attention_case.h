@@ -24,7 +24,8 @@ struct AttentionCase {
   bool has_sinks;
   Poison poison;
 
-  // How the arrays lie in memory: unused elements behind each row, which axis is outside, where the guard page is.
+  // How the arrays lie in memory: unused elements behind each row, which axis is outside, where the guard
+  // page is.
   int64_t query_gap, key_gap;
   bool heads_outside, mask_keys_outside;
   Guard guard;
@@ -34,7 +35,8 @@ struct AttentionCase {
   std::vector<double> mask;   // [group][L][n_k], what is added; -inf hides
   std::vector<double> sinks;  // [group]
 
-  // Dimensions and values of the case with that number: E and group walk through their lists, the rest is drawn.
+  // Dimensions and values of the case with that number: E and group walk through their lists, the rest is
+  // drawn.
   static AttentionCase numbered(int number);
 
   std::string name() const;

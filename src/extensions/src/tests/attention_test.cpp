@@ -86,10 +86,17 @@ struct MaskMemory {
           const int64_t index = g * view.head_stride + i * view.row_stride + t * view.key_stride;
           const double x = c.mask[(g * c.L + i) * c.n_k + t];
           switch (c.mask_kind) {
-            case MaskKind::boolean: memory->as<uint8_t>()[index] = x == 0; break;
-            case MaskKind::f16: put(*memory, Element::f16, index, x); break;
-            case MaskKind::bf16: put(*memory, Element::bf16, index, x); break;
-            default: put(*memory, Element::f32, index, x);
+            case MaskKind::boolean:
+              memory->as<uint8_t>()[index] = x == 0;
+              break;
+            case MaskKind::f16:
+              put(*memory, Element::f16, index, x);
+              break;
+            case MaskKind::bf16:
+              put(*memory, Element::bf16, index, x);
+              break;
+            default:
+              put(*memory, Element::f32, index, x);
           }
         }
       }
@@ -223,14 +230,16 @@ void compare(const AttentionCase& c, const AttentionAnswer& expected, const std:
     const int64_t g = row / c.L, i = row % c.L;
     const std::string where = what + ", head " + std::to_string(g) + " row " + std::to_string(i);
     if (!near(lse(g, i), expected.lse[row], expected.lse_error[row])) {
-      check(false, where + ": lse " + std::to_string(lse(g, i)) + ", expected " + std::to_string(expected.lse[row]));
+      check(false,
+            where + ": lse " + std::to_string(lse(g, i)) + ", expected " + std::to_string(expected.lse[row]));
       return;
     }
     for (int e = 0; e < c.E; ++e) {
       const int64_t n = row * c.E + e;
       if (!near(o(g, i, e), expected.o[n], expected.o_error[n])) {
-        check(false, where + " element " + std::to_string(e) + ": " + std::to_string(o(g, i, e)) + ", expected " +
-                         std::to_string(expected.o[n]) + " within " + std::to_string(expected.o_error[n] * 1e6) + "e-6");
+        check(false, where + " element " + std::to_string(e) + ": " + std::to_string(o(g, i, e)) +
+                         ", expected " + std::to_string(expected.o[n]) + " within " +
+                         std::to_string(expected.o_error[n] * 1e6) + "e-6");
         return;
       }
     }
@@ -239,8 +248,8 @@ void compare(const AttentionCase& c, const AttentionAnswer& expected, const std:
 }
 
 // Splits the keys, runs the parts without the final division, and merges them in double.
-void test_partial(const Kernels& kernels, const AttentionCase& c, const AttentionAnswer& expected, const Stage& stage,
-                  int splits) {
+void test_partial(const Kernels& kernels, const AttentionCase& c, const AttentionAnswer& expected,
+                  const Stage& stage, int splits) {
   const int element = static_cast<int>(c.element);
   const int64_t key_tile = kernels.key_tile[element], rows = c.L * c.group, width = c.E + 2;
   const int64_t tiles = (c.n_k + key_tile - 1) / key_tile, step = (tiles + splits - 1) / splits * key_tile;
@@ -252,7 +261,8 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Attentio
     part.partial = partials.back()->as<float>();
     part.key_begin = begin, part.key_end = std::min(begin + step, c.n_k);
     part.sinks = nullptr, part.o = nullptr, part.lse = nullptr;
-    for (ForwardTask& task : cut_rows(part, int64_t{kernels.row_tile[element]} * kernels.tiles_per_task[element])) {
+    for (ForwardTask& task :
+         cut_rows(part, int64_t{kernels.row_tile[element]} * kernels.tiles_per_task[element])) {
       task.partial += task.row_begin * width;
       tasks.push_back(task);
     }
@@ -277,18 +287,21 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Attentio
     for (int e = 0; e < c.E && sum != 0; ++e) o[row * c.E + e] /= sum;
     lse[row] = sum == 0 ? -INFINITY : top + std::log(sum);
   }
-  compare(c, expected, c.name() + ", " + std::to_string(splits) + " key ranges",
-          [&](int64_t g, int64_t i, int64_t e) { return o[(g * c.L + i) * c.E + e]; },
-          [&](int64_t g, int64_t i) { return lse[g * c.L + i]; });
+  compare(
+      c, expected, c.name() + ", " + std::to_string(splits) + " key ranges",
+      [&](int64_t g, int64_t i, int64_t e) { return o[(g * c.L + i) * c.E + e]; },
+      [&](int64_t g, int64_t i) { return lse[g * c.L + i]; });
 }
 
 void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
   const int element = static_cast<int>(c.element), row_tile = kernels.row_tile[element];
   const AttentionAnswer expected = answer(c);
   const Stage stage(c), again(c);
-  const int64_t tiles = run(kernels, c.element, cut_rows(stage.task(), int64_t{row_tile} * kernels.tiles_per_task[element]));
-  compare(c, expected, c.name(), [&](int64_t g, int64_t i, int64_t e) { return stage.o(g, i, e); },
-          [&](int64_t g, int64_t i) { return stage.lse(g, i); });
+  const int64_t tiles =
+      run(kernels, c.element, cut_rows(stage.task(), int64_t{row_tile} * kernels.tiles_per_task[element]));
+  compare(
+      c, expected, c.name(), [&](int64_t g, int64_t i, int64_t e) { return stage.o(g, i, e); },
+      [&](int64_t g, int64_t i) { return stage.lse(g, i); });
   check(stage.gaps_untouched(), c.name() + ": written between the rows");
   check(tiles == expected_tiles(c, row_tile, kernels.key_tile[element]),
         c.name() + ": tiles " + std::to_string(tiles) + ", expected " +
@@ -305,7 +318,8 @@ int test_isa(const std::string& isa, int cases) {
   } catch (const std::invalid_argument&) {
     return kSkipped;
   }
-  for (int number = 0; number < cases; ++number) test_case(*kernels, AttentionCase::numbered(number), 1 + number / 3 % 4);
+  for (int number = 0; number < cases; ++number)
+    test_case(*kernels, AttentionCase::numbered(number), 1 + number / 3 % 4);
   return finish("attention_test " + isa);
 }
 

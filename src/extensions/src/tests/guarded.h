@@ -15,8 +15,8 @@ enum class Guard { before, after };
 
 class Guarded {
  public:
-  // Every byte starts as 0xff: a NaN in each floating-point type. With Guard::after the bytes end at the guard
-  // page, rounded up to the alignment.
+  // Every byte starts as 0xff: a NaN in each floating-point type. With Guard::after the bytes end at the
+  // guard page, rounded up to the alignment.
   Guarded(size_t bytes, Guard side, size_t alignment = 1) {
     const size_t page = sysconf(_SC_PAGESIZE);
     const size_t body = (bytes + page) / page * page;

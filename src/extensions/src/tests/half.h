@@ -23,7 +23,8 @@ struct HalfFormat {
     return sign * std::ldexp(significand, exponent - fraction_bits);
   }
 
-  // The nearest number, ties to an even significand. Counting in units of the last place numbers the bit patterns.
+  // The nearest number, ties to an even significand. Counting in units of the last place numbers the bit
+  // patterns.
   uint16_t encode(double x) const {
     const int sign = std::signbit(x) ? 0x8000 : 0;
     if (std::isnan(x)) return static_cast<uint16_t>(sign | infinity | 1 << (fraction_bits - 1));

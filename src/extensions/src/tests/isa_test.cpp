@@ -37,7 +37,8 @@ void test_what_the_environment_asks_for(const std::string& isa, const std::strin
   for (const char* wrong : {"", "0", "-2", "2x", " 2", "99999999999"}) {
     setenv("TINY_LLM_THREADS", wrong, 1);
     check_throws<std::invalid_argument>(
-        std::string("TINY_LLM_THREADS: got '") + wrong + "', expected a positive integer", [] { cpu::default_threads(); });
+        std::string("TINY_LLM_THREADS: got '") + wrong + "', expected a positive integer",
+        [] { cpu::default_threads(); });
   }
   setenv("TINY_LLM_CPU_ISA", isa.c_str(), 1);
   setenv("TINY_LLM_THREADS", threads.c_str(), 1);

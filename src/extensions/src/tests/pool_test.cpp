@@ -1,4 +1,5 @@
-// The thread pool: every item exactly once, whoever calls, also nested, after exceptions and in a forked child.
+// The thread pool: every item exactly once, whoever calls, also nested, after exceptions and in a forked
+// child.
 #include "cpu/pool.h"
 
 #include <sys/wait.h>
@@ -22,7 +23,8 @@ namespace {
 
 using cpu::parallel_for;
 
-// How often parallel_for called each item; the counters are atomic only where a double call must not be a race.
+// How often parallel_for called each item; the counters are atomic only where a double call must not be a
+// race.
 bool each_item_once(int64_t items, int threads) {
   std::vector<int> calls(items, 0);  // plain ints: the thread sanitizer sees a missing join
   parallel_for(items, threads, [&](int64_t item) { ++calls[item]; });
@@ -76,8 +78,8 @@ void test_the_asked_number_of_threads_works(int threads) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (arrived < threads && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   });
-  check(static_cast<int>(ids.size()) == threads, "threads at work: " + std::to_string(ids.size()) + ", asked for " +
-                                                     std::to_string(threads));
+  check(static_cast<int>(ids.size()) == threads,
+        "threads at work: " + std::to_string(ids.size()) + ", asked for " + std::to_string(threads));
   check(ids.count(std::this_thread::get_id()) == 1, "the caller takes part");
 }
 
@@ -108,7 +110,8 @@ void test_many_callers(int rounds) {
 
 void test_nested_calls() {
   std::vector<std::vector<int>> calls(20, std::vector<int>(30, 0));
-  parallel_for(20, 3, [&](int64_t outer) { parallel_for(30, 3, [&](int64_t inner) { ++calls[outer][inner]; }); });
+  parallel_for(20, 3,
+               [&](int64_t outer) { parallel_for(30, 3, [&](int64_t inner) { ++calls[outer][inner]; }); });
   bool once = true;
   for (const auto& row : calls) {
     for (int count : row) once = once && count == 1;
@@ -128,7 +131,8 @@ void test_exceptions(int rounds) {
       });
       check(done < 100000 - 1, "after an exception the rest is dropped");
     }
-    check_throws<std::runtime_error>("each", [&] { parallel_for(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
+    check_throws<std::runtime_error>(
+        "each", [&] { parallel_for(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
   }
   check(each_item_once(100, 3), "the pool works after exceptions");
 }

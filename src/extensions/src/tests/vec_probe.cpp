@@ -21,14 +21,16 @@ const tests::VecProbe kProbe = {
     .fma = [](const float* a, const float* b, const float* c,
               float* out) { store(out, fma(load(a), load(b), load(c))); },
     .div = [](const float* a, const float* b, float* out) { store(out, div(load(a), load(b))); },
-    .select_less_equal = [](const float* a, const float* b, const float* yes, const float* no,
-                            float* out) { store(out, select(less_equal(load(a), load(b)), load(yes), load(no))); },
+    .select_less_equal =
+        [](const float* a, const float* b, const float* yes, const float* no, float* out) {
+          store(out, select(less_equal(load(a), load(b)), load(yes), load(no)));
+        },
     .select_equal = [](const float* a, const float* b, const float* yes, const float* no,
                        float* out) { store(out, select(equal(load(a), load(b)), load(yes), load(no))); },
-    .all_between = [](const float* low, const float* x,
-                      const float* high) {
-      return all(both(less_equal(load(low), load(x)), less_equal(load(x), load(high))));
-    },
+    .all_between =
+        [](const float* low, const float* x, const float* high) {
+          return all(both(less_equal(load(low), load(x)), less_equal(load(x), load(high))));
+        },
     .load_f16 = [](const uint16_t* p, float* out) { store(out, load_f16(p)); },
     .load_bf16 = [](const uint16_t* p, float* out) { store(out, load_bf16(p)); },
     .store_f16 = [](const float* x, uint16_t* out) { store_f16(out, load(x)); },
@@ -37,12 +39,13 @@ const tests::VecProbe kProbe = {
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
     .sum_groups = [](int g, const float* x,
                      float* out) { for_group<1>(g, [&]<int G>() { store(out, sum_groups<G>(load(x))); }); },
-    .transpose = [](float* rows) {
-      F block[kLanes];
-      for (int i = 0; i < kLanes; ++i) block[i] = load(rows + i * kLanes);
-      transpose(block);
-      for (int i = 0; i < kLanes; ++i) store(rows + i * kLanes, block[i]);
-    },
+    .transpose =
+        [](float* rows) {
+          F block[kLanes];
+          for (int i = 0; i < kLanes; ++i) block[i] = load(rows + i * kLanes);
+          transpose(block);
+          for (int i = 0; i < kLanes; ++i) store(rows + i * kLanes, block[i]);
+        },
 };
 
 }  // namespace

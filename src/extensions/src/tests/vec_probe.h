@@ -1,4 +1,5 @@
-// The operations of one vec/<isa>.h behind function pointers, so that code built without its flags can test them.
+// The operations of one vec/<isa>.h behind function pointers, so that code built without its flags can test
+// them.
 #pragma once
 
 #include <stdint.h>

@@ -64,7 +64,8 @@ void test_exp2(const VecProbe& vec, int samples) {
       if (x[i] == std::nearbyint(x[i]) && out[i] != expected) exact_at_integers = false;
     }
   });
-  check(worst <= 2e-7, "exp2: relative error " + std::to_string(worst * 1e7) + "e-7 at " + std::to_string(where));
+  check(worst <= 2e-7,
+        "exp2: relative error " + std::to_string(worst * 1e7) + "e-7 at " + std::to_string(where));
   check(exact_at_integers, "exp2: exact at integers");
 
   const float smallest = 0x1p-126f;
@@ -73,7 +74,8 @@ void test_exp2(const VecProbe& vec, int samples) {
     Floats out(vec.lanes);
     vec.exp2(x.data(), out.data());
     for (int i = 0; i < vec.lanes; ++i) {
-      if (x[i] < 0) check(out[i] >= 0 && out[i] < smallest, "exp2: subnormal or zero at " + std::to_string(x[i]));
+      if (x[i] < 0)
+        check(out[i] >= 0 && out[i] < smallest, "exp2: subnormal or zero at " + std::to_string(x[i]));
     }
   });
   const Floats zeros = {-INFINITY, -151.0f, -1000.0f, -1e10f, -3e38f};
@@ -84,8 +86,9 @@ void test_exp2(const VecProbe& vec, int samples) {
       if (x[i] < 0) check(same(out[i], 0.0f), "exp2: zero at " + std::to_string(x[i]));
     }
   });
-  const Floats specials = {INFINITY, NAN, -NAN, std::bit_cast<float>(0x7f800001u), std::bit_cast<float>(0xffc12345u),
-                           128.0f, 1000.0f};
+  const Floats specials = {
+      INFINITY, NAN,    -NAN, std::bit_cast<float>(0x7f800001u), std::bit_cast<float>(0xffc12345u),
+      128.0f,   1000.0f};
   in_vectors(specials, vec.lanes, [&](const Floats& x) {
     Floats out(vec.lanes);
     vec.exp2(x.data(), out.data());
@@ -115,14 +118,17 @@ void test_halves(const HalfFormat& format, const std::string& name, int lanes,
     const double step = bits + 1 == format.infinity ? low - format.decode(static_cast<uint16_t>(bits - 1))
                                                     : format.decode(static_cast<uint16_t>(bits + 1)) - low;
     const float middle = static_cast<float>(low + step / 2);
-    for (float x : {static_cast<float>(low), std::nextafter(middle, 0.0f), middle, std::nextafter(middle, INFINITY)}) {
+    for (float x :
+         {static_cast<float>(low), std::nextafter(middle, 0.0f), middle, std::nextafter(middle, INFINITY)}) {
       values.push_back(bits % 2 ? x : -x);
     }
   }
   std::mt19937 generator(2);
-  for (int i = 0; i < samples; ++i) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(generator())));
-  values.insert(values.end(), {INFINITY, -INFINITY, NAN, std::bit_cast<float>(0x7f800001u),
-                               std::bit_cast<float>(0xff800001u), std::bit_cast<float>(0x7fffffffu), 3e38f, 1e-45f});
+  for (int i = 0; i < samples; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(generator())));
+  values.insert(values.end(),
+                {INFINITY, -INFINITY, NAN, std::bit_cast<float>(0x7f800001u),
+                 std::bit_cast<float>(0xff800001u), std::bit_cast<float>(0x7fffffffu), 3e38f, 1e-45f});
   wrong = 0;
   float example = 0;
   in_vectors(values, lanes, [&](const Floats& x) {
@@ -153,7 +159,8 @@ void test_arithmetic(const VecProbe& vec) {
     Floats x(lanes, 1.0f), y(lanes, 2.0f), yes = random_floats(lanes, 6), no = random_floats(lanes, 7);
     const auto expect_select = [&](auto select, bool hot_lane, bool others, const std::string& what) {
       select(x.data(), y.data(), yes.data(), no.data(), out.data());
-      for (int i = 0; i < lanes; ++i) check(same(out[i], (i == hot ? hot_lane : others) ? yes[i] : no[i]), what);
+      for (int i = 0; i < lanes; ++i)
+        check(same(out[i], (i == hot ? hot_lane : others) ? yes[i] : no[i]), what);
     };
     x[hot] = 3;
     expect_select(vec.select_less_equal, false, true, "select: 3 <= 2");
@@ -192,7 +199,8 @@ void test_lane_movement(const VecProbe& vec) {
   for (int G = 1; G <= lanes; G *= 2) {
     const Floats source = random_floats(G, 8);  // exactly G long: the sanitizer sees a wider read
     vec.broadcast(G, source.data(), out.data());
-    for (int i = 0; i < lanes; ++i) check(same(out[i], source[i % G]), "broadcast<" + std::to_string(G) + ">");
+    for (int i = 0; i < lanes; ++i)
+      check(same(out[i], source[i % G]), "broadcast<" + std::to_string(G) + ">");
 
     Floats x(lanes);
     for (int i = 0; i < lanes; ++i) x[i] = static_cast<float>(1 << i);  // sums of different groups all differ
@@ -206,7 +214,8 @@ void test_lane_movement(const VecProbe& vec) {
   for (int i = 0; i < lanes * lanes; ++i) square[i] = static_cast<float>(i);
   vec.transpose(square.data());
   for (int i = 0; i < lanes; ++i) {
-    for (int j = 0; j < lanes; ++j) check(square[i * lanes + j] == static_cast<float>(j * lanes + i), "transpose");
+    for (int j = 0; j < lanes; ++j)
+      check(square[i * lanes + j] == static_cast<float>(j * lanes + i), "transpose");
   }
 }
 

@@ -29,7 +29,9 @@ VEC_FN F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 VEC_FN F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN; likewise min
 VEC_FN F min(F a, F b) { return _mm256_min_ps(a, b); }
 
-VEC_FN F pow2_from_low_bits(F x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23)); }
+VEC_FN F pow2_from_low_bits(F x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23));
+}
 #include "cpu/vec/exp2.h"
 
 VEC_FN M less_equal(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
@@ -53,7 +55,8 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
   const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
   const __m256i round = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
   const __m256i nearest = _mm256_srli_epi32(_mm256_add_epi32(bits, round), 16);
-  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));  // rounding a NaN could make it infinite
+  const __m256i quiet =
+      _mm256_or_si256(high, _mm256_set1_epi32(0x40));  // rounding a NaN could make it infinite
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   const __m256i result = _mm256_blendv_epi8(nearest, quiet, nan);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0x08);

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VEC_FN static inline __attribute__((always_inline))
 
@@ -65,7 +66,11 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
 template <int G>
 VEC_FN F broadcast(const float* p) {
   if constexpr (G == 1) return _mm512_set1_ps(*p);
-  if constexpr (G == 2) return _mm512_castpd_ps(_mm512_set1_pd(*(const double*)p));
+  if constexpr (G == 2) {
+    double pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm512_castpd_ps(_mm512_set1_pd(pair));
+  }
   if constexpr (G == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(p));
   if constexpr (G == 8) return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
   if constexpr (G == 16) return _mm512_loadu_ps(p);

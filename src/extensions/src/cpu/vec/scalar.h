@@ -70,7 +70,8 @@ VEC_FN void store_f16(uint16_t* p, F x) {
   const U subnormal = (U)((F)magnitude + 0.5f) - 0x3f000000;  // the addition rounds to a multiple of 2^-24
   const U finite = select(magnitude < 0x38800000, subnormal, normal);
   const U special = select(magnitude > 0x7f800000, (U){} + 0x7e00, (U){} + 0x7c00);
-  store_u16(p, select(magnitude >= 0x477ff000, special, finite) | (bits >> 16 & 0x8000));  // from 65520 on: infinity
+  store_u16(p, select(magnitude >= 0x477ff000, special, finite) |
+                   (bits >> 16 & 0x8000));  // from 65520 on: infinity
 }
 
 VEC_FN F load_bf16(const uint16_t* p) { return (F)(load_u16(p) << 16); }
