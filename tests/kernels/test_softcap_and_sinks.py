@@ -10,7 +10,7 @@ from ..support.check import check
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("softcap", [0.5, 5.0, 50.0])
-@pytest.mark.parametrize(("L", "S"), [(70, 131), (1, 300)])
+@pytest.mark.parametrize(("L", "S"), [(70, 131), (1, 300), (1, 3000)])
 def test_softcap(L, S, softcap, dtype):
     check(*qkv(L=L, S=S, dtype=dtype), scale=1.0, softcap=softcap, causal=True)
 
@@ -21,15 +21,15 @@ def test_softcap_comes_before_the_mask():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("sink_dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize(("L", "S"), [(70, 131), (1, 300)])
+@pytest.mark.parametrize(("L", "S"), [(70, 131), (1, 300), (1, 3000)])
 def test_sinks(L, S, sink_dtype, dtype):
     check(*qkv(L=L, S=S, dtype=dtype), sinks=normal(4, dtype=sink_dtype, seed=5) * 2, causal=True)
 
 
-@pytest.mark.parametrize(("L", "S"), [(70, 131), (9, 4096)])
+@pytest.mark.parametrize(("L", "S"), [(70, 131), (9, 4096), (1, 4096)])
 def test_sinks_with_softcap_window_mask_and_groups(L, S):
     check(
-        *qkv(heads=6, kv_heads=2, L=L, S=S), sinks=normal(6, seed=5), softcap=3.0, window=50, causal=True,
+        *qkv(heads=6, kv_heads=2, L=L, S=S), sinks=normal(6, seed=5), softcap=3.0, window=S // 2, causal=True,
         mask=random_mask(L, S),
     )  # fmt: skip
 

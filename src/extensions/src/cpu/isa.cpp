@@ -1,6 +1,7 @@
 // The list of instruction sets, best first, and the choice among them.
 #include "cpu/isa.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 #include <stdexcept>
@@ -57,6 +58,11 @@ bool has_avx512() {
 
 bool has_avx512bf16() { return has_avx512() && all_bits(cpuid(7, 1).eax, {5}); }
 
+// Intel's vector bfloat16 product reaches half the float32 rate (measured on Emerald Rapids, one core: 87
+// against 184 GFLOP/s), AMD's twice that rate (Zen 5: 540 against 270). Where it is slow it is offered, but
+// not preferred.
+bool has_fast_bf16_products() { return cpuid(0, 0).ebx != signature_INTEL_ebx; }
+
 // Linux hands out the tile registers on request; one request covers all threads of the process.
 bool tiles_permitted() {
 #if defined(__linux__)
@@ -100,6 +106,13 @@ const std::vector<const Isa*>& usable() {
     for (const Isa& isa : kIsas) {
       if (isa.supported()) isas.push_back(&isa);
     }
+#if defined(__x86_64__)
+    auto slow = [](const Isa* isa) {
+      return isa->kernels == avx512bf16_kernels && !has_fast_bf16_products();
+    };
+    auto place = std::find_if(isas.begin(), isas.end(), slow);
+    if (place != isas.end()) std::iter_swap(place, place + 1);  // avx512 comes next
+#endif
     return isas;
   }();
   return found;

@@ -1,6 +1,6 @@
 # The kernels of this processor: one object library per instruction set, so that its flags reach no other code.
-# isa.cpp lists the same names with what each needs at run time. After including this file CPU_ISAS holds the names,
-# and a target that links to cpu_kernels gets the kernels, the choice among them and the thread pool.
+# isa.cpp lists the same names with what each needs at run time. After including this file CPU_ISAS holds the
+# names, and a target that links to cpu_kernels gets the kernels, the choice among them and the thread pool.
 set(CPU_ISAS scalar)
 set(cpu_flags_scalar "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -80,13 +80,13 @@ VEC_FN F move_reference(RowTile& tile, int lane, F top, int E) {
 constexpr float kFusedLimit = 1e8f;
 
 // Enormous scores: into base 2 one by one, so that the reference is subtracted exactly. Finite ones stay
-// finite.
-VEC_FN F rebase_scores(float* s, int stride, int keys, F scale) {
+// finite. Lanes of ordinary size keep theirs, so that a row's bits do not depend on its neighbours.
+VEC_FN F rebase_scores(float* s, int stride, int keys, F scale, M ordinary) {
   for (int key = 0; key < keys; key++) {
     F x = load(s + key * stride);
     F finite = max(set1(-kLargest), min(set1(kLargest), mul(x, scale)));
     M is_finite = less_equal(mul(x, zero()), zero());
-    store(s + key * stride, select(is_finite, finite, x));
+    store(s + key * stride, select(ordinary, x, select(is_finite, finite, x)));
   }
   return maximum(s, stride, keys);
 }
@@ -107,9 +107,10 @@ VEC_FN Exponent settle_scores(RowTile& tile, float* s, int keys, int lane, int E
   M hidden = equal(top, set1(-INFINITY));
   top = mul(top, scale);
   F size = select(hidden, zero(), max(sub(zero(), top), top));
-  if (!all(less_equal(size, set1(kFusedLimit)))) {
-    top = rebase_scores(s, stride, keys, scale);
-    scale = set1(1);
+  M ordinary = less_equal(size, set1(kFusedLimit));
+  if (!all(ordinary)) {
+    top = select(ordinary, top, rebase_scores(s, stride, keys, scale, ordinary));
+    scale = select(ordinary, scale, set1(1));
   }
   return {scale, sub(zero(), move_reference(tile, lane, top, E))};
 }
