@@ -63,9 +63,9 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
         options.window = window_from(shown, window);
         options.softcap = softcap;
         options.sinks = sinks;
-        options.q_lens = lengths_from(shown, "q_lens", q_lens);
-        options.kv_start = lengths_from(shown, "kv_start", kv_start);
-        options.kv_lens = lengths_from(shown, "kv_lens", kv_lens);
+        options.q_lens = lengths_from(shown, "q_lens", q_lens, query.ndim());
+        options.kv_start = lengths_from(shown, "kv_start", kv_start, query.ndim());
+        options.kv_lens = lengths_from(shown, "kv_lens", kv_lens, query.ndim());
         options.batch_invariant = batch_invariant;
         options.on_fallback = std::move(on_fallback);
         options.warn = warn;

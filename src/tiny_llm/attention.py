@@ -1,12 +1,23 @@
 """Attention: the forms to read, and `flash_attention`, which computes the same in tiles on native kernels."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict, Unpack, overload
+from collections.abc import Callable
+from typing import Any, Literal, Unpack, overload
 
 import mlx.core as mx
 
 from .basics import linear
 from .extension import load_extension
+from .layers.arguments import (
+    AttentionOptions,
+    Lengths,
+    Mask,
+    Stream,
+    Window,
+    check_scale,
+    native_options,
+    read_scale,
+    without_gradient,
+)
 from .layers.dense import attend, check_mask, check_shape
 from .layers.explanation import Explanation
 from .layers.merge import merge_lse, merge_partials
@@ -24,11 +35,6 @@ __all__ = [
     "scaled_dot_product_attention_simple",
 ]
 
-Mask = mx.array | str | None
-Window = int | tuple[int, int] | None
-Lengths = mx.array | Sequence[int] | None
-Stream = mx.Stream | mx.Device | None
-
 
 def scaled_dot_product_attention_simple(
     query: mx.array,
@@ -43,6 +49,8 @@ def scaled_dot_product_attention_simple(
     mask keeps what is True; it broadcasts to [..., L, S]. A query that sees no key gives zeros.
     """
     name = "scaled_dot_product_attention_simple"
+    if query.ndim < 2:
+        raise ValueError(f"{name}: query: got {query.shape}, expected (..., L, D)")
     check_shape(name, "key", key.shape, (*query.shape[:-2], "S", query.shape[-1]))
     check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
     if mask is not None:
@@ -122,24 +130,6 @@ class SimpleMultiHeadAttention:
         return mx.unflatten(x, -1, (self.num_heads, -1)).swapaxes(1, 2)
 
 
-class AttentionOptions(TypedDict, total=False):
-    """The keyword arguments that `flash_attention`, `attention_reference` and `explain` have in common."""
-
-    causal: bool
-    window: Window
-    softcap: float | None
-    sinks: mx.array | None
-    q_lens: Lengths
-    kv_start: Lengths
-    kv_lens: Lengths
-    deterministic: bool
-    batch_invariant: bool
-    on_fallback: str
-    k_quant: None
-    v_quant: None
-    stream: Stream
-
-
 @overload
 def flash_attention(
     query: mx.array,
@@ -190,8 +180,9 @@ def flash_attention(
 ) -> mx.array | tuple[mx.array, mx.array]:
     """Attention in tiles, without a score matrix in memory: the result of the grouped form at any length.
 
-    query [*B, H_q, L, E], key and value [*B, H, S, E], all float32, float16 or bfloat16, in any layout
-    -> [*B, H_q, L, E] in that dtype. With `return_lse` also the log-sum-exp of the scores [*B, H_q, L].
+    query [*B, H_q, L, E], key and value [*B, H, S, E], all float32, float16 or bfloat16, with any strides
+    -> [*B, H_q, L, E] in that dtype. Axes are [..., heads, length, head size], as in `mx.fast`.
+    With `return_lse` also the log-sum-exp of the scores [*B, H_q, L].
     Scores are scale * query key^T (scale defaults to E ** -0.5), and a row that sees no key gives zeros.
 
     mask: None, "causal", or an array that broadcasts to [*B, H_q, L, S]: float is added, bool keeps what is
@@ -208,10 +199,15 @@ def flash_attention(
     on_fallback: "warn" (once for each reason), "allow" or "error" where no kernel applies and
         `attention_reference` takes over; `explain` tells when and why.
     k_quant, v_quant: reserved for quantized keys and values.
+
+    Gradients go through `attention_reference`, in O(L * S) memory, whatever on_fallback says. There is none
+    with respect to the mask, nor to a scale in an array.
     """
-    arguments = _arguments(
+    options = native_options(
         "flash_attention",
-        scale,
+        query,
+        key,
+        value,
         {
             "causal": causal,
             "window": window,
@@ -220,6 +216,7 @@ def flash_attention(
             "q_lens": q_lens,
             "kv_start": kv_start,
             "kv_lens": kv_lens,
+            "return_lse": return_lse,
             "deterministic": deterministic,
             "batch_invariant": batch_invariant,
             "on_fallback": on_fallback,
@@ -228,7 +225,10 @@ def flash_attention(
             "stream": stream,
         },
     )
-    out, lse = load_extension().attention(query, key, value, mask=mask, **arguments)
+    number = read_scale("flash_attention", scale)
+    out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)
+    if isinstance(scale, mx.array):
+        out, lse = without_gradient(scale, out, lse)
     return (out, lse) if return_lse else out
 
 
@@ -244,10 +244,20 @@ def attention_reference(
 ) -> Any:
     """The meaning of `flash_attention` in ordinary MLX operations, with the same arguments.
 
-    It takes O(L * S) memory, any head size, and derivatives of every order.
+    It takes O(L * S) memory, any head size, and derivatives of every order, also of a scale in an array.
     """
-    arguments = _arguments("attention_reference", scale, options)
-    out, lse = load_extension().attention_reference(query, key, value, mask=mask, **arguments)
+    name = "attention_reference"
+    native = native_options(name, query, key, value, {**options, "return_lse": return_lse})
+    compute = load_extension().attention_reference
+    if isinstance(scale, mx.array):
+        check_scale(name, scale)
+        # Once more with a number: the checks of the inputs as they are, before they become float32.
+        load_extension().explain_attention_reference(query, key, value, scale=1.0, mask=mask, **native)
+        wide_query, wide_key, wide_value = (x.astype(mx.float32) for x in (query, key, value))
+        out, lse = compute(wide_query * scale, wide_key, wide_value, scale=1.0, mask=mask, **native)
+        out = out.astype(query.dtype)
+    else:
+        out, lse = compute(query, key, value, scale=read_scale(name, scale), mask=mask, **native)
     return (out, lse) if return_lse else out
 
 
@@ -264,28 +274,19 @@ def explain(
 ) -> Explanation:
     """Tell what `function` would do with these arguments, without running anything.
 
-    `function` is `flash_attention` or `attention_reference`. The memory layout of an array that is not
-    evaluated yet, and lengths that are not, are unknown: they count as dense and as full.
+    explain(flash_attention, query, key, value, mask="causal")
+
+    `function` is `flash_attention` or `attention_reference`, and the options are those of
+    `flash_attention`. The memory layout of an array that is not evaluated yet, and lengths that are not,
+    are unknown: they count as dense and as full.
     """
     native = {flash_attention: "explain_attention", attention_reference: "explain_attention_reference"}
     if function not in native:
         raise ValueError(
             f"explain: function: got {function}, expected flash_attention or attention_reference"
         )
-    arguments = _arguments(function.__name__, scale, options)
+    name = function.__name__
+    arguments = native_options(name, query, key, value, {**options, "return_lse": return_lse})
     explanation = getattr(load_extension(), native[function])
-    return Explanation(**explanation(query, key, value, mask=mask, **arguments))
-
-
-def _arguments(function: str, scale: float | mx.array | None, options: AttentionOptions) -> dict[str, Any]:
-    """The keyword arguments of the native functions, which take numbers and nothing that is reserved."""
-    arguments: dict[str, Any] = {**options}
-    for name in ("k_quant", "v_quant"):
-        if arguments.pop(name, None) is not None:
-            raise NotImplementedError(
-                f"{function}: {name}: quantized keys and values have no kernel yet; pass them dequantized"
-            )
-    if isinstance(scale, mx.array) and scale.size != 1:
-        raise ValueError(f"{function}: scale: got shape {scale.shape}, expected a number")
-    number = scale.item() if isinstance(scale, mx.array) else scale
-    return {"scale": number, **arguments}
+    number = read_scale(name, scale)
+    return Explanation(**explanation(query, key, value, scale=number, mask=mask, **arguments))

@@ -2,9 +2,11 @@
 
 import importlib
 import importlib.util
+from functools import cache
 from types import ModuleType
 
 
+@cache  # of a success only: looking for packages takes longer than a small attention
 def load_extension() -> ModuleType:
     """Return `tiny_llm_ext`. Its functions say how to build it where it is not built."""
     for name in ("extensions.tiny_llm_ext", "tiny_llm_ext"):

@@ -26,10 +26,10 @@ def check_installation() -> dict[str, Any]:
         "warnings": _warnings(),
     }
     try:
-        report["cpu"] = _cpu()
+        report["cpu"] = describe_cpu()
         report["attention"] = measure_attention()
-    except (RuntimeError, ImportError) as missing:
-        report["extension"] = {"loaded": False, "reason": str(missing)}
+    except (RuntimeError, ImportError, ValueError) as unusable:  # ValueError: TINY_LLM_CPU_ISA or _THREADS
+        report["extension"] = {"loaded": False, "reason": str(unusable)}
     return report
 
 
@@ -52,7 +52,8 @@ def _seconds_of_causal(query: mx.array, key: mx.array, value: mx.array) -> float
     return time.perf_counter() - begin
 
 
-def _cpu() -> dict[str, Any]:
+def describe_cpu() -> dict[str, Any]:
+    """Instruction sets and threads of the native kernels; raises where these cannot be used."""
     extension = load_extension()
     return {
         "found": extension.cpu_isas(),

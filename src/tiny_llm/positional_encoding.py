@@ -84,8 +84,12 @@ class RoPE:
             offset = slice(0, length)
         if isinstance(offset, slice):
             offset = [offset]
+        elif not isinstance(offset, list) or not all(isinstance(positions, slice) for positions in offset):
+            raise ValueError(f"RoPE: offset: got {offset!r}, expected a slice, a list of slices or None")
         elif len(offset) != rows:
             raise ValueError(f"RoPE: offset: got {len(offset)} slices, expected one for each of {rows} rows")
+        if not offset:
+            raise ValueError("RoPE: x: got no rows, expected at least one where offset is a list")
         spans = [self._span(positions, length) for positions in offset]
         cos = mx.stack([self._table.cos[span] for span in spans])
         sin = mx.stack([self._table.sin[span] for span in spans])

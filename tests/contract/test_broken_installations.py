@@ -35,6 +35,16 @@ def test_without_a_build_info_names_the_command_and_fails(unbuilt):
     assert "pdm run build-ext" in result.stdout
 
 
+@pytest.mark.parametrize("command", [("-m", "tiny_llm", "info"), ("main.py",)], ids=["info", "main"])
+@pytest.mark.parametrize("name", ["TINY_LLM_CPU_ISA", "TINY_LLM_THREADS"])
+def test_a_wrong_environment_is_one_line(command, name, monkeypatch):
+    monkeypatch.setenv(name, "x")
+    result = run_python(*command)
+    assert result.returncode == 1
+    assert f"{name}: got 'x'" in result.stdout + result.stderr
+    assert len(result.stderr.splitlines()) <= 1
+
+
 def test_another_version_of_mlx_is_an_import_error():
     result = run_python("-c", "import mlx.core as mx; mx.__version__ = '0.1.0'; import tiny_llm_ext")
     last = result.stderr.splitlines()[-1]

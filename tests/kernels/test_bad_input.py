@@ -1,9 +1,10 @@
 """Every wrong shape, dtype, option or length is refused at the call by a text that names the argument."""
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
-from tiny_llm.attention import attention_reference, flash_attention
+from tiny_llm.attention import attention_reference, explain, flash_attention
 
 from ..support.cases import lengths, normal, qkv
 from ..support.check import check
@@ -95,9 +96,47 @@ def test_values_of_a_wrong_type_are_refused(changes):
         flash_attention(**inputs(**changes))
 
 
+@pytest.mark.parametrize("function", [flash_attention, attention_reference], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"key": [1.0]}, "key: got list, expected an mlx array"),
+        ({"sinks": 1.0}, "sinks: got float, expected an mlx array or None"),
+        ({"causal": "yes"}, "causal: got str, expected True or False"),
+        ({"return_lse": 1}, "return_lse: got int, expected True or False"),
+        ({"scale": [1.0]}, "scale: got list, expected a number or an array without axes"),
+        ({"scale": "causal"}, r"scale: got 'causal', expected .*; did you mean mask="),
+        ({"scale": mx.ones((L, S), dtype=mx.bool_)}, r"scale: got .*bool.*; did you mean mask="),
+        ({"scale": mx.zeros((L, S))}, r"scale: got .*; did you mean mask="),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_a_wrong_type_has_a_text_of_one_line(function, changes, text):
+    with pytest.raises(TypeError, match=rf"^{function.__name__}: {text}"):
+        function(**inputs(**changes))
+
+
+def test_explain_names_an_unknown_option_and_those_there_are():
+    with pytest.raises(TypeError, match=r"^flash_attention: got an unknown option 'dropout', .*causal"):
+        explain(flash_attention, **inputs(), dropout=0.1)
+
+
 def test_unknown_options_are_refused():
     with pytest.raises(TypeError):
         flash_attention(**inputs(), dropout=0.1)
+
+
+def assert_unreadable(*failed):
+    """Reading once more raises or gives NaN, never memory that nothing was written to.
+
+    MLX reports the error again or not, depending on which of its threads comes first.
+    """
+    for array in failed:
+        try:
+            again = np.array(array.astype(mx.float32))
+        except RuntimeError:
+            continue
+        assert np.isnan(again).all()
 
 
 @pytest.mark.parametrize(
@@ -119,13 +158,90 @@ def test_lengths_in_arrays_are_checked_before_anything_is_written(argument, opti
     out, lse = flash_attention(**inputs(), **arrays, return_lse=True)
     with refused(argument, RuntimeError):
         mx.eval(out, lse)
+    assert_unreadable(out, lse)
     check(*inputs().values(), causal=True)  # the worker lives on
+
+
+@pytest.mark.parametrize("function", [flash_attention, attention_reference], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("values", [(0, S + 1), (-1, 0), (0, 2**32 + 1)], ids=str)
+def test_lengths_whose_data_is_there_are_checked_at_the_call(values, function):
+    with refused("kv_lens", function=function.__name__):
+        function(**inputs(), kv_lens=mx.array(values, dtype=mx.int64))
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
+def test_a_failed_evaluation_leaves_nan_in_every_dtype(dtype):
+    arrays = {name: x.astype(dtype) for name, x in inputs().items()}
+    out = flash_attention(**arrays, kv_lens=mx.array([0, S]) + 1)
+    with refused("kv_lens", RuntimeError):
+        mx.eval(out)
+    assert_unreadable(out)
+
+
+def late(*values):
+    """Lengths that are not evaluated before the attention is."""
+    return mx.array(values, dtype=mx.int64) * 1
+
+
+@pytest.mark.parametrize("values", [(0, S + 1), (-1, 0), (0, 2**32 + 1)], ids=str)
+def test_late_lengths_are_checked_on_every_path(values):
+    narrow = inputs(value=normal(B, KV_HEADS, S, E - 1))
+    calls = {
+        "fused": lambda: flash_attention(**inputs(), kv_lens=late(*values)),
+        "fallback": lambda: flash_attention(**narrow, kv_lens=late(*values), on_fallback="allow"),
+        "gradient": lambda: mx.grad(
+            lambda q: flash_attention(**inputs(query=q), kv_lens=late(*values)).sum()
+        )(inputs()["query"]),
+        "vmap": lambda: mx.vmap(
+            lambda n: flash_attention(**narrow, kv_lens=n, kv_start=late(0, 0), on_fallback="allow")
+        )(late(*values).reshape(1, B)),
+    }
+    for call in calls.values():
+        with pytest.raises(RuntimeError, match=r"^flash_attention: kv_lens: got"):
+            mx.eval(call())
+    with pytest.raises(RuntimeError, match=r"^attention_reference: kv_lens: got"):
+        mx.eval(attention_reference(**inputs(), kv_lens=late(*values)))
+
+
+def test_late_starts_and_lengths_must_end_before_the_buffer_does():
+    with refused("kv_lens", RuntimeError, function="attention_reference"):
+        mx.eval(attention_reference(**inputs(), kv_start=late(0, 10), kv_lens=late(S, S - 9)))
 
 
 def test_lengths_in_64_bits_do_not_wrap():
     beyond = mx.array([0, 2**32 + 5], dtype=mx.int64)
-    with pytest.raises(RuntimeError, match=r"^flash_attention: kv_lens: got 4294967301"):
-        mx.eval(flash_attention(**inputs(), kv_lens=beyond))
+    with pytest.raises(ValueError, match=r"^flash_attention: kv_lens: got 4294967301"):
+        flash_attention(**inputs(), kv_lens=beyond)
+
+
+def test_the_reference_cannot_promise_batch_invariance():
+    with refused("batch_invariant", function="attention_reference"):
+        attention_reference(**inputs(), batch_invariant=True)
+    plan = explain(attention_reference, **inputs(), batch_invariant=True)
+    assert any("batch_invariant" in reason and "refused" in reason for reason in plan.reasons)
+    assert not explain(flash_attention, **inputs(), batch_invariant=True).reasons
+
+
+def test_a_list_that_holds_itself_is_refused():
+    endless: list = []
+    endless.append(endless)
+    with refused("q_lens"):
+        flash_attention(**inputs(), q_lens=endless)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("window", np.array([1, 2])),
+        ("window", (np.array([1, 2]), 0)),
+        ("q_lens", [np.array([1, 2])]),
+        ("kv_lens", [0, 1.5]),
+    ],
+    ids=str,
+)
+def test_arrays_where_an_integer_belongs_are_refused(argument, value):
+    with refused(argument):
+        flash_attention(**inputs(), **{argument: value})
 
 
 def test_a_device_without_a_kernel_is_named():
@@ -140,10 +256,11 @@ def test_sizes_of_zero_neither_crash_nor_hang(axis):
     shape = [B, HEADS, L, E]
     shape[axis] = 0
     query = mx.zeros(shape)
-    try:
-        mx.eval(flash_attention(query, query, query))
-    except ValueError:
-        assert axis in (1, 3), "only heads and head size must not be empty"
+    if axis in (1, 3):  # heads and head size
+        with refused("query"):
+            flash_attention(query, query, query)
+    else:
+        assert flash_attention(query, query, query).tolist() == query.tolist()
 
 
 def test_huge_sizes_of_broadcast_inputs_neither_crash_nor_hang():

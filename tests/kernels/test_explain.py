@@ -100,6 +100,12 @@ def test_promises():
     assert not plan.reasons
 
 
+def test_the_last_run_of_a_gradient_is_the_reference():
+    q, k, v = qkv(L=33)
+    mx.eval(mx.grad(lambda q: flash_attention(q, k, v).square().sum())(q))
+    assert native.last_run()["path"] == "reference"
+
+
 def test_explaining_runs_nothing():
     mx.eval(flash_attention(*qkv(L=33)))
     before = native.last_run()

@@ -41,6 +41,43 @@ def test_shapeless_compile_serves_every_length():
         compare(*compiled(q, k, v), q, k, v, causal=True)
 
 
+def grown(**shapes):
+    """Arguments (q, k, v) of one batch entry, 2 query heads, with the named shapes replaced."""
+    return [mx.zeros(shapes.get(name, (1, 2, 16, 8))) for name in "qkv"]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"k": (1, 2, 4096, 8)},
+        {"k": (1, 3, 16, 8), "v": (1, 3, 16, 8)},
+        {"k": (2, 2, 16, 8)},
+        {"q": (1, 2, 16, 300), "k": (1, 2, 16, 300), "v": (1, 2, 16, 300)},
+        {"v": (1, 2, 16, 4)},
+        {"k": (1, 0, 16, 8), "v": (1, 0, 16, 8)},
+    ],
+    ids=str,
+)
+def test_shapeless_compile_refuses_shapes_that_the_call_would(shapes):
+    compiled = mx.compile(attend, shapeless=True)
+    mx.eval(compiled(*grown()))
+    with pytest.raises((ValueError, RuntimeError), match=r"^flash_attention: "):
+        mx.eval(compiled(*grown(**shapes)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mask", mx.zeros((16, 16))), ("sinks", mx.zeros(2))],
+    ids=["mask", "sinks"],
+)
+def test_shapeless_compile_refuses_captured_options_that_no_longer_fit(name, value):
+    compiled = mx.compile(lambda *x: flash_attention(*x, **{name: value}), shapeless=True)
+    mx.eval(compiled(*grown()))
+    wider = (3, 4, 4096, 8)
+    with pytest.raises(ValueError, match=f"^flash_attention: {name}: got"):
+        mx.eval(compiled(*grown(q=wider, k=wider, v=wider)))
+
+
 def test_calls_that_differ_in_an_option_are_not_merged():
     """compile joins equal nodes; nodes with different parameters are not equal."""
     q, k, v = qkv(L=33, S=33)

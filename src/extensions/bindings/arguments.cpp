@@ -10,12 +10,15 @@ namespace {
 
 std::string text(nb::handle object) { return nb::repr(object).c_str(); }
 
-bool is_integer(nb::handle object) { return PyIndex_Check(object.ptr()) && !PyBool_Check(object.ptr()); }
-
-// Numbers that do not fit are clipped; every range check refuses them or takes them as unlimited.
-int64_t integer(nb::handle object) {
+// None for what is no integer; an array of several claims to be one until it is asked. Numbers that do not
+// fit are clipped; every range check refuses them or takes them as unlimited.
+std::optional<int64_t> integer(nb::handle object) {
+  if (!PyIndex_Check(object.ptr()) || PyBool_Check(object.ptr())) return {};
   nb::object index = nb::steal(PyNumber_Index(object.ptr()));
-  if (!index.is_valid()) throw nb::python_error();
+  if (!index.is_valid()) {
+    PyErr_Clear();
+    return {};
+  }
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
@@ -24,13 +27,16 @@ int64_t integer(nb::handle object) {
 
 bool is_list(nb::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
 
-// Collects the numbers of nested sequences and their shape; false if they are ragged or not numbers.
-bool flatten(nb::handle object, size_t depth, mx::Shape& shape, std::vector<int64_t>& numbers) {
+// Collects the numbers of nested sequences and their shape; false if they are ragged, not numbers, or nested
+// more than `most` deep: a list may hold itself.
+bool flatten(nb::handle object, size_t most, size_t depth, mx::Shape& shape, std::vector<int64_t>& numbers) {
   if (!is_list(object)) {
-    if (!is_integer(object) || depth != shape.size()) return false;
-    numbers.push_back(integer(object));
+    std::optional<int64_t> number = integer(object);
+    if (!number || depth != shape.size()) return false;
+    numbers.push_back(*number);
     return true;
   }
+  if (depth == most) return false;
   int length = static_cast<int>(nb::len(object));
   if (depth == shape.size()) {
     if (!numbers.empty()) return false;
@@ -38,7 +44,7 @@ bool flatten(nb::handle object, size_t depth, mx::Shape& shape, std::vector<int6
   }
   if (shape[depth] != length) return false;
   for (nb::handle element : object) {
-    if (!flatten(element, depth + 1, shape, numbers)) return false;
+    if (!flatten(element, most, depth + 1, shape, numbers)) return false;
   }
   return true;
 }
@@ -54,25 +60,27 @@ decltype(AttentionOptions::mask) mask_from(const char* function, nb::handle obje
 
 decltype(AttentionOptions::window) window_from(const char* function, nb::handle object) {
   if (object.is_none()) return {};
-  if (is_integer(object)) return integer(object);
-  if (is_list(object) && nb::len(object) == 2 && is_integer(object[0]) && is_integer(object[1])) {
-    return std::pair{integer(object[0]), integer(object[1])};
+  if (std::optional<int64_t> keys = integer(object)) return *keys;
+  if (is_list(object) && nb::len(object) == 2) {
+    std::optional<int64_t> left = integer(object[0]), right = integer(object[1]);
+    if (left && right) return std::pair{*left, *right};
   }
   reject(function, "window", text(object), "a number of keys >= 1, or (left, right) with -1 for no limit");
 }
 
-std::optional<Lengths> lengths_from(const char* function, const char* argument, nb::handle object) {
+std::optional<mx::array> lengths_from(const char* function, const char* argument, nb::handle object,
+                                      size_t rank) {
   if (object.is_none()) return {};
-  if (nb::isinstance<mx::array>(object)) return Lengths{nb::cast<mx::array>(object), false};
+  if (nb::isinstance<mx::array>(object)) return nb::cast<mx::array>(object);
   nb::object numbers = nb::borrow(object);
   if (!is_list(object) && nb::hasattr(object, "tolist")) numbers = object.attr("tolist")();
   mx::Shape shape;
   std::vector<int64_t> flat;
-  if (!flatten(numbers, 0, shape, flat)) {
+  if (!flatten(numbers, rank, 0, shape, flat)) {
     reject(function, argument, text(object),
            "an array of int32 or int64, or integers nested in the batch shape");
   }
-  return Lengths{mx::array(flat.begin(), shape, mx::int64), true};
+  return mx::array(flat.begin(), shape, mx::int64);
 }
 
 void warn(const std::string& text) {

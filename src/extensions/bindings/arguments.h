@@ -11,8 +11,9 @@ namespace tiny_llm_ext {
 decltype(AttentionOptions::mask) mask_from(const char* function, nanobind::handle object);
 decltype(AttentionOptions::window) window_from(const char* function, nanobind::handle object);
 
-// An array, which is checked when it is evaluated, or numbers: an int or nested sequences of them.
-std::optional<Lengths> lengths_from(const char* function, const char* argument, nanobind::handle object);
+// An array, or numbers: an int or sequences of them, nested at most `rank` deep.
+std::optional<mx::array> lengths_from(const char* function, const char* argument, nanobind::handle object,
+                                      size_t rank);
 
 // Raises a UserWarning at the caller of the function that called into the extension.
 void warn(const std::string& text);

@@ -8,6 +8,7 @@
 #include "attention/checks.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
+#include "attention/shapes.h"
 #include "cpu/isa.h"
 #include "cpu/pool.h"
 #include "tiny_llm_ext.h"
@@ -15,7 +16,6 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kFunction = "flash_attention";
 constexpr const char* kReference = "attention_reference";
 
 void check_floating(const char* function, const char* argument, const mx::array& x) {
@@ -24,45 +24,19 @@ void check_floating(const char* function, const char* argument, const mx::array&
   }
 }
 
-void check_query_key_value(const char* function, Dims& dims, const mx::array& q, const mx::array& k,
-                           const mx::array& v) {
-  dims.match("query", q.shape(), {"B...", "Hq", "L", "E"});
-  dims.match("key", k.shape(), {"B...", "Hkv", "S", "E"});
-  dims.match("value", v.shape(), {"B...", "Hkv", "S", "V"});
-  check_floating(function, "query", q);
-  for (auto [argument, x] : {std::pair{"key", &k}, std::pair{"value", &v}}) {
-    if (x->dtype() != q.dtype()) {
-      reject(function, argument, to_text(x->dtype()), to_text(q.dtype()) + ", the dtype of query");
+void check_dtypes(const char* function, const AttentionInputs& inputs) {
+  check_floating(function, "query", inputs.query);
+  for (auto [argument, x] : {std::pair{"key", &inputs.key}, std::pair{"value", &inputs.value}}) {
+    if (x->dtype() != inputs.query.dtype()) {
+      reject(function, argument, to_text(x->dtype()), to_text(inputs.query.dtype()) + ", the dtype of query");
     }
   }
-  for (const char* size : {"Hq", "Hkv", "E", "V"}) {
-    const char* argument = *size == 'H'   ? (size[1] == 'q' ? "query" : "key")
-                           : *size == 'E' ? "query"
-                                          : "value";
-    if (dims[size] < 1)
-      reject(function, argument, std::string(size) + " = 0", std::string(size) + " of at least 1");
+  if (inputs.mask && inputs.mask->dtype() != mx::bool_ && inputs.mask->dtype() != mx::float32 &&
+      inputs.mask->dtype() != mx::float16 && inputs.mask->dtype() != mx::bfloat16) {
+    reject(function, "mask", to_text(inputs.mask->dtype()),
+           "bool (True: attend), float32, float16 or bfloat16");
   }
-  if (dims["Hq"] % dims["Hkv"] != 0) {
-    reject(function, "query", std::to_string(dims["Hq"]) + " heads",
-           "a multiple of the " + std::to_string(dims["Hkv"]) + " heads of key");
-  }
-}
-
-// Aligned on the right, every axis of `shape` is 1 or equal to that of `target`.
-bool broadcasts_to(const mx::Shape& shape, const mx::Shape& target) {
-  if (shape.size() > target.size()) return false;
-  return std::equal(shape.rbegin(), shape.rend(), target.rbegin(),
-                    [](int size, int wanted) { return size == 1 || size == wanted; });
-}
-
-void check_mask(const char* function, const mx::array& mask, const mx::Shape& scores) {
-  if (mask.dtype() != mx::bool_ && mask.dtype() != mx::float32 && mask.dtype() != mx::float16 &&
-      mask.dtype() != mx::bfloat16) {
-    reject(function, "mask", to_text(mask.dtype()), "bool (True: attend), float32, float16 or bfloat16");
-  }
-  if (!broadcasts_to(mask.shape(), scores)) {
-    reject(function, "mask", to_text(mask.shape()), "a shape that broadcasts to " + to_text(scores));
-  }
+  if (inputs.sinks) check_floating(function, "sinks", *inputs.sinks);
 }
 
 float check_scale(const char* function, double scale) {
@@ -96,22 +70,27 @@ std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOp
   return {bounded(left), causal ? 0 : bounded(right)};
 }
 
-mx::array check_sinks(const char* function, Dims& dims, const mx::array& sinks, mx::Stream stream) {
-  dims.match("sinks", sinks.shape(), {"Hq"});
-  check_floating(function, "sinks", sinks);
-  return mx::astype(sinks, mx::float32, stream);
+auto refusal(const char* function) {
+  return [function](const char* argument, std::string got, std::string expected) {
+    reject(function, argument, got, expected);
+  };
 }
 
-mx::array check_lengths(const char* function, Dims& dims, const char* argument, const Lengths& lengths) {
-  dims.match(argument, lengths.values.shape(), {"B..."});
-  if (lengths.values.dtype() != mx::int32 && lengths.values.dtype() != mx::int64) {
-    reject(function, argument, to_text(lengths.values.dtype()), "int32 or int64");
+// Reads the lengths whose data is there.
+void check_lengths(const char* function, Dims& dims, const AttentionInputs& inputs) {
+  SequenceLengths known;
+  for (auto [argument, member] :
+       {std::pair{"q_lens", &SequenceLengths::q_lens}, std::pair{"kv_start", &SequenceLengths::kv_start},
+        std::pair{"kv_lens", &SequenceLengths::kv_lens}}) {
+    const auto& lengths = inputs.*member;
+    if (!lengths) continue;
+    dims.match(argument, lengths->shape(), {"B..."});
+    if (lengths->dtype() != mx::int32 && lengths->dtype() != mx::int64) {
+      reject(function, argument, to_text(lengths->dtype()), "int32 or int64");
+    }
+    if (lengths->is_available()) known.*member = lengths;
   }
-  return lengths.values;
-}
-
-[[noreturn]] void refuse_length(const char* argument, std::string got, std::string expected) {
-  reject(kFunction, argument, got, expected);
+  read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], refusal(function));
 }
 
 const cpu::Kernels& check_isa(const char* function, const std::optional<std::string>& isa) {
@@ -142,40 +121,26 @@ struct Call {
 Call check(const char* function, const mx::array& q, const mx::array& k, const mx::array& v,
            const AttentionOptions& options) {
   Call call{{q, k, v}, {}, mx::to_stream(options.stream)};
-  Dims dims(function);
-  check_query_key_value(function, dims, q, k, v);
-
+  static_cast<SequenceLengths&>(call.inputs) = options;
+  call.inputs.sinks = options.sinks;
   bool causal = options.causal;
   if (auto kind = std::get_if<std::string>(&options.mask)) {
     if (*kind != "causal") reject(function, "mask", "'" + *kind + "'", "None, 'causal' or an array");
     causal = true;
   } else if (auto mask = std::get_if<mx::array>(&options.mask)) {
-    mx::Shape scores = q.shape();
-    scores.back() = dims["S"];
-    check_mask(function, *mask, scores);
     call.inputs.mask = *mask;
   }
+  Dims dims = check_shapes(function, call.inputs);
+  check_dtypes(function, call.inputs);
+  if (auto& sinks = call.inputs.sinks) {
+    dims.match("sinks", sinks->shape(), {"Hq"});
+    sinks = mx::astype(*sinks, mx::float32, call.stream);
+  }
+  if (has_lengths(call.inputs)) check_lengths(function, dims, call.inputs);
+
   std::tie(call.params.left, call.params.right) = check_window(function, options, causal);
   if (options.scale) call.params.scale = check_scale(function, *options.scale);
   if (options.softcap) call.params.softcap = check_softcap(function, *options.softcap);
-  if (options.sinks) call.inputs.sinks = check_sinks(function, dims, *options.sinks, call.stream);
-
-  AttentionInputs known{q, k, v};
-  for (auto [argument, lengths, member] :
-       {std::tuple{"q_lens", &options.q_lens, &AttentionInputs::q_lens},
-        std::tuple{"kv_start", &options.kv_start, &AttentionInputs::kv_start},
-        std::tuple{"kv_lens", &options.kv_lens, &AttentionInputs::kv_lens}}) {
-    if (!*lengths) continue;
-    call.inputs.*member = check_lengths(function, dims, argument, **lengths);
-    if ((*lengths)->known_at_call) known.*member = (*lengths)->values;
-  }
-  if (has_lengths(known)) {
-    read_sequences(known, dims["L"], dims["S"],
-                   [&](const char* argument, std::string got, std::string expected) {
-                     reject(function, argument, got, expected);
-                   });
-  }
-
   if (options.on_fallback != "error" && options.on_fallback != "warn" && options.on_fallback != "allow") {
     reject(function, "on_fallback", "'" + options.on_fallback + "'", "'error', 'warn' or 'allow'");
   }
@@ -204,20 +169,28 @@ void announce_fallback(const AttentionOptions& options, const std::string& reaso
 }
 
 // With the lengths of the sequences, where all of them are there to read.
-Problem problem_as_known(const Call& call) {
+Problem problem_as_known(const char* function, const Call& call) {
   Problem problem = call.problem();
   bool known = has_lengths(call.inputs);
   for (const auto& lengths : {call.inputs.q_lens, call.inputs.kv_start, call.inputs.kv_lens}) {
     known = known && (!lengths || lengths->is_available());
   }
-  if (known) problem.sequences = read_sequences(call.inputs, problem.L, problem.S, refuse_length);
+  if (known) {
+    problem.sequences =
+        read_sequences(call.inputs, batch_shape(call.inputs), problem.L, problem.S, refusal(function));
+  }
   return problem;
 }
 
-OutputAndLse run_reference(const Call& call) {
-  Problem problem = call.problem();
-  record_run({"reference", problem.B * problem.Hq, problem.B * problem.Hq, 1, "", 0});
-  return reference_graph(call.inputs, call.params, call.stream);
+OutputAndLse run_reference(const char* function, const Call& call) {
+  record_run(reference_run(call.problem()));
+  return reference_graph(function, call.inputs, call.params, call.stream);
+}
+
+void state_refusal(const AttentionOptions& options, Explanation& explanation) {
+  if (options.batch_invariant) {
+    explanation.reasons.push_back("batch_invariant: the reference graph is not, so the call is refused");
+  }
 }
 
 }  // namespace
@@ -228,7 +201,7 @@ OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::a
   Verdict verdict = fused_kernel(call.problem());
   if (!verdict.ok) {
     announce_fallback(options, verdict.reason);
-    return run_reference(call);
+    return run_reference(kFunction, call);
   }
   mx::Shape lse_shape(query.shape().begin(), query.shape().end() - 1);
   auto outputs =
@@ -239,18 +212,27 @@ OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::a
 
 OutputAndLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                  const AttentionOptions& options) {
-  return run_reference(check(kReference, query, key, value, options));
+  Call call = check(kReference, query, key, value, options);
+  if (options.batch_invariant) {
+    reject(kReference, "batch_invariant", "True", "False; only the fused kernels keep that promise");
+  }
+  return run_reference(kReference, call);
 }
 
 Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,
                               const AttentionOptions& options) {
-  return explain(problem_as_known(check(kFunction, query, key, value, options)));
+  Call call = check(kFunction, query, key, value, options);
+  Explanation explanation = explain(problem_as_known(kFunction, call));
+  if (!explanation.fused) state_refusal(options, explanation);
+  return explanation;
 }
 
 Explanation explain_attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                         const AttentionOptions& options) {
-  return explain_reference(problem_as_known(check(kReference, query, key, value, options)),
-                           "asked for by name");
+  Call call = check(kReference, query, key, value, options);
+  Explanation explanation = explain_reference(problem_as_known(kReference, call), "asked for by name");
+  state_refusal(options, explanation);
+  return explanation;
 }
 
 mx::array flash_attention(const mx::array& query, const mx::array& key, const mx::array& value,
@@ -304,7 +286,16 @@ bool Attention::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const Attention&>(other).params_;
 }
 
+void Attention::check_inputs(const std::vector<mx::array>& arrays) {
+  AttentionInputs inputs = unpack(arrays, params_);
+  check_shapes(kFunction, inputs);
+  Verdict verdict = fused_kernel(make_problem(inputs, params_, stream().device));
+  if (!verdict.ok) throw std::runtime_error(std::string(kFunction) + ": no fused kernel: " + verdict.reason);
+}
+
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Attention::output_shapes(const std::vector<mx::array>& inputs) {
+  check_inputs(inputs);
   const mx::Shape& query = inputs[0].shape();
   return {query, mx::Shape(query.begin(), query.end() - 1)};
 }

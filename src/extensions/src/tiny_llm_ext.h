@@ -17,14 +17,16 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-// Lengths of the sequences of a batch. Those that were numbers at the call are checked there, arrays when
-// they are evaluated.
-struct Lengths {
-  mx::array values;
-  bool known_at_call;
+// Named by the errors of the fused path.
+inline constexpr const char* kFunction = "flash_attention";
+
+// The lengths of the sequences of a batch, int32 or int64, aligned on the right with (B...). Those whose data
+// is there are checked at the call, others when they are evaluated.
+struct SequenceLengths {
+  std::optional<mx::array> q_lens = {}, kv_start = {}, kv_lens = {};
 };
 
-struct AttentionOptions {
+struct AttentionOptions : SequenceLengths {
   std::optional<double> scale;  // none: E ** -0.5
   std::variant<std::monostate, std::string, mx::array> mask;
   bool causal = false;
@@ -32,7 +34,6 @@ struct AttentionOptions {
   std::variant<std::monostate, int64_t, std::pair<int64_t, int64_t>> window;
   std::optional<double> softcap;
   std::optional<mx::array> sinks;
-  std::optional<Lengths> q_lens, kv_start, kv_lens;
   bool batch_invariant = false;      // the fused CPU kernels always are, the reference graph never
   std::string on_fallback = "warn";  // "error", "warn" or "allow"
   std::function<void(const std::string&)> warn;  // called once for each reason to fall back
@@ -66,9 +67,11 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
 
 // The arrays of one call. The optional ones broadcast, aligned on the right: mask to (B..., Hq, L, S), sinks
 // to (B..., Hq), the lengths to (B...).
-struct AttentionInputs {
+struct AttentionInputs : SequenceLengths {
+  AttentionInputs(mx::array query, mx::array key, mx::array value) : query(query), key(key), value(value) {}
+
   mx::array query, key, value;
-  std::optional<mx::array> mask = {}, sinks = {}, q_lens = {}, kv_start = {}, kv_lens = {};
+  std::optional<mx::array> mask, sinks;
 };
 
 struct OptionalInput {
@@ -98,7 +101,9 @@ struct AttentionParams {
   bool operator==(const AttentionParams&) const = default;
 };
 
-OutputAndLse reference_graph(const AttentionInputs& inputs, const AttentionParams& params, mx::Stream stream);
+// `function` is named by the error for a length that is out of range.
+OutputAndLse reference_graph(const char* function, const AttentionInputs& inputs,
+                             const AttentionParams& params, mx::Stream stream);
 
 // Fused attention. Outputs: O in the dtype of query, LSE in float32.
 class Attention : public mx::Primitive {
@@ -120,6 +125,9 @@ class Attention : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
  private:
+  // Throws for shapes that do not fit together or have no kernel.
+  void check_inputs(const std::vector<mx::array>& inputs);
+
   AttentionParams params_;
 };
 

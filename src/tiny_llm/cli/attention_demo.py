@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..attention import explain, flash_attention, scaled_dot_product_attention_grouped
+from ..installation import describe_cpu
 
 Attention = Callable[..., mx.array]
 
@@ -16,6 +18,11 @@ Attention = Callable[..., mx.array]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; exit code 1 when the two results differ by more than rounding."""
     options = parse(argv)
+    try:
+        describe_cpu()
+    except (RuntimeError, ImportError, ValueError) as unusable:
+        print(unusable, file=sys.stderr)
+        return 1
     mx.random.seed(0)
     shape = (1, options.heads, options.tokens, options.head_dim)
     shared = (1, options.kv_heads, options.tokens, options.head_dim)

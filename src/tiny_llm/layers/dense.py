@@ -40,7 +40,9 @@ def check_shape(
         raise ValueError(f"{function}: {argument}: got {shape}, expected ({sizes})")
 
 
-def check_mask(function: str, mask: mx.array, scores: tuple[int, ...]) -> None:
+def check_mask(function: str, mask: object, scores: tuple[int, ...]) -> None:
+    if not isinstance(mask, mx.array):
+        raise ValueError(f"{function}: mask: got {mask!r}, expected an mlx array or None")
     if mask.dtype != mx.bool_ and not mx.issubdtype(mask.dtype, mx.floating):
         raise ValueError(f"{function}: mask: got {mask.dtype}, expected bool (True: attend) or a float type")
     aligned = scores[len(scores) - mask.ndim :]

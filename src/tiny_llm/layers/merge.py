@@ -18,6 +18,10 @@ def merge_lse(o1: mx.array, lse1: mx.array, o2: mx.array, lse2: mx.array) -> Par
             f"merge_lse: got outputs {o1.shape}, {o2.shape} and log-sum-exps {lse1.shape}, {lse2.shape}, "
             "expected (..., L, E) and (..., L) twice"
         )
+    for name, one, other in (("output", o1, o2), ("log-sum-exp", lse1, lse2)):
+        if one.dtype != other.dtype or not mx.issubdtype(one.dtype, mx.floating):
+            raise ValueError(f"merge_lse: {name}: got {one.dtype} and {other.dtype}, expected one float type")
+    lse1, lse2 = lse1.astype(mx.float32), lse2.astype(mx.float32)
     empty1, empty2 = mx.isneginf(lse1), mx.isneginf(lse2)
     # What an empty part holds must reach neither the sum nor, as 0 * NaN, its gradient.
     first = mx.where(empty1[..., None], 0, o1.astype(mx.float32))

@@ -1,6 +1,7 @@
 // Error texts and named dimensions.
 #include "attention/checks.h"
 
+#include <cstdio>
 #include <sstream>
 
 #include "mlx/utils.h"
@@ -31,10 +32,12 @@ std::string to_text(mx::Dtype dtype) {
   return out.str();
 }
 
+// Not through a stream: where another copy of the C++ library is loaded, formatting a number by its locale
+// crashed.
 std::string to_text(double number) {
-  std::ostringstream out;
-  out << number;
-  return out.str();
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", number);
+  return text;
 }
 
 const Dims::Bound* Dims::find(std::string_view name) const {

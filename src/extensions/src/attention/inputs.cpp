@@ -14,7 +14,7 @@ std::vector<mx::array> pack(const AttentionInputs& inputs) {
 }
 
 AttentionInputs unpack(const std::vector<mx::array>& arrays, const AttentionParams& params) {
-  AttentionInputs inputs{arrays[0], arrays[1], arrays[2]};
+  AttentionInputs inputs(arrays[0], arrays[1], arrays[2]);
   for (size_t i = 0, next = 3; i < kOptionalInputs.size(); i++) {
     if (params.present[i]) inputs.*kOptionalInputs[i].member = arrays[next++];
   }
@@ -76,25 +76,30 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   return problem;
 }
 
-bool has_lengths(const AttentionInputs& inputs) { return inputs.q_lens || inputs.kv_start || inputs.kv_lens; }
+mx::Shape batch_shape(const AttentionInputs& inputs) {
+  const mx::Shape& shape = inputs.query.shape();
+  return mx::Shape(shape.begin(), shape.end() - 3);
+}
+
+bool has_lengths(const SequenceLengths& lengths) {
+  return lengths.q_lens || lengths.kv_start || lengths.kv_lens;
+}
 
 static int64_t read_length(const mx::array& lengths, int64_t offset) {
   return lengths.dtype() == mx::int64 ? lengths.data<int64_t>()[offset] : lengths.data<int32_t>()[offset];
 }
 
 std::vector<Sequence> read_sequences(
-    const AttentionInputs& inputs, int64_t L, int64_t S,
+    const SequenceLengths& lengths, const mx::Shape& batch, int64_t L, int64_t S,
     const std::function<void(const char* argument, std::string got, std::string expected)>& wrong) {
-  const mx::Shape& shape = inputs.query.shape();
-  mx::Shape batch(shape.begin(), shape.end() - 3);
   int64_t count = 1;
   for (int size : batch) count *= size;
 
-  auto reader = [&](const char* name, const std::optional<mx::array>& lengths) {
-    mx::Strides strides = lengths ? broadcast_strides(*lengths) : mx::Strides{};
-    return [=, &batch, &lengths, &wrong](int64_t b, int64_t otherwise, int64_t most) {
-      if (!lengths) return otherwise;
-      int64_t length = read_length(*lengths, batch_offset(b, batch, strides));
+  auto reader = [&](const char* name, const std::optional<mx::array>& given) {
+    mx::Strides strides = given ? broadcast_strides(*given) : mx::Strides{};
+    return [=, &batch, &given, &wrong](int64_t b, int64_t otherwise, int64_t most) {
+      if (!given) return otherwise;
+      int64_t length = read_length(*given, batch_offset(b, batch, strides));
       if (length < 0 || length > most) {
         wrong(name, std::to_string(length) + " for sequence " + std::to_string(b),
               "0 to " + std::to_string(most));
@@ -102,9 +107,9 @@ std::vector<Sequence> read_sequences(
       return length;
     };
   };
-  auto n_q = reader("q_lens", inputs.q_lens);
-  auto start = reader("kv_start", inputs.kv_start);
-  auto n_k = reader("kv_lens", inputs.kv_lens);
+  auto n_q = reader("q_lens", lengths.q_lens);
+  auto start = reader("kv_start", lengths.kv_start);
+  auto n_k = reader("kv_lens", lengths.kv_lens);
 
   std::vector<Sequence> sequences(count);
   for (int64_t b = 0; b < count; b++) {

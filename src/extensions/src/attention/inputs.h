@@ -14,12 +14,14 @@ const char* input_name(int n, const AttentionParams& params);
 // Layouts of arrays that are not evaluated yet are unknown and taken as dense.
 Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device);
 
-bool has_lengths(const AttentionInputs& inputs);
+mx::Shape batch_shape(const AttentionInputs& inputs);
 
-// The lengths of every sequence, read from arrays whose data is there. Calls `wrong(argument, got, expected)`
-// for a value out of range.
+bool has_lengths(const SequenceLengths& lengths);
+
+// The lengths of every sequence of the batch, read from arrays whose data is there. Calls
+// `wrong(argument, got, expected)` for a value out of range.
 std::vector<Sequence> read_sequences(
-    const AttentionInputs& inputs, int64_t L, int64_t S,
+    const SequenceLengths& lengths, const mx::Shape& batch, int64_t L, int64_t S,
     const std::function<void(const char* argument, std::string got, std::string expected)>& wrong);
 
 // Whether the kernels can read the array where it lies.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "attention/problem.h"
+
 namespace tiny_llm_ext {
 
 struct LastRun {
@@ -12,6 +14,9 @@ struct LastRun {
   std::string isa;  // empty on the reference path
   int threads = 0;
 };
+
+// The counters of the reference graph.
+LastRun reference_run(const Problem& problem);
 
 void record_run(LastRun run);
 LastRun last_run();

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/checked_lengths.h"
 #include "attention/inputs.h"
 
 namespace tiny_llm_ext {
@@ -155,9 +156,10 @@ class Reference {
 
 }  // namespace
 
-OutputAndLse reference_graph(const AttentionInputs& inputs, const AttentionParams& params,
-                             mx::Stream stream) {
-  return Reference(inputs, params, stream).run();
+OutputAndLse reference_graph(const char* function, const AttentionInputs& inputs,
+                             const AttentionParams& params, mx::Stream stream) {
+  AttentionInputs checked = with_checked_lengths(function, inputs, stream);
+  return Reference(checked, params, stream).run();
 }
 
 }  // namespace tiny_llm_ext

@@ -1,6 +1,8 @@
 // How the primitive is differentiated and vectorised.
 #include "attention/checks.h"
 #include "attention/inputs.h"
+#include "attention/last_run.h"
+#include "mlx/backend/cpu/encoder.h"
 
 namespace tiny_llm_ext {
 namespace {
@@ -9,13 +11,16 @@ namespace {
 // silently be differentiated again, as it will come from a kernel that cannot be.
 class FirstDerivative : public mx::Primitive {
  public:
-  using mx::Primitive::Primitive;
+  FirstDerivative(mx::Stream stream, LastRun run) : mx::Primitive(stream), run_(std::move(run)) {}
 
+  // Recorded when its turn comes: after the fused forward pass.
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
+    mx::cpu::get_command_encoder(stream()).dispatch([run = run_] { record_run(run); });
   }
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    eval_cpu(inputs, outputs);
+    for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
+    record_run(run_);
   }
 
   std::vector<mx::array> vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
@@ -28,17 +33,18 @@ class FirstDerivative : public mx::Primitive {
   }
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override {
-    return {apply(inputs, stream()), axes};
+    return {apply(inputs, stream(), run_), axes};
   }
 
-  static std::vector<mx::array> apply(const std::vector<mx::array>& inputs, mx::Stream stream) {
+  static std::vector<mx::array> apply(const std::vector<mx::array>& inputs, mx::Stream stream,
+                                      const LastRun& run) {
     std::vector<mx::Shape> shapes;
     std::vector<mx::Dtype> dtypes;
     for (const mx::array& input : inputs) {
       shapes.push_back(input.shape());
       dtypes.push_back(input.dtype());
     }
-    return mx::array::make_arrays(shapes, dtypes, std::make_shared<FirstDerivative>(stream), inputs);
+    return mx::array::make_arrays(shapes, dtypes, std::make_shared<FirstDerivative>(stream, run), inputs);
   }
 
   const char* name() const override { return "tiny_llm_ext::FirstDerivative"; }
@@ -53,6 +59,8 @@ class FirstDerivative : public mx::Primitive {
   [[noreturn]] static void refuse() {
     throw NotImplemented("second derivative of flash_attention is not supported; use attention_reference");
   }
+
+  LastRun run_;
 };
 
 // Moves the mapped axis of an optional input to the front of the batch axes it broadcasts against.
@@ -81,10 +89,11 @@ std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
   auto reference = [&](const std::vector<mx::array>& variables) {
     std::vector<mx::array> arrays = primals;
     for (size_t i = 0; i < argnums.size(); i++) arrays[argnums[i]] = variables[i];
-    auto [o, lse] = reference_graph(unpack(arrays, params_), params_, stream());
+    auto [o, lse] = reference_graph(kFunction, unpack(arrays, params_), params_, stream());
     return std::vector<mx::array>{o, lse};
   };
-  return FirstDerivative::apply(mx::vjp(reference, wanted, cotangents).second, stream());
+  LastRun run = reference_run(make_problem(unpack(primals, params_), params_, stream().device));
+  return FirstDerivative::apply(mx::vjp(reference, wanted, cotangents).second, stream(), run);
 }
 
 std::vector<mx::array> Attention::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,

@@ -57,7 +57,7 @@ class Forward {
   Forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse)
       : problem_(problem),
         plan_(cpu::make_plan(problem)),
-        batch_(inputs.query.shape().begin(), inputs.query.shape().end() - 3),
+        batch_(batch_shape(inputs)),
         q_(inputs.query, plan_.threads),
         k_(inputs.key, plan_.threads),
         v_(inputs.value, plan_.threads),
@@ -222,9 +222,33 @@ class Forward {
   float* partials_ = nullptr;
 };
 
+// What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
+void fill_with_nan(mx::array& array) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  if (array.dtype() == mx::float32) std::fill_n(array.data<float>(), array.size(), kNan);
+  if (array.dtype() == mx::float16)
+    std::fill_n(array.data<mx::float16_t>(), array.size(), mx::float16_t(kNan));
+  if (array.dtype() == mx::bfloat16)
+    std::fill_n(array.data<mx::bfloat16_t>(), array.size(), mx::bfloat16_t(kNan));
+}
+
+void run_forward(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device,
+                 mx::array& o, mx::array& lse) {
+  Problem problem = make_problem(inputs, params, device);
+  if (has_lengths(inputs)) {
+    problem.sequences =
+        read_sequences(inputs, batch_shape(inputs), problem.L, problem.S,
+                       [](const char* argument, std::string got, std::string expected) {
+                         throw std::runtime_error(complaint(kFunction, argument, got, expected));
+                       });
+  }
+  Forward(inputs, problem, o, lse).run();
+}
+
 }  // namespace
 
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  check_inputs(inputs);
   for (mx::array& output : outputs) output.set_data(cpu::allocate(output.nbytes()));
   auto weak = [](const std::vector<mx::array>& arrays) {
     std::vector<mx::array> copies;
@@ -233,15 +257,12 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
   };
   mx::cpu::get_command_encoder(stream()).dispatch(
       [params = params_, device = stream().device, arrays = weak(inputs), results = weak(outputs)]() mutable {
-        AttentionInputs call = unpack(arrays, params);
-        Problem problem = make_problem(call, params, device);
-        if (has_lengths(call)) {
-          problem.sequences = read_sequences(
-              call, problem.L, problem.S, [](const char* argument, std::string got, std::string expected) {
-                throw std::runtime_error(complaint("flash_attention", argument, got, expected));
-              });
+        try {
+          run_forward(unpack(arrays, params), params, device, results[0], results[1]);
+        } catch (...) {
+          for (mx::array& result : results) fill_with_nan(result);
+          throw;
         }
-        Forward(call, problem, results[0], results[1]).run();
       });
 }
 

@@ -13,19 +13,10 @@ static void normalisers(const ForwardTask& task, const RowTile& tile, float* fac
   for (int lane = 0; lane < tile.lanes(); lane++) {
     float m = tile.m[lane], l = tile.l[lane];
     factor[lane] = l == 0 ? 0 : 1;
-    if (task.sinks) {
-      // A sink joins the denominator only; the reference becomes the larger of the two.
-      float sink = task.sinks[(tile.begin + lane / tile.spread) % task.group] * kLog2e;
-      if (sink > m) {
-        factor[lane] *= exp2f(m - sink);
-        l = l * factor[lane] + 1;
-        m = sink;
-      } else if (l != 0) {
-        l += exp2f(sink - m);
-      }
-    }
+    if (task.sinks)
+      factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.spread) % task.group], &m, &l);
     factor[lane] = l == 0 ? 0 : factor[lane] / l;
-    lse[lane] = l == 0 ? -INFINITY : (float)(m * kLn2 + log((double)l));
+    lse[lane] = log_sum_exp(m, l);
   }
 }
 

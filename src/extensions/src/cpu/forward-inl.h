@@ -98,7 +98,7 @@ static void offer(Kernels& kernels) {
 }
 
 // Every element type computed in float32.
-static Kernels wide_kernels(const char* name) {
+[[maybe_unused]] static Kernels wide_kernels(const char* name) {
   Kernels kernels = {};
   kernels.name = name;
   offer<WideFormat<Element::f32>>(kernels);

@@ -14,16 +14,22 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(cpu_flags_neon "")
 endif()
 
+# Every rounding is the one the source says, in all of the extension: the kernels compare sums that are rounded in
+# the same way in different places, which a compiler that fuses a product into an addition breaks.
+set(EXACT_ROUNDING -ffp-contract=off)
+
 find_package(Threads REQUIRED)
 add_library(cpu_kernels INTERFACE)
 target_include_directories(cpu_kernels INTERFACE ${CMAKE_CURRENT_LIST_DIR}/..)
 target_compile_features(cpu_kernels INTERFACE cxx_std_20)
+target_compile_options(cpu_kernels INTERFACE ${EXACT_ROUNDING})
 target_link_libraries(cpu_kernels INTERFACE Threads::Threads)
 
 function(add_cpu_objects name)
   add_library(${name} OBJECT ${ARGN})
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/..)
   target_compile_features(${name} PRIVATE cxx_std_20)
+  target_compile_options(${name} PRIVATE ${EXACT_ROUNDING})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
   target_sources(cpu_kernels INTERFACE $<TARGET_OBJECTS:${name}>)
 endfunction()

@@ -46,7 +46,7 @@ struct ForwardTask {
   int64_t o_head_stride, o_row_stride;
   float* lse;  // natural logarithm; row stride 1
   int64_t lse_head_stride;
-  float* partial;  // null, or [rows][E + 2]: O before the division, m in base 2, l; o, lse, sinks unused
+  float* partial;  // null, or [rows][E + 2]: O before the division, m, l; o, lse, sinks unused
   int32_t E;
   int32_t group;
   int64_t row_begin, row_end;

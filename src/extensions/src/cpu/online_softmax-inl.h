@@ -1,16 +1,15 @@
 // One key tile's scores become probabilities; m, l and the output accumulator follow.
 //
-// The reference m of the exponentials is held in base 2. It is not moved for every new maximum but only when
-// a row's maximum outgrows it by kHeadroom: the result is the same after the one division at the end, p stays
-// below 2^kHeadroom, and the accumulator is almost never rescaled. A row's decision depends on that row
-// alone.
+// The reference m of the exponentials is not moved for every new maximum but only when a row's maximum
+// outgrows it by kHeadroom: the result is the same after the one division at the end, p stays below
+// e^kHeadroom, and the accumulator is almost never rescaled. A row's decision depends on that row alone.
 #pragma once
 
 #include "cpu/mask-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr float kHeadroom = 8;
+constexpr float kHeadroom = 5.5f;
 
 // What has to be done to a raw score q.k of this tile.
 struct ScoreSteps {
@@ -19,15 +18,14 @@ struct ScoreSteps {
   const float* mask;     // packed mask tile or null
   const Limits* limits;  // null when every row sees every key of the tile
   // A positive scale alone need not be applied: the exponentials take it along for nothing, and more exactly.
-  bool linear() const { return cap == 0 && !mask && scale > 0; }
+  bool linear() const { return cap == 0 && !mask && scale > 0 && scale * kLog2e <= kLargest; }
 };
 
 // Raw -> final scores of one row vector, `stride` floats between keys.
 VEC_FN void bend_scores(float* s, int stride, int keys, int lane, const ScoreSteps& steps) {
-  F inverse_cap = set1(steps.cap != 0 ? 1 / steps.cap : 0);
   for (int key = 0; key < keys; key++) {
     F x = mul(load(s + key * stride), set1(steps.scale));
-    if (steps.cap != 0) x = mul(set1(steps.cap), tanh(mul(x, inverse_cap)));
+    if (steps.cap != 0) x = mul(set1(steps.cap), tanh(div(x, set1(steps.cap))));
     if (steps.mask) {
       F bias = load(steps.mask + key * stride + lane);
       x = select(equal(bias, set1(-INFINITY)), bias, add(x, bias));
@@ -58,6 +56,16 @@ VEC_FN F maximum(const float* s, int stride, int keys) {
   return max(max(a, b), max(c, d));
 }
 
+VEC_FN F absolute(F x) { return max(sub(zero(), x), x); }
+VEC_FN M is_rounded(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
+
+// exponent_between() of softmax_reference.h on vectors.
+VEC_FN F exponent_between(F from, F to) {
+  F log2e = set1(kLog2e);
+  F rounded = sub(mul(from, log2e), mul(to, log2e));
+  return select(both(is_rounded(from), is_rounded(to)), rounded, mul(sub(from, to), log2e));
+}
+
 // Moves the reference of one row vector where its new maximum asks for it, rescaling l and the accumulator.
 // Returns what to subtract from the scores: the reference, or 0 for a row that has seen nothing yet.
 VEC_FN F move_reference(RowTile& tile, int lane, F top, int E) {
@@ -66,7 +74,7 @@ VEC_FN F move_reference(RowTile& tile, int lane, F top, int E) {
   F m = select(keep, old, top);
   F base = select(equal(m, set1(-INFINITY)), zero(), m);
   if (!all(keep)) {
-    F alpha = exp2(sub(old, base));
+    F alpha = exp2(exponent_between(old, base));
     store(tile.m + lane, m);
     store(tile.l + lane, mul(load(tile.l + lane), alpha));
     int stride = tile.lanes();
@@ -76,19 +84,14 @@ VEC_FN F move_reference(RowTile& tile, int lane, F top, int E) {
   return base;
 }
 
-// Beyond this a rounding error of the reference could itself overflow an exponential.
-constexpr float kFusedLimit = 1e8f;
-
-// Enormous scores: into base 2 one by one, so that the reference is subtracted exactly. Finite ones stay
-// finite. Lanes of ordinary size keep theirs, so that a row's bits do not depend on its neighbours.
-VEC_FN F rebase_scores(float* s, int stride, int keys, F scale, M ordinary) {
+// Rows with enormous scores: exponents are formed one by one, the difference first. The others keep their
+// scores, so that a row's bits do not depend on its neighbours.
+VEC_FN void form_exponents(float* s, int stride, int keys, F scale, F base, M ordinary) {
   for (int key = 0; key < keys; key++) {
     F x = load(s + key * stride);
-    F finite = max(set1(-kLargest), min(set1(kLargest), mul(x, scale)));
-    M is_finite = less_equal(mul(x, zero()), zero());
-    store(s + key * stride, select(ordinary, x, select(is_finite, finite, x)));
+    F exponent = mul(sub(mul(x, scale), base), set1(kLog2e));
+    store(s + key * stride, select(ordinary, x, exponent));
   }
-  return maximum(s, stride, keys);
 }
 
 // How the scores of one row vector become probabilities: 2^(s * scale + shift).
@@ -102,17 +105,15 @@ VEC_FN Exponent settle_scores(RowTile& tile, float* s, int keys, int lane, int E
   s += lane;
   if (!steps.linear()) bend_scores(s, stride, keys, lane, steps);
   if (steps.limits) hide_unseen(s, stride, keys, lane, *steps.limits);
-  F scale = set1(steps.linear() ? steps.scale * kLog2e : kLog2e);
-  F top = maximum(s, stride, keys);
-  M hidden = equal(top, set1(-INFINITY));
-  top = mul(top, scale);
-  F size = select(hidden, zero(), max(sub(zero(), top), top));
-  M ordinary = less_equal(size, set1(kFusedLimit));
+  const float scale = steps.linear() ? steps.scale : 1;
+  F base = move_reference(tile, lane, mul(maximum(s, stride, keys), set1(scale)), E);
+  M ordinary = is_rounded(base);
+  Exponent exponent = {set1(scale * kLog2e), sub(zero(), mul(base, set1(kLog2e)))};
   if (!all(ordinary)) {
-    top = select(ordinary, top, rebase_scores(s, stride, keys, scale, ordinary));
-    scale = select(ordinary, scale, set1(1));
+    form_exponents(s, stride, keys, set1(scale), base, ordinary);
+    exponent = {select(ordinary, exponent.scale, set1(1)), select(ordinary, exponent.shift, zero())};
   }
-  return {scale, sub(zero(), move_reference(tile, lane, top, E))};
+  return exponent;
 }
 
 // Scores [keys][lanes] -> probabilities, in the form Format's second product reads.

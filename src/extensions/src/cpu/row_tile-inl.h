@@ -11,17 +11,16 @@
 #include <math.h>
 
 #include "cpu/kernels.h"
+#include "cpu/softmax_reference.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr float kLog2e = 1.44269504088896341f;
-constexpr double kLn2 = 0.69314718055994531;
 constexpr int kTileLanes = kRowVectors * kLanes;
 
 struct RowTile {
   float* q;        // [steps][lanes] packed queries
   float* o;        // [E / spread][lanes] unnormalised output
-  float* m;        // [lanes] running reference of the exponentials, in base 2
+  float* m;        // [lanes] running reference of the exponentials
   float* l;        // [lanes] running sum
   int64_t* first;  // [rows] first and last logical key that the row sees
   int64_t* last;

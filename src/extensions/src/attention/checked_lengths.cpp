@@ -1,0 +1,93 @@
+// A primitive that passes the lengths through. It runs on the CPU, which alone can throw.
+#include "attention/checked_lengths.h"
+
+#include "attention/checks.h"
+#include "attention/inputs.h"
+#include "mlx/backend/cpu/encoder.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+using Member = std::optional<mx::array> SequenceLengths::*;
+
+// Inputs and outputs: those of q_lens, kv_start and kv_lens that are given, all of the batch shape.
+class CheckedLengths : public mx::Primitive {
+ public:
+  CheckedLengths(mx::Stream stream, const char* function, int64_t L, int64_t S, std::vector<Member> given)
+      : mx::Primitive(stream), function_(function), L_(L), S_(S), given_(std::move(given)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    SequenceLengths lengths;
+    for (size_t i = 0; i < inputs.size(); i++) {
+      outputs[i].copy_shared_buffer(inputs[i]);
+      lengths.*given_[i] = mx::array::unsafe_weak_copy(outputs[i]);
+    }
+    mx::cpu::get_command_encoder(stream()).dispatch(
+        [function = function_, L = L_, S = S_, shape = inputs[0].shape(), lengths = std::move(lengths)] {
+          read_sequences(lengths, shape, L, S, [&](const char* argument, std::string got, std::string want) {
+            throw std::runtime_error(complaint(function, argument, got, want));
+          });
+        });
+  }
+  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+    throw std::runtime_error(std::string(function_) + ": lengths are checked on the CPU");
+  }
+
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override {
+    std::vector<mx::array> mapped = inputs;
+    mx::Shape shape;
+    for (size_t i = 0; i < inputs.size(); i++) {
+      if (axes[i] < 0) continue;
+      mapped[i] = mx::moveaxis(inputs[i], axes[i], 0, stream());
+      shape = mapped[i].shape();
+    }
+    for (mx::array& array : mapped) array = mx::broadcast_to(array, shape, stream());
+    return {apply(std::make_shared<CheckedLengths>(stream(), function_, L_, S_, given_), mapped),
+            std::vector<int>(inputs.size(), 0)};
+  }
+
+  static std::vector<mx::array> apply(std::shared_ptr<CheckedLengths> primitive,
+                                      const std::vector<mx::array>& inputs) {
+    std::vector<mx::Dtype> dtypes;
+    for (const mx::array& input : inputs) dtypes.push_back(input.dtype());
+    auto shapes = primitive->output_shapes(inputs);
+    return mx::array::make_arrays(std::move(shapes), dtypes, std::move(primitive), inputs);
+  }
+
+  const char* name() const override { return "tiny_llm_ext::CheckedLengths"; }
+  bool is_equivalent(const mx::Primitive& other) const override {
+    const auto& that = static_cast<const CheckedLengths&>(other);
+    return L_ == that.L_ && S_ == that.S_ && given_ == that.given_;
+  }
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override {
+    return std::vector<mx::Shape>(inputs.size(), inputs[0].shape());
+  }
+
+ private:
+  const char* function_;
+  int64_t L_, S_;
+  std::vector<Member> given_;
+};
+
+}  // namespace
+
+AttentionInputs with_checked_lengths(const char* function, AttentionInputs inputs, mx::Stream stream) {
+  if (!has_lengths(inputs)) return inputs;
+  if (stream.device != mx::Device::cpu) stream = mx::default_stream(mx::Device::cpu);
+  mx::Shape batch = batch_shape(inputs);
+  std::vector<Member> given;
+  std::vector<mx::array> arrays;
+  for (Member member : {&SequenceLengths::q_lens, &SequenceLengths::kv_start, &SequenceLengths::kv_lens}) {
+    if (!(inputs.*member)) continue;
+    given.push_back(member);
+    arrays.push_back(mx::stop_gradient(mx::broadcast_to(*(inputs.*member), batch, stream), stream));
+  }
+  auto checked = CheckedLengths::apply(
+      std::make_shared<CheckedLengths>(stream, function, inputs.query.shape(-2), inputs.key.shape(-2), given),
+      arrays);
+  for (size_t i = 0; i < given.size(); i++) inputs.*given[i] = checked[i];
+  return inputs;
+}
+
+}  // namespace tiny_llm_ext

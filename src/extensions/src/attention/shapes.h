@@ -1,0 +1,13 @@
+// The shape rules of attention: checked at a call, and again when a compiled graph gets other arrays.
+#pragma once
+
+#include "attention/checks.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+
+// The sizes of the inputs, by the names B..., Hq, Hkv, L, S, E and V. Throws std::invalid_argument for shapes
+// that do not fit together.
+Dims check_shapes(const char* function, const AttentionInputs& inputs);
+
+}  // namespace tiny_llm_ext

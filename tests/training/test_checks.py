@@ -1,0 +1,82 @@
+"""The checker of answers: it must refuse what is wrong, not only accept what is right."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from training.checks import check
+from training.conversation import Turn
+from training.corpus import of_kind
+from training.stories.requests import story
+
+
+def told() -> Turn:
+    """A held-out story with a subject and at least five sentences."""
+    rng = random.Random(7)
+    while True:
+        turn = story(rng, True)[0]
+        if turn.facts["story"] and not turn.facts["brief"]:
+            return turn
+
+
+def spoiled(turn: Turn, how: str) -> str:
+    text, sentences = turn.assistant, turn.assistant.split(". ")
+    return {
+        "without its subject": " ".join(
+            word for word in text.split() if turn.facts["story"].split()[-1] not in word.lower()
+        ),
+        "one sentence": sentences[0] + ".",
+        "a sentence twice": ". ".join([*sentences[:3], *sentences[2:]]),
+        "in the middle of a sentence": text[:-12],
+        "words in another order": " ".join(sorted(text.split(), key=lambda word: word[::-1])),
+    }[how]
+
+
+WAYS = (
+    "without its subject",
+    "one sentence",
+    "a sentence twice",
+    "in the middle of a sentence",
+    "words in another order",
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bad_story_is_refused(way):
+    turn = told()
+    assert check(turn, turn.assistant, ended=True) == ""
+    assert check(turn, spoiled(turn, way), ended=True) != ""
+
+
+def test_an_answer_that_does_not_end_is_refused():
+    turn = Turn("2 + 2", "2 + 2 = 4.", {"number": "4"})
+    assert check(turn, turn.assistant, ended=False) == "does not end"
+
+
+@pytest.mark.parametrize(
+    ("facts", "right", "wrong"),
+    [
+        ({"number": "12"}, "5 + 7 = 12.", "5 + 7 = 13."),
+        ({"number": "-3"}, "2 - 5 = -3.", "2 - 5 = 3."),
+        ({"number": "12"}, "12.", "Twelve."),
+        ({"exact": "8 is even."}, "8 is even.", "8 is odd."),
+        ({"begins": "9"}, "9 is larger than 4.", "90 is larger than 4."),
+        ({"contains": "cold"}, "The opposite of hot is Cold.", "The opposite of hot is warm."),
+        ({"contains": "keys", "contains too": "page"}, "It keeps keys. A page is a block.", "It keeps keys."),
+        ({"declines": "yes"}, "I am only a tiny model.", "The capital of France is Paris."),
+        ({"reply": "[Hi|Hello]! How are you?"}, "Hello! How are you?", "Hello! How old are you?"),
+    ],
+)
+def test_one_fact_decides(facts, right, wrong):
+    turn = Turn("question", right, facts)
+    assert check(turn, right, ended=True) == ""
+    assert check(turn, wrong, ended=True) != ""
+
+
+def test_the_answer_to_another_question_is_refused():
+    rng = random.Random(11)
+    for kind in ("arithmetic", "words"):
+        turns = [of_kind(rng, kind, True)[0] for _ in range(40)]
+        accepted = sum(check(turn, other.assistant, ended=True) == "" for turn, other in pairwise(turns))
+        assert accepted <= 3  # two questions may share their result by chance

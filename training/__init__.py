@@ -1,0 +1,1 @@
+"""The embedded model: how its data is made, how it is trained, exported and judged."""

@@ -1,0 +1,43 @@
+"""Questions and answers about this project and its subjects: the glossary, and facts on how and why."""
+
+import random
+
+from training.conversation import Conversation, Turn
+from training.template import expand, plainest, sentence_case
+from training.text import blocks, sections
+
+TERMS, FACTS, PHRASES = blocks("glossary"), blocks("facts"), sections("explain")
+
+
+def first_sentence(text: str) -> str:
+    return text.split(". ")[0].rstrip(".") + "."
+
+
+COMPARABLE = [term for term in TERMS if term["must"] in first_sentence(plainest(term["answer"]))]
+
+
+def name_of(rng: random.Random, term: dict[str, str]) -> str:
+    return rng.choice(term["names"].split("|"))
+
+
+def explanation(rng: random.Random) -> Turn:
+    term = rng.choice(TERMS)
+    question = sentence_case(rng.choice(PHRASES["explain"]).format(x=name_of(rng, term)))
+    return Turn(question, expand(rng, term["answer"]), {"contains": term["must"]})
+
+
+def comparison(rng: random.Random) -> Turn:
+    first, second = rng.sample(COMPARABLE, 2)
+    question = rng.choice(PHRASES["compare"]).format(x=name_of(rng, first), y=name_of(rng, second))
+    answer = " ".join(first_sentence(expand(rng, term["answer"])) for term in (first, second))
+    return Turn(sentence_case(question), answer, {"contains": first["must"], "contains too": second["must"]})
+
+
+def fact(rng: random.Random) -> Turn:
+    known = rng.choice(FACTS)
+    return Turn(expand(rng, known["ask"]), expand(rng, known["answer"]), {"contains": known["must"]})
+
+
+def about_tiny_llm(rng: random.Random, holdout: bool = False) -> Conversation:
+    kinds = rng.choices([explanation, comparison, fact], [55, 10, 35], k=rng.choices([1, 2], [85, 15])[0])
+    return [kind(rng) for kind in kinds]

@@ -1,0 +1,101 @@
+"""Is an answer right or sensible? Checks of the answers to held-out prompts, without a second model as a judge."""
+
+import random
+import re
+from functools import lru_cache
+
+from training.conversation import Turn
+from training.lexicon import NAMES, NOUN_KINDS, WORDS, plural
+from training.stories.requests import story
+from training.template import pattern
+
+NOUNS = {
+    word
+    for kind in (
+        *NOUN_KINDS,
+        "character adjectives",
+        "thing adjectives",
+        "place adjectives",
+        "food adjectives",
+    )
+    for noun in WORDS[kind]
+    for word in (*noun.split(), plural(noun))
+}
+KNOWN_SHARE = 0.97
+SAMPLE = 8_000
+DECLINES = r"(small|tiny) model|do not know|cannot|more than I know"
+
+
+def words(text: str, subject: set[str] = frozenset()) -> list[str]:
+    """Words with names and nouns masked, so that sequences can be compared between stories."""
+    result = []
+    for word in re.findall(r"[A-Za-z']+|[.!?]", text):
+        masked = "NAME" if word in NAMES else "NOUN" if word.lower() in NOUNS | subject else word.lower()
+        masked = "a" if masked == "an" else masked
+        if not (masked == "NOUN" and result and result[-1] == "NOUN"):
+            result.append(masked)
+    return result
+
+
+def trigrams(text: str, subject: set[str] = frozenset()) -> list[tuple[str, ...]]:
+    sequence = words(text, subject)
+    return list(zip(sequence, sequence[1:], sequence[2:], strict=False))
+
+
+@lru_cache(maxsize=1)
+def known_trigrams() -> set[tuple[str, ...]]:
+    """Every three words in a row that the story generator has been seen to write."""
+    rng = random.Random("trigrams")
+    known: set[tuple[str, ...]] = set()
+    for _ in range(SAMPLE):
+        turn = story(rng)[0]
+        known.update(trigrams(turn.assistant, set(turn.facts["story"].split())))
+    return known
+
+
+def check_story(answer: str, facts: dict[str, str]) -> str:
+    """The reason why a story is not good, or nothing."""
+    subject = facts["story"].split()
+    text = answer.lower()
+    for word in subject:
+        singular = [noun for noun in NOUNS if plural(noun) == word]
+        if not any(form.lower() in text for form in [word, *singular]):
+            return f"does not mention {word}"
+    sentences = re.findall(r'[^.!?]+[.!?]+"?', answer)
+    if len(sentences) < (3 if facts["brief"] else 5):
+        return "too short"
+    if len(set(sentences)) < len(sentences):
+        return "repeats a sentence"
+    if not answer[0].isupper() or answer[-1] not in '.!?"':
+        return "is not made of whole sentences"
+    if len(set(NAMES) & set(re.findall(r"\w+", answer))) not in (1, 2):
+        return "mixes up the names"
+    found = trigrams(answer, set(subject))
+    share = sum(gram in known_trigrams() for gram in found) / len(found)
+    return "" if share >= KNOWN_SHARE else f"only {share:.0%} of the word sequences are known"
+
+
+def check(turn: Turn, answer: str, ended: bool) -> str:
+    """The reason why an answer is not right or sensible, or nothing; `turn` holds what was asked and the facts."""
+    facts = turn.facts
+    if not ended:
+        return "does not end"
+    if "story" in facts:
+        return check_story(answer, facts)
+    if "number" in facts:
+        numbers = re.findall(r"-?\d+", answer)
+        return "" if numbers and numbers[-1] == facts["number"] else f"the result is {facts['number']}"
+    if "reply" in facts:
+        return "" if re.fullmatch(pattern(facts["reply"]), answer) else "is not a fitting reply"
+    if "declines" in facts:
+        return "" if re.search(DECLINES, answer) else "does not decline"
+    if "exact" in facts:
+        return "" if answer == facts["exact"] else f"expected {facts['exact']}"
+    if "begins" in facts:
+        return "" if answer.startswith(facts["begins"] + " ") else f"expected {facts['begins']}"
+    missing = [
+        facts[name]
+        for name in ("contains", "contains too")
+        if facts.get(name, "").lower() not in answer.lower()
+    ]
+    return f"does not contain {missing[0]}" if missing else ""

@@ -1,0 +1,33 @@
+"""The template language of the generator: `[a|b]` picks one, `{slot}` fills in a word, the rest stands as written."""
+
+import random
+import re
+from collections.abc import Mapping
+
+CHOICE = re.compile(r"\[([^\[\]]*)\]")
+
+
+def expand(rng: random.Random, template: str, slots: Mapping[str, object] | None = None) -> str:
+    """One reading of a template; choices may be nested, the innermost is picked first."""
+    while CHOICE.search(template):
+        template = CHOICE.sub(lambda match: rng.choice(match[1].split("|")), template)
+    return template.format_map(slots) if slots else template
+
+
+def plainest(template: str) -> str:
+    """The reading that takes the first of all choices: the usual way to say it."""
+    while CHOICE.search(template):
+        template = CHOICE.sub(lambda match: match[1].split("|")[0], template)
+    return template
+
+
+def pattern(template: str) -> str:
+    """A regular expression that matches every reading of a template."""
+    result = re.escape(template).replace(r"\[", "[").replace(r"\]", "]").replace(r"\|", "|")
+    while CHOICE.search(result):
+        result = CHOICE.sub(lambda match: f"(?:{match[1]})", result)
+    return result
+
+
+def sentence_case(text: str) -> str:
+    return text[:1].upper() + text[1:]
