@@ -18,12 +18,6 @@ namespace {
 constexpr const char* kFunction = "flash_attention";
 constexpr const char* kReference = "attention_reference";
 
-void check_floating(const char* function, const char* argument, const mx::array& x) {
-  if (x.dtype() != mx::float32 && x.dtype() != mx::float16 && x.dtype() != mx::bfloat16) {
-    reject(function, argument, to_text(x.dtype()), "float32, float16 or bfloat16");
-  }
-}
-
 void check_query_key_value(const char* function, Dims& dims, const mx::array& q, const mx::array& k,
                            const mx::array& v) {
   dims.match("query", q.shape(), {"B...", "Hq", "L", "E"});
@@ -63,11 +57,6 @@ void check_mask(const char* function, const mx::array& mask, const mx::Shape& sc
   if (!broadcasts_to(mask.shape(), scores)) {
     reject(function, "mask", to_text(mask.shape()), "a shape that broadcasts to " + to_text(scores));
   }
-}
-
-float check_scale(const char* function, double scale) {
-  if (!std::isfinite(static_cast<float>(scale))) reject(function, "scale", to_text(scale), "a finite number");
-  return static_cast<float>(scale);
 }
 
 float check_softcap(const char* function, double softcap) {
@@ -269,14 +258,7 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
     if (mask->dtype() != mx::float32) reject(kFunction, "mask", to_text(mask->dtype()), "float32");
     dims.match("mask", mask->shape(), {"N", "L", "S"});
   }
-  for (auto [argument, heads] :
-       {std::pair{"num_heads", num_heads}, std::pair{"num_kv_heads", num_kv_heads}}) {
-    if (heads < 1) reject(kFunction, argument, std::to_string(heads), "at least 1");
-  }
-  if (num_heads % num_kv_heads != 0) {
-    reject(kFunction, "num_heads", std::to_string(num_heads),
-           "a multiple of num_kv_heads = " + std::to_string(num_kv_heads));
-  }
+  check_heads(kFunction, num_heads, num_kv_heads);
   if (dims["N"] % num_heads != 0) {
     reject(kFunction, "query", std::to_string(dims["N"]) + " rows",
            "a multiple of num_heads = " + std::to_string(num_heads));
