@@ -1,13 +1,21 @@
-"""Week 1, day 3: attention in which groups of query heads share a key/value head, and masks."""
+"""Week 1, day 3: attention in which groups of query heads share a key/value head, masks, and the layer."""
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from .support import decoder
 from .support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
+from .support.qwen2_parts import attention_arguments, one_layer
 from .support.tolerance import to_float64
-from .tiny_llm_base import causal_mask, scaled_dot_product_attention_grouped
-from .utils import assert_rounded_once, attention_in_float64, in_each_precision, on_each_device
+from .tiny_llm_base import causal_mask, qwen2_week1, scaled_dot_product_attention_grouped
+from .utils import (
+    assert_layer_close,
+    assert_rounded_once,
+    attention_in_float64,
+    in_each_precision,
+    on_each_device,
+)
 
 # Numbers of queries and keys: above 32, no multiples of 32; fewer queries than keys, as many, and more.
 LENGTHS = [(33, 65), (70, 131), (257, 300), (65, 65), (65, 33), (1, 257)]
@@ -160,3 +168,39 @@ def test_task_2_grouped_attention_refuses_masks_it_cannot_read():
         scaled_dot_product_attention_grouped(*inputs, mask="casual")
     with pytest.raises(ValueError, match=r"33.*64"):
         scaled_dot_product_attention_grouped(*inputs, mask=mx.zeros((33, 64)))
+
+
+@on_each_device
+@in_each_precision
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize("length", [1, 33, 70])
+def test_task_3_attention_layer_projects_rotates_and_attends(stream, precision, mask, length):
+    """Queries, keys and values get their bias and, but for the values, their rotation."""
+    model = one_layer()
+    x = normal(2, length, 128, dtype=precision)
+    with mx.stream(stream):
+        layer = qwen2_week1.Qwen2MultiHeadAttention(**attention_arguments(model, precision, packed=False))
+        expected = decoder.attention(to_float64(x), model.layer.self_attn, model.args, mask)
+        assert_layer_close(layer(x, mask), expected, precision)
+
+
+@on_each_device
+def test_task_3_attention_layer_takes_an_array_mask(stream):
+    """One that is written out is as good as one by name."""
+    model = one_layer()
+    x = normal(2, 33, 128)
+    with mx.stream(stream):
+        layer = qwen2_week1.Qwen2MultiHeadAttention(**attention_arguments(model, packed=False))
+        by_array = layer(x, causal_mask(33, 33, mx.float32))
+        assert_layer_close(by_array, to_float64(layer(x, "causal")), mx.float32)
+
+
+def test_task_3_attention_layer_refuses_what_does_not_fit():
+    """Heads that share out neither the hidden size nor each other, other weights, too many tokens."""
+    model = one_layer(max_position_embeddings=64)
+    arguments = attention_arguments(model, packed=False)
+    for wrong in ({"num_heads": 3}, {"num_kv_heads": 3}, {"wk": arguments["wq"]}, {"hidden_size": 64}):
+        with pytest.raises(ValueError, match=r"Qwen2MultiHeadAttention: .*got .*expected"):
+            qwen2_week1.Qwen2MultiHeadAttention(**arguments | wrong)
+    with pytest.raises(ValueError, match=r"0\.\.63"):
+        qwen2_week1.Qwen2MultiHeadAttention(**arguments | {"max_seq_len": 64})(normal(1, 65, 128))

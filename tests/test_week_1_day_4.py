@@ -1,13 +1,15 @@
-"""Week 1, day 4: RMS normalisation, and the activation of the feed-forward layer."""
+"""Week 1, day 4: RMS normalisation, and the feed-forward layer with its activation."""
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from .support import decoder
 from .support.cases import normal
+from .support.qwen2_parts import mlp_arguments, one_layer
 from .support.tolerance import to_float64
-from .tiny_llm_base import RMSNorm, silu
-from .utils import assert_rounded_once, in_each_precision, on_each_device
+from .tiny_llm_base import RMSNorm, qwen2_week1, silu
+from .utils import assert_layer_close, assert_rounded_once, in_each_precision, on_each_device
 
 
 def rms_norm_in_float64(x: mx.array, weight: mx.array, eps: float) -> np.ndarray:
@@ -79,3 +81,22 @@ def test_task_2_silu_refuses_integers():
     """Rounding the result back to an integer would leave nothing of it."""
     with pytest.raises(TypeError, match="int32"):
         silu(mx.ones(3, dtype=mx.int32))
+
+
+@on_each_device
+@in_each_precision
+@pytest.mark.parametrize("shape", [(128,), (33, 128), (2, 70, 128)], ids=str)
+def test_task_2_mlp_gates_what_goes_up(stream, precision, shape):
+    """down(silu(gate x) * up x), over the last axis of any array."""
+    model = one_layer()
+    x = normal(*shape, dtype=precision)
+    with mx.stream(stream):
+        mlp = qwen2_week1.Qwen2MLP(**mlp_arguments(model, precision, packed=False))
+        assert_layer_close(mlp(x), decoder.feed_forward(to_float64(x), model.layer.mlp), precision)
+
+
+def test_task_2_mlp_refuses_weights_that_do_not_fit():
+    """Up and down are each other's transposed shape."""
+    arguments = mlp_arguments(one_layer(), packed=False)
+    with pytest.raises(ValueError, match=r"Qwen2MLP: w_down: got \(192, 128\), expected \(128, 192\)"):
+        qwen2_week1.Qwen2MLP(**arguments | {"w_down": arguments["w_up"]})

@@ -1,13 +1,42 @@
-"""Week 1, day 5: the embedding, which turns tokens into vectors and vectors into scores of tokens."""
+"""Week 1, day 5: the block, the embedding, which turns tokens into vectors and back, and the whole model."""
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from .support import decoder
 from .support.cases import normal
+from .support.checkpoints import checkpoint, tokens
+from .support.logits import assert_logits
+from .support.qwen2_parts import block_arguments, one_layer
 from .support.tolerance import to_float64
-from .tiny_llm_base import Embedding
-from .utils import assert_layer_close, in_each_precision, on_each_device
+from .tiny_llm_base import Embedding, Qwen2ModelWeek1, dequantize_linear, qwen2_week1
+from .utils import assert_layer_close, assert_rounded_once, in_each_precision, on_each_device
+
+
+@on_each_device
+@in_each_precision
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize("length", [1, 33, 70])
+def test_task_1_block_adds_attention_and_feed_forward(stream, precision, mask, length):
+    """Each behind its norm, and each added to what came in."""
+    model = one_layer()
+    x = normal(2, length, 128, dtype=precision)
+    with mx.stream(stream):
+        block = qwen2_week1.Qwen2TransformerBlock(**block_arguments(model, precision, packed=False))
+        expected = decoder.block(to_float64(x), model.layer, model.args, mask)
+        if precision == mx.float32:  # four sums of up to 192 terms one after the other
+            np.testing.assert_allclose(to_float64(block(x, mask)), expected, rtol=1e-5, atol=1e-5)
+        else:
+            assert_layer_close(block(x, mask), expected, precision)
+
+
+def test_task_1_block_shows_its_parts():
+    """The names by which the other chapters reach them."""
+    block = qwen2_week1.Qwen2TransformerBlock(**block_arguments(one_layer(), packed=False))
+    assert isinstance(block.self_attn, qwen2_week1.Qwen2MultiHeadAttention)
+    assert isinstance(block.mlp, qwen2_week1.Qwen2MLP)
+    assert block.input_layernorm.eps == block.post_attention_layernorm.eps == 1e-6
 
 
 @on_each_device
@@ -54,3 +83,69 @@ def test_task_2_embedding_refuses_what_does_not_fit():
         embedding(mx.zeros(3))
     with pytest.raises(ValueError, match=r"\(3, 19\).*20"):
         embedding.as_linear(mx.zeros((3, 19)))
+
+
+@on_each_device
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+def test_task_3_dequantize_linear_unpacks_a_layer(stream, bits, dtype):
+    """Each number times the scale of its group, plus its bias, in the type of the scales."""
+    layer = one_layer(bits=bits, scale_dtype=dtype).layer.mlp.up_proj
+    with mx.stream(stream):
+        assert_rounded_once(dequantize_linear(layer), decoder.dense(layer), dtype)
+
+
+@pytest.mark.parametrize(("name", "value"), [("biases", None), ("mode", "mxfp4")])
+def test_task_3_dequantize_linear_refuses_other_formats(name, value):
+    """Without a bias for each group, the packed numbers mean something else."""
+    layer = one_layer().layer.mlp.up_proj
+    setattr(layer, name, value)
+    with pytest.raises(ValueError, match=f"{name}: got"):
+        dequantize_linear(layer)
+
+
+@on_each_device
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 70), (3, 33)], ids=str)
+def test_task_3_model_scores_the_next_token(stream, tied, shape):
+    """Embedding, causal blocks, norm, and a head that is the embedding itself or a matrix of its own."""
+    weights = checkpoint(tied=tied)
+    inputs = tokens(*shape)
+    with mx.stream(stream):
+        logits = Qwen2ModelWeek1(weights, dtype=mx.float32)(inputs)
+        assert_logits(logits, decoder.logits(inputs, weights), tolerance=1e-4)
+
+
+@on_each_device
+def test_task_3_model_computes_in_float16(stream):
+    """The type that Qwen2's activations have unless another one is asked for."""
+    weights = checkpoint()
+    inputs = tokens(2, 70)
+    with mx.stream(stream):
+        logits = Qwen2ModelWeek1(weights)(inputs)
+        assert logits.dtype == mx.float16
+        assert_logits(logits, decoder.logits(inputs, weights), tolerance=2e-2)
+
+
+def test_task_3_model_shows_its_parts():
+    """The attributes that the course uses, from a checkpoint with an untied head and one without."""
+    weights = checkpoint(tied=False)
+    model = Qwen2ModelWeek1(weights)
+    assert (model.num_hidden_layers, model.hidden_size, model.vocab_size) == (3, 128, 96)
+    assert (model.precision, model.mlx_model) == (mx.float16, weights)
+    assert model.w_lm_head.shape == (96, 128)
+    assert len(model.layers_inner) == 3
+    assert isinstance(model.layers_inner[0], qwen2_week1.Qwen2TransformerBlock)
+    assert Qwen2ModelWeek1(checkpoint(tied=True)).w_lm_head is None
+
+
+def test_task_3_model_refuses_what_it_cannot_honour():
+    """Stretched positions, a list of tokens without a batch, a type that no kernel knows."""
+    weights = checkpoint()
+    with pytest.raises(ValueError, match=r"inputs: got shape \(5,\)"):
+        Qwen2ModelWeek1(weights)(mx.zeros(5, mx.int32))
+    with pytest.raises(ValueError, match="dtype: got"):
+        Qwen2ModelWeek1(weights, dtype=mx.int32)
+    weights.args.rope_scaling = {"rope_type": "yarn", "factor": 4.0}
+    with pytest.raises(ValueError, match="rope_scaling: got 'yarn'"):
+        Qwen2ModelWeek1(weights)

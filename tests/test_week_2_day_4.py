@@ -1,4 +1,4 @@
-"""Week 2, days 4 and 5: FlashAttention. Task 1 is the Python wrapper, task 2 the kernel for the CPU."""
+"""Week 2, days 4 and 5: FlashAttention. Task 1 is the wrapper, task 2 the CPU kernel, task 4 the model."""
 
 import mlx.core as mx
 import numpy as np
@@ -7,8 +7,15 @@ import pytest
 from extensions import tiny_llm_ext
 
 from .support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
+from .support.checkpoints import checkpoint, tokens
+from .support.logits import assert_logits
 from .support.tolerance import to_float64
-from .tiny_llm_base import causal_mask, flash_attention, scaled_dot_product_attention_grouped
+from .tiny_llm_base import (
+    Qwen2ModelWeek2,
+    causal_mask,
+    flash_attention,
+    scaled_dot_product_attention_grouped,
+)
 from .utils import assert_rounded_once, attention_in_float64, on_each_device
 
 # The kernel walks over tiles of 32 x 32: each pair needs several of them, the last ones incomplete.
@@ -335,3 +342,24 @@ def test_task_2_flash_attention_binding_refuses_what_does_not_fit(stream, wrong)
     arguments = {"num_kv_heads": 2, "num_heads": 4} | fitting_arguments(sizes, wrong)
     with pytest.raises(ValueError, match="flash_attention: "):
         tiny_llm_ext.flash_attention(**arguments, stream=stream)
+
+
+# Task 4: the switch in src/tiny_llm/qwen2_week2.py
+
+
+@on_each_device
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+def test_task_4_model_attends_with_the_kernel_that_enable_flash_attn_chooses(stream, dtype):
+    """A prompt, a chunk and a token: the same logits either way, as far as their type goes."""
+    weights, inputs = checkpoint(), tokens(2, 70)
+    with mx.stream(stream):
+        grouped, flash = (Qwen2ModelWeek2(weights, on, dtype=dtype) for on in (False, True))
+        assert [layer.self_attn.use_flash_attention for layer in flash.layers_inner] == [True] * 3
+        caches = grouped.create_kv_cache(), flash.create_kv_cache()
+        for start, stop in [(0, 33), (33, 69), (69, 70)]:
+            want, got = (
+                model(inputs[:, start:stop], start, cache)
+                for model, cache in zip((grouped, flash), caches, strict=True)
+            )
+            assert got.dtype == dtype
+            assert_logits(got, want, tolerance=1e-5 if dtype == mx.float32 else 2e-2)

@@ -142,6 +142,28 @@ void define_attention_functions(nb::module_& m) {
       "None.");
 }
 
+void define_paged_attention(nb::module_& m) {
+  m.def(
+      "paged_attention", &paged_attention, "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a,
+      "context_lens"_a, "scale"_a = 1.0, "is_causal"_a = false, nb::kw_only(), "num_kv_heads"_a,
+      "num_heads"_a, "stream"_a = nb::none(),
+      "Attention over keys and values in pages, the course's flat form: query (B * num_heads, L, E) and\n"
+      "pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.\n\n"
+      "Token t of sequence b lies in slot t % page of page block_table[b][t // page]; an id that is none of\n"
+      "0 .. P - 1 is an absent page, whose tokens nobody sees.");
+}
+
+void define_matrix_functions(nb::module_& m) {
+  m.def("axpby", &axpby, "x"_a, "y"_a, "alpha"_a, "beta"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "alpha x + beta y, broadcasting, in the wider dtype of x and y.");
+  m.def(
+      "quantized_matmul", &quantized_matmul, "scales"_a, "biases"_a, "group_size"_a, "bits"_a, "a"_a, "b"_a,
+      "transpose_b"_a = false, "stream"_a = nb::none(),
+      "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
+      "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
+      "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.");
+}
+
 void define_introspection(nb::module_& m) {
   m.def(
       "last_run",
@@ -233,6 +255,8 @@ NB_MODULE(_ext, m) {
     }
   });
   define_attention_functions(m);
+  define_paged_attention(m);
+  define_matrix_functions(m);
   define_introspection(m);
   define_machine(m);
 }

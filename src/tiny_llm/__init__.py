@@ -2,7 +2,24 @@
 
 import mlx.core as mx
 
-from . import attention, basics, embedding, layer_norm, positional_encoding
+from . import (
+    attention,
+    basics,
+    batch,
+    embedding,
+    generate,
+    kv_cache,
+    layer_norm,
+    models,
+    paged_kv_cache,
+    positional_encoding,
+    quantize,
+    qwen2_week1,
+    qwen2_week2,
+    qwen2_week3,
+    qwen3,
+    sampler,
+)
 from .attention import (
     Explanation,
     SimpleMultiHeadAttention,
@@ -12,35 +29,84 @@ from .attention import (
     flash_attention,
     merge_lse,
     merge_partials,
+    paged_attention,
     scaled_dot_product_attention_grouped,
     scaled_dot_product_attention_simple,
 )
 from .basics import linear, silu, softmax
+from .batch import Request, batch_generate
 from .embedding import Embedding
+from .generate import simple_generate, simple_generate_with_kv_cache, speculative_generate, stream_generate
+from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
+from .models import dispatch_model, shortcut_name_to_full_name
+from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
+from .quantize import QuantizedWeights, dequantize_linear, quantized_linear, quantized_matmul
+from .qwen2_week1 import Qwen2ModelWeek1
+from .qwen2_week2 import Qwen2ModelWeek2
+from .qwen2_week3 import Qwen2ModelWeek3
+from .qwen3 import Qwen3Model, Qwen3ModelWeek1, Qwen3ModelWeek3
+from .sampler import make_sampler
 
 __all__ = [
+    "BatchingKvCache",
     "Embedding",
     "Explanation",
+    "PagedKvMetadata",
+    "QuantizedWeights",
+    "Qwen2ModelWeek1",
+    "Qwen2ModelWeek2",
+    "Qwen2ModelWeek3",
+    "Qwen3Model",
+    "Qwen3ModelWeek1",
+    "Qwen3ModelWeek3",
     "RMSNorm",
+    "Request",
     "RoPE",
     "SimpleMultiHeadAttention",
+    "TinyKvCache",
+    "TinyKvFullCache",
+    "TinyKvPagedCache",
+    "TinyKvPagedPool",
     "attention",
     "attention_reference",
     "basics",
+    "batch",
+    "batch_generate",
     "causal_mask",
+    "dequantize_linear",
+    "dispatch_model",
     "embedding",
     "explain",
     "flash_attention",
+    "generate",
+    "kv_cache",
     "layer_norm",
     "linear",
+    "make_sampler",
     "merge_lse",
     "merge_partials",
+    "models",
     "mx",
+    "paged_attention",
+    "paged_kv_cache",
     "positional_encoding",
+    "quantize",
+    "quantized_linear",
+    "quantized_matmul",
+    "qwen2_week1",
+    "qwen2_week2",
+    "qwen2_week3",
+    "qwen3",
+    "sampler",
     "scaled_dot_product_attention_grouped",
     "scaled_dot_product_attention_simple",
+    "shortcut_name_to_full_name",
     "silu",
+    "simple_generate",
+    "simple_generate_with_kv_cache",
     "softmax",
+    "speculative_generate",
+    "stream_generate",
 ]

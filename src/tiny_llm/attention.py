@@ -21,6 +21,7 @@ from .layers.arguments import (
 from .layers.dense import attend, check_mask, check_shape
 from .layers.explanation import Explanation
 from .layers.merge import merge_lse, merge_partials
+from .layers.paged import paged_attention
 
 __all__ = [
     "Explanation",
@@ -31,6 +32,7 @@ __all__ = [
     "flash_attention",
     "merge_lse",
     "merge_partials",
+    "paged_attention",
     "scaled_dot_product_attention_grouped",
     "scaled_dot_product_attention_simple",
 ]

@@ -19,15 +19,25 @@ class Embedding:
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Look up the vectors [..., E] of the token `ids` [...]; an id outside 0..V-1 gives a row of NaN."""
-        if not mx.issubdtype(ids.dtype, mx.integer):
-            raise TypeError(f"Embedding: ids: got {ids.dtype}, expected integers")
-        # MLX checks no index: it would read whatever lies behind the table. An error here would have to wait
-        # for the ids, which while decoding are themselves still being computed.
-        ids = ids.astype(mx.int64)  # a narrow type could not be compared with the vocabulary's size
-        known = mx.logical_and(ids >= 0, ids < self.vocab_size)
-        vectors = self.weight[mx.where(known, ids, 0)]
-        return mx.where(known[..., None], vectors, mx.array(mx.nan, self.weight.dtype))
+        ids, known = known_ids(ids, self.vocab_size)
+        return nan_unless(known, self.weight[ids])
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Score the vectors `x` [..., E] against every token's vector: logits [..., V]."""
         return linear(x, self.weight)
+
+
+def known_ids(ids: mx.array, vocab_size: int) -> tuple[mx.array, mx.array]:
+    """Make `ids` safe to look up: unknown ones become 0 there and False in the second array."""
+    if not mx.issubdtype(ids.dtype, mx.integer):
+        raise TypeError(f"Embedding: ids: got {ids.dtype}, expected integers")
+    # MLX checks no index: it would read whatever lies behind the table. An error here would have to wait
+    # for the ids, which while decoding are themselves still being computed.
+    ids = ids.astype(mx.int64)  # a narrow type could not be compared with the vocabulary's size
+    known = mx.logical_and(ids >= 0, ids < vocab_size)
+    return mx.where(known, ids, 0), known
+
+
+def nan_unless(known: mx.array, vectors: mx.array) -> mx.array:
+    """Mark the vectors [..., E] of ids that are not `known` [...]."""
+    return mx.where(known[..., None], vectors, mx.array(mx.nan, vectors.dtype))

@@ -7,11 +7,15 @@ import pytest
 
 import tiny_llm
 
-from .names import SIGNATURES
+from .names import LAYERS, SIGNATURES
 from .project import ROOT, run_python
 
-SUBMODULES = {path.stem for path in (ROOT / "src" / "tiny_llm").glob("*.py")} - {"__init__", "__main__"}
-TAUGHT = {line.split(".")[0] for line in SIGNATURES}
+SUBMODULES = {
+    path.stem
+    for path in (ROOT / "src" / "tiny_llm").iterdir()
+    if path.suffix == ".py" or (path / "__init__.py").exists()
+} - {"__init__", "__main__"}
+TAUGHT = {line.split(".")[0] for line in SIGNATURES + LAYERS}
 
 
 def test_the_star_set_has_every_submodule_that_is_taught_and_mx():

@@ -1,6 +1,7 @@
 """The names of names.py exist, with these parameters, in this order, with these defaults."""
 
 import ast
+import functools
 import importlib
 import inspect
 
@@ -26,11 +27,15 @@ def positional(arguments: ast.arguments) -> list[tuple[str, object]]:
     return [(argument.arg, default) for argument, default in zip(arguments.args, defaults, strict=True)]
 
 
-@pytest.mark.parametrize("line", names.SIGNATURES)
+def resolve(root: object, path: list[str]) -> object:
+    return functools.reduce(getattr, path, root)
+
+
+@pytest.mark.parametrize("line", names.SIGNATURES + names.LAYERS)
 def test_a_python_signature_begins_as_the_course_calls_it(line):
     path, wanted = parse_signature(line)
-    module, name = path.split(".")
-    function = getattr(importlib.import_module(f"tiny_llm.{module}"), name)
+    module, *name = path.split(".")
+    function = resolve(importlib.import_module(f"tiny_llm.{module}"), name)
     parameters = list(inspect.signature(function).parameters.values())
     by_position = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert [(p.name, p.default) for p in by_position] == positional(wanted)
@@ -40,21 +45,23 @@ def test_a_python_signature_begins_as_the_course_calls_it(line):
 
 @pytest.mark.parametrize("line", names.SIGNATURES)
 def test_the_package_has_it_too(line):
-    module, name = parse_signature(line)[0].split(".")
-    assert getattr(tiny_llm, name) is getattr(importlib.import_module(f"tiny_llm.{module}"), name)
+    module, *name = parse_signature(line)[0].split(".")
+    assert resolve(tiny_llm, name) is resolve(importlib.import_module(f"tiny_llm.{module}"), name)
 
 
 def test_the_extension_offers_its_names():
     assert {name for name in names.NATIVE_NAMES if not callable(getattr(tiny_llm_ext, name, None))} == set()
 
 
-def test_the_flat_binding_takes_its_arguments_in_this_order():
+@pytest.mark.parametrize("line", names.BINDINGS)
+def test_a_binding_takes_its_arguments_in_this_order(line):
     stub = ast.parse((ROOT / "src/extensions/tiny_llm_ext/_ext.pyi").read_text())
-    name, wanted = parse_signature(names.FLAT_BINDING)
+    name, wanted = parse_signature(line)
     (found,) = [node for node in stub.body if isinstance(node, ast.FunctionDef) and node.name == name]
     assert positional(found.args) == positional(wanted)
     assert [argument.arg for argument in found.args.kwonlyargs] == [a.arg for a in wanted.kwonlyargs]
-    assert [default is None for default in found.args.kw_defaults] == [True, True, False]
+    required = [default is None for default in found.args.kw_defaults]
+    assert required == [default is None for default in wanted.kw_defaults]
 
 
 @pytest.mark.parametrize("path", names.PATHS)

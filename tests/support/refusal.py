@@ -1,5 +1,8 @@
 """The one form of an error text: `<function>: <argument>: got ..., expected ...`."""
 
+from typing import Any
+
+import mlx.core as mx
 import pytest
 
 
@@ -8,3 +11,10 @@ def refused(
 ) -> pytest.RaisesExc:
     """A context in which that argument must be refused."""
     return pytest.raises(error, match=rf"^{function}: {argument}: got .+, expected .+")
+
+
+def case_id(value: Any) -> str:
+    """The name of a test case with such an argument: arrays by type and shape."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={case_id(x)}" for name, x in value.items())
+    return f"{value.dtype}{value.shape}" if isinstance(value, mx.array) else str(value)

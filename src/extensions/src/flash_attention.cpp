@@ -18,12 +18,6 @@ namespace {
 
 constexpr const char* kReference = "attention_reference";
 
-void check_floating(const char* function, const char* argument, const mx::array& x) {
-  if (x.dtype() != mx::float32 && x.dtype() != mx::float16 && x.dtype() != mx::bfloat16) {
-    reject(function, argument, to_text(x.dtype()), "float32, float16 or bfloat16");
-  }
-}
-
 void check_dtypes(const char* function, const AttentionInputs& inputs) {
   check_floating(function, "query", inputs.query);
   for (auto [argument, x] : {std::pair{"key", &inputs.key}, std::pair{"value", &inputs.value}}) {
@@ -37,11 +31,6 @@ void check_dtypes(const char* function, const AttentionInputs& inputs) {
            "bool (True: attend), float32, float16 or bfloat16");
   }
   if (inputs.sinks) check_floating(function, "sinks", *inputs.sinks);
-}
-
-float check_scale(const char* function, double scale) {
-  if (!std::isfinite(static_cast<float>(scale))) reject(function, "scale", to_text(scale), "a finite number");
-  return static_cast<float>(scale);
 }
 
 float check_softcap(const char* function, double softcap) {
@@ -251,14 +240,7 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
     if (mask->dtype() != mx::float32) reject(kFunction, "mask", to_text(mask->dtype()), "float32");
     dims.match("mask", mask->shape(), {"N", "L", "S"});
   }
-  for (auto [argument, heads] :
-       {std::pair{"num_heads", num_heads}, std::pair{"num_kv_heads", num_kv_heads}}) {
-    if (heads < 1) reject(kFunction, argument, std::to_string(heads), "at least 1");
-  }
-  if (num_heads % num_kv_heads != 0) {
-    reject(kFunction, "num_heads", std::to_string(num_heads),
-           "a multiple of num_kv_heads = " + std::to_string(num_kv_heads));
-  }
+  check_heads(kFunction, num_heads, num_kv_heads);
   if (dims["N"] % num_heads != 0) {
     reject(kFunction, "query", std::to_string(dims["N"]) + " rows",
            "a multiple of num_heads = " + std::to_string(num_heads));

@@ -65,6 +65,13 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
                           int num_kv_heads, int num_heads,
                           const std::function<void(const std::string&)>& warn, mx::StreamOrDevice stream);
 
+// Attention over keys and values in pages (P, num_kv_heads, page, E), all float32: token t of sequence b lies
+// in slot t % page of page block_table[b][t / page]. Query is (B * num_heads, L, E), its last row stands at
+// the last of the context_lens[b] tokens. Tokens of a page whose id is none of 0 .. P - 1 count as absent.
+mx::array paged_attention(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
+                          const mx::array& block_table, const mx::array& context_lens, double scale,
+                          bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream);
+
 // The arrays of one call. The optional ones broadcast, aligned on the right: mask to (B..., Hq, L, S), sinks
 // to (B..., Hq), the lengths to (B...).
 struct AttentionInputs : SequenceLengths {
@@ -129,6 +136,70 @@ class Attention : public mx::Primitive {
   void check_inputs(const std::vector<mx::array>& inputs);
 
   AttentionParams params_;
+};
+
+// Inputs: query (B, Hq, L, E), key and value pages (P, Hkv, page, E), block table (B, pages), context lengths
+// (B). Outputs as those of Attention.
+class PagedAttention : public mx::Primitive {
+ public:
+  PagedAttention(mx::Stream stream, AttentionParams params) : mx::Primitive(stream), params_(params) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+
+  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
+                             const std::vector<int>& argnums, const std::vector<mx::array>& outputs) override;
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+                             const std::vector<int>& argnums) override;
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override;
+
+  const char* name() const override { return "tiny_llm_ext::PagedAttention"; }
+  bool is_equivalent(const mx::Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+
+ private:
+  AttentionParams params_;
+};
+
+// alpha x + beta y for floating-point arrays that broadcast, computed in float32.
+mx::array axpby(const mx::array& x, const mx::array& y, double alpha, double beta, mx::StreamOrDevice stream);
+
+// a (M, K) times the transposed quantized weights b (N, K * bits / 32), of which each group of K / group_size
+// has its scale and bias (N, K / group_size): (M, N) in the dtype of a, summed up in float32.
+mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int group_size, int bits,
+                           const mx::array& a, const mx::array& b, bool transpose_b,
+                           mx::StreamOrDevice stream);
+
+struct QuantizedParams {
+  int group_size, bits;
+  const cpu::Kernels* kernels;
+  int threads;
+
+  bool operator==(const QuantizedParams&) const = default;
+};
+
+// Inputs: a, b, scales, biases.
+class QuantizedMatmul : public mx::Primitive {
+ public:
+  QuantizedMatmul(mx::Stream stream, QuantizedParams params) : mx::Primitive(stream), params_(params) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+
+  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
+                             const std::vector<int>& argnums, const std::vector<mx::array>& outputs) override;
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+                             const std::vector<int>& argnums) override;
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override;
+
+  const char* name() const override { return "tiny_llm_ext::QuantizedMatmul"; }
+  bool is_equivalent(const mx::Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+
+ private:
+  QuantizedParams params_;
 };
 
 }  // namespace tiny_llm_ext

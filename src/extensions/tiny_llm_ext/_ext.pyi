@@ -126,6 +126,66 @@ def flash_attention(
     The course's flat form, float32 only: query (N, L, E), key and value (N_kv, S, E), mask (N, L, S) or None.
     """
 
+def paged_attention(
+    query: mlx.core.array,
+    key_pages: mlx.core.array,
+    value_pages: mlx.core.array,
+    block_table: mlx.core.array,
+    context_lens: mlx.core.array,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    num_kv_heads: int,
+    num_heads: int,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    Attention over keys and values in pages, the course's flat form: query (B * num_heads, L, E) and
+    pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.
+
+    Token t of sequence b lies in slot t % page of page block_table[b][t // page]; an id that is none of
+    0 .. P - 1 is an absent page, whose tokens nobody sees.
+    """
+
+def axpby(
+    x: mlx.core.array,
+    y: mlx.core.array,
+    alpha: float,
+    beta: float,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """alpha x + beta y, broadcasting, in the wider dtype of x and y."""
+
+def quantized_matmul(
+    scales: mlx.core.array,
+    biases: mlx.core.array,
+    group_size: int,
+    bits: int,
+    a: mlx.core.array,
+    b: mlx.core.array,
+    transpose_b: bool = False,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.
+
+    Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
+    4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
+    """
+
 def last_run() -> dict[str, Any]:
     """
     Counters of the latest attention in this process; the reference path counts when its graph is built.

@@ -1,10 +1,9 @@
 // Error texts and named dimensions.
 #include "attention/checks.h"
 
+#include <cmath>
 #include <cstdio>
 #include <sstream>
-
-#include "mlx/utils.h"
 
 namespace tiny_llm_ext {
 
@@ -18,6 +17,41 @@ std::string complaint(const std::string& function, const std::string& argument, 
 void reject(const std::string& function, const std::string& argument, const std::string& got,
             const std::string& expected) {
   throw std::invalid_argument(complaint(function, argument, got, expected));
+}
+
+void check_floating(const char* function, const char* argument, const mx::array& x) {
+  if (x.dtype() != mx::float32 && x.dtype() != mx::float16 && x.dtype() != mx::bfloat16) {
+    reject(function, argument, to_text(x.dtype()), "float32, float16 or bfloat16");
+  }
+}
+
+float check_scale(const char* function, double scale) {
+  if (!std::isfinite(static_cast<float>(scale))) reject(function, "scale", to_text(scale), "a finite number");
+  return static_cast<float>(scale);
+}
+
+void check_heads(const char* function, int num_heads, int num_kv_heads) {
+  for (auto [argument, heads] :
+       {std::pair{"num_heads", num_heads}, std::pair{"num_kv_heads", num_kv_heads}}) {
+    if (heads < 1) reject(function, argument, std::to_string(heads), "at least 1");
+  }
+  if (num_heads % num_kv_heads != 0) {
+    reject(function, "num_heads", std::to_string(num_heads),
+           "a multiple of num_kv_heads = " + std::to_string(num_kv_heads));
+  }
+}
+
+mx::Stream cpu_stream(const char* function, mx::StreamOrDevice stream) {
+  auto device = std::get_if<mx::Device>(&stream);
+  auto type = std::get_if<mx::Device::DeviceType>(&stream);
+  // MLX cannot even make a stream for a device that the machine lacks.
+  bool on_gpu = (device && *device == mx::Device::gpu) || (type && *type == mx::Device::gpu);
+  if (!on_gpu) {
+    mx::Stream known = mx::to_stream(stream);
+    if (known.device == mx::Device::cpu) return known;
+  }
+  throw std::runtime_error(std::string(function) +
+                           ": this build has no kernel for the gpu; use a cpu stream");
 }
 
 std::string to_text(const mx::Shape& shape) {

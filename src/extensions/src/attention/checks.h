@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mlx/array.h"
+#include "mlx/utils.h"
 
 namespace tiny_llm_ext {
 
@@ -23,6 +24,17 @@ std::string complaint(const std::string& function, const std::string& argument, 
 // Throws std::invalid_argument, ValueError in Python.
 [[noreturn]] void reject(const std::string& function, const std::string& argument, const std::string& got,
                          const std::string& expected);
+
+// Throws unless x is float32, float16 or bfloat16.
+void check_floating(const char* function, const char* argument, const mlx::core::array& x);
+
+float check_scale(const char* function, double scale);
+
+// Both at least 1, the first a multiple of the second.
+void check_heads(const char* function, int num_heads, int num_kv_heads);
+
+// The stream of a call that has a kernel for the CPU only; std::runtime_error for any other device.
+mlx::core::Stream cpu_stream(const char* function, mlx::core::StreamOrDevice stream);
 
 std::string to_text(const mlx::core::Shape& shape);
 std::string to_text(mlx::core::Dtype dtype);

@@ -29,7 +29,7 @@ const char* input_name(int n, const AttentionParams& params) {
   return kOptionalInputs[i].name;
 }
 
-static Element element_of(mx::Dtype dtype) {
+Element element_of(mx::Dtype dtype) {
   return dtype == mx::float32 ? Element::f32 : dtype == mx::float16 ? Element::f16 : Element::bf16;
 }
 

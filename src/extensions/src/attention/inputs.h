@@ -11,6 +11,9 @@ AttentionInputs unpack(const std::vector<mx::array>& arrays, const AttentionPara
 // Name of input number n of the primitive.
 const char* input_name(int n, const AttentionParams& params);
 
+// Of float32, float16 or bfloat16.
+Element element_of(mx::Dtype dtype);
+
 // Layouts of arrays that are not evaluated yet are unknown and taken as dense.
 Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device);
 

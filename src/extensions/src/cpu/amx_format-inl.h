@@ -51,32 +51,31 @@ struct AmxFormat {
   }
 
   // V transposed, [E][keys], zero where there is no key; K as it is, or padded to whole tiles.
-  static void prepare(const ForwardTask& task, KeyTile& tile, float* memory) {
-    const uint16_t* k = (const uint16_t*)task.k + tile.begin * task.k_row_stride;
-    const uint16_t* v = (const uint16_t*)task.v + tile.begin * task.v_row_stride;
+  static void prepare(const ForwardTask& task, KeyRows from, KeyTile& tile, float* memory) {
+    const uint16_t* k = (const uint16_t*)from.k.data;
+    const uint16_t* v = (const uint16_t*)from.v.data;
     const int row = kKeyTile / 2;
     for (int key = 0; key < tile.keys; key += 32)
       for (int e = 0; e < task.E; e += 16) {
         F block[16];
         for (int pair = 0; pair < 16; pair++) {
           int low = key + 2 * pair;
-          const uint16_t* p = v + low * task.v_row_stride + e;
+          const uint16_t* p = v + low * from.v.stride + e;
           block[pair] = low < tile.keys
-                            ? zip_pairs(p, low + 1 < tile.keys ? p + task.v_row_stride : nullptr, task.E - e)
+                            ? zip_pairs(p, low + 1 < tile.keys ? p + from.v.stride : nullptr, task.E - e)
                             : zero();
         }
         transpose(block);
         for (int j = 0; j < 16; j++) store(memory + (e + j) * row + key / 2, block[j]);
       }
     tile.v = {memory, row * 4};
-    tile.k = {k, task.k_row_stride * 2};
+    tile.k = {k, from.k.stride * 2};
     if (task.E % 32 == 0 && tile.keys % 16 == 0) return;
     memory += row * output_rows(task.E);
     for (int key = 0; key < 16 * blocks(tile.keys); key++)
       for (int unit = 0; unit < steps(task.E); unit += 16)
-        store(
-            memory + key * steps(task.E) + unit,
-            key < tile.keys ? load_pairs(k + key * task.k_row_stride + 2 * unit, task.E - 2 * unit) : zero());
+        store(memory + key * steps(task.E) + unit,
+              key < tile.keys ? load_pairs(k + key * from.k.stride + 2 * unit, task.E - 2 * unit) : zero());
     tile.k = {memory, steps(task.E) * 4};
   }
 

@@ -2,15 +2,9 @@
 #pragma once
 
 #include "cpu/online_softmax-inl.h"
+#include "cpu/pages-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
-
-// Rows a format prepared for its own products, in the unit of its choice (floats, or bytes for AMX).
-struct Rows {
-  const void* data;
-  int64_t stride;
-  int64_t ahead = 0;  // to the next key tile, where that is worth a prefetch
-};
 
 // One tile of keys from logical key `begin` on. v.stride leads from one reduction step of the output product
 // to the next.

@@ -11,10 +11,10 @@
 #include "attention/tiles.h"
 #include "cpu/allocate.h"
 #include "cpu/dense_rows.h"
+#include "cpu/dispatch.h"
 #include "cpu/merge.h"
 #include "cpu/plan.h"
 #include "cpu/pool.h"
-#include "mlx/backend/cpu/encoder.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -51,11 +51,50 @@ struct MaskWalk {
   }
 };
 
+// The page tables of the batch, and which keys the absent pages would have held.
+class PagedKeys {
+ public:
+  PagedKeys(const mx::array& table, const mx::array& key_pages, const std::vector<Sequence>& sequences)
+      : width_(table.shape(1)), count_(key_pages.shape(0)), size_(key_pages.shape(2)) {
+    const int32_t* ids = table.data<int32_t>();
+    for (int64_t b = 0; b < table.shape(0); b++) {
+      for (int64_t i = 0; i < width_; i++) ids_.push_back(ids[b * table.strides(0) + i * table.strides(1)]);
+      present_.push_back(find_present(ids_.data() + b * width_, divide_up(sequences[b].n_k, size_)));
+    }
+  }
+
+  cpu::PageTable table(int64_t b, const DenseRows& k, const DenseRows& v) const {
+    return {ids_.data() + b * width_, count_, size_, k.stride(4), v.stride(4)};
+  }
+
+  // Hides the keys of absent pages, where there are any.
+  cpu::MaskView mask(int64_t b) const {
+    if (present_[b].empty()) return {};
+    return {present_[b].data(), MaskKind::boolean, 0, 0, 1};
+  }
+
+ private:
+  // Of the keys in that many pages; nothing where all are present.
+  std::vector<uint8_t> find_present(const int32_t* ids, int64_t pages) const {
+    auto is_present = [this](int32_t id) { return 0 <= id && id < count_; };
+    std::vector<uint8_t> present;
+    if (std::all_of(ids, ids + pages, is_present)) return present;
+    for (int64_t i = 0; i < pages; i++) present.insert(present.end(), size_, is_present(ids[i]));
+    return present;
+  }
+
+  int64_t width_, count_, size_;
+  std::vector<int32_t> ids_;                   // [sequence][width]
+  std::vector<std::vector<uint8_t>> present_;  // of each key; empty: all are
+};
+
 // All of one forward pass. Lives on the worker thread of the stream while the inputs are there.
 class Forward {
  public:
-  Forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse)
+  Forward(const AttentionInputs& inputs, const Problem& problem, const PagedKeys* pages, mx::array& o,
+          mx::array& lse)
       : problem_(problem),
+        pages_(pages),
         plan_(cpu::make_plan(problem)),
         batch_(batch_shape(inputs)),
         q_(inputs.query, plan_.threads),
@@ -150,11 +189,18 @@ class Forward {
     task.q = input(q_, b, head, 0);
     task.q_head_stride = q_.stride(3);
     task.q_row_stride = q_.stride(2);
-    task.k = input(k_, b, kv_head, sequence.kv_start);
+    if (pages_) {
+      task.k = k_.at(kv_head * k_.stride(3));
+      task.v = v_.at(kv_head * v_.stride(3));
+      task.pages = pages_->table(b, k_, v_);
+      task.mask = pages_->mask(b);
+    } else {
+      task.k = input(k_, b, kv_head, sequence.kv_start);
+      task.v = input(v_, b, kv_head, sequence.kv_start);
+      task.mask = mask_.view(b, batch_, head, sequence.kv_start);
+    }
     task.k_row_stride = k_.stride(2);
-    task.v = input(v_, b, kv_head, sequence.kv_start);
     task.v_row_stride = v_.stride(2);
-    task.mask = mask_.view(b, batch_, head, sequence.kv_start);
     task.sinks = sinks_.empty() ? nullptr : sinks_.data() + b * problem_.Hq + head;
     task.o = output(b, head);
     task.o_head_stride = problem_.L * problem_.E;
@@ -212,6 +258,7 @@ class Forward {
   }
 
   const Problem& problem_;
+  const PagedKeys* pages_;  // null: keys and values lie as the queries do
   cpu::Plan plan_;
   mx::Shape batch_;
   DenseRows q_, k_, v_;
@@ -222,47 +269,52 @@ class Forward {
   float* partials_ = nullptr;
 };
 
-// What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
-void fill_with_nan(mx::array& array) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  if (array.dtype() == mx::float32) std::fill_n(array.data<float>(), array.size(), kNan);
-  if (array.dtype() == mx::float16)
-    std::fill_n(array.data<mx::float16_t>(), array.size(), mx::float16_t(kNan));
-  if (array.dtype() == mx::bfloat16)
-    std::fill_n(array.data<mx::bfloat16_t>(), array.size(), mx::bfloat16_t(kNan));
-}
-
-void run_forward(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device,
-                 mx::array& o, mx::array& lse) {
-  Problem problem = make_problem(inputs, params, device);
-  if (has_lengths(inputs)) {
-    problem.sequences =
-        read_sequences(inputs, batch_shape(inputs), problem.L, problem.S,
-                       [](const char* argument, std::string got, std::string expected) {
-                         throw std::runtime_error(complaint(kFunction, argument, got, expected));
-                       });
+// The sequences of a paged call; a context of 0 or less is empty.
+std::vector<Sequence> read_contexts(const mx::array& lengths, int64_t L, int64_t most) {
+  std::vector<Sequence> sequences;
+  for (int64_t b = 0; b < lengths.shape(0); b++) {
+    int64_t length = lengths.data<int32_t>()[b * lengths.strides(0)];
+    if (length > most) {
+      throw std::runtime_error(complaint(
+          "paged_attention", "context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
+          "at most the " + std::to_string(most) + " slots of its row of block_table"));
+    }
+    sequences.push_back({L, 0, std::max<int64_t>(length, 0)});
   }
-  Forward(inputs, problem, o, lse).run();
+  return sequences;
 }
 
 }  // namespace
 
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   check_inputs(inputs);
-  for (mx::array& output : outputs) output.set_data(cpu::allocate(output.nbytes()));
-  auto weak = [](const std::vector<mx::array>& arrays) {
-    std::vector<mx::array> copies;
-    for (const mx::array& array : arrays) copies.push_back(mx::array::unsafe_weak_copy(array));
-    return copies;
-  };
-  mx::cpu::get_command_encoder(stream()).dispatch(
-      [params = params_, device = stream().device, arrays = weak(inputs), results = weak(outputs)]() mutable {
-        try {
-          run_forward(unpack(arrays, params), params, device, results[0], results[1]);
-        } catch (...) {
-          for (mx::array& result : results) fill_with_nan(result);
-          throw;
+  cpu::dispatch(
+      stream(), inputs, outputs,
+      [params = params_, device = stream().device](const cpu::Arrays& arrays, cpu::Arrays& results) {
+        AttentionInputs call = unpack(arrays, params);
+        Problem problem = make_problem(call, params, device);
+        if (has_lengths(call)) {
+          problem.sequences =
+              read_sequences(call, batch_shape(call), problem.L, problem.S,
+                             [](const char* argument, std::string got, std::string expected) {
+                               throw std::runtime_error(complaint(kFunction, argument, got, expected));
+                             });
         }
+        Forward(call, problem, nullptr, results[0], results[1]).run();
+      });
+}
+
+void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cpu::dispatch(
+      stream(), inputs, outputs,
+      [params = params_, device = stream().device](const cpu::Arrays& arrays, cpu::Arrays& results) {
+        const mx::array &table = arrays[3], &lengths = arrays[4];
+        AttentionInputs call{arrays[0], arrays[1], arrays[2]};
+        Problem problem = make_problem(call, params, device);
+        problem.S = int64_t{table.shape(1)} * arrays[1].shape(2);
+        problem.sequences = read_contexts(lengths, problem.L, problem.S);
+        PagedKeys pages(table, arrays[1], problem.sequences);
+        Forward(call, problem, &pages, results[0], results[1]).run();
       });
 }
 

@@ -6,10 +6,11 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Scratch of one task: the tiles' state, then the prepared K/V tile, the scores, the packed mask.
+// Scratch of one task: the tiles' state, then the prepared K/V tile, the scores, the packed mask, and K/V
+// rows gathered from pages.
 template <class Format>
 struct Workspace {
-  float *tiles, *keys, *scores, *mask;
+  float *tiles, *keys, *scores, *mask, *gathered;
   size_t tile_floats, total_floats;
 
   Workspace(void* memory, int E, int64_t rows) {
@@ -19,7 +20,8 @@ struct Workspace {
     keys = tiles + count * tile_floats;
     scores = keys + Format::key_floats(E);
     mask = scores + kScoreFloats<Format>;
-    total_floats = mask + kScoreFloats<Format> - tiles;
+    gathered = mask + kScoreFloats<Format>;
+    total_floats = gathered + 2 * Format::kKeyTile * gathered_width(E) - tiles;
   }
 };
 
@@ -42,6 +44,7 @@ VEC_FN void pack_queries(const ForwardTask& task, RowTile& tile) {
 
 template <class Format>
 static int64_t forward(const ForwardTask& task, void* scratch) {
+  typedef StorageOf<Format::kElement> T;
   const int E = task.E, steps = Format::steps(E);
   const int64_t real_rows = task.n_q * task.group;
   const int64_t row_end = task.row_end < real_rows ? task.row_end : real_rows;
@@ -70,7 +73,8 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
        begin += Format::kKeyTile) {
     KeyTile keys = {
         begin, (int)(last + 1 - begin < Format::kKeyTile ? last + 1 - begin : Format::kKeyTile), {}, {}};
-    Format::prepare(task, keys, space.keys);
+    KeyRows from = find_rows<T>(task, begin, keys.keys, Format::kKeyTile, space.gathered);
+    Format::prepare(task, from, keys, space.keys);
     for (int t = 0; t < tiles; t++) {
       int64_t end = tile[t].some_last < last ? tile[t].some_last : last;
       if (end < begin || tile[t].some_first >= begin + keys.keys) continue;
@@ -95,16 +99,6 @@ static void offer(Kernels& kernels) {
   kernels.key_tile[element] = Format::kKeyTile;
   kernels.tiles_per_task[element] = Format::kTilesPerTask;
   kernels.peak[element] = Format::peak;
-}
-
-// Every element type computed in float32.
-[[maybe_unused]] static Kernels wide_kernels(const char* name) {
-  Kernels kernels = {};
-  kernels.name = name;
-  offer<WideFormat<Element::f32>>(kernels);
-  offer<WideFormat<Element::f16>>(kernels);
-  offer<WideFormat<Element::bf16>>(kernels);
-  return kernels;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,7 +1,7 @@
 // AVX2, FMA and F16C: everything is computed in float32.
 #include "cpu/vec/avx2.h"
 
-#include "cpu/forward-inl.h"
+#include "cpu/wide_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu {
 

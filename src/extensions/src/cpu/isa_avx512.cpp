@@ -1,7 +1,7 @@
 // AVX-512 without bfloat16 products: everything is computed in float32.
 #include "cpu/vec/avx512.h"
 
-#include "cpu/forward-inl.h"
+#include "cpu/wide_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu {
 

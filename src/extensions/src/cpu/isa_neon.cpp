@@ -1,7 +1,7 @@
 // Arm NEON: everything is computed in float32.
 #include "cpu/vec/neon.h"
 
-#include "cpu/forward-inl.h"
+#include "cpu/wide_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu {
 

@@ -1,7 +1,7 @@
 // Plain C++ for any processor: everything is computed in float32.
 #include "cpu/vec/scalar.h"
 
-#include "cpu/forward-inl.h"
+#include "cpu/wide_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu {
 

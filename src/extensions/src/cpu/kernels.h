@@ -24,6 +24,14 @@ struct MaskView {
   int64_t key_stride;
 };
 
+// The pages of one sequence: its logical key t lies in slot t % size of page ids[t / size]. An id outside
+// 0 .. count - 1 is an absent page, which nobody reads; its keys must be hidden by the mask.
+struct PageTable {
+  const int32_t* ids;  // null: the keys are not in pages
+  int64_t count, size;
+  int64_t k_stride, v_stride;  // from page to page
+};
+
 // One unit of forward work: some query rows of one KV head against a range of that head's keys.
 //
 // The query heads that share a KV head are folded into the rows: flattened row r is query position
@@ -36,9 +44,9 @@ struct MaskView {
 struct ForwardTask {
   const void* q;
   int64_t q_head_stride, q_row_stride;
-  const void* k;  // at logical key 0
+  const void* k;  // at logical key 0, or at slot 0 of page 0
   int64_t k_row_stride;
-  const void* v;  // at logical key 0
+  const void* v;  // likewise
   int64_t v_row_stride;
   MaskView mask;       // at head 0 of the group, row 0, logical key 0
   const float* sinks;  // one per head of the group, or null
@@ -55,12 +63,35 @@ struct ForwardTask {
   int64_t key_begin, key_end;  // logical keys to look at; key_begin is a multiple of the key tile
   float scale;
   float softcap;  // 0: none
+  PageTable pages;
 };
 
 constexpr int64_t kUnbounded = int64_t{1} << 48;
 
-// One instruction set. `forward` visits key tiles of `key_tile` keys, and query tiles of `row_tile` rows;
-// it returns how many (query tile, key tile) pairs it computed.
+// One unit of a quantized product: some rows of y (M, N) = x (M, K) w^T at some outputs n.
+//
+// Row n of w holds K numbers q of `bits` bits in 32-bit words, the lowest bits first; each `group` of them
+// stands for q * scale + bias. x, scales, biases and y have one element type. Strides count elements, the
+// last axis of everything has stride 1.
+struct QuantizedTask {
+  const void* x;
+  int64_t x_row_stride;
+  const uint32_t* w;
+  int64_t w_row_stride;
+  const void* scales;
+  int64_t scales_row_stride;
+  const void* biases;
+  int64_t biases_row_stride;
+  void* y;
+  int64_t y_row_stride;
+  int64_t rows, outputs;
+  int64_t groups;  // K / group
+  int32_t group;   // 32, 64 or 128
+  int32_t bits;    // 4 or 8
+};
+
+// One instruction set, attention first. `forward` visits key tiles of `key_tile` keys, and query tiles of
+// `row_tile` rows; it returns how many (query tile, key tile) pairs it computed.
 struct Kernels {
   const char* name;
   int64_t (*forward[kElements])(const ForwardTask& task, void* scratch);
@@ -73,6 +104,12 @@ struct Kernels {
   // What the multiply units reach on registers alone: runs `steps` rounds, returns the floating-point
   // operations done. The yardstick of `bench attention`.
   double (*peak[kElements])(int64_t steps);
+
+  // A row of y has the same bits in every task that computes it.
+  void (*quantized_matmul[kElements])(const QuantizedTask& task, void* scratch);
+  size_t (*quantized_scratch_bytes)(const QuantizedTask& task);
+  // Rows and outputs that one task should hold at most.
+  int quantized_rows, quantized_outputs;
 };
 
 // One getter an instruction set, defined in isa_<name>.cpp.

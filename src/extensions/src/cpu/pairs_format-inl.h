@@ -41,25 +41,25 @@ struct PairsFormat {
     return load_pairs((const uint16_t*)task.q + offset + 2 * unit, task.E - 2 * unit);
   }
 
-  static void prepare(const ForwardTask& task, KeyTile& tile, float* memory) {
-    const uint16_t* k = (const uint16_t*)task.k + tile.begin * task.k_row_stride;
-    const uint16_t* v = (const uint16_t*)task.v + tile.begin * task.v_row_stride;
+  static void prepare(const ForwardTask& task, KeyRows from, KeyTile& tile, float* memory) {
+    const uint16_t* k = (const uint16_t*)from.k.data;
+    const uint16_t* v = (const uint16_t*)from.v.data;
     int row = padded(task.E);
-    for (int key = 0; key < tile.keys; key += 2, v += 2 * task.v_row_stride) {
-      prefetch(v + kKeyTile * task.v_row_stride, task.E * sizeof(*v));
-      prefetch(v + (kKeyTile + 1) * task.v_row_stride, task.E * sizeof(*v));
+    for (int key = 0; key < tile.keys; key += 2, v += 2 * from.v.stride) {
+      prefetch(v + kKeyTile * from.v.stride, task.E * sizeof(*v));
+      prefetch(v + (kKeyTile + 1) * from.v.stride, task.E * sizeof(*v));
       for (int e = 0; e < task.E; e += kLanes)
         store(memory + key / 2 * row + e,
-              zip_pairs(v + e, key + 1 < tile.keys ? v + task.v_row_stride + e : nullptr, task.E - e));
+              zip_pairs(v + e, key + 1 < tile.keys ? v + from.v.stride + e : nullptr, task.E - e));
     }
     tile.v = {memory, row};
-    if (task.E % 2 == 0 && task.k_row_stride % 2 == 0) {
-      tile.k = {k, task.k_row_stride / 2, kKeyTile * task.k_row_stride / 2};
+    if (task.E % 2 == 0 && from.k.stride % 2 == 0) {
+      tile.k = {k, from.k.stride / 2, from.k.ahead / 2};
       return;
     }
     memory += kKeyTile / 2 * row;
     row = padded(steps(task.E));
-    for (int key = 0; key < tile.keys; key++, k += task.k_row_stride)
+    for (int key = 0; key < tile.keys; key++, k += from.k.stride)
       for (int e = 0; e < task.E; e += 2 * kLanes)
         store(memory + key * row + e / 2, load_pairs(k + e, task.E - e));
     tile.k = {memory, row};

@@ -54,17 +54,17 @@ struct WideFormat {
     }
   }
 
-  static void prepare(const ForwardTask& task, KeyTile& tile, float* memory) {
-    const T* k = (const T*)task.k + tile.begin * task.k_row_stride;
-    const T* v = (const T*)task.v + tile.begin * task.v_row_stride;
+  static void prepare(const ForwardTask& task, KeyRows from, KeyTile& tile, float* memory) {
+    const T* k = (const T*)from.k.data;
+    const T* v = (const T*)from.v.data;
     if constexpr (kElement == Element::f32) {
-      tile.k = {k, task.k_row_stride, kKeyTile * task.k_row_stride};
-      tile.v = {v, task.v_row_stride, kKeyTile * task.v_row_stride};
+      tile.k = {k, from.k.stride, from.k.ahead};
+      tile.v = {v, from.v.stride, from.v.ahead};
     } else {
       int row = padded(task.E);
       float* wide_v = memory + kKeyTile * row;
-      widen(k, task.k_row_stride, tile.keys, task.E, memory);
-      widen(v, task.v_row_stride, tile.keys, task.E, wide_v);
+      widen(k, from.k.stride, tile.keys, task.E, memory);
+      widen(v, from.v.stride, tile.keys, task.E, wide_v);
       tile.k = {memory, row};
       tile.v = {wide_v, row};
     }

@@ -7,10 +7,26 @@
 
 namespace tiny_llm_ext {
 
-void Attention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+namespace {
+
+[[noreturn]] void refuse(const char* function, const mx::Device& device) {
   std::ostringstream text;
-  text << "flash_attention: this build has no kernel for " << device();
+  text << function << ": this build has no kernel for " << device;
   throw std::runtime_error(text.str());
+}
+
+}  // namespace
+
+void Attention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse("flash_attention", device());
+}
+
+void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse("paged_attention", device());
+}
+
+void QuantizedMatmul::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse("quantized_matmul", device());
 }
 
 }  // namespace tiny_llm_ext

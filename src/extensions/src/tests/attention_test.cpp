@@ -14,7 +14,7 @@
 #include "cpu/isa.h"
 #include "cpu/pool.h"
 #include "guarded.h"
-#include "half.h"
+#include "typed_memory.h"
 
 namespace tiny_llm_ext::tests {
 namespace {
@@ -23,21 +23,6 @@ using cpu::Element;
 using cpu::ForwardTask;
 using cpu::Kernels;
 using cpu::MaskKind;
-
-size_t bytes_of(Element element) { return element == Element::f32 ? 4 : 2; }
-
-void put(Guarded& memory, Element element, int64_t index, double x) {
-  if (element == Element::f32) {
-    memory.as<float>()[index] = static_cast<float>(x);
-  } else {
-    memory.as<uint16_t>()[index] = (element == Element::f16 ? kFloat16 : kBfloat16).encode(x);
-  }
-}
-
-double get(const Guarded& memory, Element element, int64_t index) {
-  if (element == Element::f32) return memory.as<float>()[index];
-  return (element == Element::f16 ? kFloat16 : kBfloat16).decode(memory.as<uint16_t>()[index]);
-}
 
 // [heads][rows][width] somewhere in memory, the last axis together, perhaps with a gap behind each row.
 struct Layout {
@@ -145,7 +130,8 @@ class Stage {
              .key_begin = 0,
              .key_end = c.n_k,
              .scale = c.scale,
-             .softcap = c.softcap};
+             .softcap = c.softcap,
+             .pages = {}};
   }
 
   const ForwardTask& task() const { return task_; }
@@ -179,6 +165,36 @@ class Stage {
   Guarded q_, k_, v_;
   MaskMemory mask_;
   Guarded sinks_, o_, lse_;
+  ForwardTask task_;
+};
+
+// The keys and values of a stage in pages that lie in another order; nothing but NaN in slots without a key.
+class Paged {
+ public:
+  Paged(const AttentionCase& c, const ForwardTask& dense, int64_t page_size)
+      : ids_((c.n_k + page_size - 1) / page_size),
+        k_(ids_.size() * page_size * c.E * bytes_of(c.element), c.guard),
+        v_(ids_.size() * page_size * c.E * bytes_of(c.element), c.guard),
+        task_(dense) {
+    const int64_t count = static_cast<int64_t>(ids_.size()), stride = page_size * c.E;
+    for (int64_t i = 0; i < count; ++i) ids_[i] = static_cast<int32_t>(i % 2 ? i / 2 : count - 1 - i / 2);
+    for (int64_t t = 0; t < c.n_k; ++t) {
+      for (int e = 0; e < c.E; ++e) {
+        const int64_t index = ids_[t / page_size] * stride + t % page_size * c.E + e;
+        put(k_, c.element, index, c.k[t * c.E + e]);
+        put(v_, c.element, index, c.v[t * c.E + e]);
+      }
+    }
+    task_.k = k_.as<void>(), task_.k_row_stride = c.E;
+    task_.v = v_.as<void>(), task_.v_row_stride = c.E;
+    task_.pages = {ids_.data(), count, page_size, stride, stride};
+  }
+
+  const ForwardTask& task() const { return task_; }
+
+ private:
+  std::vector<int32_t> ids_;
+  Guarded k_, v_;
   ForwardTask task_;
 };
 
@@ -309,6 +325,13 @@ void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
   run(kernels, c.element, cut_rows(again.task(), row_tile));
   check(stage.bytes() == again.bytes(), c.name() + ": the same bits, one query tile at a time");
   test_partial(kernels, c, expected, stage, splits);
+  if (c.n_k == 0) return;
+  for (int64_t page_size : {1, 7, 128}) {
+    const Stage fresh(c);
+    run(kernels, c.element, cut_rows(Paged(c, fresh.task(), page_size).task(), row_tile));
+    check(stage.bytes() == fresh.bytes(),
+          c.name() + ": the same bits, keys in pages of " + std::to_string(page_size));
+  }
 }
 
 int test_isa(const std::string& isa, int cases) {

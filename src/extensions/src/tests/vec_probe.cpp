@@ -35,6 +35,8 @@ const tests::VecProbe kProbe = {
     .load_bf16 = [](const uint16_t* p, float* out) { store(out, load_bf16(p)); },
     .store_f16 = [](const float* x, uint16_t* out) { store_f16(out, load(x)); },
     .store_bf16 = [](const float* x, uint16_t* out) { store_bf16(out, load(x)); },
+    .load_u4 = [](const uint8_t* p, float* out) { store(out, load_u4(p)); },
+    .load_u8 = [](const uint8_t* p, float* out) { store(out, load_u8(p)); },
     .broadcast = [](int g, const float* p,
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
     .sum_groups = [](int g, const float* x,

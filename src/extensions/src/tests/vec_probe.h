@@ -21,6 +21,8 @@ struct VecProbe {
   void (*load_bf16)(const uint16_t* p, float* out);
   void (*store_f16)(const float* x, uint16_t* out);
   void (*store_bf16)(const float* x, uint16_t* out);
+  void (*load_u4)(const uint8_t* p, float* out);
+  void (*load_u8)(const uint8_t* p, float* out);
   void (*broadcast)(int G, const float* p, float* out);
   void (*sum_groups)(int G, const float* x, float* out);
   void (*transpose)(float* rows);  // [lanes][lanes], in place

@@ -219,6 +219,21 @@ void test_lane_movement(const VecProbe& vec) {
   }
 }
 
+void test_unpacking(const VecProbe& vec) {
+  const int lanes = vec.lanes;
+  Floats out(lanes);
+  for (int first = 0; first < 256; ++first) {
+    std::vector<uint8_t> bytes(lanes);  // exactly as many as there are lanes, below half of that
+    for (int i = 0; i < lanes; ++i) bytes[i] = static_cast<uint8_t>(first + 37 * i);
+    vec.load_u8(bytes.data(), out.data());
+    for (int i = 0; i < lanes; ++i) check(out[i] == bytes[i], "load_u8");
+    bytes.resize(lanes / 2);
+    bytes.shrink_to_fit();
+    vec.load_u4(bytes.data(), out.data());
+    for (int i = 0; i < lanes; ++i) check(out[i] == (bytes[i / 2] >> 4 * (i % 2) & 15), "load_u4");
+  }
+}
+
 int run(const std::string& isa, int samples) {
   try {
     cpu::kernels_named(isa);
@@ -230,6 +245,7 @@ int run(const std::string& isa, int samples) {
   test_halves(kFloat16, "f16", vec.lanes, vec.load_f16, vec.store_f16, samples);
   test_halves(kBfloat16, "bf16", vec.lanes, vec.load_bf16, vec.store_bf16, samples);
   test_arithmetic(vec);
+  test_unpacking(vec);
   test_lane_movement(vec);
   return finish("vec_test " + isa);
 }

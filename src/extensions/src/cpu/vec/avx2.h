@@ -63,6 +63,17 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
   _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(packed));
 }
 
+VEC_FN F load_u4(const uint8_t* p) {
+  int word;
+  memcpy(&word, p, sizeof word);
+  const __m256i down = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32(word), down);
+  return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
+}
+VEC_FN F load_u8(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4 || G == 8, "a power of two up to the number of lanes");

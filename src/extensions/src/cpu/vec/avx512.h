@@ -63,6 +63,17 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
   _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 
+VEC_FN F load_u4(const uint8_t* p) {
+  const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m512i down = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i words = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i*)p));
+  const __m512i shifted = _mm512_srlv_epi32(_mm512_permutexvar_epi32(half, words), down);
+  return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)));
+}
+VEC_FN F load_u8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)));
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   if constexpr (G == 1) return _mm512_set1_ps(*p);

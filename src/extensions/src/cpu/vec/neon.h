@@ -3,6 +3,7 @@
 
 #include <arm_neon.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VEC_FN static inline __attribute__((always_inline))
 
@@ -47,6 +48,17 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
   const uint32x4_t nearest = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
   const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));  // rounding a NaN could make it infinite
   vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), nearest, quiet), 16));
+}
+
+VEC_FN F load_u4(const uint8_t* p) {
+  const int32x4_t down = {0, -4, -8, -12};
+  const uint32x4_t word = vdupq_n_u32(p[0] | (uint32_t)p[1] << 8);
+  return vcvtq_f32_u32(vandq_u32(vshlq_u32(word, down), vdupq_n_u32(15)));
+}
+VEC_FN F load_u8(const uint8_t* p) {
+  uint32_t word;
+  memcpy(&word, p, sizeof word);
+  return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word)))));
 }
 
 template <int G>

@@ -82,6 +82,12 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
   store_u16(p, select(x == x, nearest, quiet) >> 16);
 }
 
+// kLanes unsigned numbers of 4 or 8 bits as floats, the lowest bits first; likewise elsewhere.
+VEC_FN F load_u4(const uint8_t* p) {
+  return F{(float)(p[0] & 15), (float)(p[0] >> 4), (float)(p[1] & 15), (float)(p[1] >> 4)};
+}
+VEC_FN F load_u8(const uint8_t* p) { return F{(float)p[0], (float)p[1], (float)p[2], (float)p[3]}; }
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");

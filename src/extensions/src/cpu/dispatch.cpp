@@ -1,0 +1,48 @@
+// The only file of this back end that knows MLX's internal headers.
+#include "cpu/dispatch.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "cpu/allocate.h"
+#include "mlx/backend/cpu/encoder.h"
+
+namespace tiny_llm_ext::cpu {
+
+namespace mx = mlx::core;
+
+namespace {
+
+// What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
+void fill_with_nan(mx::array& array) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  if (array.dtype() == mx::float32) std::fill_n(array.data<float>(), array.size(), kNan);
+  if (array.dtype() == mx::float16)
+    std::fill_n(array.data<mx::float16_t>(), array.size(), mx::float16_t(kNan));
+  if (array.dtype() == mx::bfloat16)
+    std::fill_n(array.data<mx::bfloat16_t>(), array.size(), mx::bfloat16_t(kNan));
+}
+
+}  // namespace
+
+void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
+              std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
+  for (mx::array& output : outputs) output.set_data(allocate(output.nbytes()));
+  auto weak = [](const Arrays& arrays) {
+    Arrays copies;
+    for (const mx::array& array : arrays) copies.push_back(mx::array::unsafe_weak_copy(array));
+    return copies;
+  };
+  mx::cpu::get_command_encoder(stream).dispatch(
+      [work = std::move(work), arrays = weak(inputs), results = weak(outputs)]() mutable {
+        try {
+          work(arrays, results);
+        } catch (...) {
+          for (mx::array& result : results) fill_with_nan(result);
+          throw;
+        }
+      });
+}
+
+}  // namespace tiny_llm_ext::cpu

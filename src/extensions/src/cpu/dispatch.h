@@ -1,0 +1,17 @@
+// The way onto the worker thread of a CPU stream, which runs what is evaluated in order.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "mlx/array.h"
+
+namespace tiny_llm_ext::cpu {
+
+using Arrays = std::vector<mlx::core::array>;
+
+// Gives the outputs memory now and calls work(inputs, outputs) when the data of the inputs is there.
+void dispatch(mlx::core::Stream stream, const Arrays& inputs, Arrays& outputs,
+              std::function<void(const Arrays& inputs, Arrays& outputs)> work);
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,19 @@
+// The table of an instruction set that computes every element type in float32.
+#pragma once
+
+#include "cpu/forward-inl.h"
+#include "cpu/quantized-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+static Kernels wide_kernels(const char* name) {
+  Kernels kernels = {};
+  kernels.name = name;
+  offer<WideFormat<Element::f32>>(kernels);
+  offer<WideFormat<Element::f16>>(kernels);
+  offer<WideFormat<Element::bf16>>(kernels);
+  offer_quantized(kernels);
+  return kernels;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,107 @@
+// The front door of the quantized product, the primitive's identity and its transforms.
+#include "attention/checks.h"
+#include "cpu/isa.h"
+#include "cpu/pool.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "quantized_matmul";
+
+void check_format(int group_size, int bits, bool transpose_b) {
+  if (group_size != 32 && group_size != 64 && group_size != 128) {
+    reject(kName, "group_size", std::to_string(group_size), "32, 64 or 128");
+  }
+  if (bits != 4 && bits != 8) reject(kName, "bits", std::to_string(bits), "4 or 8");
+  if (!transpose_b) reject(kName, "transpose_b", "False", "True");
+}
+
+void check_dtypes(const mx::array& scales, const mx::array& biases, const mx::array& a, const mx::array& b) {
+  check_floating(kName, "scales", scales);
+  for (auto [argument, x] : {std::pair{"biases", &biases}, std::pair{"a", &a}}) {
+    if (x->dtype() != scales.dtype()) {
+      reject(kName, argument, to_text(x->dtype()), to_text(scales.dtype()) + ", the dtype of scales");
+    }
+  }
+  if (b.dtype() != mx::uint32) reject(kName, "b", to_text(b.dtype()), "uint32");
+}
+
+void check_shapes(const mx::array& scales, const mx::array& biases, int group_size, int bits,
+                  const mx::array& a, const mx::array& b) {
+  Dims dims(kName);
+  dims.match("scales", scales.shape(), {"N", "groups"});
+  dims.match("biases", biases.shape(), {"N", "groups"});
+  dims.match("b", b.shape(), {"N", "words"});
+  dims.match("a", a.shape(), {"M", "K"});
+  int64_t K = int64_t{dims["groups"]} * group_size;
+  std::string groups = std::to_string(dims["groups"]) + " groups of " + std::to_string(group_size);
+  if (dims["words"] != K * bits / 32) {
+    reject(kName, "b", to_text(b.shape()),
+           std::to_string(K * bits / 32) + " columns, " + groups + " numbers of " + std::to_string(bits) +
+               " bits");
+  }
+  if (dims["K"] != K) {
+    reject(kName, "a", to_text(a.shape()), std::to_string(K) + " columns, " + groups);
+  }
+}
+
+mx::array product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream) {
+  return mx::array({inputs[0].shape(0), inputs[1].shape(0)}, inputs[0].dtype(),
+                   std::make_shared<QuantizedMatmul>(stream, params), inputs);
+}
+
+[[noreturn]] void refuse_weights(const char* transform) {
+  throw NotImplemented(std::string(kName) + ": " + transform +
+                       " is supported along a only, not along b, scales and biases");
+}
+
+}  // namespace
+
+mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int group_size, int bits,
+                           const mx::array& a, const mx::array& b, bool transpose_b,
+                           mx::StreamOrDevice stream) {
+  check_format(group_size, bits, transpose_b);
+  check_dtypes(scales, biases, a, b);
+  check_shapes(scales, biases, group_size, bits, a, b);
+  return product({a, b, scales, biases}, {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
+                 cpu_stream(kName, stream));
+}
+
+// y = a w^T is linear in a: the gradient is the cotangent times w, written out in float32.
+std::vector<mx::array> QuantizedMatmul::vjp(const std::vector<mx::array>& primals,
+                                            const std::vector<mx::array>& cotangents,
+                                            const std::vector<int>& argnums, const std::vector<mx::array>&) {
+  if (argnums != std::vector<int>{0}) refuse_weights("the gradient");
+  auto widen = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
+  mx::array w = mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
+                               params_.bits, "affine", std::nullopt, std::nullopt, stream());
+  return {mx::astype(mx::matmul(widen(cotangents[0]), w, stream()), primals[0].dtype(), stream())};
+}
+
+std::vector<mx::array> QuantizedMatmul::jvp(const std::vector<mx::array>& primals,
+                                            const std::vector<mx::array>& tangents,
+                                            const std::vector<int>& argnums) {
+  if (argnums != std::vector<int>{0}) refuse_weights("jvp");
+  return {product({tangents[0], primals[1], primals[2], primals[3]}, params_, stream())};
+}
+
+// Mapped rows are more rows.
+std::pair<std::vector<mx::array>, std::vector<int>> QuantizedMatmul::vmap(
+    const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
+  if (axes[0] < 0 || axes[1] >= 0 || axes[2] >= 0 || axes[3] >= 0) refuse_weights("vmap");
+  mx::array a = mx::moveaxis(inputs[0], axes[0], 0, stream());
+  mx::array rows = mx::flatten(a, 0, 1, stream());
+  mx::array result = product({rows, inputs[1], inputs[2], inputs[3]}, params_, stream());
+  return {{mx::unflatten(result, 0, {a.shape(0), a.shape(1)}, stream())}, {0}};
+}
+
+bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
+  return params_ == static_cast<const QuantizedMatmul&>(other).params_;
+}
+
+std::vector<mx::Shape> QuantizedMatmul::output_shapes(const std::vector<mx::array>& inputs) {
+  return {{inputs[0].shape(0), inputs[1].shape(0)}};
+}
+
+}  // namespace tiny_llm_ext

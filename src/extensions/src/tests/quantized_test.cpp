@@ -1,0 +1,153 @@
+// The quantized product of one instruction set against its definition in double, on memory with guarded ends.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "attention_case.h"
+#include "check.h"
+#include "cpu/isa.h"
+#include "guarded.h"
+#include "typed_memory.h"
+
+namespace tiny_llm_ext::tests {
+namespace {
+
+using cpu::Element;
+using cpu::Kernels;
+using cpu::QuantizedTask;
+
+struct Matrix {
+  int64_t rows, columns, stride;
+  std::vector<double> values;  // dense
+
+  double at(int64_t row, int64_t column) const { return values[row * columns + column]; }
+};
+
+Guarded write(const Matrix& matrix, Element element, Guard side) {
+  Guarded memory((std::max<int64_t>(matrix.rows - 1, 0) * matrix.stride + matrix.columns) * bytes_of(element),
+                 side);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t column = 0; column < matrix.columns; ++column)
+      put(memory, element, row * matrix.stride + column, matrix.at(row, column));
+  }
+  return memory;
+}
+
+// Sizes and values of the problem with that number.
+struct QuantizedCase {
+  Element element;
+  int bits, group;
+  int64_t M, N, groups;
+  Guard guard;
+  Matrix x, scales, biases, q;
+
+  explicit QuantizedCase(int number) {
+    std::mt19937 generator(number);
+    std::normal_distribution<double> normal;
+    const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
+    element = static_cast<Element>(number % cpu::kElements);
+    bits = number / 3 % 2 ? 8 : 4;
+    group = 32 << number / 6 % 3;
+    M = number % 4 ? 1 + below(9) : below(65);
+    N = below(49);
+    groups = below(1 + 1200 / group);
+    guard = below(2) ? Guard::after : Guard::before;
+    const auto draw = [&](int64_t rows, int64_t columns, auto next) {
+      Matrix matrix{rows, columns, columns + (below(2) ? 0 : below(7)), {}};
+      for (int64_t i = 0; i < rows * columns; ++i) matrix.values.push_back(next());
+      return matrix;
+    };
+    const auto number_of_type = [&] { return rounded(element, normal(generator)); };
+    x = draw(M, groups * group, number_of_type);
+    scales = draw(N, groups, number_of_type);
+    biases = draw(N, groups, number_of_type);
+    q = draw(N, groups * group, [&] { return static_cast<double>(below(1 << bits)); });
+  }
+
+  std::string name() const {
+    return std::to_string(M) + " x " + std::to_string(N) + " x " + std::to_string(groups) + " groups of " +
+           std::to_string(group) + ", " + std::to_string(bits) + " bits, element type " +
+           std::to_string(static_cast<int>(element));
+  }
+};
+
+Guarded pack(const QuantizedCase& c, int64_t row_words) {
+  Guarded memory(c.N * row_words * 4, c.guard);
+  for (int64_t n = 0; n < c.N; ++n) {
+    for (int64_t k = 0; k < c.q.columns; ++k) {
+      const int64_t bit = k * c.bits;
+      uint32_t& word = memory.as<uint32_t>()[n * row_words + bit / 32];
+      const uint32_t field = ((1u << c.bits) - 1) << bit % 32;
+      word = (word & ~field) | static_cast<uint32_t>(c.q.at(n, k)) << bit % 32;
+    }
+  }
+  return memory;
+}
+
+void test_case(const Kernels& kernels, const QuantizedCase& c) {
+  const int64_t row_words = c.q.columns * c.bits / 32, y_stride = c.N + 3;
+  const Guarded x = write(c.x, c.element, c.guard), w = pack(c, row_words);
+  const Guarded scales = write(c.scales, c.element, c.guard), biases = write(c.biases, c.element, c.guard);
+  const Guarded y((std::max<int64_t>(c.M - 1, 0) * y_stride + c.N) * bytes_of(c.element), c.guard);
+  const QuantizedTask task = {.x = x.as<void>(),
+                              .x_row_stride = c.x.stride,
+                              .w = w.as<uint32_t>(),
+                              .w_row_stride = row_words,
+                              .scales = scales.as<void>(),
+                              .scales_row_stride = c.scales.stride,
+                              .biases = biases.as<void>(),
+                              .biases_row_stride = c.biases.stride,
+                              .y = y.as<void>(),
+                              .y_row_stride = y_stride,
+                              .rows = c.M,
+                              .outputs = c.N,
+                              .groups = c.groups,
+                              .group = c.group,
+                              .bits = c.bits};
+  Guarded scratch(kernels.quantized_scratch_bytes(task), Guard::after, 64);
+  kernels.quantized_matmul[static_cast<int>(c.element)](task, scratch.as<void>());
+
+  const double storage = c.element == Element::f32 ? 0 : c.element == Element::f16 ? 0x1p-11 : 0x1p-8;
+  for (int64_t m = 0; m < c.M; ++m) {
+    for (int64_t n = 0; n < c.N; ++n) {
+      double sum = 0, size = 0;
+      for (int64_t k = 0; k < c.q.columns; ++k) {
+        const double scaled = c.q.at(n, k) * c.scales.at(n, k / c.group), bias = c.biases.at(n, k / c.group);
+        sum += c.x.at(m, k) * (scaled + bias);
+        size += std::fabs(c.x.at(m, k)) * (std::fabs(scaled) + std::fabs(bias));
+      }
+      const double got = get(y, c.element, m * y_stride + n);
+      if (!(std::fabs(got - sum) <= 2e-6 * size + storage * std::fabs(sum) + 0x1p-25)) {
+        check(false, c.name() + ": row " + std::to_string(m) + " output " + std::to_string(n) + ": " +
+                         std::to_string(got) + ", expected " + std::to_string(sum));
+        return;
+      }
+    }
+    for (int64_t n = c.N; n < y_stride && m + 1 < c.M; ++n) {
+      if (!check(std::isnan(get(y, c.element, m * y_stride + n)), c.name() + ": written between the rows"))
+        return;
+    }
+  }
+  check(true, c.name());
+}
+
+int test_isa(const std::string& isa, int cases) {
+  const Kernels* kernels;
+  try {
+    kernels = &cpu::kernels_named(isa);
+  } catch (const std::invalid_argument&) {
+    return kSkipped;
+  }
+  for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
+  return finish("quantized_test " + isa);
+}
+
+}  // namespace
+}  // namespace tiny_llm_ext::tests
+
+// quantized_test ISA CASES
+int main(int, char** argv) { return tiny_llm_ext::tests::test_isa(argv[1], std::stoi(argv[2])); }

@@ -1,0 +1,25 @@
+// Numbers in guarded memory, in any of the kernels' element types.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "guarded.h"
+#include "half.h"
+
+namespace tiny_llm_ext::tests {
+
+inline size_t bytes_of(cpu::Element element) { return element == cpu::Element::f32 ? 4 : 2; }
+
+inline void put(Guarded& memory, cpu::Element element, int64_t index, double x) {
+  if (element == cpu::Element::f32) {
+    memory.as<float>()[index] = static_cast<float>(x);
+  } else {
+    memory.as<uint16_t>()[index] = (element == cpu::Element::f16 ? kFloat16 : kBfloat16).encode(x);
+  }
+}
+
+inline double get(const Guarded& memory, cpu::Element element, int64_t index) {
+  if (element == cpu::Element::f32) return memory.as<float>()[index];
+  return (element == cpu::Element::f16 ? kFloat16 : kBfloat16).decode(memory.as<uint16_t>()[index]);
+}
+
+}  // namespace tiny_llm_ext::tests

@@ -1,0 +1,100 @@
+"""Both ends of a tokenizer: a checked prompt on the way in, whole characters on the way out."""
+
+from typing import Any
+
+from .protocols import Detokenizer, Tokenizer
+
+# What decoders show for bytes that are no character, or not yet: a token may end inside of one.
+HALF_CHARACTER = "\ufffd"
+
+
+class TextStream:
+    """The text of a growing list of tokens, piece by piece; no piece ends inside a character."""
+
+    def __init__(self, detokenizer: Detokenizer):
+        self._detokenizer = detokenizer
+        self._length = 0
+        detokenizer.reset()
+
+    def add(self, token: int) -> str:
+        """Take one token; return the characters that it has completed."""
+        self._detokenizer.add_token(token)
+        return self._new_text()
+
+    def finish(self) -> str:
+        """Return what the detokenizer has held back; bytes that never became a character are dropped."""
+        finalize(self._detokenizer)
+        return self._new_text()
+
+    def _new_text(self) -> str:
+        text = whole_characters(self._detokenizer.text)
+        piece, self._length = text[self._length :], max(self._length, len(text))
+        return piece
+
+
+def whole_characters(text: str) -> str:
+    """`text` without an unfinished character at its end."""
+    return text.rstrip(HALF_CHARACTER)
+
+
+def finalize(detokenizer: Detokenizer) -> None:
+    """Let a detokenizer that looks ahead know that no token will come."""
+    end = getattr(detokenizer, "finalize", None)
+    if end is not None:
+        end()
+
+
+def own_detokenizer(tokenizer: Any) -> Detokenizer:
+    """A detokenizer that nobody else writes to: some tokenizers hand out one object to all who ask."""
+    detokenizer: Detokenizer = tokenizer.detokenizer
+    if tokenizer.detokenizer is detokenizer:
+        detokenizer = type(detokenizer)(tokenizer._tokenizer)
+    detokenizer.reset()
+    return detokenizer
+
+
+def end_tokens(tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids that end an answer: a chat model often has several."""
+    several = getattr(tokenizer, "eos_token_ids", None)
+    return frozenset(several or [tokenizer.eos_token_id])
+
+
+def encode_prompt(function: str, models: list[Any], tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The ids of a prompt that all `models` can answer: some, all known, and fewer than a context holds."""
+    ids = list(tokenizer.encode(prompt, add_special_tokens=False))
+    if not ids:
+        raise ValueError(f"{function}: prompt: got no tokens, expected at least one")
+    for model in models:
+        vocabulary = getattr(model, "vocab_size", None)
+        # MLX does not check an index: an unknown id would read whatever lies behind the table of tokens.
+        if vocabulary is not None and not (min(ids) >= 0 and max(ids) < vocabulary):
+            raise ValueError(
+                f"{function}: prompt: got token ids from {min(ids)} to {max(ids)}, "
+                f"expected 0 to {vocabulary - 1}"
+            )
+        context = context_length(model)
+        if context is not None and len(ids) >= context:
+            raise ValueError(
+                f"{function}: prompt: got {len(ids)} tokens, expected fewer than the context of {context}"
+            )
+    return ids
+
+
+def context_length(model: Any) -> int | None:
+    """The number of tokens that the model was made for, if it tells."""
+    args = getattr(getattr(model, "mlx_model", None), "args", None)
+    length: int | None = getattr(args, "max_position_embeddings", None)
+    return length
+
+
+def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
+    """A draft's ids must mean the same to the model that checks them."""
+    vocabularies = [getattr(each, "get_vocab", None) for each in (draft_tokenizer, tokenizer)]
+    if draft_tokenizer is tokenizer or None in vocabularies:
+        return
+    drafted, wanted = (get_vocab() for get_vocab in vocabularies if get_vocab is not None)
+    if drafted != wanted:
+        raise ValueError(
+            f"{function}: draft_tokenizer: got another vocabulary, of {len(drafted)} tokens, "
+            f"expected that of tokenizer, of {len(wanted)}"
+        )

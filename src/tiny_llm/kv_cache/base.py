@@ -1,0 +1,77 @@
+"""What attention asks of any cache: take the new tokens in, give all tokens back."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+Mask = mx.array | str | None
+Fetched = tuple[mx.array, mx.array, int | None, Mask]
+
+
+@dataclass
+class PagedKvMetadata:
+    """Where the tokens of B rows lie: what `paged_attention` reads instead of dense keys and values.
+
+    key_pages, value_pages [P, H, page_size, D]; block_table [B, max_pages] int32, the pages of each row in
+    order, then -1; context_lens [B] int32, its number of tokens.
+    """
+
+    key_pages: mx.array
+    value_pages: mx.array
+    block_table: mx.array
+    context_lens: mx.array
+    page_size: int
+    mask: Mask = None
+
+
+class TinyKvCache(ABC):
+    """Keys and values of one layer."""
+
+    @property
+    def key_values(self) -> tuple[mx.array, mx.array] | None:
+        """All keys and values [B, H, S, D]; None where there are none."""
+        return None
+
+    @abstractmethod
+    def update_and_fetch(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        """Append key and value [B, H, L, D]; return all of both, how many tokens, and the mask."""
+
+    def update_and_fetch_paged(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> PagedKvMetadata:
+        """Append key and value [B, H, L, D]; return where all of them lie."""
+        raise NotImplementedError(f"{type(self).__name__} does not keep its tokens in pages")
+
+    def rewind(self, n: int) -> None:
+        """Forget the newest n tokens."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be rewound")
+
+    def release(self) -> None:  # noqa: B027 - only a cache that shares storage has something to give back
+        """Give back what this cache holds of a shared storage."""
+
+
+class NoCache(TinyKvCache):
+    """Remembers nothing: every call brings the whole sequence."""
+
+    def update_and_fetch(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        return key, value, key.shape[2], mask
+
+
+def check_tokens(cache: str, key: mx.array, value: mx.array) -> None:
+    """Both [B, H, L, D] with at least one token and of one type."""
+    if key.ndim != 4 or key.size == 0:
+        raise ValueError(f"{cache}: key: got {key.shape}, expected (B, H, L, D) with at least one token")
+    if value.shape != key.shape or value.dtype != key.dtype:
+        raise ValueError(
+            f"{cache}: value: got {value.shape} {value.dtype}, expected {key.shape} {key.dtype} as key"
+        )
+
+
+def check_rewind(cache: str, n: int, offset: int) -> None:
+    if not 0 <= n <= offset:
+        raise ValueError(f"{cache}: rewind: got {n}, expected 0 to {offset}, the number of tokens")

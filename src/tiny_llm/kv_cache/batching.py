@@ -1,0 +1,143 @@
+"""The caches of several requests as one batch: requests join and leave, the others do not notice."""
+
+import mlx.core as mx
+
+from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
+from .paged import TinyKvPagedCache, stored_pages
+
+
+class BatchingKvCache(TinyKvCache):
+    """One layer of up to `max_active_requests` requests; row b of the batch is the request in slot b.
+
+    `max_seq_len` is the length at which the owner ends a request; the cache itself sets no limit.
+    """
+
+    def __init__(self, max_active_requests: int, max_seq_len: int):
+        if max_active_requests < 1 or max_seq_len < 1:
+            raise ValueError(
+                f"BatchingKvCache: got {max_active_requests} requests of {max_seq_len} tokens, "
+                "expected at least one of each"
+            )
+        self.max_active_requests = max_active_requests
+        self.max_seq_len = max_seq_len
+        self.kv_caches: list[TinyKvCache | None] = [None] * max_active_requests
+        self.HD: tuple[int, int] | None = None
+
+    def add_request(self, prefilled: TinyKvCache, id: int) -> None:
+        """Put the cache of a request into slot `id`; what was there is released."""
+        self._check_slot(id)
+        if prefilled.key_values is not None:
+            self._agree_on_heads(prefilled.key_values[0])
+        if self.kv_caches[id] is not None:
+            self.remove_request(id)
+        self.kv_caches[id] = prefilled
+
+    def remove_request(self, id: int) -> None:
+        """Release the cache in slot `id` and leave the slot idle."""
+        self._check_slot(id)
+        cache = self.kv_caches[id]
+        if cache is None:
+            raise ValueError(f"BatchingKvCache: id: got {id}, expected a slot with a request")
+        self.kv_caches[id] = None
+        cache.release()
+
+    def release(self) -> None:
+        """Release every request."""
+        for slot, _ in self._active():
+            self.remove_request(slot)
+
+    def update_and_fetch(
+        self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        """Append row b of keys and values [B, H, L, D] to slot b, and return all tokens of all slots.
+
+        They come as [B, H, Smax, D], right aligned behind zeros, and a mask [B, 1, mask_length,
+        Smax] that is causal in each row and hides what is padding; an idle row sees nothing.
+        """
+        active = self._check_update(keys, values, mask)
+        nothing = keys[:1, :, :0]
+        rows_of_keys, rows_of_values = [nothing] * keys.shape[0], [nothing] * keys.shape[0]
+        for slot, cache in active:
+            row = slice(slot, slot + 1)
+            fetched = cache.update_and_fetch(keys[row], values[row])
+            rows_of_keys[slot], rows_of_values[slot] = fetched[:2]
+        lengths = [row.shape[2] for row in rows_of_keys]
+        rows = keys.shape[2] if mask_length is None else mask_length
+        causal = _right_aligned_causal_mask(rows, lengths, keys.dtype)
+        return _right_aligned(rows_of_keys), _right_aligned(rows_of_values), None, causal
+
+    def update_and_fetch_paged(
+        self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> PagedKvMetadata:
+        """Append row b of keys and values [B, H, L, D] to slot b, and return where all tokens lie."""
+        active = self._check_update(keys, values, mask)
+        paged = {slot: cache for slot, cache in active if isinstance(cache, TinyKvPagedCache)}
+        if len(paged) < len(active):
+            raise ValueError(
+                "BatchingKvCache: got a cache without pages in a slot, expected TinyKvPagedCache"
+            )
+        caches = list(paged.values())
+        if len({cache.pool for cache in caches}) > 1:
+            raise ValueError("BatchingKvCache: got caches of several pools, expected one pool")
+        for slot, cache in paged.items():
+            cache.append(keys[slot : slot + 1], values[slot : slot + 1])
+        width = max(cache.num_pages for cache in caches)
+        slots = range(self.max_active_requests)
+        table = [paged[slot].padded_page_ids(width) if slot in paged else [-1] * width for slot in slots]
+        lengths = [paged[slot].offset if slot in paged else 0 for slot in slots]
+        return PagedKvMetadata(
+            *stored_pages(caches[0].pool),
+            mx.array(table, dtype=mx.int32),
+            mx.array(lengths, dtype=mx.int32),
+            caches[0].page_size,
+            "causal",
+        )
+
+    def _active(self) -> list[tuple[int, TinyKvCache]]:
+        return [(slot, cache) for slot, cache in enumerate(self.kv_caches) if cache is not None]
+
+    def _check_update(self, key: mx.array, value: mx.array, mask: Mask) -> list[tuple[int, TinyKvCache]]:
+        """Refuse before any slot has changed; return the slots in use."""
+        if isinstance(mask, mx.array):
+            raise NotImplementedError("BatchingKvCache: mask: got an array, expected None or 'causal'")
+        if mask not in (None, "causal"):
+            raise ValueError(f"BatchingKvCache: mask: got {mask!r}, expected None or 'causal'")
+        check_tokens("BatchingKvCache", key, value)
+        if key.shape[0] != self.max_active_requests:
+            raise ValueError(
+                f"BatchingKvCache: key: got {key.shape[0]} rows, expected {self.max_active_requests}"
+            )
+        active = self._active()
+        if not active:
+            raise ValueError("BatchingKvCache: got no active request, expected at least one")
+        self._agree_on_heads(key)
+        return active
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.max_active_requests:
+            raise ValueError(f"BatchingKvCache: id: got {slot}, expected 0 to {self.max_active_requests - 1}")
+
+    def _agree_on_heads(self, key: mx.array) -> None:
+        found = (key.shape[1], key.shape[3])
+        if self.HD is not None and found != self.HD:
+            raise ValueError(
+                f"BatchingKvCache: key: got {found} heads and head size, expected {self.HD} as before"
+            )
+        self.HD = found
+
+
+def _right_aligned(rows: list[mx.array]) -> mx.array:
+    """Rows [1, H, S_b, D] -> [B, H, Smax, D], with zeros in front of the shorter ones."""
+    longest = max(row.shape[2] for row in rows)
+    return mx.concatenate(
+        [mx.pad(row, [(0, 0), (0, 0), (longest - row.shape[2], 0), (0, 0)]) for row in rows]
+    )
+
+
+def _right_aligned_causal_mask(rows: int, lengths: list[int], dtype: mx.Dtype) -> mx.array:
+    """[B, 1, rows, Smax] of 0 and -inf. All end at the same column, so one diagonal serves them all."""
+    longest = max(lengths)
+    column = mx.arange(longest)
+    past = column <= mx.arange(rows)[:, None] + (longest - rows)
+    token = column >= longest - mx.array(lengths)[:, None, None, None]
+    return mx.where(past & token, 0.0, -mx.inf).astype(dtype)

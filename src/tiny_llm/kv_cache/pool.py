@@ -1,0 +1,118 @@
+"""Fixed-size pages of keys and values, shared by all layers and requests: who needs one takes one."""
+
+import mlx.core as mx
+
+from .base import check_tokens
+
+
+class TinyKvPagedPool:
+    """Storage for any number of pages of `page_size` tokens, which grows when no freed page is left."""
+
+    def __init__(self, page_size: int = 128):
+        if page_size < 1:
+            raise ValueError(f"TinyKvPagedPool: page_size: got {page_size}, expected at least 1")
+        self.page_size = page_size
+        self.free_page_ids: list[int] = []
+        self.used_page_ids: set[int] = set()
+        self.num_allocated_pages = 0
+        self._storage: tuple[mx.array, mx.array] | None = None  # each [capacity, H, page_size, D]
+
+    @property
+    def num_pages(self) -> int:
+        """How many page ids have ever been made: 0 .. num_pages - 1."""
+        return self.num_allocated_pages
+
+    @property
+    def num_free_pages(self) -> int:
+        return len(self.free_page_ids)
+
+    @property
+    def key_pages(self) -> mx.array | None:
+        """[P, H, page_size, D]; None before the first write."""
+        return None if self._storage is None else self._storage[0][: self.num_pages]
+
+    @property
+    def value_pages(self) -> mx.array | None:
+        """[P, H, page_size, D]; None before the first write."""
+        return None if self._storage is None else self._storage[1][: self.num_pages]
+
+    def allocate_page(self) -> int:
+        """A page that nobody uses: a freed one if there is one. What it holds is stale."""
+        if self.free_page_ids:
+            page_id = self.free_page_ids.pop()
+        else:
+            page_id = self.num_allocated_pages
+            self.num_allocated_pages += 1
+            self._grow()
+        self.used_page_ids.add(page_id)
+        return page_id
+
+    def free_page(self, page_id: int) -> None:
+        """Give a page back, once."""
+        self._check_used(page_id)
+        self.used_page_ids.remove(page_id)
+        self.free_page_ids.append(page_id)
+
+    def read_page(self, page_id: int) -> tuple[mx.array, mx.array]:
+        """Keys and values of a page, each [1, H, page_size, D], whatever its slots hold."""
+        if self._storage is None:
+            raise ValueError(
+                f"TinyKvPagedPool: page_id: got {page_id}, expected a write before the first read"
+            )
+        if not 0 <= page_id < self.num_pages:
+            raise ValueError(f"TinyKvPagedPool: page_id: got {page_id}, expected 0 to {self.num_pages - 1}")
+        keys, values = self._storage
+        return keys[page_id][None], values[page_id][None]
+
+    def write_page_slice(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
+        """Put key and value [1, H, s, D] into the slots from `start` on."""
+        self._check_used(page_id)
+        self.check_fits(key, value)
+        stop = start + key.shape[2]
+        if start < 0 or stop > self.page_size:
+            raise ValueError(
+                f"TinyKvPagedPool: start: got slots {start} to {stop - 1}, expected 0 to {self.page_size - 1}"
+            )
+        if self._storage is None:
+            _, heads, _, size = key.shape
+            shape = (self.num_pages, heads, self.page_size, size)
+            self._storage = mx.zeros(shape, key.dtype), mx.zeros(shape, key.dtype)
+        keys, values = self._storage
+        keys[page_id, :, start:stop] = key[0]
+        values[page_id, :, start:stop] = value[0]
+        self._storage = keys, values
+
+    def check_fits(self, key: mx.array, value: mx.array) -> None:
+        """One row [1, H, s, D], with the heads, size and type of the first one written."""
+        check_tokens("TinyKvPagedPool", key, value)
+        if key.shape[0] != 1:
+            raise ValueError(f"TinyKvPagedPool: key: got {key.shape}, expected one row (1, H, L, D)")
+        if self._storage is not None:
+            pages = self._storage[0]
+            expected = (1, pages.shape[1], key.shape[2], pages.shape[3])
+            if key.shape != expected or key.dtype != pages.dtype:
+                raise ValueError(
+                    f"TinyKvPagedPool: key: got {key.shape} {key.dtype}, "
+                    f"expected {expected} {pages.dtype} as the first one written"
+                )
+
+    def check(self) -> None:
+        """Every page that was made is either free or used, and has storage once anything has."""
+        free = set(self.free_page_ids)
+        assert len(free) == len(self.free_page_ids), "a page was freed twice"
+        assert not free & self.used_page_ids, "a page is free and used at once"
+        assert free | self.used_page_ids == set(range(self.num_pages)), "a page was lost"
+        assert self.key_pages is None or self.key_pages.shape[0] == self.num_pages, "a page has no storage"
+
+    def _check_used(self, page_id: int) -> None:
+        if page_id not in self.used_page_ids:
+            raise ValueError(f"TinyKvPagedPool: page_id: got {page_id}, expected a page in use")
+
+    def _grow(self) -> None:
+        """Make storage for all pages; doubled each time, so that a page is copied about once."""
+        if self._storage is not None:
+            keys, values = self._storage
+            capacity = keys.shape[0]
+            if self.num_pages > capacity:
+                more = [(0, capacity), (0, 0), (0, 0), (0, 0)]
+                self._storage = mx.pad(keys, more), mx.pad(values, more)

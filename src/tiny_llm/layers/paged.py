@@ -1,0 +1,111 @@
+"""Attention to keys and values that lie in pages, from a table of each row's pages."""
+
+import mlx.core as mx
+
+from ..extension import load_extension
+from .dense import attend, check_shape
+
+NAME = "paged_attention"
+
+
+def paged_attention(
+    query: mx.array,
+    key_pages: mx.array,
+    value_pages: mx.array,
+    block_table: mx.array,
+    context_lens: mx.array,
+    page_size: int,
+    scale: float | mx.array | None = None,
+    mask: mx.array | str | None = None,
+) -> mx.array:
+    """Attention of `query` [B, H_q, L, D] to the tokens of each row -> [B, H_q, L, D] float32.
+
+    key_pages and value_pages [P, H, page_size, D]; token t of row b is slot t % page_size of page
+    block_table[b, t // page_size], for t below context_lens[b]. block_table [B, max_pages] and context_lens
+    [B] are integers; a page outside 0..P-1 is absent, and so are its tokens. The mask is None or "causal":
+    the last query stands at the last token. A query that sees no token gives zeros.
+    """
+    if mask is not None and not (isinstance(mask, str) and mask == "causal"):
+        got = repr(mask) if isinstance(mask, str) else "an array"
+        raise NotImplementedError(
+            f"{NAME}: mask: got {got}, expected None or 'causal'; flash_attention takes masks"
+        )
+    check_shape(NAME, "query", query.shape, ("B", "H_q", "L", "D"))
+    batch, query_heads, _, D = query.shape
+    check_shape(NAME, "key_pages", key_pages.shape, ("P", "H", page_size, D))
+    check_shape(NAME, "value_pages", value_pages.shape, key_pages.shape)
+    check_shape(NAME, "block_table", block_table.shape, (batch, "max_pages"))
+    check_shape(NAME, "context_lens", context_lens.shape, (batch,))
+    heads = key_pages.shape[1]
+    if heads == 0 or query_heads == 0 or query_heads % heads != 0:
+        raise ValueError(
+            f"{NAME}: query: got {query_heads} heads, expected a multiple of the {heads} of key_pages"
+        )
+    if isinstance(scale, mx.array):
+        check_shape(NAME, "scale", scale.shape, ())
+    arrays = (
+        _as_float32(query, "query"),
+        _as_float32(key_pages, "key_pages"),
+        _as_float32(value_pages, "value_pages"),
+        _as_int32(block_table, "block_table"),
+        _as_int32(context_lens, "context_lens"),
+    )
+    number = D**-0.5 if scale is None else float(scale)
+    if mx.default_device() == mx.gpu:  # ours is a kernel for the CPU
+        return gathered_attention(*arrays, number, mask == "causal")
+    flat = load_extension().paged_attention(
+        mx.flatten(arrays[0], 0, 1),
+        *arrays[1:],
+        number,
+        mask == "causal",
+        num_kv_heads=heads,
+        num_heads=query_heads,
+    )
+    return mx.unflatten(flat, 0, (batch, query_heads))
+
+
+def gathered_attention(
+    query: mx.array,
+    key_pages: mx.array,
+    value_pages: mx.array,
+    block_table: mx.array,
+    context_lens: mx.array,
+    scale: float,
+    causal: bool,
+) -> mx.array:
+    """The same in MLX operations, on a copy of each row's pages in order; arrays are float32 and int32."""
+    pages, heads, page_size, _ = key_pages.shape
+    if pages == 0:
+        return mx.zeros_like(query)
+    _, query_heads, L, _ = query.shape
+    present = mx.logical_and(block_table >= 0, block_table < pages)  # [B, max_pages]
+    table = mx.where(present, block_table, 0)
+    position = mx.arange(block_table.shape[1] * page_size)
+    lengths = context_lens[:, None, None]
+    visible = (position < lengths) & mx.repeat(present, page_size, axis=1)[:, None]  # [B, 1, S]
+    # Slots that nobody wrote may hold anything, and 0 * NaN is NaN.
+    held = visible.swapaxes(1, 2)[:, None]  # [B, 1, S, 1]
+    key, value = (mx.where(held, _in_order(x, table), 0) for x in (key_pages, value_pages))
+    if causal:
+        visible = visible & (position <= mx.arange(L)[:, None] + (lengths - L))
+    grouped = mx.unflatten(query, 1, (heads, query_heads // heads))
+    result = attend(grouped, key[:, :, None], value[:, :, None], scale, visible[:, None, None])
+    return mx.flatten(result, 1, 2)
+
+
+def _in_order(pages: mx.array, table: mx.array) -> mx.array:
+    """Pages [P, H, page_size, D] in the order of `table` [B, n] -> [B, H, n * page_size, D]."""
+    return mx.flatten(pages[table].swapaxes(1, 2), 2, 3)
+
+
+def _as_float32(x: mx.array, argument: str) -> mx.array:
+    if x.dtype not in (mx.float32, mx.float16, mx.bfloat16):
+        raise ValueError(f"{NAME}: {argument}: got {x.dtype}, expected float32, float16 or bfloat16")
+    return x.astype(mx.float32)
+
+
+def _as_int32(x: mx.array, argument: str) -> mx.array:
+    if not mx.issubdtype(x.dtype, mx.integer):
+        raise ValueError(f"{NAME}: {argument}: got {x.dtype}, expected int32")
+    # Wider numbers must not wrap into the range of the pages.
+    return x if x.dtype == mx.int32 else mx.clip(x.astype(mx.int64), -1, 2**31 - 1).astype(mx.int32)

@@ -1,0 +1,32 @@
+"""The sampler of the course: from log probabilities to tokens, by temperature, top-k and top-p."""
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from .sampling.draw import draw, random_keys
+from .sampling.params import Sampling
+
+Sampler = Callable[[mx.array], mx.array]
+
+
+def make_sampler(
+    temp: float,
+    top_p: float | None,
+    top_k: int | None,
+    *,
+    min_p: float | None = None,
+    seed: int | None = None,
+) -> Sampler:
+    """Return a function from `logprobs` [..., V], normalised or not, to one token id [...] for each row.
+
+    `temp` 0 takes the most probable token. Else `top_k`, `top_p` and `min_p` choose among whom to draw, in
+    this order, and `temp` how: see `Sampling`. With a `seed`, call n of two equal samplers draws the same.
+    """
+    sampling = Sampling(temp, top_p, top_k, min_p, seed)
+    keys = random_keys(seed)
+
+    def sample(logprobs: mx.array) -> mx.array:
+        return draw(logprobs, sampling, next(keys))
+
+    return sample

@@ -1,0 +1,107 @@
+"""The decoder: tokens in, a score for every possible next token out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import mlx.core as mx
+
+from ..kv_cache import TinyKvCache
+from ..layer_norm import RMSNorm
+from .layers import TransformerBlock
+from .ops import Ops
+from .positions import Offset, row_offsets
+from .weights import multiply, token_table
+
+PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
+
+
+class Transformer(ABC):
+    """Embedding, blocks, norm, and the map to logits, read from a checkpoint that mlx-lm or we have loaded.
+
+    `dtype` is the type of all activations; None is the one that the family was published in.
+    """
+
+    ops: ClassVar[Ops]
+    block: ClassVar[type[TransformerBlock]]
+    published_precision: ClassVar[mx.Dtype]
+
+    def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
+        args = mlx_model.args
+        precision = self.published_precision if dtype is None else dtype
+        name = type(self).__name__
+        if precision not in PRECISIONS:
+            raise ValueError(f"{name}: dtype: got {precision}, expected float32, float16 or bfloat16")
+        _refuse_scaled_positions(name, args)
+        self.mlx_model = mlx_model
+        self.precision = precision
+        self.num_hidden_layers: int = args.num_hidden_layers
+        self.hidden_size: int = args.hidden_size
+        self.vocab_size: int = args.vocab_size
+        body = mlx_model.model
+        table = self.ops.read(body.embed_tokens, precision)
+        self.embedding = token_table(self.vocab_size, self.hidden_size, table)
+        self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
+        self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
+        self.w_lm_head = None if args.tie_word_embeddings else self.ops.read(mlx_model.lm_head, precision)
+        if len(self.layers_inner) != self.num_hidden_layers:
+            raise ValueError(
+                f"{name}: layers: got {len(self.layers_inner)}, expected num_hidden_layers, "
+                f"{self.num_hidden_layers}"
+            )
+
+    @abstractmethod
+    def block_arguments(self, layer: Any) -> dict[str, Any]:
+        """What a block of this family is made from, read from a layer of the checkpoint."""
+
+    def common_arguments(self, layer: Any) -> dict[str, Any]:
+        """Those that blocks of all families take."""
+        args, attention, mlp = self.mlx_model.args, layer.self_attn, layer.mlp
+        matrices = {
+            "wq": attention.q_proj,
+            "wk": attention.k_proj,
+            "wv": attention.v_proj,
+            "wo": attention.o_proj,
+            "w_gate": mlp.gate_proj,
+            "w_up": mlp.up_proj,
+            "w_down": mlp.down_proj,
+        }
+        return {name: self.ops.read(matrix, self.precision) for name, matrix in matrices.items()} | {
+            "num_attention_heads": args.num_attention_heads,
+            "num_kv_heads": args.num_key_value_heads,
+            "hidden_size": args.hidden_size,
+            "intermediate_size": args.intermediate_size,
+            "rms_norm_eps": args.rms_norm_eps,
+            "w_input_layernorm": layer.input_layernorm.weight,
+            "w_post_attention_layernorm": layer.post_attention_layernorm.weight,
+            "max_seq_len": args.max_position_embeddings,
+            "theta": args.rope_theta,
+        }
+
+    def forward(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
+        """Token ids [B, L], which follow offset[b] tokens in the caches -> logits [B, L, V]."""
+        name = type(self).__name__
+        if inputs.ndim != 2:
+            raise ValueError(f"{name}: inputs: got shape {inputs.shape}, expected (B, L)")
+        if len(cache) != self.num_hidden_layers:
+            raise ValueError(
+                f"{name}: cache: got {len(cache)}, expected one for each of {self.num_hidden_layers} layers"
+            )
+        offsets = row_offsets(offset, rows=inputs.shape[0])
+        x = self.embedding(inputs)
+        for block, tokens in zip(self.layers_inner, cache, strict=True):
+            x = block.forward(x, offsets, tokens, "causal")
+        x = self.norm(x)
+        return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
+
+    def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
+        return self.block(**self.block_arguments(layer), **options)
+
+
+def _refuse_scaled_positions(name: str, args: Any) -> None:
+    scaling = getattr(args, "rope_scaling", None)
+    kind = scaling and scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in (None, {}, "default"):
+        raise ValueError(
+            f"{name}: rope_scaling: got {kind!r}, expected none: scaled positions are not supported"
+        )

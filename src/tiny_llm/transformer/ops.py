@@ -1,0 +1,24 @@
+"""What differs between the stages of a model: everything else is one forward pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from ..kv_cache import TinyKvCache
+from .weights import Weights
+
+Mask = mx.array | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """The slots that a stage fills.
+
+    read: how the weights of a checkpoint's layer are held, for activations of a given type.
+    attend: query [B, H_q, L, D], new key and value [B, H, L, D], cache, mask -> like the query.
+    """
+
+    read: Callable[[Any, mx.Dtype], Weights]
+    attend: Callable[[mx.array, mx.array, mx.array, TinyKvCache, Mask], mx.array]

@@ -1,0 +1,220 @@
+"""The stream of an answer: its pieces, its end, its statistics, and what it leaves behind."""
+
+import itertools
+
+import pytest
+
+from tiny_llm.engine.generation import Generation
+from tiny_llm.engine.text import TextStream
+from tiny_llm.generate import stream_generate
+from tiny_llm.sampling.params import Sampling
+from tiny_llm.sampling.penalty import make_repetition_penalty
+from tiny_llm.sampling.stop import StopStrings
+
+from ..support.fakes import (
+    END,
+    ByteDetokenizer,
+    ByteTokenizer,
+    CachedFake,
+    FullContextFake,
+    PagedFake,
+    PatientDetokenizer,
+    answering,
+    as_text,
+    babbling,
+    fail_behind,
+    greedy,
+)
+from ..support.refusal import refused
+
+TEXT = "Grüße, 🦙! "
+FAKES = pytest.mark.parametrize(
+    "fake", [FullContextFake, CachedFake, PagedFake], ids=["full", "dense", "paged"]
+)
+
+
+def answer(text: str | bytes, fake=CachedFake, **options) -> Generation:
+    """The stream in which a model says that text to `hi`."""
+    tokens = list(text.encode() if isinstance(text, str) else text)
+    return stream_generate(fake(answering({"hi": tokens})), ByteTokenizer(), "hi", **options)
+
+
+@FAKES
+def test_pieces_are_whole_characters(fake):
+    generation = answer(TEXT, fake)
+    assert list(generation) == list(TEXT)
+    assert generation.finish_reason == "stop"
+
+
+@FAKES
+def test_all_kinds_of_models_say_the_same(fake):
+    rule = babbling(1)
+    generation = stream_generate(fake(rule), ByteTokenizer(), "Hello", prefill_step=2)
+    assert "".join(generation) == as_text(greedy(rule, "Hello"))
+
+
+@FAKES
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 6, 9])
+def test_max_tokens_ends_an_answer(fake, max_tokens):
+    """The end token counts; a character that is cut in half is not shown; no step is taken in vain."""
+    model = fake(answering({"hi": list("aüß".encode())}))
+    generation = stream_generate(model, ByteTokenizer(), "hi", max_tokens=max_tokens)
+    assert "".join(generation) == as_text(list("aüß".encode())[:max_tokens])
+    assert generation.statistics.generated_tokens == min(max_tokens, 6)
+    assert generation.finish_reason == ("stop" if max_tokens >= 6 else "length")
+    assert len(model.calls) <= max_tokens
+
+
+@FAKES
+def test_the_context_of_the_model_ends_an_answer(fake):
+    model = fake(answering({"hi": list(b"abcdefgh")}), context=7)
+    generation = stream_generate(model, ByteTokenizer(), "hi", max_tokens=100)
+    assert ("".join(generation), generation.finish_reason) == ("abcde", "length")
+
+
+@pytest.mark.parametrize("token", [END, END + 1])
+def test_each_of_several_end_tokens_ends_an_answer(token):
+    tokenizer = ByteTokenizer()
+    tokenizer.eos_token_ids = {END, END + 1}
+    model = CachedFake(answering({"hi": [*b"abc", token, *b"def"]}))
+    generation = stream_generate(model, tokenizer, "hi")
+    assert ("".join(generation), generation.finish_reason) == ("abc", "stop")
+
+
+@pytest.mark.parametrize(
+    ("stop", "shown"),
+    [
+        (["🦙"], "Grüße, "),
+        (["e, "], "Grüß"),
+        (["üße", "ß"], "Grü"),
+        (["! !", "! x"], TEXT),
+        (["! "], "Grüße, 🦙"),
+        (["G"], ""),
+        ("ße", "Grü"),
+    ],
+)
+@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, PatientDetokenizer])
+def test_a_stop_string_is_found_across_tokens_and_not_shown(stop, shown, detokenizer):
+    """Also one that the detokenizer completes only when it hears that the text is over."""
+    model = CachedFake(answering({"hi": list(TEXT.encode())}))
+    generation = stream_generate(model, ByteTokenizer(detokenizer), "hi", stop=stop)
+    pieces = list(generation)
+    assert "".join(pieces) == shown
+    assert "" not in pieces
+    assert generation.finish_reason == "stop"
+    assert {cache.released for cache in model.caches} == {1}
+
+
+def test_a_stop_string_at_the_limit_is_a_stop():
+    generation = answer("abcdef", stop=["cd"], max_tokens=4)
+    assert ("".join(generation), generation.finish_reason) == ("ab", "stop")
+
+
+def test_nothing_happens_before_the_first_piece_is_asked_for():
+    model = CachedFake(answering({"hi": list(b"abc")}))
+    generation = stream_generate(model, ByteTokenizer(), "hi")
+    generation.close()
+    assert model.calls == model.caches == []
+    assert list(generation) == []
+
+
+@pytest.mark.parametrize("draft", [False, True], ids=["alone", "with a draft"])
+def test_who_leaves_early_leaves_no_page_behind(draft):
+    model = PagedFake(answering({"hi": list(b"abcdef")}))
+    more = {"draft_model": PagedFake(model.rule)} if draft else {}
+    generation = stream_generate(model, ByteTokenizer(), "hi", **more)
+    assert [next(generation), next(generation)] == ["a", "b"]
+    assert model.page_pool.used_page_ids
+    generation.close()
+    for pool in [model.page_pool] + [fake.page_pool for fake in more.values()]:
+        pool.check()
+        assert not pool.used_page_ids
+    assert generation.finish_reason is None
+
+
+def test_a_fault_of_the_model_leaves_no_page_behind():
+    model = PagedFake(fail_behind(answering({"hi": list(b"abcdef")}), 5))
+    with pytest.raises(ZeroDivisionError):
+        list(stream_generate(model, ByteTokenizer(), "hi"))
+    assert not model.page_pool.used_page_ids
+
+
+def test_a_draft_changes_the_number_of_passes_and_not_the_answer():
+    rule = answering({"hi": list(b"0123456789abcdefghij")})
+    model, draft = CachedFake(rule), CachedFake(rule)
+    generation = stream_generate(model, ByteTokenizer(), "hi", draft_model=draft, max_tokens=16)
+    assert "".join(generation) == "0123456789abcdef"
+    assert len(model.calls) == 1 + 3
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 8, 512])
+def test_a_prompt_is_read_in_chunks(step):
+    rule = babbling(2)
+    model = CachedFake(rule)
+    generation = stream_generate(model, ByteTokenizer(), "1234567", prefill_step=step, max_tokens=1)
+    assert "".join(generation) == as_text(greedy(rule, "1234567", 1))
+    assert [width for _, width in model.calls] == [len(chunk) for chunk in batches("1234567", step)]
+
+
+def batches(text: str, size: int) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def test_a_seed_repeats_an_answer():
+    def text(seed):
+        sampling = Sampling(temp=1.0, top_k=50, seed=seed)
+        model = CachedFake(babbling(3), context=60)
+        return "".join(stream_generate(model, ByteTokenizer(), "Hello", sampling=sampling))
+
+    assert text(1) == text(1) != text(2)
+
+
+def test_statistics_count_tokens_and_seconds():
+    """The first token comes after 2 seconds, each other one after half a second; the fifth is the end."""
+    times = itertools.chain([10.0], itertools.count(12.0, 0.5))
+    tokens = iter([*b"abcd", END])
+    generation = Generation(
+        tokens, TextStream(ByteDetokenizer()), frozenset([END]), StopStrings([]), 6, lambda: next(times)
+    )
+    statistics = generation.statistics
+    assert (statistics.prefill_tokens_per_second, statistics.decode_tokens_per_second) == (0, 0)
+    assert next(generation) == "a"
+    assert (statistics.time_to_first_token, statistics.decode_tokens_per_second) == (2.0, 0)
+    assert list(generation) == ["b", "c", "d"]
+    assert (statistics.prompt_tokens, statistics.generated_tokens) == (6, 5)
+    assert (statistics.time_to_first_token, statistics.decode_seconds) == (2.0, 2.0)
+    assert statistics.prefill_tokens_per_second == 3.0
+    assert statistics.decode_tokens_per_second == 2.0
+
+
+@pytest.mark.parametrize(
+    ("argument", "options"),
+    [
+        ("max_tokens", {"max_tokens": 0}),
+        ("max_tokens", {"max_tokens": -1}),
+        ("prefill_step", {"prefill_step": 0}),
+        ("prompt", {"prompt": ""}),
+        ("prompt", {"prompt": "x" * 9}),
+        ("draft_model", {"draft_model": CachedFake(babbling()), "model": FullContextFake(babbling())}),
+    ],
+)
+def test_what_cannot_work_is_refused_at_the_call(argument, options):
+    """Not when the first piece is asked for."""
+    possible = {"model": CachedFake(babbling(), 9), "tokenizer": ByteTokenizer(), "prompt": "hi"}
+    with refused(argument, function="stream_generate"):
+        stream_generate(**{**possible, **options})
+
+
+def test_an_empty_stop_string_is_refused():
+    with pytest.raises(ValueError, match="stop: got"):
+        answer("abc", stop=[""])
+
+
+def test_processors_and_a_draft_exclude_each_other():
+    with refused("processors", NotImplementedError, "stream_generate"):
+        answer("abc", draft_model=CachedFake(babbling()), processors=[make_repetition_penalty(2.0)])
+
+
+def test_nothing_is_printed(capsys):
+    list(answer(TEXT))
+    assert capsys.readouterr() == ("", "")

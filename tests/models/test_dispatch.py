@@ -1,0 +1,64 @@
+"""From a name to a model: shortcuts, names of the hub, and folders of which only the checkpoint tells."""
+
+import pytest
+
+from tiny_llm.models import dispatch_model, shortcut_name_to_full_name
+
+from ..support.checkpoints import checkpoint
+
+
+@pytest.mark.parametrize(
+    ("shortcut", "name"),
+    [
+        ("qwen2-0.5b", "Qwen/Qwen2-0.5B-Instruct-MLX"),
+        ("Qwen2-1.5B", "Qwen/Qwen2-1.5B-Instruct-MLX"),
+        ("qwen2-7b", "Qwen/Qwen2-7B-Instruct-MLX"),
+        ("qwen3-0.6b", "mlx-community/Qwen3-0.6B-4bit"),
+        ("qwen3-1.7b", "mlx-community/Qwen3-1.7B-4bit"),
+        ("QWEN3-4B", "mlx-community/Qwen3-4B-4bit"),
+        ("qwen3-8b", "mlx-community/Qwen3-8B-4bit"),
+        ("Someone/Some-Model", "Someone/Some-Model"),
+        ("./a folder", "./a folder"),
+    ],
+)
+def test_a_shortcut_has_a_full_name(shortcut, name):
+    assert shortcut_name_to_full_name(shortcut) == name
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2-0.5B-Instruct-MLX", "qwen2-7b", "mlx-community/Qwen3-4B-4bit"])
+@pytest.mark.parametrize("week", [1, 2, 3])
+def test_a_name_of_the_hub_names_the_family(name, week):
+    family = "qwen3" if "Qwen3" in name else "qwen2"
+    weights = checkpoint(family, layers=1)
+    del weights.args.model_type
+    model = dispatch_model(name, weights, week)
+    assert family in type(model).__module__
+    assert model.mlx_model is weights
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_any_other_name_leaves_it_to_the_checkpoint(family):
+    model = dispatch_model("./a folder", checkpoint(family, layers=1), 2, enable_flash_attn=True)
+    assert family in type(model).__module__
+    assert model.layers_inner[0].self_attn.use_flash_attention
+
+
+@pytest.mark.parametrize("model_type", ["llama", None])
+def test_another_family_is_refused(model_type):
+    weights = checkpoint(layers=1)
+    weights.args.model_type = model_type
+    with pytest.raises(
+        ValueError, match=r"^dispatch_model: model_name: got 'a/b' .*expected .*qwen2 or qwen3"
+    ):
+        dispatch_model("a/b", weights, 2)
+
+
+@pytest.mark.parametrize("week", [0, 4])
+def test_another_week_is_refused(week):
+    with pytest.raises(ValueError, match=rf"^dispatch_model: week: got {week}, expected 1, 2 or 3"):
+        dispatch_model("qwen2-7b", checkpoint(layers=1), week)
+
+
+def test_an_option_that_the_week_does_not_have_is_refused():
+    with pytest.raises(TypeError, match="enable_flash_attn"):
+        dispatch_model("qwen2-7b", checkpoint(layers=1), 3, enable_flash_attn=True)

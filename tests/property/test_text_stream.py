@@ -1,0 +1,43 @@
+"""Text from tokens: pieces are whole characters, and joined they are the text."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiny_llm.engine.text import TextStream, own_detokenizer
+
+from ..support.fakes import ByteDetokenizer, ByteTokenizer, PatientDetokenizer, as_text
+
+TRY = settings(deadline=None, derandomize=True, max_examples=300)
+DETOKENIZERS = st.sampled_from([ByteDetokenizer, PatientDetokenizer])
+
+
+@TRY
+@given(
+    st.text(st.characters(exclude_characters="\ufffd", exclude_categories=["Cs"]), max_size=12), DETOKENIZERS
+)
+def test_the_pieces_of_a_text_are_its_characters(text, detokenizer):
+    stream = TextStream(detokenizer())
+    pieces = [stream.add(token) for token in text.encode()] + [stream.finish()]
+    assert [piece for piece in pieces if piece] == list(text)
+
+
+@TRY
+@given(st.binary(max_size=20), DETOKENIZERS)
+def test_any_bytes_give_the_text_of_all_of_them(tokens, detokenizer):
+    """Bytes that are no character show as U+FFFD inside of the text, and not at its end."""
+    stream = TextStream(detokenizer())
+    pieces = [stream.add(token) for token in tokens] + [stream.finish()]
+    assert "".join(pieces) == as_text(list(tokens))
+    assert not any(piece.endswith("\ufffd") for piece in pieces)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_a_detokenizer_of_ones_own_is_nobody_elses(shared):
+    tokenizer = ByteTokenizer(shared=shared)
+    tokenizer.detokenizer.add_token(ord("?"))
+    one, two = own_detokenizer(tokenizer), own_detokenizer(tokenizer)
+    one.add_token(ord("1"))
+    two.add_token(ord("2"))
+    tokenizer.detokenizer.add_token(ord("?"))
+    assert (one.text, two.text) == ("1", "2")

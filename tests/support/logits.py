@@ -1,0 +1,19 @@
+"""How two models agree: in their scores, and in the token that they choose."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+
+from .tolerance import Float64, to_float64
+
+
+def assert_logits(actual: mx.array, expected: mx.array | Float64, tolerance: float = 1e-4) -> None:
+    """Within `tolerance` of the largest logit, and the token chosen is the best one or as near to it."""
+    ours = to_float64(actual)
+    theirs = to_float64(expected) if isinstance(expected, mx.array) else expected
+    assert ours.shape == theirs.shape
+    allowed = tolerance * np.abs(theirs).max()
+    assert np.abs(ours - theirs).max() <= allowed  # never true of NaN
+    chosen = np.take_along_axis(theirs, ours.argmax(-1)[..., None], axis=-1)[..., 0]
+    assert (theirs.max(-1) - chosen <= 2 * allowed).all()

@@ -1,0 +1,62 @@
+"""Quantized weights for tests: random ones in the course's layout, and what they stand for in float64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mlx.core as mx
+import numpy as np
+
+from .tolerance import Float64, to_float64
+
+# Largest error of a product that is summed up in float32 and rounded once, relative to the largest output.
+RELATIVE_FLOOR = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
+
+
+class Packed(NamedTuple):
+    """Weights [N, K]: words of uint32 [N, K * bits / 32], scales and biases [N, K / group_size]."""
+
+    scales: mx.array
+    biases: mx.array
+    group_size: int
+    bits: int
+    words: mx.array
+
+    def dense(self) -> Float64:
+        """The weights by definition: number j of a row stands bits * j bits from its beginning."""
+        words = np.array(self.words).astype(np.uint64)
+        per_word = 32 // self.bits
+        shifts = np.arange(per_word, dtype=np.uint64) * np.uint64(self.bits)
+        numbers = (words[:, :, None] >> shifts) & np.uint64(2**self.bits - 1)
+        numbers = numbers.reshape(len(words), words.shape[1] * per_word).astype(np.float64)
+        scales, biases = (
+            np.repeat(to_float64(x), self.group_size, axis=1) for x in (self.scales, self.biases)
+        )
+        return numbers * scales + biases
+
+
+def packed(
+    N: int, K: int, *, group_size: int = 64, bits: int = 4, dtype: mx.Dtype = mx.float32, seed: int = 0
+) -> Packed:
+    """Random words; scales and biases that make weights of about unit size around 0."""
+    generator = np.random.default_rng(seed)
+    words = generator.integers(0, 2**32, (N, K * bits // 32), dtype=np.uint32)
+    scales = generator.uniform(0.5, 1.5, (N, K // group_size)) * 4 / 2**bits
+    biases = generator.normal(-2, 0.3, (N, K // group_size))
+    return Packed(
+        mx.array(scales.astype(np.float32)).astype(dtype),
+        mx.array(biases.astype(np.float32)).astype(dtype),
+        group_size,
+        bits,
+        mx.array(words),
+    )
+
+
+def assert_product(actual: mx.array, a: mx.array, weights: Packed) -> None:
+    """`actual` is a times the transposed weights, in the dtype and shape that this has."""
+    assert actual.dtype == a.dtype
+    assert actual.shape == (*a.shape[:-1], len(weights.words))
+    expected = to_float64(a) @ weights.dense().T
+    error = np.abs(to_float64(actual) - expected).max(initial=0.0)
+    allowed = RELATIVE_FLOOR[a.dtype] * np.abs(expected).max(initial=0.0)
+    assert error <= allowed, f"error {error:.3g}, allowed {allowed:.3g}"  # never true of NaN
