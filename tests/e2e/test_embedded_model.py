@@ -1,16 +1,18 @@
 """The model that ships inside, as other programs see it: files, mlx-lm, transformers, sensible answers."""
 
 import json
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+import tiny_llm
 from training.checks import check
 from training.conversation import Turn
 from training.export import export_dense
-from training.train import EMBEDDED
 
+EMBEDDED = Path(tiny_llm.__file__).parent / "embedded"
 CHAT = [
     {"role": "system", "content": "You are a helpful assistant."},
     {"role": "user", "content": "What is a KV cache?"},

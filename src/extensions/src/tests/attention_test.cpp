@@ -13,6 +13,7 @@
 #include "check.h"
 #include "cpu/isa.h"
 #include "cpu/pool.h"
+#include "cpu/softmax_reference.h"
 #include "guarded.h"
 #include "typed_memory.h"
 
@@ -288,13 +289,15 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Attentio
   std::vector<double> o(rows * c.E, 0.0), lse(rows, -INFINITY);
   for (int64_t r = 0; r < real_rows; ++r) {
     const int64_t i = r / c.group, g = r % c.group, row = g * c.L + i;
-    const double log2 = std::log(2.0);
+    // What the exponentials were taken against: m, rounded in base 2 where it is not enormous.
+    const auto reference = [](float m) { return cpu::is_rounded(m) ? m * cpu::kLog2e * cpu::kLn2 : m; };
     double top = c.has_sinks ? c.sinks[g] : -INFINITY;
-    for (const auto& partial : partials) top = std::fmax(top, partial->as<float>()[r * width + c.E] * log2);
+    for (const auto& partial : partials)
+      top = std::fmax(top, reference(partial->as<float>()[r * width + c.E]));
     double sum = c.has_sinks ? std::exp(c.sinks[g] - top) : 0;
     for (const auto& partial : partials) {
       const float* part = partial->as<float>() + r * width;
-      const double m = part[c.E] * log2;
+      const double m = reference(part[c.E]);
       if (m == -INFINITY && part[c.E + 1] == 0) continue;
       const double weight = std::exp(m - (m == -INFINITY ? 0 : top));
       sum += m == -INFINITY ? part[c.E + 1] : weight * part[c.E + 1];
