@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "alpha is forgotten",
         "cpu/online_softmax-inl.h",
-        "F alpha = exp2(sub(old, base));",
+        "F alpha = exp2(exponent_between(old, base));",
         "F alpha = set1(1);",
         ("running_maximum",),
     ),
@@ -131,16 +131,16 @@ MUTANTS = (
     ),
     Mutant(
         "a row of NaN passes for an empty one",
-        "cpu/finish-inl.h",
-        "lse[lane] = l == 0 ? -INFINITY",
-        "lse[lane] = !(l > 0) ? -INFINITY",
+        "cpu/softmax_reference.h",
+        "if (l == 0) return -INFINITY;",
+        "if (!(l > 0)) return -INFINITY;",
         ("nan",),
     ),
     Mutant(
         "the sink is dropped where chunks of keys are merged",
         "cpu/merge.cpp",
-        "float l = sink ? std::exp2(*sink * kLog2e - reference) : 0;",
-        "float l = 0;",
+        "const float factor = sink ? add_sink(*sink, &m, &l) : 1;",
+        "const float factor = 1;",
         ("softcap_and_sinks",),
     ),
     Mutant(

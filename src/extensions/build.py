@@ -55,8 +55,9 @@ def configure() -> None:
     cache = BUILD / "CMakeCache.txt"
     if cache.is_file() and f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\n" not in cache.read_text():
         shutil.rmtree(BUILD)
-    command = [tool("cmake"), "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+    command: list[str | Path] = [tool("cmake"), "-S", ROOT, "-B", BUILD, "-G", "Ninja"]
     command += [
+        f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
         "-DCMAKE_BUILD_TYPE=Release",
         "-DTINY_LLM_IN_PLACE=ON",
         f"-DPython_EXECUTABLE={sys.executable}",
