@@ -221,7 +221,7 @@ void define_machine(nb::module_& m) {
         if (threads < 1) reject("peak", "threads", std::to_string(threads), "at least 1");
         int element = dtype == "f32" ? 0 : dtype == "f16" ? 1 : dtype == "bf16" ? 2 : -1;
         if (element < 0) reject("peak", "dtype", "'" + dtype + "'", "'f32', 'f16' or 'bf16'");
-        const cpu::Kernels& kernels = cpu::kernels_named(isa);
+        const cpu::Kernels& kernels = cpu::kernels_named(isa, "peak: isa");
         nb::gil_scoped_release release;
         return cpu::measure_peak(kernels, static_cast<Element>(element), threads, seconds) / 1e9;
       },

@@ -145,3 +145,15 @@ def test_bad_arguments_are_refused_like_the_call():
         explain(flash_attention, *qkv(), softcap=-1.0)
     with refused("kv_lens"):
         explain(flash_attention, *qkv(), kv_lens=lengths(1, 2, 3))
+
+
+def test_broadcast_inputs_larger_than_any_memory_are_counted_not_overflowed():
+    huge = mx.broadcast_to(mx.zeros((8,)), (64, 64, 2**31 - 1, 8))
+    plan = explain(flash_attention, huge, huge, huge)
+    assert plan.workspace_bytes_backward == 2**63 - 1
+    assert plan.tiles_total > 2**60
+
+
+def test_a_large_batch_of_full_length_takes_one_plan():
+    many = mx.broadcast_to(mx.zeros((8,)), (2**28, 1, 1, 8))
+    assert explain(flash_attention, many, many, many).tiles_total == 2**28

@@ -82,16 +82,6 @@ void check_lengths(const char* function, Dims& dims, const AttentionInputs& inpu
   read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], refusal(function));
 }
 
-const cpu::Kernels& check_isa(const char* function, const std::optional<std::string>& isa) {
-  if (!isa) return cpu::active_kernels();
-  std::string names;
-  for (const std::string& name : cpu::available_isas()) {
-    if (name == *isa) return cpu::kernels_named(name);
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  reject(function, "isa", "'" + *isa + "'", "one of " + names);
-}
-
 int check_threads(const char* function, const std::optional<int>& threads) {
   if (!threads) return cpu::default_threads();
   if (*threads < 1) reject(function, "threads", std::to_string(*threads), "at least 1");
@@ -133,7 +123,8 @@ Call check(const char* function, const mx::array& q, const mx::array& k, const m
   if (options.on_fallback != "error" && options.on_fallback != "warn" && options.on_fallback != "allow") {
     reject(function, "on_fallback", "'" + options.on_fallback + "'", "'error', 'warn' or 'allow'");
   }
-  call.params.kernels = &check_isa(function, options.isa);
+  call.params.kernels = options.isa ? &cpu::kernels_named(*options.isa, std::string(function) + ": isa")
+                                    : &cpu::active_kernels();
   call.params.threads = check_threads(function, options.threads);
   for (size_t i = 0; i < kOptionalInputs.size(); i++) {
     call.params.present[i] = (call.inputs.*kOptionalInputs[i].member).has_value();

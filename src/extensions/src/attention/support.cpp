@@ -1,4 +1,5 @@
 // Routing and its explanation, from one list of what has a kernel.
+#include <limits>
 #include <string_view>
 
 #include "attention/checks.h"
@@ -12,22 +13,31 @@ namespace {
 constexpr const char* kElementNames[cpu::kElements] = {"f32", "f16", "bf16"};
 
 std::string_view math_of(const Problem& problem) {
-  std::string_view isa = problem.kernels->name;
-  bool bf16_products = problem.dtype == Element::bf16 && (isa == "avx512bf16" || isa == "amx");
-  return bf16_products ? "bf16" : "ieee-f32";
+  return problem.kernels->bf16_products[static_cast<int>(problem.dtype)] ? "bf16" : "ieee-f32";
+}
+
+// Broadcast inputs can be larger than any memory: numbers of bytes are counted in double and stop at the
+// largest integer.
+double query_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hq * p.L; }
+double key_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hkv * p.S; }
+
+int64_t to_bytes(double floats) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  double bytes = sizeof(float) * floats;
+  return bytes < static_cast<double>(kMost) ? static_cast<int64_t>(bytes) : kMost;
 }
 
 // What the reference graph holds at its peak, beside its inputs and outputs, in float32: score matrices, and
 // widened copies of the arrays along the rows and along the keys. The counts are measured upper bounds.
 int64_t reference_forward_bytes(const Problem& p) {
-  int64_t rows = p.B * p.Hq * p.L, keys = p.B * p.Hkv * p.S;
-  return 4 * (4 * rows * p.S + rows * (p.E + 2 * p.V + 4) + keys * (p.E + p.V));
+  double rows = query_rows(p), keys = key_rows(p);
+  return to_bytes(4 * rows * p.S + rows * (p.E + 2 * p.V + 4) + keys * (p.E + p.V));
 }
 
 // The gradients of key and value exist once for each query head before they are added up.
 int64_t reference_backward_bytes(const Problem& p) {
-  int64_t rows = p.B * p.Hq * p.L, keys = p.B * p.Hkv * p.S;
-  return 4 * (8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.group()) * keys * (p.E + p.V));
+  double rows = query_rows(p), keys = key_rows(p);
+  return to_bytes(8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.group()) * keys * (p.E + p.V));
 }
 
 // What does not depend on the path.

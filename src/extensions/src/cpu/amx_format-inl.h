@@ -12,6 +12,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 struct AmxFormat {
   static constexpr Element kElement = Element::bf16;
+  static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 128;
   static constexpr int kTilesPerTask = 8;
   static constexpr bool kSpreads = false;

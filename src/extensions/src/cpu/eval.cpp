@@ -166,7 +166,7 @@ class Forward {
   float* log_sum(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
 
   int64_t run_task(int64_t b, int64_t kv_head, int64_t block, int64_t chunk) {
-    const SequencePlan& plan = plan_.sequences[b];
+    const SequencePlan plan = plan_.sequence(b);
     const Sequence& sequence = plan.sequence;
     if (chunk >= plan.chunks) return 0;
     bool split = plan.chunks > 1;
@@ -225,7 +225,7 @@ class Forward {
   }
 
   void merge_head(int64_t b, int64_t head) {
-    const SequencePlan& plan = plan_.sequences[b];
+    const SequencePlan plan = plan_.sequence(b);
     if (plan.chunks == 1) return;
     int64_t group = problem_.group(), stride = plan.sequence.n_q * group * (problem_.E + 2);
     std::vector<float> row(problem_.E);

@@ -98,6 +98,7 @@ static void offer(Kernels& kernels) {
   kernels.row_tile[element] = kTileLanes;
   kernels.key_tile[element] = Format::kKeyTile;
   kernels.tiles_per_task[element] = Format::kTilesPerTask;
+  kernels.bf16_products[element] = Format::kBf16Products;
   kernels.peak[element] = Format::peak;
 }
 

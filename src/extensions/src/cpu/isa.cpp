@@ -120,7 +120,7 @@ const std::vector<const Isa*>& usable() {
 
 const Kernels& choose() {
   const char* forced = std::getenv("TINY_LLM_CPU_ISA");
-  return kernels_named(forced ? forced : available_isas().front());
+  return kernels_named(forced ? forced : available_isas().front(), "TINY_LLM_CPU_ISA");
 }
 
 }  // namespace
@@ -134,13 +134,13 @@ const std::vector<std::string>& available_isas() {
   return names;
 }
 
-const Kernels& kernels_named(const std::string& name) {
+const Kernels& kernels_named(const std::string& name, const std::string& asked_by) {
   std::string expected;
   for (const Isa* isa : usable()) {
     if (name == isa->name) return isa->kernels();
     expected += (expected.empty() ? "" : ", ") + std::string(isa->name);
   }
-  throw std::invalid_argument("TINY_LLM_CPU_ISA: got '" + name + "', expected one of " + expected);
+  throw std::invalid_argument(asked_by + ": got '" + name + "', expected one of " + expected);
 }
 
 const Kernels& active_kernels() {

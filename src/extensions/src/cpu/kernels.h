@@ -101,6 +101,8 @@ struct Kernels {
   int key_tile[kElements];
   // Row tiles that one task should hold, so that preparing a K/V tile is shared.
   int tiles_per_task[kElements];
+  // Whether scores and outputs are sums of bfloat16 products; float32 products otherwise.
+  bool bf16_products[kElements];
   // What the multiply units reach on registers alone: runs `steps` rounds, returns the floating-point
   // operations done. The yardstick of `bench attention`.
   double (*peak[kElements])(int64_t steps);

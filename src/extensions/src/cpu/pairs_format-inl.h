@@ -20,6 +20,7 @@ VEC_FN F exponential_pair(float* s, int stride, int keys, int pair, Exponent exp
 
 struct PairsFormat {
   static constexpr Element kElement = Element::bf16;
+  static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 64;
   static constexpr int kTilesPerTask = 4;
   static constexpr bool kSpreads = true;

@@ -42,15 +42,20 @@ Plan make_plan(const Problem& problem) {
   double work = 0;
   plan.split = plan_sequence(problem, {problem.L, 0, problem.S}).chunks > 1;
   plan.splits = 1;
-  plan.sequences.reserve(problem.B);
-  for (int64_t b = 0; b < problem.B; b++) {
-    SequencePlan& sequence = plan.sequences.emplace_back(plan_sequence(problem, problem.sequence(b)));
-    const Sequence& real = sequence.sequence;
-    work += static_cast<double>(real.n_q) * real.n_k * problem.Hq * problem.E;
-    if (sequence.chunks == 1) continue;
+  auto add = [&](const Sequence& real, int64_t entries) {
+    SequencePlan& sequence = plan.sequences.emplace_back(plan_sequence(problem, real));
+    work += static_cast<double>(real.n_q) * real.n_k * problem.Hq * problem.E * entries;
+    if (sequence.chunks == 1) return;
     sequence.partial_offset = plan.partial_floats;
-    plan.partial_floats += sequence.chunks * real.n_q * problem.Hq * (problem.E + 2);
+    plan.partial_stride = sequence.chunks * real.n_q * problem.Hq * (problem.E + 2);
+    plan.partial_floats += plan.partial_stride * entries;
     plan.splits = std::max(plan.splits, sequence.chunks);
+  };
+  if (problem.sequences.empty()) {
+    add({problem.L, 0, problem.S}, problem.B);
+  } else {
+    plan.sequences.reserve(problem.B);
+    for (const Sequence& real : problem.sequences) add(real, 1);
   }
   plan.threads = work < kSingleThreadWork ? 1 : problem.threads;
 

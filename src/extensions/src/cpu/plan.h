@@ -19,13 +19,21 @@ struct SequencePlan {
 };
 
 struct Plan {
-  std::vector<SequencePlan> sequences;
-  bool split;              // a sequence of full length is split: what explain() calls the path
-  int64_t splits;          // most chunks of any sequence
-  int64_t partial_floats;  // workspace: [chunk][row][E + 2] of every split KV head
-  int64_t task_rows;       // rows of one task
-  int64_t row_blocks;      // tasks along the rows of a KV head
+  std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry
+  bool split;                           // a sequence of full length is split: what explain() calls the path
+  int64_t splits;                       // most chunks of any sequence
+  int64_t partial_floats;               // workspace: [chunk][row][E + 2] of every split KV head
+  int64_t partial_stride;               // in floats, from batch entry to batch entry of the same plan
+  int64_t task_rows;                    // rows of one task
+  int64_t row_blocks;                   // tasks along the rows of a KV head
   int threads;
+
+  SequencePlan sequence(int64_t b) const {
+    if (sequences.size() > 1) return sequences[b];
+    SequencePlan same = sequences.front();
+    same.partial_offset = b * partial_stride;
+    return same;
+  }
 };
 
 Plan make_plan(const Problem& problem);

@@ -78,11 +78,26 @@ class Job {
 
 class Pool {
  public:
-  // False when a job is under way, in this thread or another.
-  bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
-  void release() { busy_.store(false, std::memory_order_release); }
+  // The right to run one job. Empty when a job is under way, in this thread or another.
+  class Turn {
+   public:
+    explicit Turn(Pool& pool)
+        : pool_(pool.busy_.exchange(true, std::memory_order_acquire) ? nullptr : &pool) {}
+    ~Turn() {
+      if (pool_) pool_->busy_.store(false, std::memory_order_release);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    explicit operator bool() const { return pool_ != nullptr; }
 
-  // Runs the job with up to `helpers` threads of the pool. The caller has acquired the pool.
+    // Runs the job with up to `helpers` threads of the pool.
+    void run(Job& job, int helpers) const { pool_->run(job, helpers); }
+
+   private:
+    Pool* pool_;
+  };
+
+ private:
   void run(Job& job, int helpers) {
     grow(helpers);
     {
@@ -104,7 +119,6 @@ class Pool {
     done_.wait(lock, [this] { return seated_ == 0; });
   }
 
- private:
   void grow(int helpers) {
     try {
       for (; threads_ < helpers; ++threads_) std::thread([this] { help(); }).detach();
@@ -134,7 +148,7 @@ class Pool {
   }
 
   std::atomic<bool> busy_{false};
-  int threads_ = 0;  // touched by the acquirer only
+  int threads_ = 0;  // touched by who has the turn only
 
   std::mutex mutex_;  // guards all below; the atomics are also looked at without it, to decide when to lock
   std::condition_variable wake_, done_;
@@ -167,6 +181,12 @@ int allowed_cpus() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
+// More threads than this only take turns: what a caller asks for beyond it is not started.
+int64_t most_threads() {
+  static const int64_t most = std::max(16, 4 * allowed_cpus());
+  return most;
+}
+
 int threads_from_environment() {
   const char* given = std::getenv("TINY_LLM_THREADS");
   if (!given) return allowed_cpus();
@@ -187,16 +207,16 @@ int default_threads() {
 }
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work) {
-  const int helpers = static_cast<int>(std::min<int64_t>(items, threads)) - 1;
-  Pool* const shared = helpers > 0 ? &pool() : nullptr;
-  if (!shared || !shared->try_acquire()) {
-    for (int64_t item = 0; item < items; ++item) work(item);
-    return;
+  const int64_t sharing = std::min<int64_t>({items, threads, most_threads()});
+  if (sharing > 1) {
+    if (const Pool::Turn turn(pool()); turn) {
+      Job job(items, work);
+      turn.run(job, static_cast<int>(sharing) - 1);
+      job.rethrow();
+      return;
+    }
   }
-  Job job(items, work);
-  shared->run(job, helpers);
-  shared->release();
-  job.rethrow();
+  for (int64_t item = 0; item < items; ++item) work(item);
 }
 
 void* thread_scratch(size_t bytes) {

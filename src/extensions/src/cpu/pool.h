@@ -12,6 +12,7 @@ int default_threads();
 
 // Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others,
 // in any order but handed out from 0 upwards; returns when all are done. The first exception is rethrown.
+// There are never more threads than a few for each CPU, whatever `threads` says.
 // When another thread is using the pool, or one thread is asked for, the caller does all the work itself.
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work);
 

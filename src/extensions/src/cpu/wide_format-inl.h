@@ -23,6 +23,7 @@ static void vector_values(RowTile& tile, Rows v, int steps, int E, const float* 
 template <Element kElement_>
 struct WideFormat {
   static constexpr Element kElement = kElement_;
+  static constexpr bool kBf16Products = false;
   static constexpr int kKeyTile = 64;
   static constexpr int kTilesPerTask = 4;
   static constexpr bool kSpreads = true;

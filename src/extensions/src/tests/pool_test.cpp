@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -61,6 +62,18 @@ void test_items_are_handed_out_from_zero_upwards() {
     if (item > next.fetch_add(1) + 3) far_ahead = true;
   });
   check(!far_ahead, "no item before those below it were handed out");
+}
+
+void test_a_huge_number_of_threads_is_not_started() {
+  const unsigned most = std::max(16u, 4 * std::max(1u, std::thread::hardware_concurrency()));
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  parallel_for(3000, 3000, [&](int64_t) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  });
+  check(ids.size() <= most, "asked for 3000 threads: " + std::to_string(ids.size()) + " worked");
 }
 
 // Blocks in each item until `threads` threads hold one: passes only when that many really work side by side.
@@ -209,6 +222,7 @@ int main(int argc, char** argv) {
   test_items_are_handed_out_from_zero_upwards();
   for (int threads : {2, 3, 5, 9}) test_the_asked_number_of_threads_works(threads);
   test_no_more_threads_than_asked_for();
+  test_a_huge_number_of_threads_is_not_started();
   test_many_callers(rounds);
   test_nested_calls();
   test_exceptions(rounds / 20 + 1);
