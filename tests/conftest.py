@@ -1,6 +1,8 @@
 """Settings of all tests. Nothing may import MLX before TF32 is off."""
 
 import os
+from collections import Counter
+from collections.abc import Iterator
 
 # MLX on CUDA reads this once, at its start: TF32 keeps 10 bits of a float32 factor, and the tests ask for 24.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
@@ -13,3 +15,18 @@ import pytest
 def seed_mlx() -> None:
     """Every test starts from the same MLX random state, whichever tests ran before it."""
     mx.random.seed(0)
+
+
+@pytest.fixture
+def on_the_cpu() -> Iterator[None]:
+    """For tests of the CPU kernels: MLX prefers a GPU where it has one."""
+    with mx.stream(mx.cpu):
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End with the reasons for which tests were skipped, each of them once."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count} skipped: {reason}")

@@ -14,10 +14,11 @@ class Chapter(NamedTuple):
     week: int
     days: list[int]
     title: str
+    files: list[str]
 
     @property
-    def tests(self) -> Path:
-        return ROOT / "tests" / f"test_week_{self.week}_day_{self.days[0]}.py"
+    def tests(self) -> str:
+        return f"tests/test_week_{self.week}_day_{self.days[0]}.py"
 
 
 def timetable() -> list[Chapter]:
@@ -42,13 +43,17 @@ def selection(week: int | None, day: int | None) -> list[str]:
     if week is None or day is None:
         sys.exit("--week and --day belong together: give both, or neither for all tests.")
     chapter = find_chapter(week, day)
-    tests = chapter.tests.relative_to(ROOT)
-    if day != chapter.days[0]:
-        print(
-            f"Week {week} day {day} goes on with the chapter of day {chapter.days[0]}: running {tests}.",
-            flush=True,
-        )
-    return ["-v", str(tests)]
+    announce(chapter, day)
+    return ["-v", chapter.tests]
+
+
+def announce(chapter: Chapter, day: int) -> None:
+    first = chapter.days[0]
+    print(f"Week {chapter.week} day {day}: {chapter.title}")
+    print(f"  code   {', '.join(chapter.files)}")
+    print(f"  tests  {chapter.tests}", flush=True)
+    if day != first:
+        print(f"This day goes on with the chapter of day {first}: running {chapter.tests}.", flush=True)
 
 
 def run_tests(arguments: list[str]) -> None:

@@ -162,7 +162,14 @@ MUTANTS = (
         "attention/inputs.cpp",
         "if (length < 0 || length > most) {",
         "if (length < 0) {",
-        ("bad_input",),
+        ("bad_input", "late_lengths"),
+    ),
+    Mutant(
+        "a failed evaluation leaves its memory as it was",
+        "cpu/dispatch.cpp",
+        "for (mx::array& result : results) fill_with_nan(result);",
+        "",
+        ("late_lengths",),
     ),
 )
 

@@ -97,14 +97,17 @@ def install_packages(pdm: list[str]) -> None:
 
 
 def set_up(pdm: list[str]) -> None:
+    """Each fingerprint is taken before the work: what is edited meanwhile must not pass for done."""
     extension.check_toolchain()  # the cheapest way to fail comes first
     if not packages_are_ready():
         print("Setting up tiny-llm, once: one to three minutes.", file=sys.stderr)
+        wanted = packages_fingerprint()
         install_packages(pdm)
-        PACKAGES_STAMP.write_text(packages_fingerprint())
+        PACKAGES_STAMP.write_text(wanted)
     if not extension_is_ready():
+        wanted = extension_fingerprint()
         extension.build()
-        EXTENSION_STAMP.write_text(extension_fingerprint())
+        EXTENSION_STAMP.write_text(wanted)
 
 
 def main(pdm: list[str]) -> int:

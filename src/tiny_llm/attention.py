@@ -18,7 +18,7 @@ from .layers.arguments import (
     read_scale,
     without_gradient,
 )
-from .layers.dense import attend, check_mask, check_shape
+from .layers.dense import attend, check_inputs, check_mask, check_shape
 from .layers.explanation import Explanation
 from .layers.merge import merge_lse, merge_partials
 from .layers.paged import paged_attention
@@ -51,6 +51,7 @@ def scaled_dot_product_attention_simple(
     mask keeps what is True; it broadcasts to [..., L, S]. A query that sees no key gives zeros.
     """
     name = "scaled_dot_product_attention_simple"
+    check_inputs(name, query, key, value, scale)
     if query.ndim < 2:
         raise ValueError(f"{name}: query: got {query.shape}, expected (..., L, D)")
     check_shape(name, "key", key.shape, (*query.shape[:-2], "S", query.shape[-1]))
@@ -79,6 +80,7 @@ def scaled_dot_product_attention_grouped(
     h // (H_q / H). The mask is None, "causal", or an array that broadcasts to [*B, H_q, L, S].
     """
     name = "scaled_dot_product_attention_grouped"
+    check_inputs(name, query, key, value, scale)
     if query.ndim < 3:
         raise ValueError(f"{name}: query: got {query.shape}, expected (*B, H_q, L, D)")
     *batch, query_heads, L, D = query.shape

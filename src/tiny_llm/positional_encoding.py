@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from operator import index
 
 import mlx.core as mx
 
@@ -42,11 +43,11 @@ class RoPE:
     """
 
     def __init__(self, dims: int, seq_len: int, base: float = 10000, traditional: bool = False):
-        if dims <= 0 or dims % 2 != 0:
+        if not isinstance(dims, int) or dims <= 0 or dims % 2 != 0:
             raise ValueError(f"RoPE: dims: got {dims}, expected a positive even number")
-        if seq_len < 1:
-            raise ValueError(f"RoPE: seq_len: got {seq_len}, expected at least 1")
-        if not base > 0:
+        if not isinstance(seq_len, int) or seq_len < 1:
+            raise ValueError(f"RoPE: seq_len: got {seq_len}, expected an integer of at least 1")
+        if not isinstance(base, int | float) or not 0 < base < math.inf:
             raise ValueError(f"RoPE: base: got {base}, expected a positive number")
         self.dims = dims
         self.seq_len = seq_len
@@ -59,6 +60,8 @@ class RoPE:
 
         `offset` names the S positions: None is 0..S-1, a slice holds for every row, a list has one per row.
         """
+        if not isinstance(x, mx.array):
+            raise TypeError(f"RoPE: x: got {type(x).__name__}, expected an mlx array")
         if x.ndim != 4 or x.shape[-1] != self.dims:
             raise ValueError(f"RoPE: x: got shape {x.shape}, expected (N, S, H, {self.dims})")
         wide = as_float32(x, "RoPE: x")
@@ -99,9 +102,10 @@ class RoPE:
         """Check that `positions` are `length` neighbours in the table; slicing alone would cut them short."""
         start = 0 if positions.start is None else positions.start
         stop = self.seq_len if positions.stop is None else positions.stop
-        neighbours = positions.step in (None, 1) and stop - start == length
+        integers = hasattr(start, "__index__") and hasattr(stop, "__index__")
+        neighbours = integers and positions.step in (None, 1) and stop - start == length
         if not neighbours or start < 0 or stop > self.seq_len:
             raise ValueError(
                 f"RoPE: offset: got {positions}, expected {length} neighbours in 0..{self.seq_len - 1}"
             )
-        return slice(start, stop)
+        return slice(index(start), index(stop))

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from .project import ROOT, run_python
+from ..support.child import ROOT, run_python
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 import tiny_llm
 
+from ..support.child import ROOT, run_python
 from .names import LAYERS, SIGNATURES
-from .project import ROOT, run_python
 
 SUBMODULES = {
     path.stem

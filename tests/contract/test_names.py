@@ -11,7 +11,8 @@ import tiny_llm
 import tiny_llm_ext
 
 from ..contract import names
-from .project import ROOT, pyproject
+from ..support.child import ROOT
+from .project import pyproject
 
 
 def parse_signature(line: str) -> tuple[str, ast.arguments]:

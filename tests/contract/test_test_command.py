@@ -1,8 +1,10 @@
 """`pdm run test`: weeks, days, pytest's arguments and pytest's exit status."""
 
+import mlx.core as mx
 import pytest
 
-from .project import run_python, timetable
+from ..support.child import run_python
+from .project import timetable
 
 
 def course_test(*arguments):
@@ -40,6 +42,18 @@ def test_a_chapter_runs_verbosely_and_the_exit_status_is_that_of_pytest():
     result = course_test("--week", "1", "--day", "1", "--", "-k", "no_test_has_this_name")
     assert result.returncode == 5
     assert "collected" in result.stdout
+
+
+def test_a_run_begins_with_the_chapter_and_ends_with_the_reasons_of_skipped_tests():
+    (chapter,) = [chapter for chapter in timetable() if (chapter["week"], chapter["days"][0]) == (1, 1)]
+    result = course_test("--week", "1", "--day", "1", "--", "-k", "softmax_of_nothing")
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0, result.stdout
+    assert lines[0] == f"Week 1 day 1: {chapter['title']}"
+    assert lines[1].split(maxsplit=1)[1] == ", ".join(chapter["files"])
+    assert lines[2].split()[-1] == "tests/test_week_1_day_1.py"
+    reason = "1 skipped: MLX has no GPU on this machine"
+    assert (reason in lines[-3:]) == (not mx.is_available(mx.gpu))
 
 
 def test_without_a_week_the_whole_suite_is_chosen():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
-import mlx.core as mx
 import pytest
 
 from ..support.native import active_isa, available_isas
@@ -17,6 +15,5 @@ def the_active_instruction_set_is_the_forced_one() -> None:
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu() -> Iterator[None]:
-    with mx.stream(mx.cpu):
-        yield
+def every_test_is_on_the_cpu(on_the_cpu: None) -> None:
+    """What runs here is the CPU back end."""

@@ -1,8 +1,6 @@
 """Which instruction set runs is visible, can be forced by name, and is never chosen in silence."""
 
 import os
-import subprocess
-import sys
 
 import mlx.core as mx
 import pytest
@@ -10,8 +8,11 @@ import pytest
 from ..support import native
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
 from ..support.check import compare
+from ..support.child import run_python
 from ..support.refusal import refused
-from .test_threads import package_roots
+
+# One that this machine lacks.
+FOREIGN = "neon" if "avx2" in native.available_isas() else "avx2"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
@@ -30,48 +31,63 @@ def test_the_list_ends_with_the_one_that_always_works():
     assert len(set(native.available_isas())) == len(native.available_isas())
 
 
-@pytest.mark.parametrize(
-    "name", ["avx1024", "", "AVX2", "neon" if "avx2" in native.available_isas() else "avx2"]
-)
+@pytest.mark.parametrize("name", ["avx1024", "", "AVX2", FOREIGN])
 def test_an_unknown_or_unsupported_name_is_refused(name):
     with refused("isa"):
         native.attention(*qkv(), isa=name)
 
 
-def run_with(**environment):
-    """What a fresh process prints about its instruction set and threads after one call."""
-    program = (
-        "import mlx.core as mx; from tiny_llm.attention import flash_attention; "
-        "mx.set_default_device(mx.cpu); x = mx.ones((2, 300, 16)); mx.eval(flash_attention(x, x, x)); "
-        "import tiny_llm_ext as e; print(e.cpu_isa(), e.cpu_threads())"
-    )
-    base = {name: x for name, x in os.environ.items() if not name.startswith("TINY_LLM_")}
-    return subprocess.run(
-        [sys.executable, "-c", program], text=True, capture_output=True, timeout=60,
-        env={**base, "PYTHONPATH": os.pathsep.join(package_roots()), **environment},
-    )  # fmt: skip
+PROGRAM = """
+import mlx.core as mx
+from tiny_llm.attention import flash_attention
+mx.set_default_device(mx.cpu)
+x = mx.ones((2, 300, 16))
+mx.eval(flash_attention(x, x, x))
+import tiny_llm_ext
+print(tiny_llm_ext.cpu_isa(), tiny_llm_ext.cpu_threads())
+"""
+
+
+@pytest.fixture
+def run_with(monkeypatch):
+    """What a fresh process prints of its instruction set and threads after one call, in that environment."""
+
+    def run(**environment):
+        for name in ("TINY_LLM_CPU_ISA", "TINY_LLM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return run_python("-c", PROGRAM)
+
+    return run
 
 
 @pytest.mark.parametrize("isa", native.available_isas())
-def test_the_environment_forces_the_instruction_set(isa):
+def test_the_environment_forces_the_instruction_set(isa, run_with):
     run = run_with(TINY_LLM_CPU_ISA=isa)
     assert run.stdout.split()[:1] == [isa], run.stderr
 
 
-@pytest.mark.parametrize("name", ["avx1024", "AVX2", "neon" if "avx2" in native.available_isas() else "avx2"])
-def test_a_wrong_name_in_the_environment_is_an_error(name):
+@pytest.mark.parametrize("name", ["avx1024", "AVX2", FOREIGN])
+def test_a_wrong_name_in_the_environment_is_an_error(name, run_with):
     run = run_with(TINY_LLM_CPU_ISA=name)
     assert run.returncode != 0
     assert f"TINY_LLM_CPU_ISA: got '{name}', expected one of" in run.stderr
 
 
-def test_the_environment_sets_the_number_of_threads():
-    assert run_with(TINY_LLM_THREADS="3").stdout.split()[1] == "3"
-    assert int(run_with().stdout.split()[1]) == len(os.sched_getaffinity(0))
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_the_environment_sets_the_number_of_threads(threads, run_with):
+    assert run_with(TINY_LLM_THREADS=threads).stdout.split()[1] == threads
+
+
+def test_without_a_number_every_processor_of_the_process_gets_a_thread(run_with):
+    # Linux tells which processors those are; elsewhere a process may use them all.
+    mine = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
+    assert int(run_with().stdout.split()[1]) == len(mine(0))
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1e9", "99999999999999999999"])
-def test_a_wrong_number_of_threads_is_an_error(value):
+def test_a_wrong_number_of_threads_is_an_error(value, run_with):
     run = run_with(TINY_LLM_THREADS=value)
     assert run.returncode != 0
     assert "TINY_LLM_THREADS" in run.stderr

@@ -10,6 +10,7 @@ from tiny_llm.attention import flash_attention, merge_lse, merge_partials
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv
 from ..support.check import compare, expected
+from ..support.refusal import case_id, refused
 from ..support.tolerance import FLOOR, assert_close, to_float64
 
 
@@ -85,3 +86,70 @@ def test_merging_has_a_gradient():
 
     for a, b in zip(*(mx.grad(f, argnums=(0, 1, 2))(q, k, v) for f in (whole, in_parts)), strict=True):
         assert mx.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+OUT, LSE = (2, 4, 9, 16), (2, 4, 9)
+
+
+def halves(**changes):
+    """Two parts, of which some arrays are changed."""
+    arrays = {"o1": normal(*OUT), "lse1": normal(*LSE), "o2": normal(*OUT), "lse2": normal(*LSE)} | changes
+    return arrays.values()
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes"),
+    [
+        ("output", {"o1": normal(*OUT, dtype=mx.float16)}),
+        ("output", {"o2": normal(*OUT, dtype=mx.bfloat16)}),
+        ("output", {"o1": mx.zeros(OUT, dtype=mx.int32), "o2": mx.zeros(OUT, dtype=mx.int32)}),
+        ("output", {"o1": mx.zeros(OUT, dtype=mx.complex64), "o2": mx.zeros(OUT, dtype=mx.complex64)}),
+        ("log-sum-exp", {"lse1": normal(*LSE, dtype=mx.float16)}),
+        ("log-sum-exp", {"lse2": mx.zeros(LSE, dtype=mx.int32)}),
+        ("log-sum-exp", {"lse1": mx.zeros(LSE, dtype=mx.bool_), "lse2": mx.zeros(LSE, dtype=mx.bool_)}),
+    ],
+    ids=case_id,
+)
+def test_parts_of_other_types_are_refused(argument, changes):
+    one_output, one_lse, *other = halves(**changes)
+    with refused(argument, function="merge_lse"):
+        merge_lse(one_output, one_lse, *other)
+    with refused(argument, function="merge_lse"):
+        merge_partials([(one_output, one_lse), tuple(other)])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"o2": normal(2, 4, 8, 16)},
+        {"o2": normal(1, 4, 9, 16)},
+        {"lse1": normal(2, 4, 9, 1)},
+        {"lse2": normal(2, 4, 8)},
+        {"lse1": normal(2, 4, 8), "lse2": normal(2, 4, 8)},
+        dict.fromkeys(("o1", "lse1", "o2", "lse2"), mx.array(1.0)),
+    ],
+    ids=case_id,
+)
+def test_parts_of_other_shapes_are_refused(changes):
+    with pytest.raises(ValueError, match=r"^merge_lse: got outputs .*, expected \(\.\.\., L, E\)"):
+        merge_lse(*halves(**changes))
+
+
+@pytest.mark.parametrize("wrong", [{"o1": [1.0]}, {"lse1": 1.0}, {"o2": None}, {"lse2": "lse"}], ids=case_id)
+def test_what_is_no_array_is_refused(wrong):
+    (argument,) = wrong
+    with refused(argument, TypeError, function="merge_lse"):
+        merge_lse(*halves(**wrong))
+
+
+def test_no_parts_are_refused_and_one_is_the_whole():
+    with pytest.raises(ValueError, match=r"^merge_partials: got no parts, expected at least one"):
+        merge_partials([])
+    out, lse, *_ = halves()
+    assert all(a is b for a, b in zip(merge_partials([(out, lse)]), (out, lse), strict=True))
+
+
+@pytest.mark.parametrize("parts", [[normal(*OUT)], [(normal(*OUT),)], ["ab"]], ids=["array", "one", "text"])
+def test_partials_are_pairs(parts):
+    with refused("parts", function="merge_partials"):
+        merge_partials(parts)

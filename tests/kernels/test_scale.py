@@ -1,15 +1,25 @@
 """A scale is a number or an array without axes; a derivative with respect to it is right or refused."""
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from tiny_llm.attention import attention_reference, explain, flash_attention
 
+from ..support import oracle
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv
+from ..support.check import compare, expected, numpy_options
+from ..support.finite_differences import gradient
+from ..support.tolerance import FLOOR, GRADIENT_FLOOR, assert_close, to_float64
 
 FUNCTIONS = pytest.mark.parametrize(
     "function", [flash_attention, attention_reference], ids=lambda f: f.__name__
 )
+
+
+def squares(*inputs, **options):
+    """The sum of the squared outputs in float64."""
+    return float(np.square(oracle.attention(*inputs, **options).out).sum())
 
 
 def scale_refused():
@@ -20,51 +30,58 @@ def scale_refused():
 @pytest.mark.parametrize("scale", [mx.array(0.5), mx.array(2), mx.array(0.5, dtype=mx.bfloat16)], ids=str)
 def test_a_scale_in_an_array_is_the_number_in_it(scale, dtype):
     inputs = qkv(dtype=dtype)
-    results = (flash_attention(*inputs, scale=s, return_lse=True) for s in (scale, scale.item()))
+    results = [flash_attention(*inputs, scale=s, return_lse=True) for s in (scale, scale.item())]
     assert all(mx.array_equal(a, b) for a, b in zip(*results, strict=True))
+    want = compare(*results[0], *inputs, scale=scale.item())
     assert explain(flash_attention, *inputs, scale=scale) == explain(flash_attention, *inputs)
-    got, want = (attention_reference(*inputs, scale=s) for s in (scale, scale.item()))
-    assert got.dtype == dtype
-    assert mx.allclose(got, want, rtol=1e-2 if dtype != mx.float32 else 1e-5, atol=1e-3)
+    reference = attention_reference(*inputs, scale=scale)
+    assert reference.dtype == dtype
+    assert_close(
+        reference,
+        want.out,
+        floor=FLOOR[dtype],
+        reference=lambda: attention_reference(*inputs, scale=scale.item()),
+    )
 
 
 @FUNCTIONS
 def test_it_leaves_the_other_gradients_alone(function):
-    q, k, v = qkv()
-    got, want = (
-        mx.grad(lambda q, s=scale: function(q, k, v, scale=s).square().sum())(q)
-        for scale in (mx.array(0.5), 0.5)
-    )
-    assert mx.allclose(got, want, rtol=1e-5, atol=1e-6)
-    assert want.any()
+    q, k, v = qkv(L=5, S=7, E=4)
+    (want,) = gradient(lambda q: squares(q, to_float64(k), to_float64(v), scale=0.5), to_float64(q))
+    got = mx.grad(lambda q: function(q, k, v, scale=mx.array(0.5)).square().sum())(q)
+    assert_close(got, want, floor=GRADIENT_FLOOR[mx.float32] * np.abs(want).max())
 
 
 def test_vmap_over_the_query_keeps_it():
     q, k, v = qkv()
-    mapped = mx.vmap(lambda q: flash_attention(q, k, v, scale=mx.array(0.5)))(mx.stack([q, 2 * q]))
-    assert mx.allclose(mapped[0], flash_attention(q, k, v, scale=0.5), rtol=1e-5, atol=1e-6)
+
+    def attend(q):
+        return flash_attention(q, k, v, scale=mx.array(0.25), return_lse=True)
+
+    for out, lse, query in zip(*mx.vmap(attend)(mx.stack([q, 2 * q])), (q, 2 * q), strict=True):
+        compare(out, lse, query, k, v, scale=0.25)
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True, "softcap": 2.0}, {"mask": normal(33, 33)}], ids=len)
-def test_the_reference_has_its_gradient(options):
+@pytest.mark.parametrize("transform", [lambda f: f, mx.compile], ids=["plain", "compiled"])
+def test_the_reference_has_its_gradient(transform, options):
     q, k, v = qkv()
+    exact = [to_float64(x) for x in (q, k, v)]
+    (slope,) = gradient(lambda s: squares(*exact, scale=s, **numpy_options(options)), np.array(0.5))
 
     def loss(scale):
         return attention_reference(q, k, v, scale=scale, **options).square().sum()
 
-    step = 1e-2
-    slope = (loss(0.5 + step) - loss(0.5 - step)) / (2 * step)
-    for derivative in (mx.grad(loss), mx.compile(mx.grad(loss))):
-        assert mx.allclose(derivative(mx.array(0.5)), slope, rtol=5e-3)
-    assert slope.item() != 0
+    assert_close(
+        transform(mx.grad(loss))(mx.array(0.5)), slope, floor=GRADIENT_FLOOR[mx.float32] * abs(slope)
+    )
 
 
 def test_the_reference_maps_over_scales():
     q, k, v = qkv()
-    scales = mx.array([0.25, 0.5])
-    mapped = mx.vmap(lambda s: attention_reference(q, k, v, scale=s))(scales)
-    for result, scale in zip(mapped, scales.tolist(), strict=True):
-        assert mx.allclose(result, attention_reference(q, k, v, scale=scale), rtol=1e-5, atol=1e-6)
+    mapped = mx.vmap(lambda s: attention_reference(q, k, v, scale=s))(mx.array([0.25, 0.5]))
+    for result, scale in zip(mapped, (0.25, 0.5), strict=True):
+        assert_close(result, expected(q, k, v, scale=scale).out, floor=FLOOR[mx.float32])
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["output", "lse"])

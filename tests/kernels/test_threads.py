@@ -1,18 +1,14 @@
 """Python threads with their own graphs and streams do not disturb each other, nor does a fork the parent."""
 
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
-import tiny_llm
 from tiny_llm.attention import flash_attention
 
 from ..support.cases import qkv
+from ..support.child import run_python
 
 SHAPES = ((130, 130), (1, 3000), (33, 65))
 
@@ -60,17 +56,12 @@ assert mx.array_equal(before, flash_attention(q, q, q))
 
 
 def test_a_fork_does_not_disturb_the_parent():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(package_roots())}
-    subprocess.run([sys.executable, "-c", FORK], env=environment, check=True, timeout=60)
+    result = run_python("-c", FORK)
+    assert result.returncode == 0, result.stderr
 
 
-def test_a_process_ends_with_its_pool_running():
+def test_a_process_ends_with_its_pool_running(monkeypatch):
+    monkeypatch.setenv("TINY_LLM_THREADS", "8")
     program = FORK.split("child =")[0] + "\nmx.async_eval(flash_attention(q + 1, q, q))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(package_roots()), "TINY_LLM_THREADS": "8"}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
-
-
-def package_roots():
-    """Where a child process finds the packages that this one runs."""
-    source = Path(tiny_llm.__file__).parents[1]
-    return [str(source), str(source / "extensions")]
+    result = run_python("-c", program)
+    assert result.returncode == 0, result.stderr

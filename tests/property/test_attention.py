@@ -4,6 +4,7 @@ import itertools
 
 import mlx.core as mx
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from ..support.check import check, expected
 from ..support.tolerance import FLOOR, assert_close
 from .strategies import HEADS, problems
 
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 TRY = settings(deadline=None, derandomize=True, max_examples=150)
 FEW = settings(deadline=None, derandomize=True, max_examples=40)
 

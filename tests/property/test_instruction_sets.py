@@ -1,11 +1,14 @@
 """All instruction sets of this machine agree: the same random call on each, against the oracle."""
 
 import mlx.core as mx
+import pytest
 from hypothesis import given, settings
 
 from ..support import native
 from ..support.check import compare
 from .strategies import problems
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 
@@ -14,7 +15,9 @@ def refused(
 
 
 def case_id(value: Any) -> str:
-    """The name of a test case with such an argument: arrays by type and shape."""
+    """The name of a test case with such an argument: arrays by type and shape, and the rest in short."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={case_id(x)}" for name, x in value.items())
-    return f"{value.dtype}{value.shape}" if isinstance(value, mx.array) else str(value)
+    if isinstance(value, mx.array | np.ndarray):
+        return f"{value.dtype}{value.shape}"
+    return str(value)[:40]

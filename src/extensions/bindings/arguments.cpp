@@ -1,6 +1,8 @@
 // Conversions that a type signature alone does not express.
 #include "arguments.h"
 
+#include <algorithm>
+
 #include "attention/checks.h"
 
 namespace nb = nanobind;
@@ -8,7 +10,16 @@ namespace nb = nanobind;
 namespace tiny_llm_ext {
 namespace {
 
-std::string text(nb::handle object) { return nb::repr(object).c_str(); }
+// One line of what was given, with its type where it is too long to be told apart otherwise.
+std::string text(nb::handle object) {
+  constexpr size_t kMost = 80;
+  std::string shown = nb::repr(object).c_str();
+  std::replace(shown.begin(), shown.end(), '\n', ' ');
+  if (shown.size() <= kMost) return shown;
+  size_t end = kMost;
+  while ((shown[end] & 0xc0) == 0x80) end--;  // not within a character
+  return shown.substr(0, end) + "... of type " + nb::str(object.type().attr("__name__")).c_str();
+}
 
 // None for what is no integer; an array of several claims to be one until it is asked. Numbers that do not
 // fit are clipped; every range check refuses them or takes them as unlimited.

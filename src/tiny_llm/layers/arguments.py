@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import mlx.core as mx
 
 Mask = mx.array | str | None
 Window = int | tuple[int, int] | None
 Lengths = mx.array | Sequence[int] | None
-Stream = mx.Stream | mx.Device | None
+Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -30,44 +30,63 @@ class AttentionOptions(TypedDict, total=False):
     stream: Stream
 
 
-FLAGS = ("causal", "deterministic", "batch_invariant", "return_lse")
 # A bare TypedDict takes any keyword at run time.
 KEYWORDS = AttentionOptions.__annotations__
+KNOWN = {*KEYWORDS, "return_lse"}
+
+# The native functions would answer these with their whole signature. Of mask, window and lengths they know
+# what to say.
+FLAG = (bool, "True or False")
+TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "causal": FLAG,
+    "deterministic": FLAG,
+    "batch_invariant": FLAG,
+    "return_lse": FLAG,
+    "sinks": ((mx.array, type(None)), "an mlx array or None"),
+    "on_fallback": (str, "'error', 'warn' or 'allow'"),
+    "stream": (get_args(Stream), "a stream or device of MLX, or None"),
+}
 
 
 def native_options(
     function: str, query: object, key: object, value: object, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Check what the native functions cannot name in a clear text, and leave out what is only reserved."""
-    for name, argument in (("query", query), ("key", key), ("value", value)):
-        _expect(function, name, argument, mx.array, "an mlx array")
-    for name, option in options.items():
-        if name not in KEYWORDS and name != "return_lse":
-            known = ", ".join(KEYWORDS)
-            raise TypeError(f"{function}: got an unknown option {name!r}, expected one of {known}")
-        if name in FLAGS:
-            _expect(function, name, option, bool, "True or False")
-        if name in ("k_quant", "v_quant") and option is not None:
+    check_arrays(function, query=query, key=key, value=value)
+    if not options.keys() <= KNOWN:
+        unknown, known = min(options.keys() - KNOWN), ", ".join(KEYWORDS)
+        raise TypeError(f"{function}: got an unknown option {unknown!r}, expected one of {known}")
+    for name, (types, text) in TYPES.items():
+        if name in options and not isinstance(options[name], types):
+            raise TypeError(f"{function}: {name}: got {type(options[name]).__name__}, expected {text}")
+    native = dict(options)
+    native.pop("return_lse", None)
+    if (softcap := native.get("softcap")) is not None:
+        native["softcap"] = _number(function, "softcap", softcap, "a finite number above 0, or None")
+    for name in ("k_quant", "v_quant"):
+        if native.pop(name, None) is not None:
             raise NotImplementedError(
                 f"{function}: {name}: quantized keys and values have no kernel yet; pass them dequantized"
             )
-    if (sinks := options.get("sinks")) is not None:
-        _expect(function, "sinks", sinks, mx.array, "an mlx array or None")
-    return {name: x for name, x in options.items() if name not in ("k_quant", "v_quant", "return_lse")}
+    return native
+
+
+def check_arrays(function: str, **arrays: object) -> None:
+    for name, argument in arrays.items():
+        if not isinstance(argument, mx.array):
+            raise TypeError(f"{function}: {name}: got {type(argument).__name__}, expected an mlx array")
 
 
 def check_scale(function: str, scale: object) -> None:
     """A number, a number in an array without axes, or None; what looks like a mask is called one."""
-    if scale is None:
+    if scale is None or _is_number(scale):
         return
-    if isinstance(scale, mx.array):
-        if scale.ndim == 0 and scale.dtype not in (mx.bool_, mx.complex64):
-            return
-        got = f"{scale.dtype} array of shape {scale.shape}"
-    elif isinstance(scale, Real) and not isinstance(scale, bool):
+    if not isinstance(scale, mx.array):
+        got = repr(scale) if isinstance(scale, str) else type(scale).__name__
+    elif scale.ndim == 0 and scale.dtype not in (mx.bool_, mx.complex64):
         return
     else:
-        got = repr(scale) if isinstance(scale, str) else type(scale).__name__
+        got = f"{scale.dtype} array of shape {scale.shape}"
     hint = "; did you mean mask=?" if isinstance(scale, str | mx.array) else ""
     raise TypeError(f"{function}: scale: got {got}, expected a number or an array without axes{hint}")
 
@@ -75,8 +94,10 @@ def check_scale(function: str, scale: object) -> None:
 def read_scale(function: str, scale: float | mx.array | None) -> float | None:
     """The scale as a number."""
     check_scale(function, scale)
+    if scale is None:
+        return None
     if not isinstance(scale, mx.array):
-        return None if scale is None else float(scale)
+        return _number(function, "scale", scale, "a finite number")
     try:
         return float(scale.astype(mx.float32).item())  # type: ignore[arg-type]
     except ValueError as traced:
@@ -109,6 +130,16 @@ _refuse_gradient.vjp(_refuse)
 _refuse_gradient.jvp(_refuse)
 
 
-def _expect(function: str, name: str, argument: object, wanted: type, text: str) -> None:
-    if not isinstance(argument, wanted):
-        raise TypeError(f"{function}: {name}: got {type(argument).__name__}, expected {text}")
+def _is_number(x: object) -> bool:
+    return isinstance(x, Real) and not isinstance(x, bool)
+
+
+def _number(function: str, name: str, number: Any, expected: str) -> float:
+    if not _is_number(number):
+        raise TypeError(f"{function}: {name}: got {type(number).__name__}, expected {expected}")
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError(
+            f"{function}: {name}: got an integer beyond every float, expected {expected}"
+        ) from None

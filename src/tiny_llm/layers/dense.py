@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 
-from ..basics import as_float32
+from .arguments import check_arrays, check_scale
 
 
 def attend(
@@ -15,7 +15,7 @@ def attend(
     """The formula itself, in float32 and rounded once; leading axes broadcast."""
     if query.size == 0 or key.size == 0:
         return mx.zeros((*query.shape[:-1], value.shape[-1]), query.dtype)
-    scores = as_float32(query, "query") @ as_float32(key, "key").swapaxes(-1, -2)
+    scores = query.astype(mx.float32) @ key.astype(mx.float32).swapaxes(-1, -2)
     scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
     if mask is not None:
         hidden = mask == (False if mask.dtype == mx.bool_ else -mx.inf)
@@ -24,8 +24,19 @@ def attend(
     top = mx.max(scores, axis=-1, keepdims=True)
     weights = mx.exp(scores - mx.stop_gradient(mx.where(mx.isneginf(top), 0, top)))
     total = mx.sum(weights, axis=-1, keepdims=True)
-    result = (weights @ as_float32(value, "value")) / mx.where(total == 0, 1, total)
+    result = (weights @ value.astype(mx.float32)) / mx.where(total == 0, 1, total)
     return result.astype(query.dtype)
+
+
+def check_inputs(
+    function: str, query: mx.array, key: mx.array, value: mx.array, scale: float | mx.array | None
+) -> None:
+    """Everything but shapes."""
+    check_arrays(function, query=query, key=key, value=value)
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not mx.issubdtype(x.dtype, mx.floating):
+            raise ValueError(f"{function}: {name}: got {x.dtype}, expected a float type")
+    check_scale(function, scale)
 
 
 def check_shape(
@@ -42,7 +53,8 @@ def check_shape(
 
 def check_mask(function: str, mask: object, scores: tuple[int, ...]) -> None:
     if not isinstance(mask, mx.array):
-        raise ValueError(f"{function}: mask: got {mask!r}, expected an mlx array or None")
+        got = repr(mask) if isinstance(mask, str) else type(mask).__name__
+        raise ValueError(f"{function}: mask: got {got}, expected an mlx array or None")
     if mask.dtype != mx.bool_ and not mx.issubdtype(mask.dtype, mx.floating):
         raise ValueError(f"{function}: mask: got {mask.dtype}, expected bool (True: attend) or a float type")
     aligned = scores[len(scores) - mask.ndim :]

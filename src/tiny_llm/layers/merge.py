@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import mlx.core as mx
 
+from .arguments import check_arrays
+
 Part = tuple[mx.array, mx.array]
 
 
@@ -13,7 +15,8 @@ def merge_lse(o1: mx.array, lse1: mx.array, o2: mx.array, lse2: mx.array) -> Par
     Outputs [..., L, E] and log-sum-exps [..., L] -> the same, computed in float32, the output in the dtype of
     o1. A part without keys (log-sum-exp -inf) leaves the other one as it is; a sink belongs in one part only.
     """
-    if o1.shape != o2.shape or lse1.shape != lse2.shape or o1.shape[:-1] != lse1.shape:
+    check_arrays("merge_lse", o1=o1, lse1=lse1, o2=o2, lse2=lse2)
+    if not o1.shape or o1.shape != o2.shape or lse1.shape != lse2.shape or o1.shape[:-1] != lse1.shape:
         raise ValueError(
             f"merge_lse: got outputs {o1.shape}, {o2.shape} and log-sum-exps {lse1.shape}, {lse2.shape}, "
             "expected (..., L, E) and (..., L) twice"
@@ -40,11 +43,19 @@ def merge_lse(o1: mx.array, lse1: mx.array, o2: mx.array, lse2: mx.array) -> Par
 
 def merge_partials(parts: Iterable[Part]) -> Part:
     """Merge any number of (output, log-sum-exp) pairs, at least one, from the first to the last."""
-    remaining = iter(parts)
+    remaining = map(_pair, parts)
     try:
         out, lse = next(remaining)
     except StopIteration:
         raise ValueError("merge_partials: got no parts, expected at least one") from None
     for part in remaining:
         out, lse = merge_lse(out, lse, *part)
+    return out, lse
+
+
+def _pair(part: Part) -> Part:
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        got = type(part).__name__
+        raise ValueError(f"merge_partials: parts: got a {got}, expected pairs of output and log-sum-exp")
+    out, lse = part
     return out, lse

@@ -1,0 +1,73 @@
+"""The set-up behind `pdm run`: what is edited while it runs does not pass for installed or built."""
+
+import importlib.util
+import shutil
+import sys
+
+import pytest
+
+from ..support.child import ROOT
+
+# A build of a moment, in which somebody saves a source file.
+CMAKE = """
+cmake_minimum_required(VERSION 3.25)
+project(edited_during_its_build LANGUAGES NONE)
+add_custom_target(module ALL
+  COMMAND ${{CMAKE_COMMAND}} -E touch "{module}"
+  COMMAND ${{CMAKE_COMMAND}} -E copy "{edited}" "{source}")
+"""
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    """tools/setup.py in a tree of its own, which it has not set up yet."""
+    for name in ("tools/setup.py", "src/extensions/build.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("pyproject.toml", "pdm.lock", "src/extensions/kernel.cpp"):
+        (tmp_path / name).write_text("before")
+    (tmp_path / "edited").write_text("after")
+    (tmp_path / "src/extensions/tiny_llm_ext").mkdir()
+    (tmp_path / "build").mkdir()
+
+    # It imports the `build` beside it; what that leaves behind goes when the test ends.
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setitem(sys.modules, "build", None)
+    del sys.modules["build"]
+    specification = importlib.util.spec_from_file_location("setup_under_test", tmp_path / "tools/setup.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    monkeypatch.setattr(module, "PACKAGES_STAMP", tmp_path / "packages")  # not that of this environment
+    places = {"module": module.extension.MODULE, "edited": tmp_path / "edited",
+              "source": tmp_path / "src/extensions/kernel.cpp"}  # fmt: skip
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(**places))
+    return module
+
+
+def installer(program):
+    """A command that stands where pdm would, so that nothing is downloaded."""
+    return [sys.executable, "-c", program]
+
+
+def test_a_source_that_is_edited_during_the_build_is_built_once_more(setup):
+    setup.set_up(installer("pass"))
+    assert setup.extension.MODULE.is_file()
+    assert (setup.ROOT / "src/extensions/kernel.cpp").read_text() == "after"
+    assert not setup.extension_is_ready()
+    setup.set_up(installer("pass"))
+    assert setup.extension_is_ready()
+
+
+def test_a_lock_file_that_is_edited_during_the_installation_is_installed_once_more(setup):
+    edit = installer(f"open({str(setup.ROOT / 'pdm.lock')!r}, 'w').write('after')")
+    setup.set_up(edit)
+    assert not setup.packages_are_ready()
+    setup.set_up(edit)
+    assert setup.packages_are_ready()
+
+
+def test_a_failed_installation_is_not_remembered(setup):
+    with pytest.raises(setup.extension.BuildError, match="could not be installed"):
+        setup.set_up(installer("raise SystemExit(1)"))
+    assert not setup.packages_are_ready()
+    assert not setup.extension.MODULE.is_file()

@@ -1,0 +1,24 @@
+"""Python programs in a fresh process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_python(*arguments: str, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run this Python in the project's root; it finds what this process finds, and `path` before that."""
+    roots = [*map(str, path), *filter(None, sys.path)]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
