@@ -1,14 +1,15 @@
-"""`pdm bench attention [options]`: the benchmarks, by name."""
+"""`pdm bench [model|attention] [options]`: the benchmarks, by name; without one it is the model's."""
 
 import importlib
 import sys
 
-SUITES = ("attention",)
+SUITES = ("model", "attention")
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in SUITES:
-        if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
-            print(f"no benchmark {sys.argv[1]!r}; there is: {', '.join(SUITES)}", file=sys.stderr)
-        print(f"usage: pdm bench {{{','.join(SUITES)}}} [--help]", file=sys.stderr)
+    name, *arguments = sys.argv[1:] or ["model"]
+    if name.startswith("-"):
+        name, arguments = "model", sys.argv[1:]
+    if name not in SUITES:
+        print(f"no benchmark {name!r}; there is: {', '.join(SUITES)}", file=sys.stderr)
         sys.exit(2)
-    sys.exit(importlib.import_module(f"benches.{sys.argv[1]}").main(sys.argv[2:]))
+    sys.exit(importlib.import_module(f"benches.{name}").main(arguments))

@@ -1,8 +1,10 @@
-"""`pdm run main`: the demonstration on the command line."""
+"""`pdm run main`: one question, one answer."""
 
+import signal
 import sys
 
-from tiny_llm.cli.attention_demo import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it
+    from tiny_llm.cli import door
+
+    sys.exit(door("generate", "pdm run main"))

@@ -124,8 +124,8 @@ def test_a_window_in_the_oracle_hides_what_lies_outside() -> None:
     np.testing.assert_array_equal(oracle(case, inputs, np.array([10])), whole)
 
 
+@pytest.mark.peers
 def test_pytorch_agrees_in_every_form_of_grouped_heads() -> None:
-    pytest.importorskip("torch")
     for dtype in DTYPES:
         for causal in (True, False):
             case = replace(SMALL, dtype=dtype, causal=causal)

@@ -13,10 +13,11 @@ from tempfile import TemporaryDirectory
 
 import mlx.core as mx
 
+from tiny_llm.export import export_dense
+from tiny_llm.loading import load as load_checkpoint
 from training.checks import check
 from training.conversation import Turn
 from training.corpus import of_kind
-from training.export import export_dense
 
 SHARES = {"story": 18, "arithmetic": 14, "about": 8, "words": 4, "chat": 4, "other": 2}
 LONGEST_ANSWER = 320
@@ -40,7 +41,7 @@ def greedy(folder: Path) -> Answerer:
 
     if mx.default_device() == mx.cpu and "quantization" in json.loads((folder / "config.json").read_text()):
         with TemporaryDirectory() as dense:
-            export_dense(folder, Path(dense))
+            export_dense(load_checkpoint(str(folder)), Path(dense))
             model, tokenizer = load(dense)
     else:
         model, tokenizer = load(str(folder))

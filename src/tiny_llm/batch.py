@@ -1,6 +1,7 @@
 """Continuous batching: requests share the steps of decoding; each joins and leaves when it is ready."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -14,7 +15,7 @@ from .engine.text import (
     own_detokenizer,
     whole_characters,
 )
-from .engine.tokens import evaluate, token_id
+from .engine.tokens import evaluate, next_logits, token_id
 from .kv_cache import BatchingKvCache
 
 
@@ -53,12 +54,12 @@ class Request:
         if self.is_prefill_done:
             raise ValueError("Request: try_prefill: got a call behind the last chunk, expected none")
         chunk = self.prefill_tokens[self.offset : self.offset + self.prefill_max_step]
-        logits = self.model(chunk[None], [self.offset], self.kv_cache)
+        logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)
         evaluate(self.kv_cache)
         self.offset += chunk.size
         if self.offset == self.prefill_tokens.size:
             self.is_prefill_done = True
-            self.decode_done(token_id(mx.argmax(logits[0, -1])), update_offset=False)
+            self.decode_done(token_id(mx.argmax(logits[0])), update_offset=False)
 
     def decode_done(self, token: int, update_offset: bool = True) -> None:
         """Take the token that a step has given; an end token ends the request and is no part of the text."""
@@ -94,11 +95,14 @@ def batch_generate(
     max_seq_len: int = 512,
     batch_size: int = 5,
     prefill_step: int = 128,
+    *,
+    finished: Callable[[Request], None] | None = None,
 ) -> list[tuple[int, str]]:
     """Answer all `prompts`, greedily, up to `batch_size` at a time: pairs of index and text, in order.
 
     Each round reads one chunk of at most `prefill_step` tokens of one prompt, and adds one token to each
-    answer under way. A request ends with an end token, or at `max_seq_len` tokens in its cache.
+    answer under way. A request ends with an end token, or at `max_seq_len` tokens in its cache; `finished` is
+    then called with it.
     """
     sizes = {"max_seq_len": max_seq_len, "batch_size": batch_size, "prefill_step": prefill_step}
     for name, size in sizes.items():
@@ -111,7 +115,7 @@ def batch_generate(
             raise ValueError(
                 f"batch_generate: prompts[{index}]: got {length} tokens, expected fewer than {longest}"
             )
-    batch = _Batch(model, batch_size, longest)
+    batch = _Batch(model, batch_size, longest, finished)
     waiting = deque(enumerate(prompts))
     prefilling: Request | None = None
     try:
@@ -134,8 +138,11 @@ def batch_generate(
 class _Batch:
     """The requests that decode together, one in each slot of the batching caches."""
 
-    def __init__(self, model: Any, size: int, max_seq_len: int):
+    def __init__(
+        self, model: Any, size: int, max_seq_len: int, finished: Callable[[Request], None] | None = None
+    ):
         self._model = model
+        self._finished = finished
         self._max_seq_len = max_seq_len
         self._slots: list[Request | None] = [None] * size
         self._caches = [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
@@ -149,7 +156,7 @@ class _Batch:
         """Take over a request whose prompt has been read, if it is done or a slot is idle."""
         if request.is_done:  # the first token was an end token
             request.release()
-            self.results.append((request.prompt_idx, request.text()))
+            self._keep(request)
             return True
         if None not in self._slots:
             return False
@@ -166,8 +173,8 @@ class _Batch:
             return
         tokens = [[request.next_token if request else 0] for request in self._slots]
         offsets = [request.offset if request else 0 for request in self._slots]
-        logits = self._model(mx.array(tokens), offsets, self._caches)
-        chosen: Any = mx.argmax(logits[:, -1], axis=-1).tolist()
+        logits = next_logits(self._model, mx.array(tokens), offsets, self._caches)
+        chosen: Any = mx.argmax(logits, axis=-1).tolist()
         for slot, request in active.items():
             request.decode_done(chosen[slot])
             if not request.is_done and request.offset >= self._max_seq_len:
@@ -182,7 +189,12 @@ class _Batch:
 
     def _leave(self, slot: int, request: Request) -> None:
         self._free(slot)
+        self._keep(request)
+
+    def _keep(self, request: Request) -> None:
         self.results.append((request.prompt_idx, request.text()))
+        if self._finished is not None:
+            self._finished(request)
 
     def _free(self, slot: int) -> None:
         for cache in self._caches:

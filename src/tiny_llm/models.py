@@ -27,11 +27,11 @@ def shortcut_name_to_full_name(shortcut_name: str) -> str:
 def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) -> Any:
     """Build our model of that week from a loaded one; `kwargs` go to its class.
 
-    The family follows from a name of the hub, or else from `mlx_model.args.model_type`.
+    The family is `mlx_model.args.model_type`, or else follows from a name of the hub.
     """
     full_name = shortcut_name_to_full_name(model_name)
     named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
-    family = next(named, None) or getattr(mlx_model.args, "model_type", None)
+    family = getattr(mlx_model.args, "model_type", None) or next(named, None)
     if family not in MODELS:
         raise ValueError(
             f"dispatch_model: model_name: got {model_name!r} of type {family!r}, "

@@ -135,6 +135,7 @@ NATIVE_NAMES = {
 PATHS = [
     "main.py",
     "bench.py",
+    "batch-main.py",
     "course.toml",
     "src/extensions/CMakeLists.txt",
     "src/extensions/bindings.cpp",
@@ -151,6 +152,9 @@ PATHS = [
 
 SCRIPTS = {
     "main",
+    "main-week1",
+    "main-week2",
+    "batch-main",
     "bench",
     "test",
     "bench-test",

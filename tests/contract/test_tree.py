@@ -8,7 +8,7 @@ import pytest
 from ..support.child import ROOT
 from .project import pyproject, timetable
 
-DOORS = ["main.py", "bench.py"]
+DOORS = ["main.py", "bench.py", "batch-main.py"]
 CODE = sorted(
     path
     for folder in ("src", "benches", "tools", "tests")

@@ -6,11 +6,14 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+import tokenizers
 
 import tiny_llm
+from tiny_llm.export import export_dense
+from tiny_llm.loading import load
+from tiny_llm.models import dispatch_model
 from training.checks import check
 from training.conversation import Turn
-from training.export import export_dense
 
 EMBEDDED = Path(tiny_llm.__file__).parent / "embedded"
 CHAT = [
@@ -25,14 +28,15 @@ CHAT = [
 def dense(tmp_path_factory):
     """The folder for transformers: the same weights, dense and in float32."""
     folder = tmp_path_factory.mktemp("dense")
-    export_dense(EMBEDDED, folder)
+    export_dense(load("tiny"), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def prompt():
     """Token ids of a chat, made by the template that ships."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    import transformers
+
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(EMBEDDED))
     return tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
 
@@ -40,7 +44,8 @@ def prompt():
 @pytest.fixture(scope="module")
 def dense_logits(dense, prompt):
     """Logits (L, vocabulary) of mlx-lm on the dense folder."""
-    mlx_lm = pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
+    import mlx_lm
+
     model, _ = mlx_lm.load(str(dense))
     return np.array(model(mx.array([prompt]))[0])
 
@@ -78,7 +83,6 @@ def test_the_weights_are_those_that_the_config_names():
 
 
 def test_the_chat_template(prompt):
-    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     text = tokenizers.Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).decode(prompt, False)
     turns = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in CHAT)
     assert text == f"{turns}<|im_start|>assistant\n"
@@ -92,8 +96,18 @@ def test_mlx_lm_agrees_on_the_packed_and_the_dense_weights(prompt, dense_logits)
     assert_near(np.array(model(mx.array([prompt]))[0]), dense_logits)
 
 
+@pytest.mark.parametrize("week", [1, 2, 3])
+def test_our_models_agree_with_mlx_lm(prompt, dense_logits, week, on_the_cpu):
+    tiny = load("tiny")
+    assert tiny.tokenizer.encode(tiny.tokenizer.apply_chat_template(CHAT)) == prompt
+    model = dispatch_model("tiny", tiny.mlx_model, week, dtype=mx.float32)
+    where = () if week == 1 else (0, model.create_kv_cache())
+    assert_near(np.array(model(mx.array([prompt]), *where)[0]), dense_logits)
+
+
+@pytest.mark.peers
 def test_transformers_agrees_with_mlx_lm(dense, prompt, dense_logits):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import torch
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(str(dense), dtype=torch.float32)
@@ -103,7 +117,6 @@ def test_transformers_agrees_with_mlx_lm(dense, prompt, dense_logits):
 
 @pytest.fixture(scope="module")
 def answer():
-    pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
     from training.evaluate import greedy
 
     return greedy(EMBEDDED)

@@ -25,7 +25,7 @@ def test_the_models_of_all_weeks_compute_in_bfloat16():
 
 def test_the_head_size_is_not_the_hidden_size_shared_out():
     attention = qwen3.Qwen3Model(checkpoint("qwen3", layers=1)).layers_inner[0].self_attn
-    assert attention.head_dim == attention.q_norm.dim == attention.k_norm.dim == 64
+    assert attention.head_dim == attention.query_norm.dim == attention.key_norm.dim == 64
     assert attention.hidden_size // attention.num_heads == 32
     assert attention.wo.shape == (128, 4 * 64)
 

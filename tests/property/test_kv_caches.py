@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -11,49 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
+from tiny_llm.attention import paged_attention
+from tiny_llm.kv_cache import TinyKvFullCache
 from tiny_llm.kv_cache.full import BLOCK
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
-HEADS, SIZE = 2, 3
+from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, assert_holds, assert_pages_hold, grown
+
 LENGTHS = st.one_of(st.integers(1, 9), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1]))
-
-Tokens = Any  # a NumPy array [rows, HEADS, tokens, SIZE]
-
-
-class Source:
-    """Numbers that never repeat, so that every token can be told from all others."""
-
-    def __init__(self) -> None:
-        self.next = 1
-
-    def tokens(self, length: int, rows: int = 1) -> tuple[Tokens, Tokens]:
-        count = rows * HEADS * length * SIZE
-        key = np.arange(self.next, self.next + count, dtype=np.float32).reshape(rows, HEADS, length, SIZE)
-        self.next += count
-        return key, -key
-
-
-def grown(known: Tokens | None, new: Tokens) -> Tokens:
-    return new if known is None else np.concatenate([known, new], axis=2)
-
-
-def assert_holds(pair: tuple[mx.array, mx.array], known: Tokens) -> None:
-    assert np.array_equal(np.array(pair[0]), known)
-    assert np.array_equal(np.array(pair[1]), -known)
-
-
-def assert_pages_hold(metadata: Any, row: int, known: Tokens) -> None:
-    """The tokens that the block table points to, read as a kernel reads them."""
-    table, length = metadata.block_table[row].tolist(), metadata.context_lens[row].item()
-    assert length == known.shape[2]
-    used = -(-length // metadata.page_size)
-    assert all(page >= 0 for page in table[:used])
-    assert table[used:] == [-1] * (len(table) - used)
-    pages = np.array(metadata.key_pages), np.array(metadata.value_pages)
-    found = [np.concatenate([side[page] for page in table[:used]], axis=1)[None] for side in pages]
-    assert np.array_equal(found[0][:, :, :length], known)
-    assert np.array_equal(found[1][:, :, :length], -known)
 
 
 class FullCacheMachine(RuleBasedStateMachine):
@@ -149,6 +112,25 @@ class PagedMachine(RuleBasedStateMachine):
         kept = cache.offset
         self.known[cache] = self.known[cache][:, :, :kept] if kept else None
 
+    @rule()
+    def leave_nan_in_a_free_page(self) -> None:
+        """The next cache that takes the page fills it token by token; what lies behind them stays NaN."""
+        page, nothing = self.pool.allocate_page(), mx.full((1, HEADS, 4, SIZE), mx.nan)
+        self.pool.write_page_slice(page, 0, nothing, nothing)
+        self.pool.free_page(page)
+
+    @rule(cache=caches, length=st.integers(1, 6))
+    def attend(self, cache: TinyKvPagedCache, length: int) -> None:
+        """A query of zeros sees the average of the values of its context, and nothing that others left."""
+        self.append_and_point(cache, length)
+        metadata = cache.paged_metadata(mask="causal")
+        with mx.stream(mx.cpu):
+            found = paged_attention(mx.zeros((1, HEADS, length, SIZE)), **vars(metadata))
+        values, total = -self.known[cache], self.known[cache].shape[2]
+        for row in range(length):
+            average = values[:, :, : total - length + row + 1].mean(axis=2)
+            np.testing.assert_allclose(np.array(found[:, :, row]), average, rtol=1e-5)
+
     @rule(cache=consumes(caches))
     def close(self, cache: TinyKvPagedCache) -> None:
         cache.release()
@@ -174,93 +156,8 @@ class PagedMachine(RuleBasedStateMachine):
         assert self.pool.num_free_pages == self.pool.num_pages
 
 
-class BatchMachine(RuleBasedStateMachine):
-    """Requests that join and leave a batch, dense or paged, against one array for each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.source, self.pool = Source(), TinyKvPagedPool(page_size=4)
-        self.batch = BatchingKvCache(3, 1000)
-        self.known: list[Tokens | None] = [None] * 3
-
-    @rule(slot=st.integers(0, 2), length=st.integers(1, 9), paged=st.booleans())
-    def join(self, slot: int, length: int, paged: bool) -> None:
-        """Also into a slot that is taken."""
-        cache = TinyKvPagedCache(self.pool) if paged else TinyKvFullCache()
-        key, value = self.source.tokens(length)
-        cache.update_and_fetch(mx.array(key), mx.array(value))
-        self.batch.add_request(cache, slot)
-        self.known[slot] = key
-
-    @rule(slot=st.integers(-2, 4))
-    def leave(self, slot: int) -> None:
-        if not 0 <= slot <= 2 or self.known[slot] is None:
-            with pytest.raises(ValueError, match="id"):
-                self.batch.remove_request(slot)
-        else:
-            self.batch.remove_request(slot)
-            self.known[slot] = None
-
-    @rule(length=st.integers(1, 5), mask=st.sampled_from([None, "causal"]))
-    def step(self, length: int, mask: str | None) -> None:
-        key, value = self.source.tokens(length, rows=3)
-        if not any(row is not None for row in self.known):
-            with pytest.raises(ValueError, match="no active request"):
-                self.batch.update_and_fetch(mx.array(key), mx.array(value), mask=mask)
-            return
-        self._grow(key)
-        keys, values, offset, hidden = self.batch.update_and_fetch(mx.array(key), mx.array(value), mask=mask)
-        longest = max(row.shape[2] for row in self.known if row is not None)
-        assert offset is None
-        assert hidden.shape == (3, 1, length, longest)
-        assert hidden.dtype == keys.dtype
-        for slot, known in enumerate(self.known):
-            total = 0 if known is None else known.shape[2]
-            padded = np.zeros((1, HEADS, longest, SIZE), np.float32)
-            padded[:, :, longest - total :] = 0 if known is None else known
-            assert_holds((keys[slot : slot + 1], values[slot : slot + 1]), padded)
-            allowed = np.zeros((length, longest), bool)
-            allowed[:, longest - total :] = np.tri(length, total, total - length, dtype=bool)
-            assert np.array_equal(np.array(hidden[slot, 0]), np.where(allowed, 0.0, -np.inf))
-
-    @rule(length=st.integers(1, 5))
-    def step_on_pages(self, length: int) -> None:
-        key, value = self.source.tokens(length, rows=3)
-        active = [cache for cache in self.batch.kv_caches if cache is not None]
-        if not active or not all(isinstance(cache, TinyKvPagedCache) for cache in active):
-            with pytest.raises(ValueError, match="expected"):
-                self.batch.update_and_fetch_paged(mx.array(key), mx.array(value))
-            return
-        self._grow(key)
-        metadata = self.batch.update_and_fetch_paged(mx.array(key), mx.array(value))
-        for slot, known in enumerate(self.known):
-            if known is None:
-                assert metadata.context_lens[slot].item() == 0
-                assert set(metadata.block_table[slot].tolist()) == {-1}
-            else:
-                assert_pages_hold(metadata, slot, known)
-
-    def _grow(self, key: Tokens) -> None:
-        for slot, known in enumerate(self.known):
-            if known is not None:
-                self.known[slot] = grown(known, key[slot : slot + 1])
-
-    @invariant()
-    def slots_and_pages_are_in_order(self) -> None:
-        self.pool.check()
-        assert [cache is None for cache in self.batch.kv_caches] == [row is None for row in self.known]
-        caches = [cache for cache in self.batch.kv_caches if isinstance(cache, TinyKvPagedCache)]
-        assert sorted(page for cache in caches for page in cache.page_ids) == sorted(self.pool.used_page_ids)
-
-    def teardown(self) -> None:
-        self.batch.release()
-        assert self.pool.used_page_ids == set()
-
-
 TRY = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=25)
 TestFullCache = FullCacheMachine.TestCase
 TestFullCache.settings = TRY
 TestPagedCache = PagedMachine.TestCase
 TestPagedCache.settings = TRY
-TestBatch = BatchMachine.TestCase
-TestBatch.settings = TRY

@@ -6,8 +6,6 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("tokenizers", reason="tokenizers is not installed")
-
 from training.batches import LENGTHS, Encoder, in_rows, rows_per_step, shard
 from training.corpus import conversation, messages
 from training.tokenizer import CHAT_TEMPLATE, END, END_OF_TEXT, START

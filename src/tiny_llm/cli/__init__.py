@@ -1,18 +1,69 @@
 """The command `tiny-llm`: each subcommand is a module that adds its flags and says what to run."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
 
-from . import info
+from . import batch, bench, chat, demo, export, generate, info
+from .endings import REFUSED, guarded
+
+COMMANDS: dict[str, ModuleType] = {
+    "generate": generate,
+    "chat": chat,
+    "batch": batch,
+    "bench": bench,
+    "export": export,
+    "demo": demo,
+    "info": info,
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes flags by their full names only, and says what is wrong with one in a single sentence."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(REFUSED, f"{self.prog}: {message.removeprefix('argument ')}; --help explains the flags\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="tiny-llm", description="FlashAttention for MLX, and a course on it."
+    parser = Parser(
+        prog="tiny-llm",
+        description="Small language models with FlashAttention, on this machine.",
+        epilog="tiny-llm COMMAND --help explains one of them.",
     )
-    commands = parser.add_subparsers(required=True, metavar="command")
-    info.add_command(commands)
+    commands = parser.add_subparsers(metavar="command")
+    for name, command in COMMANDS.items():
+        add_flags(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
+    parser.set_defaults(program=parser.prog, run=lambda options: explain(parser))
+    return carry_out(parser, argv)
+
+
+def explain(parser: argparse.ArgumentParser) -> int:
+    """What there is, for a person who has named no command."""
+    parser.print_help(sys.stderr)
+    return REFUSED
+
+
+def door(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
+    """Run one subcommand as a program of its own; `settings` are options that have no flag."""
+    command = COMMANDS[name]
+    parser = Parser(prog=program, description=command.DESCRIPTION)
+    add_flags(parser, command)
+    parser.set_defaults(**settings)
+    return carry_out(parser, argv)
+
+
+def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run, program=parser.prog)
+
+
+def carry_out(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     options = parser.parse_args(argv)
-    code: int = options.run(options)
-    return code
+    return guarded(options.program, lambda: options.run(options))

@@ -5,14 +5,14 @@ import json
 from typing import Any
 
 from ..installation import check_installation
+from . import arguments
+
+SUMMARY = "versions, devices, instruction sets, and the rate of attention"
+DESCRIPTION = "Says what is installed here, what this machine has, and how fast attention runs on it."
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "info", help="versions, devices, instruction sets, and the rate of attention"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,16 +7,19 @@ import mlx.core as mx
 
 
 class FullContextModel(Protocol):
-    """A model that reads all tokens at each step: ids [B, L] -> logits [B, L, V]."""
+    """A model that reads all tokens at each step: ids [B, L] -> logits [B, L, V].
+
+    Models of both kinds may have `next_logits`: the same for the logits [B, V] behind the last tokens only.
+    """
 
     def __call__(self, inputs: mx.array) -> mx.array: ...
 
 
 class LayerCache(Protocol):
-    """The keys and values of one layer."""
+    """The keys and values of one layer; `storage` is what they lie in."""
 
     @property
-    def key_values(self) -> tuple[mx.array, mx.array] | None: ...
+    def storage(self) -> tuple[mx.array, mx.array] | None: ...
 
     def rewind(self, n: int) -> None: ...
 

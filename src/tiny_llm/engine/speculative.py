@@ -5,6 +5,7 @@ exactly its distribution, because a guess that it likes less than the draft did 
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import mlx.core as mx
 
@@ -26,7 +27,7 @@ def speculative_tokens(
 ) -> Iterator[int]:
     """At most `limit` tokens of `model`, up to `drafts` + 1 for each time that it runs."""
     keys = random_keys(sampling.seed)
-    with Sequenced(model) as target, Sequenced(draft_model) as draft:
+    with closing(Sequenced(model)) as target, closing(Sequenced(draft_model)) as draft:
         logits = target.prefill(prompt, prefill_step)
         vocabulary = logits.shape[-1]
         newest = token_id(draw(logits, sampling, next(keys)))
@@ -38,7 +39,7 @@ def speculative_tokens(
             guesses: list[mx.array] = []
             chances = [mx.zeros((0, vocabulary))]
             for _ in range(count):
-                logits = draft.read(guesses[-1]) if guesses else draft.prefill(unread, prefill_step)
+                logits = draft.read_on(guesses[-1]) if guesses else draft.prefill(unread, prefill_step)
                 logits = fit_vocabulary(logits, vocabulary)
                 chances.append(probabilities(logits, sampling))
                 guesses.append(draw(logits, sampling, next(keys)))

@@ -1,15 +1,13 @@
 """Sources of tokens: a model, a prompt and a choice become a stream of ids that does not end by itself."""
 
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from contextlib import closing
+from typing import Any
 
 import mlx.core as mx
 
 from ..sampling.penalty import LogitsProcessor
-from .protocols import CachedModel, FullContextModel
-
-SHORT_PROMPT = 32  # tokens whose logits cost no more than another step
+from .protocols import CachedModel, FullContextModel, LayerCache
 
 
 class Chooser:
@@ -42,7 +40,7 @@ class Chooser:
 class Sequenced:
     """One sequence in a model with its caches: how far it has read, and the way back.
 
-    A context manager, because the pages of a cache must go back to their pool on any way out.
+    To be used with `closing`: the pages of a cache must go back to their pool on any way out.
     """
 
     def __init__(self, model: CachedModel):
@@ -56,15 +54,20 @@ class Sequenced:
         self.offset += ids.size
         return logits
 
+    def read_on(self, ids: mx.array) -> mx.array:
+        """Let the model read the next `ids` [L]; return the logits [1, V] behind the last."""
+        logits = next_logits(self._model, ids[None], self.offset, self.cache)
+        self.offset += ids.size
+        return logits
+
     def prefill(self, prompt: list[int], step: int) -> mx.array:
         """Read the whole prompt, at most `step` tokens at once; return the logits [1, V] behind the last."""
-        # Only the last logits count, and those that nobody looks at are never computed. So the last token of
-        # a long prompt has a step of its own: scoring a large vocabulary is much of a small model's work.
-        first = 0 if len(prompt) <= min(step, SHORT_PROMPT) else len(prompt) - 1
-        for start in range(0, first, step):
-            self.read(mx.array(prompt[start : min(start + step, first)]))
+        ids = mx.array(prompt)
+        last = (len(prompt) - 1) // step * step
+        for start in range(0, last, step):
+            self.read_on(ids[start : start + step])  # logits that nobody looks at are never computed
             evaluate(self.cache)
-        return self.read(mx.array(prompt[first:]))[-1:]
+        return self.read_on(ids[last:])
 
     def rewind(self, n: int) -> None:
         """Forget the newest `n` tokens."""
@@ -73,15 +76,8 @@ class Sequenced:
                 layer.rewind(n)
             self.offset -= n
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Give back what the caches hold of a shared storage."""
         for layer in self.cache:
             layer.release()
 
@@ -92,9 +88,17 @@ def token_id(token: mx.array) -> int:
     return int(number)
 
 
-def evaluate(cache: list[Any]) -> None:
+def next_logits(model: Any, inputs: mx.array, *where: Any) -> mx.array:
+    """The logits [B, V] behind the last token of each row; no others are computed if the model can do so."""
+    if hasattr(model, "next_logits"):
+        logits: mx.array = model.next_logits(inputs, *where)
+        return logits
+    return model(inputs, *where)[:, -1]  # type: ignore[no-any-return]
+
+
+def evaluate(cache: list[LayerCache]) -> None:
     """Compute the keys and values now, so that the memory for the activations of a chunk is free again."""
-    mx.eval([layer.key_values for layer in cache])
+    mx.eval([layer.storage for layer in cache])
 
 
 def full_context_tokens(
@@ -103,7 +107,7 @@ def full_context_tokens(
     """At most `limit` tokens of a model without a cache: each step reads everything again."""
     tokens = mx.array(prompt)
     for _ in range(limit):
-        token = choose(model(tokens[None])[:, -1])
+        token = choose(next_logits(model, tokens[None]))
         yield token_id(token)
         tokens = mx.concatenate([tokens, token])
 
@@ -112,11 +116,11 @@ def cached_tokens(
     model: CachedModel, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
 ) -> Iterator[int]:
     """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step."""
-    with Sequenced(model) as sequence:
+    with closing(Sequenced(model)) as sequence:
         token = choose(sequence.prefill(prompt, prefill_step))
         mx.async_eval(token)  # type: ignore[no-untyped-call]
         for _ in range(limit - 1):
-            following = choose(sequence.read(token))
+            following = choose(sequence.read_on(token))
             # Computed while the caller is busy with the token before.
             mx.async_eval(following)  # type: ignore[no-untyped-call]
             yield token_id(token)

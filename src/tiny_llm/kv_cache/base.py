@@ -26,12 +26,19 @@ class PagedKvMetadata:
 
 
 class TinyKvCache(ABC):
-    """Keys and values of one layer."""
+    """Keys and values of one layer; `offset` counts the tokens of a cache of one request."""
+
+    offset: int = 0
 
     @property
     def key_values(self) -> tuple[mx.array, mx.array] | None:
         """All keys and values [B, H, S, D]; None where there are none."""
         return None
+
+    @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        """The arrays [..., H, ..., D] that keys and values lie in, as they are: no token is copied."""
+        return self.key_values
 
     @abstractmethod
     def update_and_fetch(

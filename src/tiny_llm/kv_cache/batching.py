@@ -4,12 +4,13 @@ import mlx.core as mx
 
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
 from .paged import TinyKvPagedCache, stored_pages
+from .pool import settled
 
 
 class BatchingKvCache(TinyKvCache):
     """One layer of up to `max_active_requests` requests; row b of the batch is the request in slot b.
 
-    `max_seq_len` is the length at which the owner ends a request; the cache itself sets no limit.
+    No request holds more than `max_seq_len` tokens: its owner ends it before.
     """
 
     def __init__(self, max_active_requests: int, max_seq_len: int):
@@ -26,8 +27,9 @@ class BatchingKvCache(TinyKvCache):
     def add_request(self, prefilled: TinyKvCache, id: int) -> None:
         """Put the cache of a request into slot `id`; what was there is released."""
         self._check_slot(id)
-        if prefilled.key_values is not None:
-            self._agree_on_heads(prefilled.key_values[0])
+        self._check_length(id, prefilled.offset)
+        if prefilled.storage is not None:
+            self._agree_on_heads(prefilled.storage[0])
         if self.kv_caches[id] is not None:
             self.remove_request(id)
         self.kv_caches[id] = prefilled
@@ -43,8 +45,27 @@ class BatchingKvCache(TinyKvCache):
 
     def release(self) -> None:
         """Release every request."""
-        for slot, _ in self._active():
+        for slot in self._active():
             self.remove_request(slot)
+
+    def requests(self, keys: mx.array, values: mx.array, mask: Mask) -> dict[int, TinyKvCache]:
+        """The slots in use and their caches, where all of them can take their row of keys and values."""
+        if isinstance(mask, mx.array):
+            raise NotImplementedError("BatchingKvCache: mask: got an array, expected None or 'causal'")
+        if mask not in (None, "causal"):
+            raise ValueError(f"BatchingKvCache: mask: got {mask!r}, expected None or 'causal'")
+        check_tokens("BatchingKvCache", keys, values)
+        if keys.shape[0] != self.max_active_requests:
+            raise ValueError(
+                f"BatchingKvCache: key: got {keys.shape[0]} rows, expected {self.max_active_requests}"
+            )
+        active = self._active()
+        if not active:
+            raise ValueError("BatchingKvCache: got no active request, expected at least one")
+        for slot, cache in active.items():
+            self._check_length(slot, cache.offset + keys.shape[2])
+        self._agree_on_heads(keys)
+        return active
 
     def update_and_fetch(
         self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
@@ -54,10 +75,10 @@ class BatchingKvCache(TinyKvCache):
         They come as [B, H, Smax, D], right aligned behind zeros, and a mask [B, 1, mask_length,
         Smax] that is causal in each row and hides what is padding; an idle row sees nothing.
         """
-        active = self._check_update(keys, values, mask)
+        active = self.requests(keys, values, mask)
         nothing = keys[:1, :, :0]
         rows_of_keys, rows_of_values = [nothing] * keys.shape[0], [nothing] * keys.shape[0]
-        for slot, cache in active:
+        for slot, cache in active.items():
             row = slice(slot, slot + 1)
             fetched = cache.update_and_fetch(keys[row], values[row])
             rows_of_keys[slot], rows_of_values[slot] = fetched[:2]
@@ -70,8 +91,8 @@ class BatchingKvCache(TinyKvCache):
         self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
         """Append row b of keys and values [B, H, L, D] to slot b, and return where all tokens lie."""
-        active = self._check_update(keys, values, mask)
-        paged = {slot: cache for slot, cache in active if isinstance(cache, TinyKvPagedCache)}
+        active = self.requests(keys, values, mask)
+        paged = {slot: cache for slot, cache in active.items() if isinstance(cache, TinyKvPagedCache)}
         if len(paged) < len(active):
             raise ValueError(
                 "BatchingKvCache: got a cache without pages in a slot, expected TinyKvPagedCache"
@@ -79,6 +100,7 @@ class BatchingKvCache(TinyKvCache):
         caches = list(paged.values())
         if len({cache.pool for cache in caches}) > 1:
             raise ValueError("BatchingKvCache: got caches of several pools, expected one pool")
+        keys, values = settled(keys, values)
         for slot, cache in paged.items():
             cache.append(keys[slot : slot + 1], values[slot : slot + 1])
         width = max(cache.num_pages for cache in caches)
@@ -93,25 +115,15 @@ class BatchingKvCache(TinyKvCache):
             "causal",
         )
 
-    def _active(self) -> list[tuple[int, TinyKvCache]]:
-        return [(slot, cache) for slot, cache in enumerate(self.kv_caches) if cache is not None]
+    def _active(self) -> dict[int, TinyKvCache]:
+        return {slot: cache for slot, cache in enumerate(self.kv_caches) if cache is not None}
 
-    def _check_update(self, key: mx.array, value: mx.array, mask: Mask) -> list[tuple[int, TinyKvCache]]:
-        """Refuse before any slot has changed; return the slots in use."""
-        if isinstance(mask, mx.array):
-            raise NotImplementedError("BatchingKvCache: mask: got an array, expected None or 'causal'")
-        if mask not in (None, "causal"):
-            raise ValueError(f"BatchingKvCache: mask: got {mask!r}, expected None or 'causal'")
-        check_tokens("BatchingKvCache", key, value)
-        if key.shape[0] != self.max_active_requests:
+    def _check_length(self, slot: int, length: int) -> None:
+        if length > self.max_seq_len:
             raise ValueError(
-                f"BatchingKvCache: key: got {key.shape[0]} rows, expected {self.max_active_requests}"
+                f"BatchingKvCache: id: got {length} tokens for slot {slot}, "
+                f"expected at most max_seq_len, {self.max_seq_len}"
             )
-        active = self._active()
-        if not active:
-            raise ValueError("BatchingKvCache: got no active request, expected at least one")
-        self._agree_on_heads(key)
-        return active
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.max_active_requests:

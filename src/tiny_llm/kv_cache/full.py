@@ -15,6 +15,10 @@ class TinyKvFullCache(TinyKvCache):
         self._storage: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
 
     @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        return self._storage
+
+    @property
     def key_values(self) -> tuple[mx.array, mx.array] | None:
         """All keys and values [B, H, offset, D]; None before the first."""
         if self._storage is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_rewind
-from .pool import TinyKvPagedPool
+from .pool import TinyKvPagedPool, settled
 
 
 class TinyKvPagedCache(TinyKvCache):
@@ -27,8 +27,13 @@ class TinyKvPagedCache(TinyKvCache):
         """A dense copy of all keys and values [1, H, offset, D]; None without tokens."""
         return self.gather_dense() if self.offset else None
 
+    @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        """The pages of the pool, those of other caches among them."""
+        return self.pool.storage
+
     def append(self, key: mx.array, value: mx.array) -> None:
-        """Write key and value [1, H, L, D] behind the tokens that are there."""
+        """Write key and value [1, H, L, D], which are `settled`, behind the tokens that are there."""
         self.pool.check_fits(key, value)  # before a page is taken for it
         done, length = 0, key.shape[2]
         while done < length:
@@ -46,13 +51,13 @@ class TinyKvPagedCache(TinyKvCache):
     def update_and_fetch(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
-        self.append(key, value)
+        self.append(*settled(key, value))
         return *self.gather_dense(), self.offset, mask
 
     def update_and_fetch_paged(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
-        self.append(key, value)
+        self.append(*settled(key, value))
         return self.paged_metadata(mask=mask)
 
     def gather_dense(self) -> tuple[mx.array, mx.array]:

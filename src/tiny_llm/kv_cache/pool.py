@@ -27,6 +27,11 @@ class TinyKvPagedPool:
         return len(self.free_page_ids)
 
     @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        """Keys and values, with room for more pages than there are; None before the first write."""
+        return self._storage
+
+    @property
     def key_pages(self) -> mx.array | None:
         """[P, H, page_size, D]; None before the first write."""
         return None if self._storage is None else self._storage[0][: self.num_pages]
@@ -116,3 +121,13 @@ class TinyKvPagedPool:
             if self.num_pages > capacity:
                 more = [(0, capacity), (0, 0), (0, 0), (0, 0)]
                 self._storage = mx.pad(keys, more), mx.pad(values, more)
+
+
+def settled(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
+    """Both, computed: what they were computed from no longer reads the pool.
+
+    MLX writes in place where nobody else holds an array, and copies the array otherwise. A layer whose
+    attention is still under way holds the pool, and its tokens lead to those of the next layer.
+    """
+    mx.eval(key, value)
+    return key, value

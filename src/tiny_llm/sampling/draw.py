@@ -10,6 +10,8 @@ from .params import Sampling
 
 # The sum of float32 probabilities may miss a mass that it reaches on paper.
 ROUNDING = 1e-6
+# Sorting a vocabulary of 150 000 takes ten times as long as finding so many of its best tokens.
+CANDIDATES = 4096
 # Below this, a gap between two float32 scores is beyond every draw; a division by less could overflow to NaN.
 COLDEST = 1e-30
 
@@ -62,17 +64,34 @@ def _shortlist(logits: mx.array, sampling: Sampling) -> tuple[mx.array | None, m
         ids = mx.argpartition(-scores, sampling.top_k - 1, axis=-1)[..., : sampling.top_k]
         scores = mx.take_along_axis(scores, ids, axis=-1)
     if sampling.top_p is not None and 0 < sampling.top_p < 1:
-        order = mx.argsort(-scores, axis=-1)
+        order, scores = _keep_mass(scores, total, sampling.top_p)
         ids = order if ids is None else mx.take_along_axis(ids, order, axis=-1)
-        scores = _keep_mass(mx.take_along_axis(scores, order, axis=-1), total, sampling.top_p)
     best = scores.max(axis=-1, keepdims=True)
     if sampling.min_p:
         scores = mx.where(scores < best + math.log(sampling.min_p), -mx.inf, scores)
     return ids, (scores - best) / max(sampling.temp, COLDEST)
 
 
-def _keep_mass(falling: mx.array, total: mx.array, mass: float) -> mx.array:
-    """Hide all but the shortest prefix of the `falling` scores whose probabilities add up to `mass`."""
+def _keep_mass(scores: mx.array, total: mx.array, mass: float) -> tuple[mx.array, mx.array]:
+    """The shortest prefix of the falling scores whose probabilities add up to `mass`: indices and scores.
+
+    What stands behind the prefix is -inf, or left out altogether.
+    """
+    if scores.shape[-1] > CANDIDATES:
+        best = mx.argpartition(-scores, CANDIDATES - 1, axis=-1)[..., :CANDIDATES]
+        best = mx.sort(best, axis=-1)  # so that of equals the first comes first, as among all
+        candidates = mx.take_along_axis(scores, best, axis=-1)
+        order, falling, kept = _falling_prefix(candidates, total, mass)
+        if not mx.any(kept[..., -1]).item():  # else the prefix may go on behind the candidates
+            return mx.take_along_axis(best, order, axis=-1), mx.where(kept, falling, -mx.inf)
+    order, falling, kept = _falling_prefix(scores, total, mass)
+    return order, mx.where(kept, falling, -mx.inf)
+
+
+def _falling_prefix(scores: mx.array, total: mx.array, mass: float) -> tuple[mx.array, mx.array, mx.array]:
+    """Indices and scores in falling order, and which of them the prefix takes."""
+    order = mx.argsort(-scores, axis=-1)
+    falling = mx.take_along_axis(scores, order, axis=-1)
     before = mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=False)
     first = mx.arange(falling.shape[-1]) == 0
-    return mx.where(mx.logical_or(before < mass - ROUNDING, first), falling, -mx.inf)
+    return order, falling, mx.logical_or(before < mass - ROUNDING, first)

@@ -1,76 +1,74 @@
-"""The layers of a decoder: attention, feed-forward, and the block that joins them."""
+"""The layers of a decoder: attention, feed-forward, and the block that joins them.
+
+What a layer is made from are the fields of a dataclass: a family adds its own and leaves out what it lacks.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 import mlx.core as mx
 
 from ..basics import silu
 from ..kv_cache import TinyKvCache
+from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
 from ..layers.dense import check_shape
 from ..positional_encoding import RoPE
-from .ops import Mask, Ops
+from .ops import Ops
 from .positions import Offset, row_positions
 from .weights import Weights, multiply
 
 
-class MultiHeadAttention:
+@dataclass(eq=False, repr=False)
+class MultiHeadAttention(ABC):
     """Attention in which `num_heads` query heads share `num_kv_heads` heads of keys and values.
 
     wq [num_heads * head_dim, hidden_size], wk and wv [num_kv_heads * head_dim, hidden_size], wo [hidden_size,
-    num_heads * head_dim], dense or packed. Biases and the norms of query and key heads are there or not.
+    num_heads * head_dim], dense or packed.
     """
 
-    ops: Ops
-    q_norm: RMSNorm | None = None
-    k_norm: RMSNorm | None = None
+    ops: Ops = field(init=False)
+    rope: RoPE = field(init=False)
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    wq: Weights
+    wk: Weights
+    wv: Weights
+    wo: Weights
 
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        wq: Weights,
-        wk: Weights,
-        wv: Weights,
-        wo: Weights,
-        bq: mx.array | None,
-        bk: mx.array | None,
-        bv: mx.array | None,
-        max_seq_len: int,
-        theta: int,
-    ):
+    def __post_init__(self) -> None:
         name = type(self).__name__
-        if num_kv_heads < 1 or num_heads % num_kv_heads != 0:
-            raise ValueError(f"{name}: num_heads: got {num_heads}, expected a multiple of {num_kv_heads}")
-        inner, kv_inner = num_heads * head_dim, num_kv_heads * head_dim
-        check_shape(name, "wq", wq.shape, (inner, hidden_size))
-        check_shape(name, "wk", wk.shape, (kv_inner, hidden_size))
-        check_shape(name, "wv", wv.shape, (kv_inner, hidden_size))
-        check_shape(name, "wo", wo.shape, (hidden_size, inner))
-        self.hidden_size = hidden_size
-        self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
-        self.head_dim = head_dim
-        self.wq, self.wk, self.wv, self.wo = wq, wk, wv, wo
-        self.bq, self.bk, self.bv = bq, bk, bv
-        self.rope = RoPE(head_dim, max_seq_len, theta)
+        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads != 0:
+            raise ValueError(
+                f"{name}: num_heads: got {self.num_heads}, expected a multiple of {self.num_kv_heads}"
+            )
+        inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        check_shape(name, "wq", self.wq.shape, (inner, self.hidden_size))
+        check_shape(name, "wk", self.wk.shape, (kv_inner, self.hidden_size))
+        check_shape(name, "wv", self.wv.shape, (kv_inner, self.hidden_size))
+        check_shape(name, "wo", self.wo.shape, (self.hidden_size, inner))
+
+    @abstractmethod
+    def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        """[B, L, hidden] -> query [B, L, num_heads, head_dim], key and value with num_kv_heads instead."""
 
     def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
         if x.ndim != 3:
             raise ValueError(f"{type(self).__name__}: x: got {x.shape}, expected (B, L, {self.hidden_size})")
-        query = _split(multiply(x, self.wq, self.bq), self.num_heads)
-        key = _split(multiply(x, self.wk, self.bk), self.num_kv_heads)
-        value = _split(multiply(x, self.wv, self.bv), self.num_kv_heads)
-        if self.q_norm is not None:
-            query = self.q_norm(query)
-        if self.k_norm is not None:
-            key = self.k_norm(key)
+        query, key, value = self.project(x)
         positions = row_positions(offset, *x.shape[:2])
         query, key = self.rope(query, positions), self.rope(key, positions)
         query, key, value = (heads.swapaxes(1, 2) for heads in (query, key, value))
         attended = self.ops.attend(query, key, value, cache, mask)
         return multiply(mx.flatten(attended.swapaxes(1, 2), -2, -1), self.wo)
+
+    def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
+        """[B, L, hidden] -> the same; row b holds the tokens from position offsets[b] on."""
+        return self.forward(x, offsets, cache, mask)
 
 
 class MLP:
@@ -90,27 +88,61 @@ class MLP:
         return multiply(silu(multiply(x, self.w_gate)) * multiply(x, self.w_up), self.w_down)
 
 
+@dataclass(eq=False, repr=False)
 class TransformerBlock:
-    """Attention and feed-forward, each behind a norm and beside a connection that adds its input."""
+    """Attention and feed-forward, each behind a norm and beside a connection that adds its input.
 
-    def __init__(
-        self,
-        self_attn: MultiHeadAttention,
-        mlp: MLP,
-        input_layernorm: RMSNorm,
-        post_attention_layernorm: RMSNorm,
-    ):
-        self.self_attn = self_attn
-        self.mlp = mlp
-        self.input_layernorm = input_layernorm
-        self.post_attention_layernorm = post_attention_layernorm
+    The fields are those of its layers. Those that its kind of attention does not take are left out.
+    """
+
+    attention: ClassVar[type[MultiHeadAttention]]
+    feed_forward: ClassVar[type[MLP]]
+
+    num_attention_heads: int
+    num_kv_heads: int
+    hidden_size: int
+    head_dim: int
+    intermediate_size: int
+    rms_norm_eps: float
+    wq: Weights
+    wk: Weights
+    wv: Weights
+    wo: Weights
+    bq: mx.array
+    bk: mx.array
+    bv: mx.array
+    q_norm: mx.array
+    k_norm: mx.array
+    w_gate: Weights
+    w_up: Weights
+    w_down: Weights
+    w_input_layernorm: mx.array
+    w_post_attention_layernorm: mx.array
+    max_seq_len: int = 32768
+    theta: int = 1000000
+
+    def __post_init__(self) -> None:
+        given = {**vars(self), "num_heads": self.num_attention_heads}
+        wanted = [argument.name for argument in fields(self.attention) if argument.init]
+        self.self_attn = self.attention(**{name: given[name] for name in wanted})
+        self.mlp = self.feed_forward(
+            self.hidden_size, self.intermediate_size, self.w_gate, self.w_up, self.w_down
+        )
+        self.input_layernorm = RMSNorm(self.hidden_size, self.w_input_layernorm, self.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(
+            self.hidden_size, self.w_post_attention_layernorm, self.rms_norm_eps
+        )
 
     def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
-        """[B, L, hidden] -> the same."""
+        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
         x = x + self.self_attn.forward(self.input_layernorm(x), offset, cache, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
+    def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
+        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
+        return self.forward(x, offset, cache, mask)
 
-def _split(x: mx.array, heads: int) -> mx.array:
+
+def split_heads(x: mx.array, heads: int) -> mx.array:
     """[B, L, heads * D] -> [B, L, heads, D]."""
     return mx.unflatten(x, -1, (heads, -1))

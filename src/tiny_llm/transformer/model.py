@@ -78,8 +78,19 @@ class Transformer(ABC):
             "theta": args.rope_theta,
         }
 
-    def forward(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
+    def __call__(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
         """Token ids [B, L], which follow offset[b] tokens in the caches -> logits [B, L, V]."""
+        return self.score(self.forward(inputs, offset, cache))
+
+    def next_logits(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
+        """The same, but only the logits [B, V] behind the last token.
+
+        Scores for a large vocabulary are most of the work on a prompt, and nobody asks for the others.
+        """
+        return self.score(self.forward(inputs, offset, cache)[:, -1])
+
+    def forward(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
+        """Token ids [B, L] -> the vectors [B, L, hidden] from which `score` makes logits."""
         name = type(self).__name__
         if inputs.ndim != 2:
             raise ValueError(f"{name}: inputs: got shape {inputs.shape}, expected (B, L)")
@@ -91,6 +102,10 @@ class Transformer(ABC):
         x = self.embedding(inputs)
         for block, tokens in zip(self.layers_inner, cache, strict=True):
             x = block.forward(x, offsets, tokens, "causal")
+        return x
+
+    def score(self, x: mx.array) -> mx.array:
+        """[..., hidden] -> logits [..., V]."""
         x = self.norm(x)
         return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
 

@@ -7,9 +7,8 @@ from typing import Any
 import mlx.core as mx
 
 from ..kv_cache import TinyKvCache
+from ..kv_cache.base import Mask
 from .weights import Weights
-
-Mask = mx.array | str | None
 
 
 @dataclass(frozen=True, slots=True)

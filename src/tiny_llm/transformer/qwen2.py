@@ -1,76 +1,47 @@
 """The Qwen2 family: biases on query, key and value, and heads that share out the hidden size."""
 
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 
-from ..layer_norm import RMSNorm
-from .layers import MLP, MultiHeadAttention, TransformerBlock
+from ..positional_encoding import RoPE
+from .layers import MultiHeadAttention, TransformerBlock, split_heads
 from .model import Transformer
-from .weights import Weights
+from .weights import multiply
 
 
+@dataclass(eq=False, repr=False)
 class Qwen2Attention(MultiHeadAttention):
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        num_kv_heads: int,
-        wq: Weights,
-        wk: Weights,
-        wv: Weights,
-        wo: Weights,
-        bq: mx.array,
-        bk: mx.array,
-        bv: mx.array,
-        max_seq_len: int = 32768,
-        theta: int = 1000000,
-    ):
-        if num_heads < 1 or hidden_size % num_heads != 0:
+    head_dim: int = field(init=False)
+    bq: mx.array
+    bk: mx.array
+    bv: mx.array
+    max_seq_len: int = 32768
+    theta: int = 1000000
+
+    def __post_init__(self) -> None:
+        if self.num_heads < 1 or self.hidden_size % self.num_heads != 0:
             raise ValueError(
-                f"{type(self).__name__}: num_heads: got {num_heads}, expected a divisor of {hidden_size}"
+                f"{type(self).__name__}: num_heads: got {self.num_heads}, "
+                f"expected a divisor of {self.hidden_size}"
             )
-        head_dim = hidden_size // num_heads
-        super().__init__(
-            hidden_size, num_heads, num_kv_heads, head_dim, wq, wk, wv, wo, bq, bk, bv, max_seq_len, theta
-        )
+        self.head_dim = self.hidden_size // self.num_heads
+        super().__post_init__()
+        self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
+
+    def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        query = split_heads(multiply(x, self.wq, self.bq), self.num_heads)
+        key = split_heads(multiply(x, self.wk, self.bk), self.num_kv_heads)
+        value = split_heads(multiply(x, self.wv, self.bv), self.num_kv_heads)
+        return query, key, value
 
 
+@dataclass(eq=False, repr=False)
 class Qwen2Block(TransformerBlock):
-    """Made from `attention` and `feed_forward`, which the week of the course names."""
-
-    attention: ClassVar[type[Qwen2Attention]]
-    feed_forward: ClassVar[type[MLP]]
-
-    def __init__(
-        self,
-        num_attention_heads: int,
-        num_kv_heads: int,
-        hidden_size: int,
-        intermediate_size: int,
-        rms_norm_eps: float,
-        wq: Weights,
-        wk: Weights,
-        wv: Weights,
-        wo: Weights,
-        bq: mx.array,
-        bk: mx.array,
-        bv: mx.array,
-        w_gate: Weights,
-        w_up: Weights,
-        w_down: Weights,
-        w_input_layernorm: mx.array,
-        w_post_attention_layernorm: mx.array,
-        max_seq_len: int = 32768,
-        theta: int = 1000000,
-    ):
-        heads = (hidden_size, num_attention_heads, num_kv_heads)
-        super().__init__(
-            self.attention(*heads, wq, wk, wv, wo, bq, bk, bv, max_seq_len, theta),
-            self.feed_forward(hidden_size, intermediate_size, w_gate, w_up, w_down),
-            RMSNorm(hidden_size, w_input_layernorm, rms_norm_eps),
-            RMSNorm(hidden_size, w_post_attention_layernorm, rms_norm_eps),
-        )
+    head_dim: int = field(init=False)
+    q_norm: mx.array = field(init=False)
+    k_norm: mx.array = field(init=False)
 
 
 class Qwen2Model(Transformer):

@@ -1,0 +1,10 @@
+"""`pdm run batch-main`: sixteen questions at once."""
+
+import signal
+import sys
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it
+    from tiny_llm.cli import door
+
+    sys.exit(door("batch", "pdm run batch-main"))

@@ -1,0 +1,102 @@
+"""What was measured, as a record for JSON and as a table for people."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from .measure import Run
+
+COLUMNS = {
+    "wall_seconds": "wall time s",
+    "output_tokens_per_second": "output tok/s",
+    "total_tokens_per_second": "total tok/s",
+    "prefill_tokens_per_second": "prefill tok/s",
+    "decode_tokens_per_second": "decode tok/s",
+}
+
+
+def totals(runs: Sequence[Run]) -> dict[str, Any]:
+    """Counts and rates over all requests."""
+    prompt, output = sum(run.prompt_tokens for run in runs), sum(run.output_tokens for run in runs)
+    seconds, first = sum(run.seconds for run in runs), sum(run.first for run in runs)
+    behind_first = output - len(runs)
+    return {
+        "requests": len(runs),
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "wall_seconds": seconds,
+        "output_tokens_per_second": output / seconds,
+        "total_tokens_per_second": (prompt + output) / seconds,
+        "prefill_tokens_per_second": prompt / first,
+        "decode_tokens_per_second": behind_first / (seconds - first) if behind_first else None,
+    }
+
+
+def ratio(runs: Sequence[Run], others: Sequence[Run]) -> dict[str, float | None]:
+    """How many times as fast `runs` are as `others`, request by request: the medians."""
+    pairs = list(zip(runs, others, strict=True))
+    decode = [
+        run.decode_rate / other.decode_rate for run, other in pairs if run.decode_rate and other.decode_rate
+    ]
+    return {
+        "prefill": median(run.prefill_rate / other.prefill_rate for run, other in pairs),
+        "decode": median(decode) if decode else None,
+        "whole": median(other.seconds / run.seconds for run, other in pairs),
+    }
+
+
+def results(runs: dict[str, list[Run]], differences: dict[str, float]) -> dict[str, Any]:
+    """The part of a record that comes from the clock; everybody is compared with the first."""
+    (leader, its_runs), *others = runs.items()
+    return {
+        "contestants": [
+            {
+                "name": name,
+                **totals(timed),
+                "runs": [
+                    {
+                        "prompt_tokens": run.prompt_tokens,
+                        "output_tokens": run.output_tokens,
+                        "time_to_first_token": run.first,
+                        "seconds": run.seconds,
+                    }
+                    for run in timed
+                ],
+            }
+            for name, timed in runs.items()
+        ],
+        "ratios": [
+            {"of": leader, "to": name, "difference": differences[name], **ratio(its_runs, timed)}
+            for name, timed in others
+        ],
+    }
+
+
+def table(record: dict[str, Any]) -> str:
+    """The results in aligned columns, and a line for each comparison."""
+    contestants = record["contestants"]
+    first = contestants[0]
+    rows = [["", *COLUMNS.values()]]
+    rows += [[each["name"], *(cell(each[key]) for key in COLUMNS)] for each in contestants]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
+    head = (
+        f"{record['setting']}\n{first['requests']} requests, {first['prompt_tokens']} prompt tokens, "
+        f"{first['output_tokens']} output tokens, one request at a time, greedy"
+    )
+    return "\n".join([head, "", *lines, *map(comparison, record["ratios"])])
+
+
+def comparison(ratio: dict[str, Any]) -> str:
+    parts = [f"{name} {times(ratio[name])}" for name in ("prefill", "decode", "whole")]
+    return f"{ratio['of']} against {ratio['to']}: {', '.join(parts)} (times as fast, medians over requests)"
+
+
+def times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

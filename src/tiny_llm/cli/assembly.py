@@ -1,0 +1,139 @@
+"""From flags to somebody who answers: what contradicts is refused first, then device, weights, model."""
+
+import argparse
+from typing import Any
+
+import mlx.core as mx
+
+from ..engine.text import check_vocabularies
+from ..loading import Checkpoint, load
+from ..loading.progress import Progress
+from ..models import dispatch_model
+from ..sampling.params import Sampling
+from .answerers import Answerer, Ours, Wishes
+from .device import check_kernels, choose_device, choose_dtype, dtype_name
+from .endings import Refusal
+from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
+from .peer import Peer, check_peer
+
+DRAWING = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
+
+
+def read_wishes(options: argparse.Namespace) -> Wishes:
+    """What the flags ask of an answer; a flag that would change nothing is refused."""
+    if options.sampler_temp == 0:
+        for name in DRAWING:
+            if getattr(options, name) is not None:
+                raise Refusal(f"{flag(name)}: needs a --sampler-temp above 0; at 0 nothing is drawn")
+    if options.draft_model is not None and options.repetition_penalty is not None:
+        raise Refusal("--repetition-penalty: does not go with --draft-model; leave out one of them")
+    try:
+        sampling = Sampling(
+            options.sampler_temp,
+            options.sampler_top_p,
+            options.sampler_top_k,
+            options.sampler_min_p,
+            options.seed,
+        )
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    return Wishes(sampling, options.max_tokens, tuple(options.stop), options.repetition_penalty)
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def assemble(options: argparse.Namespace, progress: Progress) -> Answerer:
+    """Load what the flags name."""
+    if options.solution == "mlx":
+        return assemble_peer(options, progress)
+    return assemble_ours(options, progress)
+
+
+def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
+    """One of our models, and the draft model if there is to be one."""
+    loader = LOADERS[options.loader or DEFAULT_LOADER]
+    flash = choose_flash(loader, options.enable_flash_attn)
+    if options.draft_model is not None and not loader.has_cache:
+        raise Refusal(
+            f"--draft-model: {loader.name} has no cache to rewind when a guess is dropped; take {WITH_CACHE}"
+        )
+    device = choose_device(options.device)
+    check_kernels()
+    dtype = choose_dtype(options.dtype, device)
+
+    def build(name: str) -> tuple[Any, Any]:
+        checkpoint = load(name, offline=options.offline, progress=progress)
+        return build_ours(checkpoint, loader, flash, dtype), checkpoint.tokenizer
+
+    model, tokenizer = build(options.model)
+    draft = None
+    if options.draft_model is not None:
+        draft = build(options.draft_model)
+        try:
+            check_vocabularies("--draft-model", draft[1], tokenizer)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
+    description = describe(options.model, options.solution, device, dtype) | {
+        "loader": options.loader or DEFAULT_LOADER,
+        "flash_attention": flash,
+        "draft_model": options.draft_model,
+    }
+    return Ours(model, tokenizer, description, draft)
+
+
+def assemble_peer(options: argparse.Namespace, progress: Progress) -> Peer:
+    """The model of mlx-lm."""
+    refuse_for_peer(options, "loader", "enable_flash_attn", "draft_model")
+    check_peer()
+    device = choose_device(options.device)
+    dtype = peer_dtype(options.dtype, device)
+    checkpoint = load(options.model, offline=options.offline, progress=progress)
+    return Peer(checkpoint, dtype, describe(options.model, options.solution, device, dtype), progress)
+
+
+def refuse_for_peer(options: argparse.Namespace, *names: str) -> None:
+    """mlx-lm has one model and one kind of attention: flags that choose among ours would do nothing."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise Refusal(f"{flag(name)}: chooses among the models of tiny_llm, and --solution is mlx")
+
+
+def peer_dtype(asked: str, device: str) -> mx.Dtype:
+    """With "auto", what MLX itself is fastest in: on a CPU its 16-bit products take ten times longer."""
+    return mx.float32 if asked == "auto" and device == "cpu" else choose_dtype(asked, device)
+
+
+def build_ours(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype: mx.Dtype) -> Any:
+    """Our model of a stage; `flash` None where the stage has no such switch."""
+    switch = {} if flash is None else {"enable_flash_attn": flash}
+    try:
+        return dispatch_model(checkpoint.name, checkpoint.mlx_model, loader.week, dtype=dtype, **switch)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+
+
+def choose_flash(loader: Loader, asked: bool | None) -> bool | None:
+    """On unless told otherwise; None where the stage has one kind of attention only."""
+    if loader.has_flash_switch:
+        return asked is not False
+    if asked is not None:
+        given = "--enable-flash-attn" if asked else "--no-enable-flash-attn"
+        raise Refusal(
+            f"{given}: {loader.name} has one kind of attention, the switch is for {WITH_FLASH_SWITCH}"
+        )
+    return None
+
+
+def describe(model: str, solution: str, device: str, dtype: mx.Dtype) -> dict[str, Any]:
+    """What JSON says about who answers."""
+    return {
+        "model": model,
+        "solution": solution,
+        "loader": None,
+        "flash_attention": None,
+        "draft_model": None,
+        "device": device,
+        "dtype": dtype_name(dtype),
+    }

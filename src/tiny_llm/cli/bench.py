@@ -1,0 +1,201 @@
+"""`tiny-llm bench`, and `pdm bench`: how fast a model reads and writes on this machine."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import mlx.core as mx
+
+from ..benchmark import contestants as field
+from ..benchmark.contestants import Contestant
+from ..benchmark.measure import TOLERANCE, largest_difference, measure
+from ..benchmark.picture import rates
+from ..benchmark.report import results, table
+from ..benchmark.workload import Request, Sizes, random_requests
+from ..installation import check_installation
+from ..loading import Checkpoint, LoadError, find_folder, load
+from . import arguments, summary
+from .assembly import build_ours, choose_flash, describe, peer_dtype, refuse_for_peer
+from .device import check_kernels, choose_device, choose_dtype
+from .endings import Failure, Refusal
+from .loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
+from .peer import check_peer, peer_model
+from .progress import Progress
+
+SUMMARY = "measure how fast a model reads and writes"
+DESCRIPTION = """Measures prompts of random tokens and greedy answers of random lengths, one request at a
+time. Nothing depends on what the tokens mean, so random weights measure the same as real ones."""
+DEFAULT_MODEL = "qwen2-0.5b"
+MLX_LM = "mlx-lm"
+SIZES = Sizes(num_seqs=16, min_input_len=64, max_input_len=256, min_output_len=64, max_output_len=256)
+# MLX computes on one core of a CPU, a token in a second and more.
+SMALL_SIZES = Sizes(num_seqs=2, min_input_len=16, max_input_len=32, min_output_len=4, max_output_len=8)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_model(parser, None, f"{DEFAULT_MODEL}, or its shape with random weights")
+    arguments.add_solution(parser)
+    arguments.add_machine(parser)
+    group = parser.add_argument_group("work")
+    for name, what in (
+        ("num_seqs", "so many requests"),
+        ("min_input_len", "shortest prompt, in tokens"),
+        ("max_input_len", "longest prompt"),
+        ("min_output_len", "shortest answer, in tokens"),
+        ("max_output_len", "longest answer"),
+    ):
+        few = getattr(SMALL_SIZES, name)
+        group.add_argument(
+            f"--{name.replace('_', '-')}", type=arguments.whole(1), metavar="N",
+            help=f"{what} (default: {getattr(SIZES, name)}; where mlx runs on a CPU: {few})",
+        )  # fmt: skip
+    group.add_argument(
+        "--seed", type=arguments.whole(0), default=0, metavar="N",
+        help="another seed, other lengths and tokens (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--warmup", type=arguments.whole(0), default=1, metavar="N",
+        help="so many requests before the clock starts (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compare", nargs="?", const="flash", choices=("flash", "mlx"),
+        help="measure side by side, every request in turn: with and without flash attention; with 'mlx', the "
+        "model of mlx-lm as well",
+    )  # fmt: skip
+    parser.set_defaults(origin=lambda: {"measured": datetime.now(UTC).isoformat(timespec="seconds")})
+    group = parser.add_argument_group("results")
+    group.add_argument("--json", type=output_file, metavar="FILE", help="write all that was measured here")
+    group.add_argument("--plot", type=svg_file, metavar="FILE.svg", help="draw the rates here")
+
+
+def output_file(name: str) -> Path:
+    path = Path(name)
+    if not path.parent.is_dir() or path.is_dir():
+        raise argparse.ArgumentTypeError(f"got {name!r}, expected a file in a folder that exists")
+    return path
+
+
+def svg_file(name: str) -> Path:
+    if not name.endswith(".svg"):
+        raise argparse.ArgumentTypeError(f"got {name!r}, expected a name that ends in .svg")
+    return output_file(name)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table; fails where two who are compared do not agree."""
+    check(options)
+    if options.solution != "mlx":
+        check_kernels()
+    if "mlx" in (options.solution, options.compare):
+        check_peer()
+    device = choose_device(options.device)
+    with_mlx = "mlx" in (options.solution, options.compare)
+    dtype = (peer_dtype if with_mlx else choose_dtype)(options.dtype, device)
+    sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
+    with Progress() as progress:
+        checkpoint = load_checkpoint(options, progress)
+        requests = make_requests(checkpoint, sizes, options.seed)
+        contestants = make_contestants(options, checkpoint, dtype, progress)
+        differences = largest_difference(contestants, requests[0])
+        for name, difference in differences.items():
+            if not difference <= TOLERANCE[dtype]:
+                raise Failure(
+                    f"{contestants[0].name} and {name} do not agree: their scores differ by {difference:.1%} "
+                    f"of the largest, expected at most {TOLERANCE[dtype]:.1%}; nothing was measured"
+                )
+        mx.reset_peak_memory()
+        runs = measure(contestants, requests, options.warmup, lambda i, n: progress("measuring", i, n))
+    description = describe(checkpoint.name, options.solution, device, dtype)
+    if options.solution != "mlx":
+        description["loader"] = options.loader or DEFAULT_LOADER
+    record = {
+        "benchmark": "model",
+        **options.origin(),
+        "installation": check_installation(),
+        **description,
+        "setting": summary.setting(description),
+        "sizes": asdict(sizes),
+        "seed": options.seed,
+        "warmup": options.warmup,
+        "peak_memory_bytes": mx.get_peak_memory(),
+        **results(runs, differences),
+    }
+    print(table(record))
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    if options.plot:
+        options.plot.write_text(rates(record))
+    return 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse flags that contradict each other."""
+    if options.solution == "mlx":
+        refuse_for_peer(options, "loader", "enable_flash_attn")
+        if options.compare:
+            raise Refusal("--compare: is about tiny_llm; --compare mlx has mlx-lm beside it")
+    if options.compare and options.enable_flash_attn is not None:
+        raise Refusal("--enable-flash-attn: --compare measures with and without it; leave out one of them")
+    if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
+        raise Refusal(
+            f"--compare: {options.loader} has one kind of attention, the switch is for {WITH_FLASH_SWITCH}"
+        )
+
+
+def choose_sizes(options: argparse.Namespace, defaults: Sizes) -> Sizes:
+    """What the flags say, and the defaults for the rest."""
+    given = {name: getattr(options, name) for name in asdict(defaults)}
+    sizes = replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    for kind in ("input", "output"):
+        low, high = (getattr(sizes, f"{end}_{kind}_len") for end in ("min", "max"))
+        if low > high:
+            raise Refusal(f"--min-{kind}-len: got {low}, expected at most --max-{kind}-len, {high}")
+    return sizes
+
+
+def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoint:
+    """The model asked for. The default one is never downloaded: its shape runs at the same speed."""
+    name = options.model
+    if name is None:
+        name = DEFAULT_MODEL
+        try:
+            find_folder(name, offline=True)
+        except LoadError:
+            name = f"random:{DEFAULT_MODEL}"
+            sentence = (
+                f"{DEFAULT_MODEL} is not on this machine, so its shape is measured with random weights; "
+                f"--model {DEFAULT_MODEL} downloads it, --model tiny is quicker"
+            )
+            print(f"{options.program}: {sentence}", file=sys.stderr)
+    return load(name, offline=options.offline, progress=progress)
+
+
+def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[Request]:
+    context = checkpoint.config.max_position_embeddings
+    longest = sizes.max_input_len + sizes.max_output_len
+    if longest > context:
+        raise Refusal(
+            f"--max-input-len and --max-output-len: got {longest} tokens together, "
+            f"expected at most the context of {context}"
+        )
+    return random_requests(sizes, checkpoint.config.vocab_size, checkpoint.tokenizer.eos_token_ids, seed)
+
+
+def make_contestants(
+    options: argparse.Namespace, checkpoint: Checkpoint, dtype: mx.Dtype, progress: Progress
+) -> list[Contestant]:
+    """Everybody who is measured, on one set of weights; the others are compared with the first."""
+    if options.solution == "mlx":
+        return [field.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, progress))]
+    loader = LOADERS[options.loader or DEFAULT_LOADER]
+    both = options.compare is not None and loader.has_flash_switch
+    found = []
+    for flash in (True, False) if both else (choose_flash(loader, options.enable_flash_attn),):
+        name = options.loader if flash is None else summary.ATTENTION[flash]
+        found.append(field.ours(name, build_ours(checkpoint, loader, flash, dtype)))
+    if options.compare == "mlx":
+        found.append(field.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, progress)))
+    return found

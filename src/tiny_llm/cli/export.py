@@ -1,0 +1,39 @@
+"""`tiny-llm export`: a dense folder of a model, for programs that do not know packed weights."""
+
+import argparse
+from pathlib import Path
+
+from ..export import ExportError, export_dense
+from ..loading import load
+from . import arguments
+from .device import DTYPES, choose_device
+from .endings import Failure
+from .progress import Progress
+
+SUMMARY = "write a model as a dense folder that transformers loads"
+DESCRIPTION = """Unpacks the weights of a model and writes them, with its tokenizer, as a folder in the layout
+of Hugging Face. The folder appears when it is complete."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="what to write: a folder that is new or empty"
+    )
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32",
+        help="type of the weights; float32 loses nothing (default: %(default)s)",
+    )  # fmt: skip
+    arguments.add_model(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the folder, and say so."""
+    choose_device("cpu")
+    with Progress() as progress:
+        checkpoint = load(options.model, offline=options.offline, progress=progress)
+        try:
+            export_dense(checkpoint, options.folder, DTYPES[options.dtype], progress=progress)
+        except ExportError as error:
+            raise Failure(str(error)) from error
+    print(f"{options.folder}: {options.model} in {options.dtype}")
+    return 0

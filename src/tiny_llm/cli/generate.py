@@ -1,0 +1,91 @@
+"""`tiny-llm generate`, and `pdm run main`: one question, one answer."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from itertools import chain
+
+from ..engine.generation import Generation
+from ..loading.progress import Progress as Report
+from . import arguments, summary
+from .answerers import Answerer, Messages, Wishes
+from .assembly import assemble, read_wishes
+from .endings import Refusal
+from .progress import Progress, dimmed
+
+SUMMARY = "answer one question"
+DESCRIPTION = """Answers one question. Without any flag the small model that ships inside answers; it needs no
+network. The answer goes to standard output as it grows, all else to standard error."""
+QUESTION = "What is FlashAttention?"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prompt", type=arguments.some_text, default=QUESTION, metavar="TEXT",
+        help="the question; - reads it from standard input (default: %(default)r)",
+    )  # fmt: skip
+    arguments.add_json(parser)
+    arguments.add_model(parser)
+    arguments.add_solution(parser)
+    arguments.add_machine(parser)
+    arguments.add_conversation(parser)
+    arguments.add_answer(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the answer piece by piece, then what it took; or all of it as JSON."""
+    wishes = read_wishes(options)
+    question = read_question(options.prompt)
+    with Progress() as progress:
+        answerer = assemble(options, progress)
+        prompt = answerer.write_prompt(messages(options.system, question), options.enable_thinking)
+        generation = begin(answerer, prompt, wishes, progress)
+        first = next(generation, "")
+    if options.json:
+        text = first + "".join(generation)
+        record = {
+            **answerer.description,
+            "prompt": question,
+            "text": text,
+            **summary.fields(generation),
+        }
+        print(json.dumps(record, indent=2))
+        return 0
+    show(first, generation)
+    report = f"{summary.numbers(generation)}\n{summary.setting(answerer.description)}"
+    print(dimmed(report, sys.stderr), file=sys.stderr)
+    return 0
+
+
+def read_question(given: str) -> str:
+    question = sys.stdin.read() if given == "-" else given
+    if not question.strip():
+        raise Refusal("--prompt: got an empty text, expected a question")
+    return question
+
+
+def messages(system: str, *turns: str) -> Messages:
+    """A conversation whose turns are the user's and the model's in turn, behind a system message if any."""
+    roles = ["user", "assistant"] * len(turns)
+    said = [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
+    return [{"role": "system", "content": system}, *said] if system else said
+
+
+def begin(answerer: Answerer, prompt: str, wishes: Wishes, progress: Report) -> Generation:
+    """Start an answer; a prompt that the model cannot take is refused."""
+    try:
+        return answerer.answer(prompt, wishes, progress)
+    except ValueError as error:
+        _, _, sentence = str(error).partition(": ")  # behind the name of the function
+        raise Refusal(sentence) from error
+
+
+def show(first: str, rest: Iterator[str]) -> str:
+    """Print an answer as it grows, with a line break behind it; return it."""
+    text = ""
+    for piece in chain([first], rest):
+        print(piece, end="", flush=True)
+        text += piece
+    print()
+    return text

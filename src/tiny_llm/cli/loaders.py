@@ -1,0 +1,43 @@
+"""The stages of the course that `--loader` offers, and what each of them can do."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from ..models import MODELS
+
+SUMMARIES = {
+    1: "dense weights, and everything is read again for each token",
+    2: "packed weights, a cache of keys and values, FlashAttention",
+    3: "as before, with a cache in pages",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """What a stage honours follows from its classes, so that no second list can disagree with them."""
+
+    name: str
+    week: int
+    summary: str
+    classes: tuple[type[Any], ...]
+
+    @property
+    def has_cache(self) -> bool:
+        return all(hasattr(kind, "create_kv_cache") for kind in self.classes)
+
+    @property
+    def has_flash_switch(self) -> bool:
+        return all("enable_flash_attn" in inspect.signature(kind).parameters for kind in self.classes)
+
+
+LOADERS = {
+    name: Loader(name, week, summary, tuple(stages[week] for stages in MODELS.values()))
+    for week, summary in SUMMARIES.items()
+    for name in [f"week{week}"]
+}
+
+WITH_CACHE = " or ".join(loader.name for loader in LOADERS.values() if loader.has_cache)
+WITH_FLASH_SWITCH = " or ".join(loader.name for loader in LOADERS.values() if loader.has_flash_switch)
+# The first that offers FlashAttention.
+DEFAULT_LOADER = next(loader.name for loader in LOADERS.values() if loader.has_flash_switch)

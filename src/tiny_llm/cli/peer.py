@@ -1,0 +1,88 @@
+"""The peer: mlx-lm's model and mlx-lm's loop, on the weights that our loader has read.
+
+mlx-lm takes two seconds to import, so it is imported here and only when it is asked for.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+
+from ..engine.generation import Generation
+from ..engine.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..generate import PREFILL_STEP
+from ..loading.parts import named_arrays, named_parts
+from ..loading.progress import Progress
+from ..sampler import make_sampler
+from ..sampling.stop import StopStrings
+from .answerers import Answerer, Wishes
+from .endings import Failure
+from .prefill import READING
+
+
+class Peer(Answerer):
+    """mlx-lm, with our tokenizer and our sampler, so that the same flags mean the same."""
+
+    def __init__(self, checkpoint: Any, dtype: mx.Dtype, description: dict[str, Any], progress: Progress):
+        super().__init__(checkpoint.tokenizer, description)
+        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
+        config = checkpoint.config
+        # What the checks of a prompt look at in a model of ours.
+        self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
+        self._context: int = config.max_position_embeddings
+
+    def answer(self, prompt: str, wishes: Wishes, progress: Progress) -> Generation:
+        from mlx_lm.generate import generate_step
+
+        ids = encode_prompt("mlx", [self._limits], self.tokenizer, prompt)
+        chosen = wishes.sampling
+
+        def tokens() -> Iterator[int]:
+            steps = generate_step(
+                mx.array(ids),
+                self.model,
+                max_tokens=min(wishes.max_tokens, self._context - len(ids)),
+                sampler=make_sampler(
+                    chosen.temp, chosen.top_p, chosen.top_k, min_p=chosen.min_p, seed=chosen.seed
+                ),
+                logits_processors=wishes.processors,
+                prefill_step_size=PREFILL_STEP,
+                prompt_progress_callback=lambda done, total: progress(READING, done, total),
+            )
+            for token, _ in steps:
+                yield int(token)
+
+        text = TextStream(own_detokenizer(self.tokenizer))
+        return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(wishes.stop), len(ids))
+
+
+def check_peer() -> None:
+    """Fail early, and say what to install, where mlx-lm is missing."""
+    if find_spec("mlx_lm") is None:
+        raise Failure('mlx: mlx-lm is not installed; pip install "tiny-llm[mlx-lm]" brings it')
+
+
+def peer_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
+    """mlx-lm's model around the arrays of a checkpoint that our loader made."""
+    progress("importing mlx-lm", 0, None)
+    from mlx.nn.layers.quantized import quantize
+    from mlx_lm.models import qwen2, qwen3
+
+    sizes = checkpoint.args
+    module: Any = {"qwen2": qwen2, "qwen3": qwen3}[sizes.model_type]
+    model = module.Model(module.ModelArgs.from_dict(vars(sizes)))
+    parts = dict(named_parts(checkpoint))
+
+    def packing(name: str, layer: Any) -> bool | dict[str, int]:
+        part = parts.get(name)
+        if part is None or not hasattr(part, "scales"):
+            return False
+        return {"group_size": part.group_size, "bits": part.bits}
+
+    quantize(model, class_predicate=packing)
+    model.load_weights([pair for name, part in parts.items() for pair in named_arrays(part, name).items()])
+    model.set_dtype(dtype)
+    mx.eval(model.parameters())
+    return model

@@ -1,0 +1,35 @@
+"""The reading of a prompt, seen from outside: how far a model has come."""
+
+from typing import Any
+
+import mlx.core as mx
+
+from ..engine.tokens import next_logits
+from ..loading.progress import Progress
+
+READING = "reading the prompt"
+
+
+class Watched:
+    """A model that reports, at each call, how many of the first `total` tokens it has read before."""
+
+    def __init__(self, model: Any, progress: Progress):
+        self._model = model
+        self._progress = progress
+        self.total = 0
+
+    def __call__(self, inputs: mx.array, *where: Any) -> mx.array:
+        self._report(*where)
+        logits: mx.array = self._model(inputs, *where)
+        return logits
+
+    def next_logits(self, inputs: mx.array, *where: Any) -> mx.array:
+        self._report(*where)
+        return next_logits(self._model, inputs, *where)
+
+    def _report(self, offset: int = 0, *cache: Any) -> None:
+        if offset < self.total:
+            self._progress(READING, offset, self.total)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)

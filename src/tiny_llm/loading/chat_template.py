@@ -1,0 +1,66 @@
+"""Chat templates: programs in a model's folder. Ours run here, all others in a process that can be killed."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import LoadError
+
+PROCESS = Path(__file__).with_name("template_process.py")
+LONGEST_ANSWER = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template in the language of jinja2, and the special tokens that it may name."""
+
+    source: str
+    special_tokens: Mapping[str, str]
+    trusted: bool = False  # only for what ships with this package
+    seconds: float = 10.0  # how long an untrusted one may take
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """The text of a chat; a template that fails, or takes too long or too much, is a LoadError."""
+        variables = {**self.special_tokens, "messages": list(messages), "tools": None, **options}
+        if self.trusted:
+            from .template_process import answer  # not above: jinja2 takes its time to import
+
+            result = answer(self.source, variables)
+        else:
+            result = self._ask_process(json.dumps({"source": self.source, "variables": variables}))
+        if "error" in result:
+            raise LoadError(f"chat_template: {result['error']}")
+        return result["text"]
+
+    def _ask_process(self, request: str) -> dict[str, str]:
+        with subprocess.Popen(
+            [sys.executable, "-P", str(PROCESS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            timer = threading.Timer(self.seconds, process.kill)
+            timer.start()
+            try:
+                process.stdin.write(request.encode())
+                process.stdin.close()
+                written = process.stdout.read(LONGEST_ANSWER)
+            except BrokenPipeError:
+                written = b""
+            finally:
+                in_time = timer.is_alive()
+                timer.cancel()
+                process.kill()
+        try:
+            result: dict[str, str] = json.loads(written)
+        except ValueError as error:
+            reason = "ended without an answer" if in_time else f"took more than {self.seconds:g} s"
+            raise LoadError(f"chat_template: the template {reason} and was stopped") from error
+        return result

@@ -1,0 +1,86 @@
+"""A model from its name to its weights in memory: every check comes before the first byte of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from ..models import shortcut_name_to_full_name
+from .config import ModelConfig, read_config
+from .errors import LoadError
+from .hub import find_snapshot
+from .names import EMBEDDED, local_folder, random_shortcut
+from .progress import Progress, silent
+from .random_model import random_config, random_weights
+from .read_tokenizer import read_tokenizer
+from .shards import read_tensors
+from .tokenizer import Tokenizer
+from .weights import assemble, load_weights
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded model: `mlx_model` is what `dispatch_model` takes."""
+
+    name: str
+    folder: Path | None  # None for a random model
+    config: ModelConfig
+    mlx_model: Any
+    tokenizer: Any
+    nbytes: int
+
+
+def find_folder(name: str, *, offline: bool | None = None, progress: Progress | None = None) -> Path:
+    """The folder of a model, downloaded if need be.
+
+    `offline` forbids the network; None leaves that to HF_HUB_OFFLINE.
+    """
+    with _naming(name):
+        if random_shortcut(name) is not None:
+            raise LoadError("a random model has no folder")
+        return _folder(name, offline, progress or silent)
+
+
+def load(name: str, *, offline: bool | None = None, progress: Progress | None = None) -> Checkpoint:
+    """Load a model: `tiny`, a shortcut, a name of the hub, a folder, or `random:<shortcut>`."""
+    report = progress or silent
+    with _naming(name):
+        shortcut = random_shortcut(name)
+        if shortcut is not None:
+            return _random_checkpoint(name, shortcut, report)
+        folder = _folder(name, offline, report)
+    with _naming(name if str(folder) == name else f"{name} ({folder})"):
+        config = read_config(folder)
+        tensors = read_tensors(folder)
+        tokenizer = read_tokenizer(folder, config)
+        return _checkpoint(name, folder, config, tokenizer, load_weights(config, tensors, report))
+
+
+def _random_checkpoint(name: str, shortcut: str, progress: Progress) -> Checkpoint:
+    config = random_config(shortcut)
+    tokenizer = read_tokenizer(EMBEDDED, config)  # a short one, for lack of the real one
+    return _checkpoint(name, None, config, tokenizer, random_weights(config, progress))
+
+
+def _checkpoint(
+    name: str, folder: Path | None, config: ModelConfig, tokenizer: Tokenizer, arrays: dict[str, mx.array]
+) -> Checkpoint:
+    nbytes = sum(array.nbytes for array in arrays.values())
+    return Checkpoint(name, folder, config, assemble(config, arrays), tokenizer, nbytes)
+
+
+def _folder(name: str, offline: bool | None, progress: Progress) -> Path:
+    folder = local_folder(name)
+    return find_snapshot(shortcut_name_to_full_name(name), offline, progress) if folder is None else folder
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Begin the sentence of an error with the model's name."""
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(f"{name}: {error}") from error

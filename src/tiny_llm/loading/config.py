@@ -1,0 +1,145 @@
+"""config.json, checked: the sizes and options of a model, each in the range that we can run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..models import MODELS
+from .fields import Fields
+from .files import need_file, read_object
+
+NAME = "config.json"
+BITS = (4, 8)
+GROUP_SIZES = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How a matrix is packed: `group_size` neighbours in a row share a scale, and each takes `bits`."""
+
+    group_size: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a checkpoint's `args` offers to the models, and what says how its files must look."""
+
+    model_type: str
+    num_hidden_layers: int
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    quantization: Quantization | None = None
+    # Exceptions, by the name of a matrix such as "model.layers.0.self_attn.q_proj"; None is a dense one.
+    quantization_of: Mapping[str, Quantization | None] = field(default_factory=dict)
+    end_tokens: tuple[int, ...] = ()
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Read and check the config of the model in a folder."""
+    advice = "give a folder in the layout of Hugging Face, with config, tokenizer and safetensors files"
+    return check_config(read_object(need_file(folder, NAME, advice), NAME))
+
+
+def check_config(values: dict[str, Any]) -> ModelConfig:
+    """Take over what the models need; refuse what they would get wrong."""
+    raw = Fields(values, NAME)
+    _refuse_what_cannot_run(raw)
+    heads = raw.integer("num_attention_heads", 1, 2**10)
+    kv_heads = raw.integer("num_key_value_heads", 1, heads)
+    if heads % kv_heads != 0:
+        raise raw.wrong("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
+    hidden = raw.integer("hidden_size", 2, 2**16)
+    quantization, exceptions = _quantization(raw)
+    return ModelConfig(
+        model_type=raw.get("model_type"),
+        num_hidden_layers=raw.integer("num_hidden_layers", 1, 2**10),
+        hidden_size=hidden,
+        intermediate_size=raw.integer("intermediate_size", 1, 2**20),
+        vocab_size=raw.integer("vocab_size", 1, 2**22),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=_head_dim(raw, hidden, heads),
+        rms_norm_eps=raw.number("rms_norm_eps", 0, 1),
+        rope_theta=_rope_theta(raw),
+        max_position_embeddings=raw.integer("max_position_embeddings", 1, 2**24),
+        tie_word_embeddings=raw.boolean("tie_word_embeddings"),
+        quantization=quantization,
+        quantization_of=exceptions,
+        end_tokens=raw.token_ids("eos_token_id"),
+    )
+
+
+def _refuse_what_cannot_run(raw: Fields) -> None:
+    raw.refuse_code("auto_map", "model_file")
+    if raw.get("model_type") not in list(MODELS):
+        raise raw.wrong("model_type", f"{' or '.join(map(repr, MODELS))}: no other model runs here")
+    if raw.get("hidden_act", "silu") != "silu":
+        raise raw.wrong("hidden_act", "'silu'")
+    if raw.get("use_sliding_window"):
+        raise raw.wrong("use_sliding_window", "false: attention to a window is not supported")
+    if any(kind != "full_attention" for kind in raw.list("layer_types")):
+        raise raw.wrong("layer_types", "only 'full_attention'")
+    if raw.get("model_type") == "qwen3" and raw.get("attention_bias"):
+        raise raw.wrong("attention_bias", "false for qwen3")
+
+
+def _rope_theta(raw: Fields) -> float:
+    """Newer files have the base in `rope_parameters`, together with what older ones call `rope_scaling`."""
+    where = raw
+    for key in ("rope_scaling", "rope_parameters"):
+        if raw.get(key) is None:
+            continue
+        scaling = raw.object(key)
+        if scaling.get("rope_type", scaling.get("type", "default")) != "default":
+            raise raw.wrong(key, "none: scaled positions are not supported")
+        where = scaling if scaling.get("rope_theta") is not None else where
+    return where.number("rope_theta", 0, 1e15)
+
+
+def _head_dim(raw: Fields, hidden: int, heads: int) -> int:
+    """Qwen2's heads share out the hidden size; Qwen3's may have any."""
+    shared = hidden // heads
+    if raw.get("model_type") == "qwen2" or raw.get("head_dim") is None:
+        if hidden % heads != 0:
+            raise raw.wrong("hidden_size", f"a multiple of num_attention_heads, {heads}")
+        if raw.get("head_dim", shared) != shared:
+            raise raw.wrong("head_dim", f"{shared}, which is hidden_size / num_attention_heads, for qwen2")
+        if not 2 <= shared <= 256 or shared % 2 != 0:
+            raise raw.wrong("hidden_size", "heads of an even size from 2 to 256")
+        return shared
+    size = raw.integer("head_dim", 2, 256)
+    if size % 2 != 0:
+        raise raw.wrong("head_dim", "an even number")
+    return size
+
+
+def _quantization(raw: Fields) -> tuple[Quantization | None, dict[str, Quantization | None]]:
+    """The format of all matrices, and that of the exceptions."""
+    key = "quantization" if raw.get("quantization") is not None else "quantization_config"
+    if raw.get(key) is None:
+        return None, {}
+    given = raw.object(key)
+    if given.get("quant_method") is not None:
+        raise given.wrong("quant_method", "weights that MLX has quantized, or none")
+    exceptions: dict[str, Quantization | None] = {
+        name: None if entry is False else _format(given.object(name))
+        for name, entry in given.values.items()
+        if entry is False or isinstance(entry, dict)
+    }
+    return _format(given), exceptions
+
+
+def _format(given: Fields) -> Quantization:
+    if given.get("mode", "affine") != "affine":
+        raise given.wrong("mode", "'affine'")
+    return Quantization(given.choice("group_size", GROUP_SIZES), given.choice("bits", BITS))

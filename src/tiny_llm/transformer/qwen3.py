@@ -1,0 +1,53 @@
+"""The Qwen3 family: a norm on each query and key head, no biases, and a head size of its own."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from ..layer_norm import RMSNorm
+from ..positional_encoding import RoPE
+from .layers import MultiHeadAttention, TransformerBlock, split_heads
+from .model import Transformer
+from .weights import multiply
+
+
+@dataclass(eq=False, repr=False)
+class Qwen3Attention(MultiHeadAttention):
+    """The weights q_norm and k_norm are [head_dim]."""
+
+    q_norm: mx.array
+    k_norm: mx.array
+    max_seq_len: int = 32768
+    theta: int = 1000000
+    rms_norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
+        self.query_norm = RMSNorm(self.head_dim, self.q_norm, self.rms_norm_eps)
+        self.key_norm = RMSNorm(self.head_dim, self.k_norm, self.rms_norm_eps)
+
+    def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        query = self.query_norm(split_heads(multiply(x, self.wq), self.num_heads))
+        key = self.key_norm(split_heads(multiply(x, self.wk), self.num_kv_heads))
+        value = split_heads(multiply(x, self.wv), self.num_kv_heads)
+        return query, key, value
+
+
+@dataclass(eq=False, repr=False)
+class Qwen3Block(TransformerBlock):
+    bq: mx.array = field(init=False)
+    bk: mx.array = field(init=False)
+    bv: mx.array = field(init=False)
+
+
+class Qwen3Model(Transformer):
+    published_precision = mx.bfloat16
+
+    def block_arguments(self, layer: Any) -> dict[str, Any]:
+        return self.common_arguments(layer) | {
+            "head_dim": self.mlx_model.args.head_dim,
+            "q_norm": layer.self_attn.q_norm.weight,
+            "k_norm": layer.self_attn.k_norm.weight,
+        }

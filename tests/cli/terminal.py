@@ -1,0 +1,99 @@
+"""A program on a terminal of its own: what appears there, and keys that are pressed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from ..support.child import ROOT
+
+CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
+PATIENCE = 240.0
+# `generate`, which shows its progress at once: how long work takes depends on the machine.
+IMPATIENT = """
+import sys
+from tiny_llm.cli import door, progress
+progress.PATIENCE = progress.PLAIN_PATIENCE = progress.TICK = 0.001
+sys.exit(door("generate", "program"))
+"""
+LONG_PROMPT = "Tell me a story. " * 200
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """That of this process; a child finds what this process finds."""
+    path = os.pathsep.join(filter(None, sys.path))
+    kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    return {**kept, "PYTHONPATH": path, "TERM": "xterm", **changes}
+
+
+class Terminal:
+    """`with Terminal("main.py") as terminal:` - the program sees a terminal in all three streams."""
+
+    def __init__(self, *arguments: str, **changes: str):
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=environment(**changes),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            preexec_fn=take_terminal,  # Ctrl-C must reach the program, and only it
+        )
+        os.close(theirs)
+        self.shown = ""  # all so far
+        self._read = 0  # what `wait_for` has passed
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def wait_for(self, pattern: str) -> str:
+        """The text up to the next match; AssertionError if it does not come."""
+        end = time.monotonic() + PATIENCE
+        while not (found := re.compile(pattern).search(self.shown, self._read)):
+            more = self._more(end)
+            assert more, f"{pattern!r} did not come behind {self.shown[self._read :]!r}"
+            self.shown += more
+        text, self._read = self.shown[self._read : found.end()], found.end()
+        return text
+
+    def wait(self) -> int:
+        """The exit code, when all has been shown."""
+        while more := self._more(time.monotonic() + PATIENCE):
+            self.shown += more
+        return self.process.wait(PATIENCE)
+
+    def _more(self, end: float) -> str:
+        ready, _, _ = select.select([self._ours], [], [], max(end - time.monotonic(), 0))
+        try:
+            return os.read(self._ours, 2**16).decode(errors="replace") if ready else ""
+        except OSError:  # the program has closed its side
+            return ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        os.close(self._ours)
+
+
+def take_terminal() -> None:
+    """Become the leader of a session whose terminal is standard input."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

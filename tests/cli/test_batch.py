@@ -1,0 +1,93 @@
+"""`batch`: sixteen answers, the flags that shape the batch, and what is counted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.cli import batch
+from tiny_llm.cli.prompts import PROMPTS
+
+from .conftest import Run
+
+SHORT = ("--max-seq-len", "40")
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of all inputs that the real model is called with."""
+    seen: list[tuple[int, ...]] = []
+    assemble = batch.assemble_ours
+
+    def assemble_recorded(*arguments: Any) -> Any:
+        answerer = assemble(*arguments)
+        answerer.model = Recorded(answerer.model, seen)
+        return answerer
+
+    monkeypatch.setattr(batch, "assemble_ours", assemble_recorded)
+    return seen
+
+
+class Recorded:
+    def __init__(self, model: Any, seen: list[tuple[int, ...]]):
+        self._model, self._seen = model, seen
+
+    def __call__(self, inputs: mx.array, *where: Any) -> mx.array:
+        self._seen.append(inputs.shape)
+        return self._model(inputs, *where)
+
+    def next_logits(self, inputs: mx.array, *where: Any) -> mx.array:
+        self._seen.append(inputs.shape)
+        return self._model.next_logits(inputs, *where)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+@pytest.fixture(scope="module")
+def record(run: Run) -> Any:
+    """What a run without further flags says."""
+    return run("batch", "--json").record
+
+
+def test_every_prompt_has_one_answer_and_all_is_counted(record: Any) -> None:
+    answers = record["answers"]
+    assert [answer["prompt"] for answer in answers] == list(PROMPTS)
+    assert record["prompts"] == len(PROMPTS) == 16
+    assert record["generated_tokens"] == sum(answer["generated_tokens"] for answer in answers)
+    assert record["prompt_tokens"] == sum(answer["prompt_tokens"] for answer in answers)
+    assert record["output_tokens_per_second"] == record["generated_tokens"] / record["seconds"]
+
+
+def test_the_answers_are_those_of_generate(run: Run, record: Any) -> None:
+    for answer in (record["answers"][1], record["answers"][4]):
+        alone = run("generate", "--json", "--prompt", answer["prompt"]).record
+        assert alone["text"] == answer["text"]
+        assert alone["prompt_tokens"] == answer["prompt_tokens"]
+        assert alone["generated_tokens"] == answer["generated_tokens"] + 1  # the end
+
+
+def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[tuple[int, ...]]) -> None:
+    ended = run("batch", *SHORT, "--batch-size", "3", "--prefill-step", "7")
+    assert ended.code == 0
+    assert {rows for rows, _ in shapes} == {1, 3}
+    assert max(length for _, length in shapes) == 7
+    assert sorted(map(int, re.findall(r"^\[(\d+)\]", ended.out, re.M))) == list(range(1, 17))
+    assert "[2] What is 17 + 25?\n17 + 25 = 42." in ended.out
+    assert "16 prompts" in ended.err
+    assert "tok/s" in ended.err
+    assert "\x1b" not in ended.out + ended.err
+
+
+def test_what_is_told_and_how_it_runs_can_be_chosen(run: Run, record: Any) -> None:
+    other = run(
+        "batch", "--json", *SHORT, "--system", "", "--no-enable-flash-attn", "--dtype", "float32"
+    ).record
+    assert (other["flash_attention"], record["flash_attention"]) == (False, True)
+    assert other["dtype"] == "float32"
+    pairs = list(zip(record["answers"], other["answers"], strict=True))
+    assert len({long["prompt_tokens"] - short["prompt_tokens"] for long, short in pairs} - {0}) == 1
+    assert all(a["prompt_tokens"] + a["generated_tokens"] <= 41 for a in other["answers"])

@@ -1,0 +1,33 @@
+"""docs/command-line.md: its commands are real, and it leaves out none."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+
+import pytest
+
+from tiny_llm.cli import COMMANDS, endings
+from tiny_llm.models import SHORTCUTS
+
+from ..support.child import ROOT
+
+PAGE = (ROOT / "docs" / "command-line.md").read_text()
+EXAMPLES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_is_understood(line: str) -> None:
+    program, command, *flags = shlex.split(line.partition(" < ")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    COMMANDS[command].add_arguments(parser)
+    parser.parse_args(flags)
+    assert program == "tiny-llm"
+
+
+def test_every_command_shortcut_and_exit_code_is_there() -> None:
+    assert [name for name in COMMANDS if f"`tiny-llm {name}`" not in PAGE] == []
+    assert [name for name in SHORTCUTS if f"`{name}`" not in PAGE] == []
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.M)}
+    assert codes == {0, endings.FAILED, endings.REFUSED, endings.INTERRUPTED, endings.UNREAD}

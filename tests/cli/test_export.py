@@ -1,0 +1,93 @@
+"""`export`: the same logits from a dense folder, and never half of one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tiny_llm import export
+from tiny_llm.cli.endings import FAILED
+from tiny_llm.loading import Checkpoint, load
+from tiny_llm.models import dispatch_model
+
+from .conftest import Run
+
+IDS = mx.array([[1, 300, 301, 302, 9, 4000]])
+
+
+def logits(checkpoint: Checkpoint) -> np.ndarray:
+    model = dispatch_model(checkpoint.name, checkpoint.mlx_model, 1, dtype=mx.float32)
+    return np.array(model(IDS))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Checkpoint:
+    return load("tiny")
+
+
+@pytest.mark.parametrize("largest_file", [export.LARGEST_FILE, 20_000_000], ids=["one file", "several files"])
+def test_our_loader_gets_the_same_logits_from_the_dense_folder(
+    run: Run, tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_file: int
+) -> None:
+    monkeypatch.setattr(export, "LARGEST_FILE", largest_file)
+    folder = tmp_path / "dense"
+    ended = run("export", str(folder))
+    assert (ended.code, ended.err) == (0, "")
+    assert str(folder) in ended.out
+    dense = load(str(folder))
+    assert not hasattr(dense.mlx_model.model.embed_tokens, "scales")
+    np.testing.assert_array_equal(logits(dense), logits(tiny))
+    assert (len(list(folder.glob("*.safetensors"))) > 1) == (largest_file < 10**9)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_the_dtype_is_that_of_the_weights_and_the_config(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "dense"
+    assert run("export", str(folder), "--dtype", "bfloat16").code == 0
+    assert {array.dtype for array in mx.load(str(folder / "model.safetensors")).values()} == {mx.bfloat16}
+    assert json.loads((folder / "config.json").read_text())["torch_dtype"] == "bfloat16"
+
+
+def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    for target in (tmp_path, tmp_path / "mine"):
+        ended = run("export", str(target))
+        assert ended.code == FAILED
+        assert "is there already" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_parent_that_is_missing_and_random_weights_are_refused(run: Run, tmp_path: Path) -> None:
+    assert "is no folder" in run("export", str(tmp_path / "a" / "b")).err
+    assert "random:" in run("export", "--model", "random:nothing", str(tmp_path / "c")).err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_is_filled(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert run("export", str(folder)).code == 0
+    assert (folder / "model.safetensors").exists()
+
+
+def test_an_export_that_is_interrupted_leaves_nothing(tiny: Checkpoint, tmp_path: Path) -> None:
+    def interrupt(task: str, done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export.export_dense(tiny, tmp_path / "dense", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_too_small_is_known_before(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = export.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(export.shutil, "disk_usage", lambda path: usage._replace(free=10**6))
+    with pytest.raises(export.ExportError, match=r"0\.0 GB free, the weights take 0\.1 GB"):
+        export.export_dense(tiny, tmp_path / "dense")
+    assert list(tmp_path.iterdir()) == []

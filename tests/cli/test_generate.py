@@ -1,0 +1,213 @@
+"""`generate`: what is printed, and what each flag changes."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.cli import COMMANDS, generate
+from tiny_llm.cli.arguments import SYSTEM
+from tiny_llm.cli.assembly import assemble_ours
+from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
+from tiny_llm.cli.progress import Progress
+from tiny_llm.models import MODELS
+
+from .conftest import Run
+
+FULL, CACHED, PAGED = LOADERS
+SHORT = ("--max-tokens", "8")
+HOT = ("--sampler-temp", "20", "--seed", "1")  # the model is sure of itself
+
+
+def options(*flags: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    generate.add_arguments(parser)
+    return parser.parse_args(flags)
+
+
+def test_without_flags_the_embedded_model_answers_sensibly(run: Run) -> None:
+    ended = run("generate")
+    assert ended.code == 0
+    assert "attention" in ended.out
+    assert ended.out.endswith(".\n")
+    assert f"tiny, tiny_llm, {DEFAULT_LOADER}, flash attention" in ended.err
+    for figure in ("prompt 24 tokens", "tok/s", "first token after", "peak memory"):
+        assert figure in ended.err
+
+
+def test_json_is_one_object_with_all_figures(run: Run) -> None:
+    ended = run("generate", "--json", *SHORT)
+    record = ended.record
+    assert ended.err == ""
+    assert record["prompt"] == generate.QUESTION
+    assert (record["prompt_tokens"], record["generated_tokens"]) == (24, 8)
+    assert record["finish_reason"] == "length"
+    assert record["flash_attention"] is True
+    for figure in (
+        "time_to_first_token",
+        "prefill_tokens_per_second",
+        "decode_tokens_per_second",
+        "peak_memory_bytes",
+    ):
+        assert record[figure] > 0
+    assert run("generate", *SHORT).out == record["text"] + "\n"
+
+
+# Flags, the fields of the JSON object that must change, and what else is given on both sides.
+ACTING = {
+    "--prompt": (("--prompt", "Who are you?"), ("prompt", "text"), SHORT),
+    "--system": (("--system", ""), ("prompt_tokens",), SHORT),
+    "--max-tokens": (("--max-tokens", "3"), ("text", "generated_tokens"), ()),
+    "--stop": (("--stop", "tiles", "--stop", "exact"), ("text", "finish_reason"), SHORT),
+    "--repetition-penalty": (("--repetition-penalty", "3"), ("text",), ("--max-tokens", "30")),
+    "--sampler-temp": (("--sampler-temp", "3", "--seed", "0"), ("text",), SHORT),
+    "--seed": (("--seed", "2"), ("text",), (*HOT[:2], "--seed", "1")),
+    "--sampler-top-k": (("--sampler-top-k", "1"), ("text",), HOT),
+    "--sampler-top-p": (("--sampler-top-p", "0.01"), ("text",), HOT),
+    "--sampler-min-p": (("--sampler-min-p", "1"), ("text",), HOT),
+}
+
+
+@pytest.mark.parametrize("flag", ACTING)
+def test_a_flag_changes_the_answer(run: Run, flag: str) -> None:
+    flags, changed, given = ACTING[flag]
+    limit = () if "--max-tokens" in (flag, *given) else SHORT
+    before = run("generate", "--json", *limit, *given).record
+    after = run("generate", "--json", *limit, *given, *flags).record
+    for field in changed:
+        assert before[field] != after[field]
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_every_loader_honours_the_sampler(run: Run, loader: str) -> None:
+    def text(*flags: str) -> str:
+        return run("generate", "--json", "--loader", loader, "--max-tokens", "3", *flags).record["text"]
+
+    greedy, wild = text(), text(*HOT)
+    assert greedy != wild
+    for flag in ("--sampler-top-k", "--sampler-top-p", "--sampler-min-p"):
+        assert text(*HOT, *ACTING[flag][0]) == greedy, flag
+
+
+def test_a_seed_repeats_the_answer(run: Run) -> None:
+    texts = [run("generate", "--json", *HOT, *SHORT).record["text"] for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_the_loader_decides_which_class_answers(loader: str) -> None:
+    answerer = assemble_ours(options("--loader", loader), Progress())
+    assert type(answerer.model) is MODELS["qwen2"][LOADERS[loader].week]
+    assert answerer.description["loader"] == loader
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [((), True), (("--enable-flash-attn",), True), (("--no-enable-flash-attn",), False)],
+)
+def test_the_flash_switch_has_three_states(flags: tuple[str, ...], expected: bool) -> None:
+    answerer = assemble_ours(options(*flags), Progress())
+    assert answerer.model.layers_inner[0].self_attn.use_flash_attention is expected
+    assert answerer.description["flash_attention"] is expected
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_the_dtype_is_that_of_the_activations(name: str) -> None:
+    answerer = assemble_ours(options("--dtype", name), Progress())
+    assert answerer.model.precision == getattr(mx, name)
+    assert answerer.description["dtype"] == name
+
+
+def test_the_device_can_be_named(run: Run) -> None:
+    assert run("generate", "--device", "cpu", "--json", *SHORT).record["device"] == "cpu"
+
+
+def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
+    calls = {}
+    for flags in ((), ("--draft-model", "tiny")):
+        wanted = options(*flags)
+        answerer = assemble_ours(wanted, Progress())
+        answerer.model = counted = Counted(answerer.model)
+        prompt = answerer.write_prompt(generate.messages(SYSTEM, generate.QUESTION), False)
+        wishes = generate.read_wishes(wanted)
+        text = "".join(answerer.answer(prompt, wishes, Progress()))
+        calls[text] = [*calls.get(text, []), counted.calls]
+    ((alone, drafted),) = calls.values()  # one text
+    assert drafted < alone / 2
+
+
+class Counted:
+    """A model, and how often it ran."""
+
+    def __init__(self, model: object):
+        self._model = model
+        self.calls = 0
+
+    def __call__(self, *arguments: object) -> mx.array:
+        self.calls += 1
+        return self._model(*arguments)
+
+    def next_logits(self, *arguments: object) -> mx.array:
+        self.calls += 1
+        return self._model.next_logits(*arguments)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+
+def test_a_drafted_answer_can_be_drawn(run: Run) -> None:
+    drawn = [
+        run("generate", "--json", "--draft-model", "tiny", *HOT[:2], "--seed", seed, *SHORT).record["text"]
+        for seed in "112"
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_the_prompt_may_come_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("Who are you?\n"))
+    assert run("generate", "--json", "--prompt", "-", *SHORT).record["prompt"] == "Who are you?\n"
+
+
+def test_a_folder_is_a_model_and_thinking_is_for_templates_that_know_it(run: Run, embedded_copy) -> None:
+    settings = embedded_copy / "tokenizer_config.json"
+    content = json.loads(settings.read_text())
+    content["chat_template"] += "{% if enable_thinking %}Let us think. {% endif %}"
+    settings.write_text(json.dumps(content))
+    plain, thinking = (
+        run("generate", "--json", "--model", str(embedded_copy), *SHORT, *flags).record
+        for flags in ((), ("--enable-thinking",))
+    )
+    assert plain["model"] == str(embedded_copy)
+    assert thinking["prompt_tokens"] > plain["prompt_tokens"]
+
+
+def test_no_flag_is_left_out_here() -> None:
+    parser = argparse.ArgumentParser()
+    generate.add_arguments(parser)
+    flags = {action.option_strings[0] for action in parser._actions} - {"-h"}
+    elsewhere = {
+        "--json",
+        "--model",
+        "--offline",  # test_refusals.py
+        "--solution",  # test_peer.py
+        "--loader",
+        "--enable-flash-attn",
+        "--device",
+        "--dtype",
+        "--enable-thinking",
+        "--draft-model",
+    }
+    assert flags == set(ACTING) | elsewhere
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_every_flag(run: Run, name: str) -> None:
+    parser = argparse.ArgumentParser()
+    COMMANDS[name].add_arguments(parser)
+    assert all(action.help for action in parser._actions)
+    ended = run(name, "--help")
+    assert (ended.code, ended.err) == (0, "")

@@ -1,0 +1,59 @@
+"""`--solution mlx`: mlx-lm's model and loop behind the same flags."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tiny_llm.cli.endings import FAILED
+
+from .conftest import Run
+
+MLX = ("generate", "--json", "--solution", "mlx", "--max-tokens", "3")
+
+
+def test_it_says_what_our_model_says(run: Run) -> None:
+    peer = run(*MLX).record
+    ours = run("generate", "--json", "--max-tokens", "3", "--dtype", "float32").record
+    assert peer["text"] == ours["text"]
+    assert (peer["solution"], peer["loader"]) == ("mlx", None)
+    for count in ("prompt_tokens", "generated_tokens", "finish_reason"):
+        assert peer[count] == ours[count]
+
+
+def test_the_sampler_flags_act(run: Run) -> None:
+    hot = ("--sampler-temp", "20", "--seed", "1")
+    greedy, wild = run(*MLX).record["text"], run(*MLX, *hot).record["text"]
+    assert greedy != wild == run(*MLX, *hot).record["text"]
+    for flags in (("--sampler-top-k", "1"), ("--sampler-top-p", "0.01"), ("--sampler-min-p", "1")):
+        assert run(*MLX, *hot, *flags).record["text"] == greedy
+    assert run(*MLX, "--repetition-penalty", "5").record["text"] != greedy
+    assert run(*MLX, "--stop", " computes").record["finish_reason"] == "stop"
+
+
+def test_it_answers_in_a_conversation_that_is_too_long_with_a_refusal(run: Run) -> None:
+    ended = run(*MLX, "--prompt", "word " * 3000)
+    assert ended.code == 2
+    assert "expected fewer than the context of 2048" in ended.err
+
+
+def test_bench_measures_it_beside_ours(run: Run) -> None:
+    sizes = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2".split()
+    ended = run("bench", "--model", "tiny", "--compare", "mlx", *sizes)
+    assert ended.code == 0, ended.err
+    assert "flash attention against mlx-lm" in ended.out
+    alone = run("bench", "--model", "tiny", "--solution", "mlx", *sizes)
+    assert alone.code == 0
+    assert "mlx-lm" in alone.out
+
+
+@pytest.mark.parametrize("command", [MLX, ("bench", "--compare", "mlx"), ("bench", "--solution", "mlx")])
+def test_without_mlx_lm_the_extra_is_named(
+    run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlx_lm", None)  # which Python takes for "not installed"
+    ended = run(*command)
+    assert (ended.code, ended.out) == (FAILED, "")
+    assert 'pip install "tiny-llm[mlx-lm]"' in ended.err
+    assert len(ended.err.splitlines()) == 1

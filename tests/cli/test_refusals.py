@@ -1,0 +1,157 @@
+"""What cannot be done is one sentence on standard error and an exit code; nothing is printed as an answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.cli import COMMANDS, main
+from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.loaders import LOADERS
+
+from .conftest import Run
+
+FULL, CACHED, PAGED = LOADERS
+
+# command, flags, and words of the sentence
+USAGE = [
+    ("generate", ["--max-tokens", "0"], "--max-tokens: got '0'"),
+    ("generate", ["--max-tokens", "many"], "--max-tokens: got 'many'"),
+    ("generate", ["--prompt", " "], "--prompt: got an empty text"),
+    ("generate", ["--prompt", "word " * 3000], "expected fewer than the context of 2048"),
+    ("generate", ["--model", ""], "--model: got an empty text"),
+    ("generate", ["--stop", ""], "--stop: got an empty text"),
+    ("generate", ["--prompt", "half \udcff"], "expected text in the encoding of this terminal"),
+    ("batch", ["--system", "half \udcff"], "expected text in the encoding of this terminal"),
+    ("generate", ["--device", "tpu"], "--device: invalid choice: 'tpu'"),
+    ("generate", ["--dtype", "int8"], "--dtype: invalid choice: 'int8'"),
+    ("generate", ["--loader", "another"], "--loader: invalid choice: 'another'"),
+    ("generate", ["--solution", "ref"], "there is no ref here"),
+    ("generate", ["--solution", "tiny_llm_ref"], "there is no tiny_llm_ref here"),
+    ("generate", ["--solution", "torch"], "--solution: invalid choice: 'torch'"),
+    ("generate", ["--enable-thinking"], "--enable-thinking: the chat template of tiny"),
+    ("generate", ["--max"], "unrecognized arguments: --max"),
+    ("generate", ["--sampler-temp", "-1"], "--sampler-temp: got '-1'"),
+    ("generate", ["--sampler-temp", "nan"], "--sampler-temp: got 'nan'"),
+    ("generate", ["--sampler-temp", "1", "--sampler-top-p", "0"], "--sampler-top-p: got '0'"),
+    ("generate", ["--sampler-temp", "1", "--sampler-top-p", "1.5"], "--sampler-top-p: got '1.5'"),
+    ("generate", ["--sampler-temp", "1", "--sampler-top-k", "0"], "--sampler-top-k: got '0'"),
+    ("generate", ["--sampler-temp", "1", "--sampler-min-p", "2"], "--sampler-min-p: got '2'"),
+    ("generate", ["--sampler-temp", "1", "--seed", str(2**64)], "seed: got 18446744073709551616"),
+    ("generate", ["--repetition-penalty", "0"], "--repetition-penalty: got '0'"),
+    ("generate", ["--sampler-top-k", "5"], "--sampler-top-k: needs a --sampler-temp above 0"),
+    ("generate", ["--sampler-top-p", "0.5"], "--sampler-top-p: needs a --sampler-temp above 0"),
+    ("generate", ["--sampler-min-p", "0.5"], "--sampler-min-p: needs a --sampler-temp above 0"),
+    ("generate", ["--seed", "5"], "--seed: needs a --sampler-temp above 0"),
+    ("generate", ["--loader", FULL, "--enable-flash-attn"], f"--enable-flash-attn: {FULL} has one kind"),
+    ("generate", ["--loader", FULL, "--no-enable-flash-attn"], "--no-enable-flash-attn"),
+    ("generate", ["--loader", PAGED, "--enable-flash-attn"], f"the switch is for {CACHED}"),
+    ("generate", ["--loader", FULL, "--draft-model", "tiny"], f"{CACHED} or {PAGED}"),
+    ("generate", ["--draft-model", "tiny", "--repetition-penalty", "2"], "--repetition-penalty"),
+    ("generate", ["--solution", "mlx", "--loader", CACHED], "--loader: chooses among the models"),
+    ("generate", ["--solution", "mlx", "--enable-flash-attn"], "--enable-flash-attn: chooses among"),
+    ("generate", ["--solution", "mlx", "--draft-model", "tiny"], "--draft-model: chooses among"),
+    ("chat", ["--enable-thinking"], "--enable-thinking: the chat template of tiny"),
+    ("chat", ["--seed", "5"], "--seed: needs a --sampler-temp above 0"),
+    ("batch", ["--batch-size", "0"], "--batch-size: got '0'"),
+    ("batch", ["--prefill-step", "-1"], "--prefill-step: got '-1'"),
+    ("batch", ["--max-seq-len", "5"], "--max-seq-len: prompts[0]: got 24 tokens"),
+    ("batch", ["--solution", "mlx"], "mlx is for main and bench"),
+    ("batch", ["--solution", "ref"], "there is no ref here"),
+    ("bench", ["--num-seqs", "0"], "--num-seqs: got '0'"),
+    ("bench", ["--min-input-len", "-2"], "--min-input-len: got '-2'"),
+    ("bench", ["--max-output-len", "0"], "--max-output-len: got '0'"),
+    ("bench", ["--warmup", "-1"], "--warmup: got '-1'"),
+    ("bench", ["--min-input-len", "9", "--max-input-len", "8"], "--min-input-len: got 9"),
+    ("bench", ["--min-output-len", "9", "--max-output-len", "8"], "--min-output-len: got 9"),
+    (
+        "bench",
+        ["--model", "tiny", "--max-input-len", "2000"],
+        "got 2256 tokens together, expected at most the context of 2048",
+    ),
+    (
+        "bench",
+        ["--compare", "--enable-flash-attn"],
+        "--enable-flash-attn: --compare measures with and",
+    ),
+    ("bench", ["--compare", "--loader", PAGED], f"{PAGED} has one kind of attention"),
+    ("bench", ["--compare", "--solution", "mlx"], "--compare: is about tiny_llm"),
+    ("bench", ["--json", "/nowhere/x.json"], "expected a file in a folder that exists"),
+    ("bench", ["--plot", "x.png"], "expected a name that ends in .svg"),
+    ("demo", ["--heads", "3", "--kv-heads", "2"], "--kv-heads: got 2, expected a divisor"),
+    ("demo", ["--head-dim", "300"], "--head-dim: got 300, expected at most 256"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "words"),
+    USAGE,
+    ids=[" ".join([command, *flags])[:50] for command, flags, _ in USAGE],
+)
+def test_what_contradicts_or_is_out_of_range_is_refused(
+    run: Run, command: str, flags: list[str], words: str
+) -> None:
+    ended = run(command, *flags)
+    assert (ended.code, ended.out) == (REFUSED, "")
+    assert words in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert ended.err.startswith("program: ")
+
+
+@pytest.mark.skipif(mx.is_available(mx.gpu), reason="MLX has a GPU here")
+@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench"])
+def test_a_device_that_is_not_there_is_refused(run: Run, command: str) -> None:
+    ended = run(command, "--device", "gpu")
+    assert (ended.code, ended.out) == (REFUSED, "")
+    assert ended.err == "program: --device: got gpu, expected cpu: MLX finds no GPU on this machine\n"
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench", "export"])
+def test_a_model_that_is_not_there_fails(run: Run, command: str, tmp_path: Path) -> None:
+    target = [str(tmp_path / "out")] if command == "export" else []
+    ended = run(command, "--model", "no such model", *target)
+    assert (ended.code, ended.out) == (FAILED, "")
+    assert ended.err.startswith("program: no such model: is neither a folder nor a known name")
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench", "export"])
+def test_offline_forbids_the_network(
+    run: Run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    target = [str(tmp_path / "out")] if command == "export" else []
+    ended = run(command, "--model", "qwen2-0.5b", "--offline", *target)
+    assert (ended.code, ended.out) == (FAILED, "")
+    assert "network" in ended.err
+
+
+def test_a_folder_without_a_tokenizer_fails(run: Run, embedded_copy: Path) -> None:
+    (embedded_copy / "tokenizer.json").unlink()
+    ended = run("generate", "--model", str(embedded_copy))
+    assert (ended.code, ended.out) == (FAILED, "")
+    assert "tokenizer.json" in ended.err
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused(run: Run, embedded_copy: Path) -> None:
+    tokenizer = embedded_copy / "tokenizer.json"
+    content = json.loads(tokenizer.read_text())
+    words = content["model"]["vocab"]
+    first, second = list(words)[1000:1002]
+    words[first], words[second] = words[second], words[first]
+    tokenizer.write_text(json.dumps(content))
+    ended = run("generate", "--draft-model", str(embedded_copy))
+    assert (ended.code, ended.out) == (REFUSED, "")
+    assert "another vocabulary" in ended.err
+
+
+def test_a_command_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["sing"])
+    assert end.value.code == REFUSED
+    said = capsys.readouterr().err
+    assert all(name in said for name in COMMANDS)

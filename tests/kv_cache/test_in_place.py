@@ -1,0 +1,73 @@
+"""A step of decoding writes its token and copies no other one: memory stays that of the tokens kept."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
+from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
+from tiny_llm.transformer.cached_attention import attend_flash, attend_grouped, attend_paged
+
+from ..support.cases import normal
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
+LENGTH = 3000
+HEADS, SIZE = 2, 64
+KEYS_AND_VALUES = 2 * 4 * HEADS * SIZE * LENGTH  # bytes of one request in one layer
+
+
+def filled(cache):
+    tokens = normal(1, HEADS, LENGTH, SIZE)
+    cache.update_and_fetch(tokens, tokens)
+    return cache
+
+
+def step_through(layers, attend, x):
+    """The queries of a layer, and its new keys and values, come from the attention of the layer before."""
+    for cache in layers:
+        token = x[:, :HEADS]
+        x = attend(x, token, token, cache, "causal")
+    return x
+
+
+def memory_of_steps(layers, attend, rows=1, steps=4) -> int:
+    """The most bytes that a few steps need beside what was there before; each is under way with the next."""
+    x = normal(rows, 4, 1, SIZE)
+    mx.eval(step_through(layers, attend, x), [cache.storage for cache in layers])
+    mx.synchronize()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    results = []
+    for _ in range(steps):
+        x = step_through(layers, attend, x)
+        mx.async_eval(x)
+        results.append(x)
+    mx.eval(results)
+    return mx.get_peak_memory() - before
+
+
+@pytest.mark.parametrize("layers", [2, 12])
+def test_layers_that_share_a_pool(layers):
+    """MLX copies an array when it is written while someone still reads it: the layer before, for example."""
+    pool = TinyKvPagedPool(128)
+    caches = [filled(TinyKvPagedCache(pool)) for _ in range(layers)]
+    assert memory_of_steps(caches, attend_paged) < KEYS_AND_VALUES / 4
+
+
+@pytest.mark.parametrize("attend", [attend_flash, attend_grouped])
+def test_requests_of_a_batch(attend):
+    """Each attends to its own cache: no dense array of all of them, padded to the longest, is made."""
+    batch = BatchingKvCache(4, 2 * LENGTH)
+    for slot in (0, 1, 3):
+        batch.add_request(filled(TinyKvFullCache()), slot)
+    needed = memory_of_steps([batch], attend, rows=4, steps=1)
+    assert needed < KEYS_AND_VALUES / 4
+
+
+def test_a_batch_on_pages():
+    pool = TinyKvPagedPool(128)
+    layers = [BatchingKvCache(3, 2 * LENGTH) for _ in range(2)]
+    for layer in layers:
+        for slot in (0, 2):
+            layer.add_request(filled(TinyKvPagedCache(pool)), slot)
+    assert memory_of_steps(layers, attend_paged, rows=3) < KEYS_AND_VALUES / 4

@@ -1,0 +1,117 @@
+"""Configs of models that do not run here, or of none at all: each is refused by the name of the field."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..support.checkpoints import checkpoint
+from .damage import Case, assert_refused, content, each
+from .folders import change_json, write_folder
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+PACKED = {"group_size": 64, "bits": 4}
+
+FIELDS = [
+    ("model_type", "llama", "got 'llama', expected 'qwen2' or 'qwen3'"),
+    ("model_type", None, "got nothing, expected 'qwen2' or 'qwen3'"),
+    ("model_type", ["qwen2"], r"got \['qwen2'\], expected 'qwen2' or 'qwen3'"),
+    (
+        "auto_map",
+        {"AutoModel": "code.Model"},
+        "got .*, expected none: code that comes with a model is never run",
+    ),
+    ("model_file", "model.py", "got 'model.py', expected none: code"),
+    ("hidden_act", "gelu", "got 'gelu', expected 'silu'"),
+    ("use_sliding_window", True, "got True, expected false"),
+    ("layer_types", ["sliding_attention"], "got .*, expected only 'full_attention'"),
+    ("layer_types", 3, "got 3, expected a list"),
+    ("rope_scaling", YARN, "got .*yarn.*, expected none: scaled positions are not supported"),
+    ("rope_parameters", YARN, "got .*yarn.*, expected none: scaled positions are not supported"),
+    ("rope_scaling", "yarn", "got 'yarn', expected an object"),
+    ("rope_theta", -1.0, "got -1.0, expected a number above 0"),
+    ("rope_theta", 10**400, "got 1000.*, expected a number above 0, at most"),
+    ("rope_theta", "10000", "got '10000', expected a number"),
+    ("rope_theta", None, "got nothing, expected a number"),
+    ("rms_norm_eps", 0, "got 0, expected a number above 0, at most 1"),
+    ("hidden_size", 130, "got 130, expected a multiple of num_attention_heads, 4"),
+    ("hidden_size", 2**20, "got 1048576, expected a whole number from 2 to 65536"),
+    ("hidden_size", 4, "got 4, expected heads of an even size from 2 to 256"),
+    ("hidden_size", True, "got True, expected a whole number"),
+    ("head_dim", 64, "got 64, expected 32, which is hidden_size / num_attention_heads"),
+    ("num_attention_heads", 3, "got 3, expected a multiple of num_key_value_heads, 2"),
+    ("num_attention_heads", 0, "got 0, expected a whole number from 1"),
+    ("num_key_value_heads", 0, "got 0, expected a whole number from 1 to 4"),
+    ("num_key_value_heads", 8, "got 8, expected a whole number from 1 to 4"),
+    ("num_hidden_layers", 10**9, "got 1000000000, expected a whole number from 1 to 1024"),
+    ("num_hidden_layers", 1.0, "got 1.0, expected a whole number"),
+    ("intermediate_size", -192, "got -192, expected a whole number"),
+    ("vocab_size", 0, "got 0, expected a whole number"),
+    ("vocab_size", "96", "got '96', expected a whole number"),
+    ("max_position_embeddings", 2**40, "got 1099511627776, expected a whole number"),
+    ("tie_word_embeddings", "no", "got 'no', expected true or false"),
+    ("tie_word_embeddings", None, "got nothing, expected true or false"),
+    ("eos_token_id", "<|end|>", "got '<|end|>', expected a token id or a list"),
+    ("eos_token_id", [-1], r"got \[-1\], expected a token id or a list"),
+    ("quantization", 4, "got 4, expected an object"),
+    ("quantization", PACKED | {"bits": 3}, "bits: got 3, expected 4 or 8"),
+    ("quantization", PACKED | {"group_size": 16}, "group_size: got 16, expected 32 or 64 or 128"),
+    ("quantization", {"bits": 4}, "group_size: got nothing, expected 32 or 64 or 128"),
+    ("quantization", PACKED | {"mode": "mxfp4"}, "mode: got 'mxfp4', expected 'affine'"),
+    ("quantization", PACKED | {"lm_head": {"bits": 6}}, "lm_head: group_size: got nothing, expected 32 or"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "sentence"), FIELDS, ids=lambda x: str(x)[:30])
+def test_a_field_that_is_wrong(folder, field, value, sentence):
+    change_json(folder, "config.json", **{"head_dim": None, field: value})
+    assert_refused(folder, f"config.json: {field}: {sentence}")
+
+
+def test_a_number_beyond_all_numbers(folder):
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"rope_theta": 10000', '"rope_theta": 1e400'))
+    assert_refused(folder, r"config.json: rope_theta: got inf, expected a number above 0, at most 1e\+15")
+
+
+def test_weights_of_another_quantizer(folder):
+    change_json(folder, "config.json", quantization=None, quantization_config={"quant_method": "awq"})
+    assert_refused(
+        folder, "config.json: quantization_config: quant_method: got 'awq', expected weights that MLX"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("head_dim", 63, "got 63, expected an even number"),
+        ("head_dim", 512, "got 512, expected a whole number from 2 to 256"),
+        ("attention_bias", True, "got True, expected false for qwen3"),
+    ],
+)
+def test_a_field_that_is_wrong_for_qwen3(tmp_path, field, value, sentence):
+    folder = write_folder(tmp_path / "model", checkpoint("qwen3", layers=1))
+    change_json(folder, "config.json", **{field: value})
+    assert_refused(folder, f"config.json: {field}: {sentence}")
+
+
+TEXTS: list[Case] = [
+    ("no UTF-8", content("config.json", b'{"a": "\xff"}'), "is not UTF-8 text"),
+    ("no JSON", content("config.json", b"{"), "is not valid JSON"),
+    ("a list", content("config.json", b"[1]"), "got a JSON list, expected an object"),
+    ("NaN", content("config.json", b'{"rope_theta": NaN}'), "is not valid JSON .NaN is no number"),
+    (
+        "a field twice",
+        content("config.json", b'{"vocab_size": 1, "vocab_size": 2}'),
+        "is not valid JSON .the key 'vocab_size' is there twice",
+    ),
+    ("5000 digits", content("config.json", b'{"vocab_size": %s}' % (b"9" * 5000)), "is not valid JSON"),
+    ("depth", content("config.json", b'{"a":' * 100_000), "is not valid JSON"),
+    ("length", content("config.json", b" " * 2_000_000), "is longer than 1 MiB"),
+    ("escapes", content("config.json", b'{"model_type": "\\u001b[2J\\n\\u202e"}'), "model_type: got "),
+]
+
+
+@each(TEXTS)
+def test_a_text_that_is_no_config(folder, damage, sentence):
+    damage(folder)
+    assert_refused(folder, f"config.json: {sentence}")

@@ -1,0 +1,167 @@
+"""From a folder to a model that gives the logits of mlx-lm's loader on the same files."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.loading import LoadError, find_folder, load
+from tiny_llm.loading.names import EMBEDDED
+from tiny_llm.models import dispatch_model
+
+from ..support.checkpoints import VOCABULARY, checkpoint, tokens
+from ..support.child import run_python
+from ..support.logits import assert_logits
+from .folders import END, arrays_of, change_json, small_tokenizer, write_folder, write_json, write_shards
+
+
+def our_logits(folder) -> mx.array:
+    model = dispatch_model("a folder", load(str(folder)).mlx_model, 2, dtype=mx.float32)
+    return model(tokens(2, 33), 0, model.create_kv_cache())
+
+
+def their_logits(folder) -> mx.array:
+    utilities = pytest.importorskip("mlx_lm.utils", reason="mlx-lm, the peer, is not installed")
+    model, _ = utilities.load_model(folder)
+    model.set_dtype(mx.float32)
+    return model(tokens(2, 33))
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("shards", [1, 3], ids=["one file", "sharded"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"bits": 4},
+        {"bits": 8, "group_size": 32, "tied": False},
+        {"bits": 4, "group_size": 128, "intermediate_size": 256, "scale_dtype": mx.float32},
+        {"bits": None, "scale_dtype": mx.bfloat16},
+        {"bits": None, "scale_dtype": mx.float16, "tied": False},
+        {"bits": None, "scale_dtype": mx.float32},
+    ],
+    ids=lambda kind: ", ".join(f"{key}={value}" for key, value in kind.items()),
+)
+def test_every_kind_of_folder_gives_the_logits_of_the_peer(tmp_path, family, shards, kind):
+    folder = write_folder(tmp_path, checkpoint(family, layers=2, **kind), shards=shards)
+    assert_logits(our_logits(folder), their_logits(folder))
+
+
+def test_matrices_may_be_packed_each_in_its_own_way(tmp_path):
+    """A part of 8 bits and a part that is not packed, as mlx-lm writes them."""
+    weights, wider, dense = (checkpoint(layers=2, bits=bits) for bits in (4, 8, None))
+    weights.model.layers[0].mlp.up_proj = wider.model.layers[0].mlp.up_proj
+    weights.model.layers[1].self_attn.q_proj = dense.model.layers[1].self_attn.q_proj
+    folder = write_folder(tmp_path, weights)
+    exceptions = {
+        "model.layers.0.mlp.up_proj": {"group_size": 64, "bits": 8},
+        "model.layers.1.self_attn.q_proj": False,
+    }
+    change_json(folder, "config.json", quantization={"group_size": 64, "bits": 4} | exceptions)
+    assert_logits(our_logits(folder), their_logits(folder))
+
+
+def test_a_part_that_was_left_dense_without_a_word_is_dense(tmp_path):
+    weights = checkpoint(tied=False, layers=1)
+    weights.lm_head = checkpoint(tied=False, layers=1, bits=None).lm_head
+    folder = write_folder(tmp_path, weights)
+    assert_logits(our_logits(folder), their_logits(folder))
+
+
+def test_what_other_programs_leave_in_files_is_passed_over(folder):
+    """A copy of the tied matrix, and a table that follows from the config."""
+    expected = our_logits(folder)
+    arrays = arrays_of(checkpoint(layers=1))
+    extra = {"lm_head.weight": mx.ones((4, 4)), "model.layers.0.self_attn.rotary_emb.inv_freq": mx.ones(16)}
+    write_shards(folder, arrays | extra, 1)
+    assert mx.array_equal(our_logits(folder), expected)
+
+
+def test_newer_configs_have_the_base_of_rotations_elsewhere(tmp_path):
+    """And then without `head_dim` for Qwen2, and with a list of layer types."""
+    folder = write_folder(tmp_path, checkpoint(layers=1))
+    expected = our_logits(folder)
+    parameters = {"rope_theta": 10000.0, "rope_type": "default"}
+    newer = {"rope_parameters": parameters, "layer_types": ["full_attention"]}
+    change_json(folder, "config.json", rope_theta=None, head_dim=None, rope_scaling=None, **newer)
+    assert mx.array_equal(our_logits(folder), expected)
+    change_json(folder, "config.json", rope_parameters=parameters | {"rope_theta": 500.0})
+    assert not mx.allclose(our_logits(folder), expected)
+
+
+def test_a_checkpoint_says_what_was_loaded(tmp_path):
+    folder = write_folder(tmp_path, checkpoint("qwen3", layers=2), shards=2)
+    loaded = load(str(folder))
+    arrays = arrays_of(checkpoint("qwen3", layers=2))
+    assert (loaded.name, loaded.folder) == (str(folder), folder)
+    assert loaded.nbytes == sum(array.nbytes for array in arrays.values())
+    assert (loaded.config.model_type, loaded.config.vocab_size) == ("qwen3", VOCABULARY)
+    assert (loaded.config.quantization.bits, loaded.config.head_dim) == (4, 64)
+    assert loaded.mlx_model.args is loaded.config
+    assert len(loaded.mlx_model.model.layers) == 2
+
+
+def test_progress_counts_the_bytes_of_the_weights(tmp_path):
+    seen = []
+    loaded = load(
+        str(write_folder(tmp_path, shards=3)), progress=lambda task, done, total: seen.append((done, total))
+    )
+    assert seen[0] == (0, loaded.nbytes)
+    assert seen[-1] == (loaded.nbytes, loaded.nbytes)
+    assert seen == sorted(seen)
+
+
+def test_several_tokens_may_end_an_answer(folder):
+    assert load(str(folder)).tokenizer.eos_token_ids == {VOCABULARY - 1, 7}
+    (folder / "generation_config.json").unlink()
+    assert load(str(folder)).tokenizer.eos_token_ids == {VOCABULARY - 1}
+    change_json(folder, "config.json", eos_token_id=[3, 4])
+    assert load(str(folder)).tokenizer.eos_token_ids == {VOCABULARY - 1, 3, 4}
+    write_json(folder, "tokenizer_config.json", {})
+    tokenizer = load(str(folder)).tokenizer
+    assert (tokenizer.eos_token_ids, tokenizer.eos_token_id) == ({3, 4}, 3)
+
+
+def test_special_tokens_and_templates_come_in_several_forms(folder):
+    chat = [{"role": "user", "content": "Hi"}]
+    expected = load(str(folder)).tokenizer.apply_chat_template(chat)
+    assert expected == f"[user] Hi{END}[assistant]"
+    named = [{"name": "tools", "template": "?"}, {"name": "default", "template": "default: {{ eos_token }}"}]
+    change_json(folder, "tokenizer_config.json", eos_token={"content": END}, chat_template=named)
+    assert load(str(folder)).tokenizer.apply_chat_template(chat) == f"default: {END}"
+    (folder / "chat_template.jinja").write_text("a file of its own")
+    assert load(str(folder)).tokenizer.apply_chat_template(chat) == "a file of its own"
+
+
+def test_a_base_model_has_no_template_and_says_so(folder):
+    change_json(folder, "tokenizer_config.json", chat_template=None)
+    tokenizer = load(str(folder)).tokenizer
+    with pytest.raises(LoadError, match=r"^chat_template: the model has none"):
+        tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])
+
+
+def test_a_tokenizer_that_cuts_or_fills_texts_is_told_not_to(folder):
+    tokenizer = small_tokenizer()
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert len(load(str(folder)).tokenizer.encode("hello")) == 5
+
+
+@pytest.mark.parametrize("name", ["tiny", str(EMBEDDED)])
+def test_the_model_that_ships_is_there(name):
+    assert find_folder(name) == EMBEDDED
+    loaded = load(name)
+    ids = loaded.tokenizer.encode("What is 7 + 5?")
+    assert loaded.tokenizer.decode(ids) == "What is 7 + 5?"
+    assert loaded.tokenizer.eos_token_ids == {0, 2}
+    assert loaded.tokenizer.vocab_size == len(loaded.tokenizer.get_vocab()) == loaded.config.vocab_size
+    assert loaded.tokenizer.apply_chat_template(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    ) == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_loading_imports_nothing_that_it_does_without():
+    program = (
+        "import sys; from tiny_llm.loading import load; load('tiny');"
+        "print({'mlx_lm', 'transformers', 'huggingface_hub', 'jinja2', 'numpy', 'torch'} & set(sys.modules))"
+    )
+    result = run_python("-c", program)
+    assert (result.stdout, result.stderr) == ("set()\n", "")

@@ -1,0 +1,106 @@
+"""What loading takes: one copy of the weights, asked for before, and nothing beside it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tiny_llm.loading import LoadError, load
+from tiny_llm.loading.memory import available_bytes
+
+from ..support.checkpoints import checkpoint
+from ..support.child import run_python
+from .damage import assert_refused
+from .folders import write_folder
+
+
+@pytest.fixture
+def system(tmp_path):
+    """A system that tells of 8000 KiB that are free."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 16000 kB\nMemFree: 10 kB\nMemAvailable:    8000 kB\n")
+    return tmp_path
+
+
+def limit_group(system, folder: str, limit: str, name: str, statistics: str) -> None:
+    group = system / "sys/fs/cgroup" / folder
+    group.mkdir(parents=True)
+    (group / name).write_text(limit)
+    (group / "memory.stat").write_text(statistics)
+
+
+def test_a_machine_without_limits(system):
+    assert available_bytes(system) == 8000 * 1024
+
+
+def test_a_system_that_tells_nothing_is_taken_at_its_size(tmp_path):
+    assert available_bytes(tmp_path) > 2**28
+
+
+@pytest.mark.parametrize("limit", ["5000000", "5000000\n"])
+def test_a_container_has_its_own_limit_and_a_cache_of_files_does_not_count(system, limit):
+    limit_group(system, "", limit, "memory.max", "anon 1000000\nfile 3900000\nanon_thp 1\n")
+    assert available_bytes(system) == 4_000_000
+
+
+def test_an_older_container(system):
+    statistics = "cache 3000000\nrss 1\ntotal_cache 4\ntotal_rss 2000000\n"
+    limit_group(system, "memory", "6000000", "memory.limit_in_bytes", statistics)
+    assert available_bytes(system) == 4_000_000
+
+
+@pytest.mark.parametrize(("limit", "free"), [("max\n", 8000 * 1024), ("900000", 0)])
+def test_a_container_without_a_limit_or_above_it(system, limit, free):
+    limit_group(system, "", limit, "memory.max", "anon 1000000\n")
+    assert available_bytes(system) == free
+
+
+def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder, monkeypatch):
+    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 100_000)
+    assert_refused(folder, r"the model needs 0\.0 GiB of memory, and 0\.0 GiB are free; close other programs")
+
+
+def test_positions_need_memory_too(tmp_path, monkeypatch):
+    """The table of rotations of a model for very long texts may be larger than its weights."""
+    folder = write_folder(tmp_path / "long", checkpoint(layers=1, max_position_embeddings=2**20))
+    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 2**27)
+    with pytest.raises(LoadError, match=r"needs 0\.1 GiB"):
+        load(str(folder))
+
+
+BIG = {"num_hidden_layers": 3, "hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 64}
+PROGRAM = """
+import json, resource, sys
+import mlx.core as mx
+from tests.loading.folders import *
+from tiny_llm.loading import load
+from tiny_llm.loading.config import check_config
+from tiny_llm.loading.random_model import random_weights
+
+def resident():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+folder = Path(sys.argv[2])
+if sys.argv[1] == "write":
+    change_json(write_folder(folder), "config.json", **json.loads(sys.argv[3]))
+    arrays = random_weights(check_config(json.loads((folder / "config.json").read_text())), lambda *_: None)
+    (folder / "model.safetensors").unlink()
+    write_shards(folder, arrays, 2)
+else:
+    before, reports = resident(), []
+    nbytes = load(str(folder), progress=lambda task, done, total: reports.append(done)).nbytes
+    print(nbytes, resident() - before, mx.get_peak_memory(), len(reports))
+"""
+
+
+def test_the_peak_is_one_copy_of_the_weights(tmp_path):
+    """200 MB in two files, in a process of its own, measured as the system and as MLX see it."""
+    assert run_python("-c", PROGRAM, "write", str(tmp_path), json.dumps(BIG)).stderr == ""
+    result = run_python("-c", PROGRAM, "load", str(tmp_path))
+    assert result.stderr == ""
+    nbytes, resident, peak, reports = map(int, result.stdout.split())
+    assert nbytes > 180_000_000
+    assert peak <= 1.01 * nbytes
+    assert resident <= 1.1 * nbytes + 20_000_000
+    assert reports >= 4  # one at the beginning, and one for each 64 MB

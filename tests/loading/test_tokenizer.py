@@ -1,0 +1,105 @@
+"""Text to ids and back: whole, piece by piece, and in time that does not grow with what was said before."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from tiny_llm.engine.text import TextStream, own_detokenizer
+from tiny_llm.loading.config import read_config
+from tiny_llm.loading.names import EMBEDDED
+from tiny_llm.loading.random_model import random_config
+from tiny_llm.loading.read_tokenizer import read_tokenizer
+from tiny_llm.loading.tokenizer import BYTES, Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    """The one that ships: 4096 tokens over all bytes."""
+    return read_tokenizer(EMBEDDED, read_config(EMBEDDED))
+
+
+def test_every_byte_has_one_character_and_the_library_writes_it_so(tokenizer):
+    assert sorted(BYTES.values()) == list(range(256))
+    singles = {token: i for token, i in tokenizer.get_vocab().items() if len(token) == 1}
+    assert singles.keys() == BYTES.keys()
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(max_size=40))
+def test_a_text_comes_back(tokenizer, text):
+    """Up to the normal form that the tokenizer puts it into first."""
+    assert tokenizer.decode(tokenizer.encode(text)) == tokenizer._tokenizer.normalizer.normalize_str(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ids=st.lists(st.integers(0, 4095), max_size=40))
+def test_any_ids_become_the_text_that_the_library_makes_of_them(tokenizer, ids):
+    """Piece by piece, too: all but what waits for the rest of a character, which the end sets free."""
+    expected = tokenizer._tokenizer.decode(ids, skip_special_tokens=False)
+    assert tokenizer.decode(ids) == expected
+    detokenizer = tokenizer.detokenizer
+    pieces = []
+    for i, token in enumerate(ids):
+        detokenizer.add_token(token)
+        pieces.append(detokenizer.last_segment)
+        so_far = tokenizer._tokenizer.decode(ids[: i + 1], skip_special_tokens=False)
+        assert so_far.rstrip("\ufffd").startswith(detokenizer.text.rstrip("\ufffd"))
+    detokenizer.finalize()
+    assert "".join([*pieces, detokenizer.last_segment]) == detokenizer.text == expected
+
+
+def test_no_piece_ends_inside_a_character(tokenizer):
+    text = "a é 漢字 👩‍👩‍👧 🇩🇪 e\u0301"
+    ids = tokenizer.encode(text)
+    assert len(ids) > len(text)
+    stream = TextStream(own_detokenizer(tokenizer))
+    pieces = [stream.add(token) for token in ids] + [stream.finish()]
+    assert "\ufffd" not in "".join(pieces)
+    assert "".join(pieces) == tokenizer.decode(ids)
+
+
+def test_the_text_is_extended_in_place(tokenizer):
+    """A copy at each token would make long answers slow; and it would need twice the memory at a time."""
+    stream = TextStream(own_detokenizer(tokenizer))
+    (token,) = tokenizer.encode("a")
+    detokenizer = stream._detokenizer
+    tracemalloc.start()
+    try:
+        detokenizer._append("a" * 1_000_000)
+        tracemalloc.reset_peak()
+        for _ in range(100):
+            stream.add(token)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(detokenizer.text) == 1_000_100
+    assert peak < 1_500_000
+
+
+def test_two_answers_do_not_share_a_detokenizer(tokenizer):
+    first, second = tokenizer.detokenizer, own_detokenizer(tokenizer)
+    first.add_token(40)
+    assert second.text == ""
+    first.reset()
+    assert first.text == first.last_segment == ""
+
+
+def test_ids_without_a_token_are_shown_as_numbers():
+    """The model has more vectors than the tokenizer has tokens: many of the ids that it says are none."""
+    tokenizer = read_tokenizer(EMBEDDED, random_config("qwen2-0.5b"))
+    hello = tokenizer.encode("Hello")
+    assert tokenizer.decode([*hello, 4096, 151935]) == "Hello<4096><151935>"
+
+
+def test_special_tokens_in_a_text_are_themselves(tokenizer):
+    assert tokenizer.encode("<|im_end|>") == [2]
+    assert tokenizer.decode([1, 2]) == "<|im_start|><|im_end|>"
+
+
+def test_half_a_surrogate_pair_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"^encode: text: got 'a\\ud800', expected no lone surrogates$"):
+        tokenizer.encode("a\ud800")
