@@ -1,6 +1,7 @@
 """Settings of all tests. Nothing may import MLX before TF32 is off."""
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,6 +10,9 @@ os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 import mlx.core as mx
 import pytest
+
+# Who starts the tests in the background may have them ignore Ctrl-C, and a child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
