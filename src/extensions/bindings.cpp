@@ -161,7 +161,10 @@ void define_matrix_functions(nb::module_& m) {
       "transpose_b"_a = false, "stream"_a = nb::none(),
       "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
       "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
-      "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.");
+      "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
+      "Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to\n"
+      "bfloat16 where the processor has such products. So the last bits of a row may depend on which of the\n"
+      "two it is, and on nothing else.");
 }
 
 void define_introspection(nb::module_& m) {

@@ -166,7 +166,8 @@ class PagedAttention : public mx::Primitive {
 mx::array axpby(const mx::array& x, const mx::array& y, double alpha, double beta, mx::StreamOrDevice stream);
 
 // a (M, K) times the transposed quantized weights b (N, K * bits / 32), of which each group of K / group_size
-// has its scale and bias (N, K / group_size): (M, N) in the dtype of a, summed up in float32.
+// has its scale and bias (N, K / group_size): (M, N) in the dtype of a, summed up in float32. Many rows of
+// bfloat16 may take weights rounded to bfloat16.
 mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int group_size, int bits,
                            const mx::array& a, const mx::array& b, bool transpose_b,
                            mx::StreamOrDevice stream);

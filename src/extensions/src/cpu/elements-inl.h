@@ -32,6 +32,15 @@ VEC_FN void store_as(StorageOf<kElement>* p, F x) {
   if constexpr (kElement == Element::bf16) store_bf16(p, x);
 }
 
+// One element in all lanes.
+template <Element kElement>
+VEC_FN F fill_from(const StorageOf<kElement>* p) {
+  if constexpr (kElement == Element::f32) return set1(*p);
+  StorageOf<kElement> same[kLanes];
+  for (int lane = 0; lane < kLanes; lane++) same[lane] = *p;
+  return load_as<kElement>(same);
+}
+
 // The first `count` elements at p (zeros behind them); reads nothing beyond.
 template <Element kElement>
 VEC_FN F load_some(const StorageOf<kElement>* p, int64_t count) {

@@ -2,6 +2,8 @@
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/amx_format-inl.h"
+#include "cpu/quantized-inl.h"
+#include "cpu/quantized_amx-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -10,6 +12,7 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
+    amx::offer_quantized<amx::PairStream, amx::AmxProduct, Element::bf16>(table);
     return table;
   }();
   return kernels;

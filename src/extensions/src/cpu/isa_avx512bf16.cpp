@@ -2,6 +2,8 @@
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/pairs_format-inl.h"
+#include "cpu/quantized-inl.h"
+#include "cpu/quantized_pairs-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -10,6 +12,7 @@ const Kernels& avx512bf16_kernels() {
     Kernels table = avx512_kernels();
     table.name = "avx512bf16";
     avx512bf16::offer<avx512bf16::PairsFormat>(table);
+    avx512bf16::offer_quantized<avx512bf16::PairStream, avx512bf16::PairsProduct, Element::bf16>(table);
     return table;
   }();
   return kernels;

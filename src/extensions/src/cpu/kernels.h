@@ -88,6 +88,19 @@ struct QuantizedTask {
   int64_t groups;  // K / group
   int32_t group;   // 32, 64 or 128
   int32_t bits;    // 4 or 8
+  bool streamed;   // the whole product has few rows, and each task all of them
+};
+
+// Quantized products of one element type. First x is packed, `tile_rows` rows at a time or, if streamed, in
+// one piece; the packed tiles lie behind each other. Then each task runs on the packed rows that are its own.
+struct QuantizedKernels {
+  size_t (*packed_bytes)(const QuantizedTask& task);
+  void (*pack)(const QuantizedTask& task, void* packed);
+  size_t (*scratch_bytes)(const QuantizedTask& task);
+  void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
+  int streamed_rows;  // up to here a product is streamed
+  int tile_rows;
+  int task_tiles, task_outputs;  // most of one task
 };
 
 // One instruction set, attention first. `forward` visits key tiles of `key_tile` keys, and query tiles of
@@ -107,11 +120,7 @@ struct Kernels {
   // operations done. The yardstick of `bench attention`.
   double (*peak[kElements])(int64_t steps);
 
-  // A row of y has the same bits in every task that computes it.
-  void (*quantized_matmul[kElements])(const QuantizedTask& task, void* scratch);
-  size_t (*quantized_scratch_bytes)(const QuantizedTask& task);
-  // Rows and outputs that one task should hold at most.
-  int quantized_rows, quantized_outputs;
+  QuantizedKernels quantized[kElements];
 };
 
 // One getter an instruction set, defined in isa_<name>.cpp.

@@ -3,6 +3,7 @@
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
+#include "cpu/allocate.h"
 #include "cpu/dense_rows.h"
 #include "cpu/dispatch.h"
 #include "cpu/pool.h"
@@ -15,35 +16,51 @@ namespace {
 constexpr double kSingleThreadWork = 200e3;
 
 void run(const cpu::Arrays& inputs, mx::array& y, const QuantizedParams& params) {
-  const cpu::Kernels& kernels = *params.kernels;
-  const int element = static_cast<int>(element_of(y.dtype()));
+  const cpu::QuantizedKernels& kernels = params.kernels->quantized[static_cast<int>(element_of(y.dtype()))];
   const int64_t M = y.shape(0), N = y.shape(1), K = inputs[0].shape(1);
+  if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
   const cpu::DenseRows a(inputs[0], threads), b(inputs[1], threads), scales(inputs[2], threads),
       biases(inputs[3], threads);
-  const int64_t row_blocks = divide_up(M, kernels.quantized_rows);
-  const int64_t output_blocks = divide_up(N, kernels.quantized_outputs);
-  cpu::parallel_for(row_blocks * output_blocks, threads, [&](int64_t item) {
+
+  cpu::QuantizedTask all = {};
+  all.x_row_stride = a.stride(2);
+  all.w_row_stride = b.stride(2);
+  all.scales_row_stride = scales.stride(2);
+  all.biases_row_stride = biases.stride(2);
+  all.y_row_stride = N;
+  all.groups = K / params.group_size;
+  all.group = params.group_size;
+  all.bits = params.bits;
+  all.streamed = M <= kernels.streamed_rows;
+
+  const int64_t pack_rows = all.streamed ? M : kernels.tile_rows;
+  all.rows = pack_rows;
+  const int64_t tile_bytes = kernels.packed_bytes(all);
+  mx::allocator::Data packed = cpu::allocate(tile_bytes * divide_up(M, pack_rows));
+  auto* const packed_x = static_cast<std::byte*>(packed.buffer().raw_ptr());
+  cpu::parallel_for(divide_up(M, pack_rows), threads, [&](int64_t tile) {
+    cpu::QuantizedTask task = all;
+    task.x = a.at(tile * pack_rows * a.stride(2));
+    task.rows = std::min(pack_rows, M - tile * pack_rows);
+    kernels.pack(task, packed_x + tile * tile_bytes);
+  });
+
+  const int64_t task_rows = all.streamed ? M : kernels.task_tiles * kernels.tile_rows;
+  const int64_t output_blocks = divide_up(N, kernels.task_outputs);
+  cpu::parallel_for(divide_up(M, task_rows) * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.
-    const int64_t m = item / output_blocks * kernels.quantized_rows;
-    const int64_t n = item % output_blocks * kernels.quantized_outputs;
-    cpu::QuantizedTask task = {};
-    task.x = a.at(m * a.stride(2));
-    task.x_row_stride = a.stride(2);
+    const int64_t m = item / output_blocks * task_rows;
+    const int64_t n = item % output_blocks * kernels.task_outputs;
+    cpu::QuantizedTask task = all;
     task.w = reinterpret_cast<const uint32_t*>(b.at(n * b.stride(2)));
-    task.w_row_stride = b.stride(2);
     task.scales = scales.at(n * scales.stride(2));
-    task.scales_row_stride = scales.stride(2);
     task.biases = biases.at(n * biases.stride(2));
-    task.biases_row_stride = biases.stride(2);
     task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
-    task.y_row_stride = N;
-    task.rows = std::min<int64_t>(kernels.quantized_rows, M - m);
-    task.outputs = std::min<int64_t>(kernels.quantized_outputs, N - n);
-    task.groups = K / params.group_size;
-    task.group = params.group_size;
-    task.bits = params.bits;
-    kernels.quantized_matmul[element](task, cpu::thread_scratch(kernels.quantized_scratch_bytes(task)));
+    task.rows = std::min(task_rows, M - m);
+    task.outputs = std::min<int64_t>(kernels.task_outputs, N - n);
+    kernels.run(task, packed_x + m / pack_rows * tile_bytes,
+                cpu::thread_scratch(kernels.scratch_bytes(task)));
   });
 }
 

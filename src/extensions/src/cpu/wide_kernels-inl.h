@@ -12,7 +12,9 @@ static Kernels wide_kernels(const char* name) {
   offer<WideFormat<Element::f32>>(kernels);
   offer<WideFormat<Element::f16>>(kernels);
   offer<WideFormat<Element::bf16>>(kernels);
-  offer_quantized(kernels);
+  offer_quantized<WideStream, WideProduct, Element::f32>(kernels);
+  offer_quantized<WideStream, WideProduct, Element::f16>(kernels);
+  offer_quantized<WideStream, WideProduct, Element::bf16>(kernels);
   return kernels;
 }
 

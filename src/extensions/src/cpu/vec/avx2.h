@@ -74,6 +74,25 @@ VEC_FN F load_u8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)));
 }
 
+typedef __m256i W;
+
+template <int kBits>
+VEC_FN W load_words(const uint32_t* p) {
+  const int top = kBits == 4 ? (int)0x88888888 : (int)0x80808080;
+  return _mm256_xor_si256(_mm256_loadu_si256((const __m256i*)p), _mm256_set1_epi32(top));
+}
+template <int kBits, int kIndex>
+VEC_FN F number(W words) {
+  const __m256i up = _mm256_slli_epi32(words, 32 - kBits - kBits * kIndex);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(up, 32 - kBits));
+}
+
+template <int G>
+VEC_FN F stretch(const float* p) {
+  if constexpr (G == 1) return _mm256_broadcast_ss(p);
+  if constexpr (G == 2) return _mm256_set_m128(_mm_set1_ps(p[1]), _mm_set1_ps(p[0]));
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4 || G == 8, "a power of two up to the number of lanes");

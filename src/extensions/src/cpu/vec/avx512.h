@@ -74,6 +74,37 @@ VEC_FN F load_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)));
 }
 
+typedef __m512i W;
+
+template <int kBits>
+VEC_FN W load_words(const uint32_t* p) {
+  __m512i words = _mm512_loadu_si512(p);
+  return kBits == 4 ? words : _mm512_xor_si512(words, _mm512_set1_epi32((int)0x80808080));
+}
+template <int kBits, int kIndex>
+VEC_FN F number(W words) {
+  if constexpr (kBits == 4) {
+    const F table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * kIndex), table);
+  } else {
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * kIndex), 24));
+  }
+}
+
+template <int G>
+VEC_FN F stretch(const float* p) {
+  if constexpr (G == 1) return _mm512_set1_ps(*p);
+  if constexpr (G == 2) {
+    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128 both = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i*)p));
+    return _mm512_permutexvar_ps(lane, _mm512_castps128_ps512(both));
+  }
+  if constexpr (G == 4) {
+    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_ps(lane, _mm512_castps128_ps512(_mm_loadu_ps(p)));
+  }
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   if constexpr (G == 1) return _mm512_set1_ps(*p);

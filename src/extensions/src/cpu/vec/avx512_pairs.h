@@ -30,4 +30,39 @@ VEC_FN F load_pairs(const uint16_t* p, int count) {
   return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(some, p));
 }
 
+// 2 * kLanes numbers rounded to bfloat16, in their order.
+VEC_FN void store_pairs(uint16_t* p, F first, F second) {
+  _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+
+// `count` half bytes from p on, the lower one of a byte first: each times scale plus bias, rounded to
+// bfloat16. There are sixteen of them: they are looked up.
+VEC_FN void widen_half_bytes(const uint8_t* p, int count, F scale, F bias, uint16_t* out) {
+  const F numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i table = _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh(fma(numbers, scale, bias)));
+  for (int e = 0; e < count; e += 32, p += 16) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
+    const __m512i indices = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));  // lower, upper half byte
+    _mm512_storeu_si512(out + e, _mm512_permutexvar_epi16(indices, table));
+  }
+}
+
+// What a half byte stands for: (half byte - less) * times, exact in bfloat16. Twice over, so that the bit
+// above it in an index does not matter.
+struct alignas(64) PairTable {
+  uint16_t values[32];
+
+  constexpr PairTable(int less, int times) : values() {
+    for (int i = 0; i < 32; i++)
+      values[i] = (uint16_t)(__builtin_bit_cast(uint32_t, (float)((i % 16 - less) * times)) >> 16);
+  }
+};
+
+// Half byte kIndex of the lower and of the upper half of each word, as a pair.
+template <int kIndex>
+VEC_FN F look_up(W words, const PairTable& table) {
+  return _mm512_castsi512_ps(
+      _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * kIndex), _mm512_load_si512(table.values)));
+}
+
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

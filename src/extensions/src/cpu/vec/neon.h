@@ -61,6 +61,25 @@ VEC_FN F load_u8(const uint8_t* p) {
   return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word)))));
 }
 
+typedef int32x4_t W;
+
+template <int kBits>
+VEC_FN W load_words(const uint32_t* p) {
+  const uint32_t top = kBits == 4 ? 0x88888888 : 0x80808080;
+  return vreinterpretq_s32_u32(veorq_u32(vld1q_u32(p), vdupq_n_u32(top)));
+}
+template <int kBits, int kIndex>
+VEC_FN F number(W words) {
+  const W up = vshlq_n_s32(words, 32 - kBits - kBits * kIndex);
+  return vcvtq_f32_s32(vshrq_n_s32(up, 32 - kBits));
+}
+
+template <int G>
+VEC_FN F stretch(const float* p) {
+  static_assert(G == 1, "a vector holds the numbers of one group");
+  return vld1q_dup_f32(p);
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");

@@ -88,6 +88,29 @@ VEC_FN F load_u4(const uint8_t* p) {
 }
 VEC_FN F load_u8(const uint8_t* p) { return F{(float)p[0], (float)p[1], (float)p[2], (float)p[3]}; }
 
+// Words that hold packed numbers, and number kIndex of each, the lowest bits first, less half the range; so
+// all are small, and their sums exact for long. Likewise elsewhere.
+typedef M W;
+
+template <int kBits>
+VEC_FN W load_words(const uint32_t* p) {
+  U words;
+  memcpy(&words, p, sizeof words);
+  return (W)(words ^ (kBits == 4 ? 0x88888888 : 0x80808080));
+}
+template <int kBits, int kIndex>
+VEC_FN F number(W words) {
+  const W up = (W)((U)words << (32 - kBits - kBits * kIndex));
+  return __builtin_convertvector(up >> (32 - kBits), F);
+}
+
+// Each of G numbers in kLanes / G neighbouring lanes.
+template <int G>
+VEC_FN F stretch(const float* p) {
+  static_assert(G == 1, "a vector holds the numbers of one group");
+  return set1(*p);
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
