@@ -1,0 +1,56 @@
+// Scores become weights, tile after tile, with what a row has to know for it.
+#pragma once
+
+#include "metal/kernels/arguments.h"
+#include "metal/kernels/fragment.h"
+#include "metal/kernels/mask.h"
+
+namespace tiny_llm_ext {
+
+// All lanes of a row know its running maximum m; l is the running sum of the lane's own columns.
+struct RowState {
+  float m, l;
+};
+
+// Raw scores of the keys from `begin` on -> scores; -inf from `end` on. Returns the largest of the lane.
+template <int kFragments>
+inline float finish_scores(thread Fragment* s, constant AttentionArguments& args, device const uchar* mask,
+                           int64_t at_mask, int begin, int end, int column) {
+  float top = -INFINITY;
+  TINY_LLM_UNROLL
+  for (int k = 0; k < kFragments; k++) {
+    for (int i = 0; i < 2; i++) {
+      const int j = begin + k * 8 + column + i;
+      float score = -INFINITY;
+      if (j < end) {
+        score = args.scale * s[k].thread_elements()[i];
+        if (args.mask_kind != kNoMask) {
+          score = masked(score, mask_bias(mask, at_mask + j * args.mask_key_stride, args.mask_kind));
+        }
+      }
+      s[k].thread_elements()[i] = score;
+      top = metal::max(top, score);
+    }
+  }
+  return top;
+}
+
+// Scores -> weights. Returns by what the output so far has to be multiplied.
+template <int kFragments>
+inline float online_softmax(thread RowState& row, thread Fragment* s, float top) {
+  const float m = metal::max(row.m, row_max(top));
+  const float base = m == -INFINITY ? 0.0f : m;  // nothing was visible yet: -inf - -inf would be NaN
+  const float alpha = metal::exp(row.m - base);
+  row.m = m;
+  row.l *= alpha;
+  TINY_LLM_UNROLL
+  for (int k = 0; k < kFragments; k++) {
+    const float first = metal::exp(s[k].thread_elements()[0] - base);
+    const float second = metal::exp(s[k].thread_elements()[1] - base);
+    set_fragment(s[k], first, second);
+    row.l += first + second;
+  }
+  return alpha;
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,80 @@
+"""Runs a Metal kernel on NumPy arrays, and tells what it did wrong."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from .guarded import GuardedBuffer
+from .signature import signatures
+from .toolchain import available_compilers, build
+
+LANES = 32
+MOST_THREADS = 1024
+
+
+class Run(NamedTuple):
+    """The buffers that the kernel may write, by name, and the sentences about its mistakes."""
+
+    outputs: dict[str, np.ndarray]
+    reports: list[str]
+
+
+class Kernel:
+    """A kernel of a Metal source, compiled so that every access to memory is checked."""
+
+    def __init__(
+        self, source: str, name: str, *, slot_header: str | None = None, compiler: str | None = None
+    ):
+        (self.signature,) = [signature for signature in signatures(source) if signature.name == name]
+        compiler = compiler or available_compilers()[0]
+        built = build(source, self.signature, compiler, slot_header)
+        self.threadgroup_bytes = built.threadgroup_bytes
+        self._library = ctypes.CDLL(str(built.path))
+        base = ctypes.cast(self._library.harness_dispatch, ctypes.c_void_p).value - built.anchor
+        for array, offset, size in built.arrays:
+            self._library.harness_array(
+                array.encode(), ctypes.c_uint64(offset), ctypes.c_uint64(size), ctypes.c_void_p(base)
+            )
+        buffers = self.signature.buffers
+        numbers = (ctypes.c_int * len(buffers)).in_dll(self._library, "harness_slots")
+        self.slots = {buffer.name: number for buffer, number in zip(buffers, numbers, strict=True)}
+
+    def __call__(
+        self,
+        threadgroups: tuple[int, int, int],
+        threads: tuple[int, int, int],
+        buffers: Mapping[str, np.ndarray],
+        *,
+        order: int = 0,
+    ) -> Run:
+        """Run a grid. `order` of lanes and SIMD groups: 0 as numbered, 1 backwards, others shuffled."""
+        count = threads[0] * threads[1] * threads[2]
+        if count % LANES or not 0 < count <= MOST_THREADS:
+            raise ValueError(f"{count} threads in a threadgroup: a multiple of {LANES} up to {MOST_THREADS}")
+        if buffers.keys() != self.slots.keys():
+            raise ValueError(f"buffers {sorted(buffers)}, but the kernel takes {sorted(self.slots)}")
+        memory = {name: GuardedBuffer(content) for name, content in buffers.items()}
+        try:
+            return self._run(threadgroups, count, memory, order)
+        finally:
+            for buffer in memory.values():
+                buffer.free()
+
+    def _run(
+        self, threadgroups: tuple[int, int, int], count: int, memory: dict[str, GuardedBuffer], order: int
+    ) -> Run:
+        self._library.harness_start(order)
+        slots = (ctypes.c_void_p * (max(self.slots.values()) + 1))()
+        writable = {buffer.name for buffer in self.signature.buffers if buffer.is_writable}
+        for name, buffer in memory.items():
+            slots[self.slots[name]] = buffer.address
+            size, address = ctypes.c_uint64(buffer.nbytes), ctypes.c_void_p(buffer.address)
+            self._library.harness_buffer(name.encode(), address, size, int(name in writable))
+        self._library.harness_dispatch(slots, *map(ctypes.c_uint32, (*threadgroups, count)))
+        text = ctypes.create_string_buffer(1 << 16)
+        self._library.harness_reports(text, ctypes.c_uint64(len(text)))
+        return Run({name: memory[name].content() for name in writable}, text.value.decode().splitlines())

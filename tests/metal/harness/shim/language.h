@@ -1,0 +1,32 @@
+// The words of Metal that C++ lacks, for two compilers.
+//
+// clang -x clcpp (C++ for OpenCL) has address spaces, and it turns a threadgroup array in the middle of a
+// kernel into a static one; a wrong address space is an error there. g++ is the second opinion: to it,
+// address spaces are nothing.
+#pragma once
+
+#define __METAL_VERSION__ 310
+
+#if defined(__OPENCL_CPP_VERSION__)
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define device __global
+#define threadgroup __local
+#define thread __private
+#define HARNESS_METHOD thread
+#define HARNESS_IMPORT extern "C" __attribute__((convergent, noduplicate))
+#else
+#define device
+#define constant const
+#define HARNESS_METHOD
+#if defined(HARNESS_SYNTAX_ONLY)
+#define threadgroup
+#else
+#define threadgroup static  // right for an array, wrong for a pointer to one
+#endif
+#define thread
+#define kernel extern "C"
+#define HARNESS_IMPORT extern "C" __attribute__((noinline))
+#endif
+
+#define METAL_FUNC inline
+#define HARNESS_INLINE static inline __attribute__((always_inline))

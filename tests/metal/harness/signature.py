@@ -1,0 +1,102 @@
+"""The signature of a kernel, read from its source, and the launcher that calls it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+# What a thread is told about itself: the expression for each component.
+BUILT_IN = {
+    "threadgroup_position_in_grid": ("position[0]", "position[1]", "position[2]"),
+    "simdgroup_index_in_threadgroup": ("simd_group",),
+    "thread_index_in_simdgroup": ("lane",),
+    "thread_index_in_threadgroup": ("thread",),
+}
+COMMENT = re.compile(r"//.*?$|/\*.*?\*/", re.M | re.S)
+ARGUMENT = re.compile(r"\s*(.*?)(\w+)\s*\[\[\s*(\w+)\s*(?:\(\s*(\w+)\s*\))?\s*\]\]\s*", re.S)
+
+
+@dataclass(frozen=True)
+class Argument:
+    type: str
+    name: str
+    attribute: str
+    slot: str  # of a buffer: a number or the name of one
+
+    @property
+    def is_buffer(self) -> bool:
+        return self.attribute == "buffer"
+
+    @property
+    def is_writable(self) -> bool:
+        return self.is_buffer and "device" in self.type.split() and "const" not in self.type.split()
+
+
+@dataclass(frozen=True)
+class Signature:
+    name: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def buffers(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.is_buffer)
+
+
+def signatures(source: str) -> list[Signature]:
+    """Those of all functions that are declared `kernel void`."""
+    source = expanded(COMMENT.sub("", source))
+    found = []
+    for match in re.finditer(r"\bkernel\s+void\s+(\w+)\s*\(", source):
+        end, depth = match.end(), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(source[end], 0)
+            end += 1
+        arguments = re.split(r",(?![^\[]*\]\])", source[match.end() : end - 1])
+        found.append(Signature(match[1], tuple(argument(match[1], text) for text in arguments)))
+    return found
+
+
+def expanded(source: str) -> str:
+    """The source with its macros replaced; those of the Metal language are words of their own here."""
+    own = re.sub(r"#include .*", "", source)
+    command = ("g++", "-E", "-P", "-x", "c++", "-D__METAL_VERSION__=310", "-")
+    return subprocess.run(command, input=own, capture_output=True, text=True, check=True).stdout
+
+
+def argument(kernel: str, text: str) -> Argument:
+    match = ARGUMENT.fullmatch(text)
+    if match is None or (match[3] != "buffer" and match[3] not in BUILT_IN):
+        raise ValueError(f"{kernel}: the harness knows no argument like '{' '.join(text.split())}'")
+    return Argument(" ".join(match[1].split()), match[2], match[3], match[4] or "")
+
+
+def launcher(signature: Signature, slot_header: str | None) -> str:
+    """C++ that calls the kernel with buffers by slot; the header names the slots."""
+    # To both compilers, pointers of every address space and references are passed alike.
+    types = ["void*" if argument.is_buffer else argument.type for argument in signature.arguments]
+    values = [
+        f"slots[{argument.slot}]" if argument.is_buffer else built_in(argument)
+        for argument in signature.arguments
+    ]
+    slots = ", ".join(argument.slot for argument in signature.buffers)
+    return "\n".join(
+        [
+            '#include "types.h"',
+            f'#include "{slot_header}"\nusing namespace tiny_llm_ext;' if slot_header else "",
+            f'extern "C" void {signature.name}({", ".join(types)});',
+            f'extern "C" const int harness_slots[] = {{{slots}}};',
+            "static void** slots;",
+            'extern "C" void harness_set_slots(void** given) { slots = given; }',
+            'extern "C" void harness_invoke(const uint* position, uint simd_group, uint lane, uint thread) {',
+            "  (void)position, (void)simd_group, (void)lane, (void)thread;",
+            f"  {signature.name}({', '.join(values)});",
+            "}\n",
+        ]
+    )
+
+
+def built_in(argument: Argument) -> str:
+    scalar, size = re.fullmatch(r"(ushort|uint)([23]?)", argument.type).groups()
+    components = BUILT_IN[argument.attribute][: int(size or 1)]
+    return f"{argument.type}{{{', '.join(f'{scalar}({component})' for component in components)}}}"

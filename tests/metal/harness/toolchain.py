@@ -1,0 +1,204 @@
+"""Compiles Metal kernels for Linux. Everything that was built once stays in `build/metal`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .signature import Signature, launcher
+
+HARNESS = Path(__file__).resolve().parent
+ROOT = HARNESS.parents[2]
+SOURCES = ROOT / "src/extensions/src"
+SHIM = HARNESS / "shim"
+CACHE = ROOT / "build/metal"
+THREADGROUP_MEMORY = 32768  # bytes, on every Apple GPU
+
+OPENCL_CPP = (
+    *"-x clcpp -cl-std=clc++2021 -cl-no-stdinc -cl-single-precision-constant".split(),
+    *"-target x86_64-linux-gnu -Wno-unknown-attributes".split(),
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """One way to compile a kernel, and what goes with it, into a library."""
+
+    name: str
+    program: str
+    language: tuple[str, ...]
+    instrumented: tuple[str, ...]  # optimised, with every access announced
+    link: tuple[str, ...] = ()
+
+
+COMPILERS = {
+    "clang": Compiler(
+        "clang",
+        "clang++-19",
+        OPENCL_CPP,
+        (
+            *"-O1 -fsanitize=thread,array-bounds -mllvm -tsan-instrument-read-before-write=1".split(),
+            *"-mllvm -tsan-instrument-func-entry-exit=0".split(),
+        ),
+        ("-rtlib=compiler-rt",),
+    ),
+    "gcc": Compiler(
+        "gcc",
+        "g++",
+        ("-x", "c++", "-std=c++17", "-Wno-attributes"),
+        ("-O1", "-fsanitize=thread,bounds"),
+    ),
+}
+
+
+class BuildError(Exception):
+    """The compiler's words, or the rule that the kernel breaks."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A built kernel; arrays are its threadgroup memory: name, offset in the library, bytes."""
+
+    path: Path
+    arrays: tuple[tuple[str, int, int], ...]
+    anchor: int  # offset of harness_dispatch
+    threadgroup_bytes: int
+
+
+def available_compilers() -> list[str]:
+    """Names of the compilers that can run kernels on this machine, the best first."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return []
+    return [name for name, compiler in COMPILERS.items() if shutil.which(compiler.program)]
+
+
+def why_not_here() -> str:
+    """Why no kernel can run on this machine; empty if one can."""
+    if available_compilers():
+        return ""
+    programs = " or ".join(compiler.program for compiler in COMPILERS.values())
+    return f"Metal kernels are run on x86-64 Linux with {programs}"
+
+
+def run(*command: str | Path) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise BuildError(result.stderr)
+    return result.stdout
+
+
+def cached(make: Callable[[Path], object], *parts: str) -> Path:
+    """A folder that `make` fills, once for these parts and the sources of the harness and of the kernels."""
+    inputs = sorted(
+        path for folder in (HARNESS, SOURCES / "metal") for path in folder.rglob("*") if path.is_file()
+    )
+    texts = [*parts, *(path.read_text() for path in inputs if path.suffix != ".pyc")]
+    folder = CACHE / hashlib.sha256("\0".join(texts).encode()).hexdigest()[:20]
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=CACHE))
+        try:
+            make(unfinished)
+            os.replace(unfinished, folder)
+        except OSError:  # another process was faster
+            if not folder.exists():
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def compile_host(compiler: Compiler, source: Path, output: Path) -> None:
+    includes = (f"-I{SHIM}", f"-I{SOURCES}")
+    run(compiler.program, "-std=c++20", "-O2", "-fPIC", "-w", *includes, "-c", source, "-o", output)
+
+
+def host_library(source: Path) -> Path:
+    """A shared library made of one C++ file of the host."""
+    text = source.read_text()
+    flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{SOURCES}")
+
+    def make(folder: Path) -> None:
+        run("g++", *flags, source, "-o", folder / "host.so")
+
+    return cached(make, "host", text) / "host.so"
+
+
+def runtime(compiler: Compiler) -> list[Path]:
+    """The objects that are the same for every kernel."""
+    sources = sorted((HARNESS / "runtime").glob("*.cpp"))
+
+    def make(folder: Path) -> None:
+        for source in sources:
+            compile_host(compiler, source, folder / f"{source.stem}.o")
+
+    folder = cached(make, compiler.name, "runtime")
+    return [folder / f"{source.stem}.o" for source in sources]
+
+
+def launcher_object(compiler: Compiler, text: str) -> Path:
+    def make(folder: Path) -> None:
+        (folder / "launcher.cpp").write_text(text)
+        compile_host(compiler, folder / "launcher.cpp", folder / "launcher.o")
+
+    return cached(make, compiler.name, text) / "launcher.o"
+
+
+def symbols(binary: Path) -> dict[str, tuple[int, int]]:
+    """Offset and size of each; a size of 0 stands for none."""
+    table = {}
+    for line in run("nm", "-S", binary).splitlines():
+        if match := re.fullmatch(r"([0-9a-f]+)(?: ([0-9a-f]+))? \w (\S+)", line):
+            table[match[3]] = int(match[1], 16), int(match[2] or "0", 16)
+    return table
+
+
+def threadgroup_arrays(binary: Path, kernel: str) -> dict[str, tuple[int, int]]:
+    """The static arrays of the kernel, by their names in the source."""
+    own = re.compile(rf"_ZZ\d+{kernel}E\d+(\w+)")
+    return {match[1]: place for name, place in symbols(binary).items() if (match := own.fullmatch(name))}
+
+
+def objects_of(compiler: Compiler, source: str) -> Path:
+    """A folder with all kernels of a source: kernel.o, and unoptimised.o, which still has every array."""
+    translate = (compiler.program, *compiler.language, f"-I{SHIM}", "-fPIC", "-c")
+
+    def make(folder: Path) -> None:
+        text = folder / "kernel.metal"
+        text.write_text(source)
+        run(*translate, *compiler.instrumented, text, "-o", folder / "kernel.o")
+        run(*translate, "-O0", text, "-o", folder / "unoptimised.o")
+
+    return cached(make, compiler.name, source)
+
+
+def build(source: str, signature: Signature, compiler_name: str, slot_header: str | None) -> Library:
+    """Compile a kernel with its accesses announced, and link it with the runtime."""
+    compiler = COMPILERS[compiler_name]
+    objects = objects_of(compiler, source)
+
+    def make(folder: Path) -> None:
+        parts = [objects / "kernel.o", launcher_object(compiler, launcher(signature, slot_header))]
+        parts += runtime(compiler)
+        run(compiler.program, "-shared", *compiler.link, *parts, "-o", folder / "kernel.so", "-lm")
+
+    folder = cached(make, compiler_name, signature.name, str(slot_header), source)
+    arrays = threadgroup_arrays(objects / "unoptimised.o", signature.name)
+    total = sum(size for _, size in arrays.values())
+    if total > THREADGROUP_MEMORY:
+        raise BuildError(f"{signature.name}: {total} bytes of threadgroup memory, of {THREADGROUP_MEMORY}")
+    linked = threadgroup_arrays(folder / "kernel.so", signature.name)
+    return Library(
+        folder / "kernel.so",
+        tuple((name, *place) for name, place in linked.items()),
+        symbols(folder / "kernel.so")["harness_dispatch"][0],
+        total,
+    )

@@ -1,0 +1,139 @@
+"""The harness sees what it promises to see, in small kernels that each do one thing wrong."""
+
+import numpy as np
+import pytest
+
+from .harness.kernel import Kernel
+from .harness.signature import signatures
+from .harness.toolchain import BuildError, available_compilers
+
+FRAME = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void f(device const float* x [[buffer(0)]], device float* y [[buffer(2)]],
+              constant int& n [[buffer(1)]], uint3 tile [[threadgroup_position_in_grid]],
+              uint group [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+              uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float t[64];
+  const uint i = thread_index;
+BODY
+}
+"""
+BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+SIMD_BARRIER = "simdgroup_barrier(mem_flags::mem_threadgroup);"
+# What 64 threads in 2 threadgroups do, and part of the report; an empty one for what is allowed.
+BODIES = {
+    "exchange over a barrier": (f"t[i] = x[i]; {BARRIER} y[tile.x * 64 + i] = t[63 - i];", ""),
+    "exchange without one": (
+        "t[i] = x[i]; y[tile.x * 64 + i] = t[63 - i];",
+        "t: read after an unordered write",
+    ),
+    "exchange in a SIMD group": (f"t[i] = x[i]; {SIMD_BARRIER} y[tile.x * 64 + i] = t[i ^ 1];", ""),
+    "a SIMD barrier between SIMD groups": (
+        f"t[i] = x[i]; {SIMD_BARRIER} y[tile.x * 64 + i] = t[63 - i];",
+        "two SIMD groups",
+    ),
+    "a SIMD barrier for no memory": (
+        "t[i] = x[i]; simdgroup_barrier(mem_flags::mem_none); y[tile.x * 64 + i] = t[i ^ 1];",
+        "one SIMD group",
+    ),
+    "two writers of one place": (
+        f"t[i & 1] = x[i]; {BARRIER} y[tile.x * 64 + i] = t[lane & 1];",
+        "t: write after an unordered write",
+    ),
+    "a write too early": (
+        f"t[i] = x[i]; {BARRIER} float a = t[63 - i]; t[i] = a;",
+        "t: write after an unordered read",
+    ),
+    "two barriers, two rounds": (
+        f"t[i] = x[i]; {BARRIER} float a = t[63 - i]; {BARRIER} t[i] = a; y[tile.x * 64 + i] = t[i];",
+        "",
+    ),
+    "memory that nobody wrote": (
+        "if (n == 0) t[i] = 0; y[tile.x * 64 + i] = t[i];",
+        "uninitialised threadgroup memory: read of t",
+    ),
+    "a place beyond the array": ("t[i + n] = 1;", "index out of bounds"),
+    "a read behind the buffer": ("y[tile.x * 64 + i] = x[i + n];", "buffer x: read out of bounds"),
+    "a read in front of the buffer": ("y[tile.x * 64 + i] = (x - n)[i];", "buffer x: read out of bounds"),
+    "a write behind the buffer": ("y[128 * n + i] = 1;", "buffer y: write out of bounds"),
+    "one word from two threadgroups": (
+        "y[i] = 1;",
+        "buffer y: a place written by two threads, of threadgroups 0 and 1",
+    ),
+    "one word from two threads": ("y[tile.x * 64 + i / 2] = 1;", "buffer y: a place written by two threads"),
+    "a barrier for some": (f"if (group == 0) return; {BARRIER}", "reached by 32 of 64 threads"),
+    "two barriers": (f"if (group == 0) {BARRIER}\n else {BARRIER}", "some threads are at line"),
+    "a SIMD group at two places": (
+        "float s; if (lane < 9) s = simd_sum(1.0f);\n else s = simd_sum(2.0f); y[tile.x * 64 + i] = s;",
+        "SIMD group diverges",
+    ),
+    "a sum of some lanes": ("if (lane < 9) y[tile.x * 64 + i] = simd_sum(1.0f);", "SIMD group diverges"),
+    "a SIMD barrier for some": (f"if (lane < 9) {SIMD_BARRIER}", "SIMD group diverges"),
+}
+
+
+def run(body, order=0, compiler=None):
+    kernel = Kernel(FRAME.replace("BODY", body), "f", compiler=compiler)
+    x = np.arange(64, dtype=np.float32)
+    return kernel(
+        (2, 1, 1), (64, 1, 1), {"x": x, "y": np.zeros(128, np.float32), "n": np.int32(64)}, order=order
+    )
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_a_kernel_does_wrong_is_reported(name):
+    body, expected = BODIES[name]
+    for order in (0, 1, 2):
+        reports = run(body, order).reports
+        assert any(expected in report for report in reports) if expected else reports == []
+
+
+@pytest.mark.parametrize("compiler", available_compilers())
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_lanes_meet_in_operations(order, compiler):
+    body = """
+      const float v = x[i];
+      const float moved = simd_broadcast(v, ushort(3)) + simd_shuffle_xor(v, ushort(1)) +
+                          simd_shuffle(v, ushort(31 - lane));
+      y[tile.x * 64 + i] = tile.x == 0 ? simd_sum(v) : simd_max(v) - simd_min(v) + moved;
+    """
+    outputs, reports = run(body, order, compiler)
+    x = np.arange(64, dtype=np.float32).reshape(2, 32)
+    lane = np.arange(32)
+    assert reports == []
+    assert np.array_equal(outputs["y"][:64].reshape(2, 32), np.broadcast_to(x.sum(1, keepdims=True), (2, 32)))
+    want = 31 + x[:, 3:4] + x[:, lane ^ 1] + x[:, 31 - lane]
+    assert np.array_equal(outputs["y"][64:].reshape(2, 32), want)
+
+
+def test_buffers_go_by_their_slots_and_a_const_one_is_no_output():
+    kernel = Kernel(FRAME.replace("BODY", "y[tile.x * 64 + i] = n;"), "f")
+    assert kernel.slots == {"x": 0, "y": 2, "n": 1}
+    assert list(run("y[tile.x * 64 + i] = n;").outputs) == ["y"]
+
+
+def test_a_write_to_a_const_buffer_does_not_compile():
+    with pytest.raises(BuildError, match=r"read-only|const"):
+        run("x[i] = 1;")
+
+
+def test_more_threadgroup_memory_than_a_gpu_has_is_refused():
+    with pytest.raises(BuildError, match="32772 bytes of threadgroup memory"):
+        run("threadgroup float u[8129]; u[i] = 1; t[i] = 1;")
+
+
+def test_an_array_that_the_optimiser_removes_counts():
+    with pytest.raises(BuildError, match="of threadgroup memory"):
+        run("threadgroup float u[8192]; u[i] = 1;")
+
+
+def test_a_threadgroup_is_made_of_whole_simd_groups():
+    kernel = Kernel(FRAME.replace("BODY", ""), "f")
+    with pytest.raises(ValueError, match="33 threads"):
+        kernel((1, 1, 1), (33, 1, 1), {})
+
+
+def test_an_argument_that_the_harness_does_not_know_is_refused():
+    with pytest.raises(ValueError, match="texture2d"):
+        signatures("kernel void f(texture2d<float> t [[texture(0)]]) {}")

@@ -1,0 +1,94 @@
+"""Every Metal file keeps to the language that Apple's compiler takes; so do the texts made of them."""
+
+import shutil
+
+import pytest
+
+from metal_source import inlined
+
+from .harness.lint import address_spaces, language_version
+from .harness.toolchain import COMPILERS, SOURCES
+
+FILES = sorted([*SOURCES.rglob("*.metal"), *(SOURCES / "metal/kernels").glob("*.h")])
+KERNELS = [path for path in FILES if path.suffix == ".metal"]
+
+# Bodies of `kernel void f(device float* x, constant int& n)`.
+FORBIDDEN = {
+    "a pointer into the wrong memory": "threadgroup float* p = x; p[0] = 1;",
+    "a constant that loses its const": "device int* p = &n; *p = 1;",
+    "a pointer without address space": "float* p = x; *p = 1;",
+    "a threadgroup array with a value": "threadgroup float t[2] = {0, 0}; x[0] = t[0];",
+    "a constant that is written": "n = 3;",
+    "double": "double d = 1.0; x[0] = float(d);",
+    "a static local": "static int calls = 0; x[0] = calls++;",
+    "new": "int* p = new int(3); x[0] = *p;",
+    "max of two types": "uint u = 3; x[0] = metal::max(u, -1);",
+    "a function pointer": "int (*p)(int) = twice; x[0] = p(2);",
+    "the host's library": "x[0] = std::exp(x[1]);",
+    "a global variable": "x[0] = global;",
+    "a threadgroup array in a function": "x[0] = first();",
+}
+DECLARATIONS = {
+    "a function pointer": "inline int twice(int i) { return 2 * i; }",
+    "a global variable": "float global = 1;",
+    "a threadgroup array in a function": "inline float first() { threadgroup float t[2]; return t[0]; }",
+}
+
+
+@pytest.fixture
+def needs_clang():
+    if not shutil.which(COMPILERS["clang"].program):
+        pytest.skip("address spaces are checked by clang++-19")
+
+
+def write(folder, declaration, body):
+    path = folder / "kernel.metal"
+    arguments = "device float* x [[buffer(0)]], constant int& n [[buffer(1)]]"
+    path.write_text(f"{declaration}\nkernel void f({arguments}) {{ {body} }}\n")
+    return path
+
+
+def test_there_is_something_to_check():
+    assert KERNELS
+    assert len(FILES) > len(KERNELS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_address_spaces_are_right(path, needs_clang):
+    assert address_spaces(path) == ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_language_is_cpp_14(path):
+    assert language_version(path) == ""
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
+def test_the_single_text_keeps_the_rules_too(path, tmp_path, needs_clang):
+    single = tmp_path / path.name
+    single.write_text(inlined(path.read_text()))
+    assert '#include "' not in single.read_text()
+    assert address_spaces(single) == ""
+    assert language_version(single) == ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_metal_file_is_ascii(path):
+    """MLX hands the text to Apple's compiler as ASCII."""
+    assert path.read_bytes().isascii()
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_metal_forbids_is_found(name, tmp_path, needs_clang):
+    path = write(tmp_path, DECLARATIONS.get(name, ""), FORBIDDEN[name])
+    assert "error:" in address_spaces(path)
+
+
+def test_what_metal_allows_is_not_found(tmp_path, needs_clang):
+    arrays = "threadgroup float t[32]; threadgroup float* p = t; thread float r[2] = {1, 2};"
+    assert address_spaces(write(tmp_path, "", f"{arrays} p[0] = r[n]; x[0] = p[0];")) == ""
+
+
+def test_a_word_of_cpp_17_is_found(tmp_path):
+    path = write(tmp_path, "", "if (float y = x[0]; y > 0) x[1] = y;")
+    assert "error:" in language_version(path)
