@@ -1,11 +1,13 @@
 """`pdm bench [model|attention] [options]`: the benchmarks, by name; without one it is the model's."""
 
 import importlib
+import signal
 import sys
 
 SUITES = ("model", "attention")
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it
     name, *arguments = sys.argv[1:] or ["model"]
     if name.startswith("-"):
         name, arguments = "model", sys.argv[1:]

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +15,8 @@ from benches.cases import GROUPS, cases, is_quick
 from benches.contestants import OURS
 from benches.measure import measure
 from benches.targets import judge
+from tiny_llm.cli.arguments import whole
+from tiny_llm.cli.files import output_file, svg_file, write_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _tell(f"  {name} does not take part: {row.missing[name]}")
             absent |= row.missing
             if options.json:  # after every row: an interrupted run keeps what it has
-                options.json.write_text(json.dumps(record, indent=1) + "\n")
+                write_whole(options.json, json.dumps(record, indent=1) + "\n")
 
     table = report.markdown(record)
     print(table)
     if options.table:
-        options.table.write_text(table + "\n")
+        write_whole(options.table, table + "\n")
     if options.plot:
-        options.plot.write_text(picture.shares(record))
+        write_whole(options.plot, picture.shares(record))
     wrong = [c for row in record["rows"] for c in row["contestants"] if c["name"] == OURS and not c["passed"]]
     return 1 if wrong else 0
 
@@ -97,44 +98,23 @@ def _parser() -> argparse.ArgumentParser:
         help="measure with so many threads (default: 1 2; the targets are stated for 2)",
     )  # fmt: skip
     parser.add_argument(
-        "--repeats", type=_positive, default=11, metavar="R",
+        "--repeats", type=whole(1), default=11, metavar="R",
         help="samples of every contestant, of which the median counts (default: 11)",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="leave out the rows that take minutes")
-    parser.add_argument("--json", type=_output_file, metavar="FILE", help="write all that was measured here")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all that was measured here")
+    parser.add_argument("--table", type=output_file, metavar="FILE", help="write the markdown table here too")
     parser.add_argument(
-        "--table", type=_output_file, metavar="FILE", help="write the markdown table here too"
-    )
-    parser.add_argument(
-        "--plot", type=_svg_file, metavar="FILE.svg", help="draw the share of the peak, row by row"
+        "--plot", type=svg_file, metavar="FILE.svg", help="draw the share of the peak, row by row"
     )
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a positive number")
-    return int(text)
-
-
 def _thread_count(text: str) -> int:
-    count = _positive(text)
+    count = whole(1)(text)
     if count > machine.cpus():
         raise argparse.ArgumentTypeError(f"got {count}, but this process may use {machine.cpus()} cores")
     return count
-
-
-def _output_file(text: str) -> Path:
-    path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"the folder {path.parent} does not exist")
-    return path
-
-
-def _svg_file(text: str) -> Path:
-    if not text.endswith(".svg"):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a name that ends in .svg")
-    return _output_file(text)
 
 
 def _tell(text: str) -> None:

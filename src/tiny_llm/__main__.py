@@ -1,8 +1,16 @@
 """`python -m tiny_llm` is the command `tiny-llm`."""
 
+import signal
 import sys
 
-from .cli import main
+
+def main() -> int:
+    """Run the command line."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it
+    from .cli import main
+
+    return main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

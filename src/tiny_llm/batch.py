@@ -108,6 +108,8 @@ def batch_generate(
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"batch_generate: {name}: got {size}, expected at least 1")
+    if isinstance(prompts, str):
+        raise ValueError("batch_generate: prompts: got a string, expected a list of them")
     longest = min(max_seq_len, context_length(model) or max_seq_len)
     for index, prompt in enumerate(prompts):
         length = len(encode_prompt("batch_generate", [model], tokenizer, prompt))
@@ -115,7 +117,7 @@ def batch_generate(
             raise ValueError(
                 f"batch_generate: prompts[{index}]: got {length} tokens, expected fewer than {longest}"
             )
-    batch = _Batch(model, batch_size, longest, finished)
+    batch = _Batch(model, min(batch_size, max(1, len(prompts))), longest, finished)
     waiting = deque(enumerate(prompts))
     prefilling: Request | None = None
     try:

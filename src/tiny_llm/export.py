@@ -46,11 +46,8 @@ def export_dense(
     source = checkpoint.folder
     if source is None:
         raise ExportError(f"{checkpoint.name}: got random weights, expected a model with files of its own")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ExportError(f"{folder}: is there already; give a folder that is new or empty")
-    parent = folder.absolute().parent
-    if not parent.is_dir():
-        raise ExportError(f"{parent}: is no folder; make it first")
+    folder = check_target(folder)
+    parent = folder.parent
     files = split(dense_tensors(checkpoint.mlx_model), dtype)
     needed = sum(size(tensor, dtype) for tensors in files for tensor in tensors)
     free = shutil.disk_usage(parent).free
@@ -65,6 +62,16 @@ def export_dense(
             if (source / name).exists():
                 shutil.copyfile(source / name, unfinished / name)
         unfinished.replace(folder)
+
+
+def check_target(folder: Path) -> Path:
+    """Where `folder` is in truth, behind links and dots; ExportError if nothing can be written there."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExportError(f"{folder}: is there already; give a folder that is new or empty")
+    if not target.parent.is_dir():
+        raise ExportError(f"{target.parent}: is no folder; make it first")
+    return target
 
 
 def dense_tensors(model: Any) -> Iterator[Tensor]:
@@ -111,7 +118,8 @@ def write_config(folder: Path, source: Path, dtype: mx.Dtype) -> None:
     """The config of `source` for weights that are not packed."""
     config = json.loads((source / CONFIG).read_text())
     kept = {key: value for key, value in config.items() if not key.startswith("quantization")}
-    write_json(folder / CONFIG, kept | {"torch_dtype": str(dtype).removeprefix("mlx.core.")})
+    # The second is the older name of the first; programs know one or the other.
+    write_json(folder / CONFIG, kept | dict.fromkeys(("dtype", "torch_dtype"), str(dtype).split(".")[-1]))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 from .engine.generation import Generation
 from .engine.protocols import CachedModel, FullContextModel, Tokenizer
 from .engine.speculative import speculative_tokens
-from .engine.text import TextStream, check_vocabularies, context_length, encode_prompt, end_tokens
+from .engine.text import (
+    TextStream,
+    check_vocabularies,
+    check_vocabulary_sizes,
+    context_length,
+    encode_prompt,
+    end_tokens,
+)
 from .engine.tokens import Chooser, cached_tokens, full_context_tokens
 from .sampler import Sampler, make_sampler
 from .sampling.params import GREEDY, Sampling
@@ -67,9 +74,10 @@ def speculative_generate(
     """Return what `model` alone would answer, with `draft_model` guessing ahead.
 
     By default that is the greedy answer, word for word; a `sampling` with a temperature gives answers of the
-    same distribution. Both tokenizers must have the same vocabulary.
+    same distribution. Both tokenizers must have the same vocabulary, and both models, but for padding.
     """
     check_vocabularies("speculative_generate", draft_tokenizer, tokenizer)
+    check_vocabulary_sizes("speculative_generate", draft_model, model)
     source = partial(_speculate, draft_model, model, sampling, PREFILL_STEP)
     return "".join(_begin("speculative_generate", [model, draft_model], tokenizer, prompt, source))
 
@@ -99,6 +107,7 @@ def stream_generate(
     if draft_model is not None:
         _check_draft(model, processors)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
+        check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:

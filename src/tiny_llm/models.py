@@ -29,6 +29,9 @@ def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) ->
 
     The family is `mlx_model.args.model_type`, or else follows from a name of the hub.
     """
+    if not hasattr(mlx_model, "args"):
+        given = type(mlx_model).__name__
+        raise ValueError(f"dispatch_model: mlx_model: got a {given}, expected the mlx_model of a checkpoint")
     full_name = shortcut_name_to_full_name(model_name)
     named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
     family = getattr(mlx_model.args, "model_type", None) or next(named, None)

@@ -14,6 +14,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import door
+from tiny_llm.cli.progress import Progress
 from tiny_llm.loading.names import EMBEDDED
 
 
@@ -53,6 +54,20 @@ def keep_the_device() -> Iterator[None]:
     device = mx.default_device()
     yield
     mx.set_default_device(device)
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Every report of progress, as a task and how much of it is done."""
+    seen: list[tuple[str, int]] = []
+    take = Progress.__call__
+
+    def note(self: Progress, task: str, done: int, total: int | None) -> None:
+        seen.append((task, done))
+        take(self, task, done, total)
+
+    monkeypatch.setattr(Progress, "__call__", note)
+    return seen
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import batch
+from tiny_llm.cli.endings import REFUSED
 from tiny_llm.cli.prompts import PROMPTS
 
 from .conftest import Run
 
 SHORT = ("--max-seq-len", "40")
+EXACT = ("--dtype", "float32")  # where answers do not depend on who is computed beside them
 
 
 @pytest.fixture
@@ -65,9 +67,21 @@ def test_every_prompt_has_one_answer_and_all_is_counted(record: Any) -> None:
 def test_the_answers_are_those_of_generate(run: Run, record: Any) -> None:
     for answer in (record["answers"][1], record["answers"][4]):
         alone = run("generate", "--json", "--prompt", answer["prompt"]).record
-        assert alone["text"] == answer["text"]
-        assert alone["prompt_tokens"] == answer["prompt_tokens"]
-        assert alone["generated_tokens"] == answer["generated_tokens"] + 1  # the end
+        for field in ("text", "prompt_tokens", "generated_tokens", "finish_reason"):
+            assert alone[field] == answer[field]
+
+
+def test_an_answer_that_is_cut_off_says_so(run: Run) -> None:
+    answers = run("batch", "--json", *SHORT, *EXACT).record["answers"]
+    reasons = {answer["finish_reason"] for answer in answers}
+    assert reasons == {"stop", "length"}
+    for answer in answers:
+        if answer["finish_reason"] == "length":
+            assert answer["prompt_tokens"] + answer["generated_tokens"] == 41  # the last one is in no cache
+            length = str(answer["generated_tokens"])
+            flags = ("--prompt", answer["prompt"], "--max-tokens", length)
+            alone = run("generate", "--json", *flags, *EXACT).record
+            assert alone["text"] == answer["text"]
 
 
 def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[tuple[int, ...]]) -> None:
@@ -80,6 +94,20 @@ def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[
     assert "16 prompts" in ended.err
     assert "tok/s" in ended.err
     assert "\x1b" not in ended.out + ended.err
+
+
+def test_sizes_beyond_all_prompts_are_those_of_the_prompts(run: Run, record: Any) -> None:
+    huge = str(10**25)
+    ended = run("batch", "--json", "--prefill-step", huge, "--max-seq-len", huge, "--batch-size", huge)
+    assert [answer["prompt"] for answer in ended.record["answers"]] == list(PROMPTS)
+    assert ended.record["answers"][1]["text"] == record["answers"][1]["text"]
+
+
+def test_a_prompt_that_is_too_long_for_the_model_does_not_blame_the_length_flag(run: Run) -> None:
+    ended = run("batch", "--system", "word " * 3000)
+    assert ended.code == REFUSED
+    assert "expected fewer than the context of 2048" in ended.err
+    assert "--max-seq-len" not in ended.err
 
 
 def test_what_is_told_and_how_it_runs_can_be_chosen(run: Run, record: Any) -> None:

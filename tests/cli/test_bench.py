@@ -18,7 +18,8 @@ from tiny_llm.benchmark.measure import measure
 from tiny_llm.benchmark.report import ratio, totals
 from tiny_llm.benchmark.workload import Request, Sizes, random_requests
 from tiny_llm.cli import bench
-from tiny_llm.cli.endings import FAILED
+from tiny_llm.cli.endings import FAILED, INTERRUPTED
+from tiny_llm.cli.files import write_whole
 from tiny_llm.cli.loaders import LOADERS
 
 from .conftest import Run
@@ -117,6 +118,50 @@ def load_tiny() -> Any:
     from tiny_llm.loading import load
 
     return load("tiny")
+
+
+def test_the_seed_and_the_warm_up_act(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(bench, "measure", lambda *given: seen.append(given) or measure(*given))
+    for flags in (("--warmup", "0"), ("--warmup", "2"), ("--seed", "7")):
+        assert run("bench", "--model", "tiny", *FEW, *flags).code == 0
+    assert [warmup for _, _, warmup, _ in seen] == [0, 2, 1]
+    assert seen[0][1] == seen[1][1] != seen[2][1]
+
+
+def test_flash_attention_stands_in_the_record_unless_both_are_measured(measured: Any) -> None:
+    flags = {(): True, ("--no-enable-flash-attn",): False, ("--compare",): None}
+    assert {given: measured(*given)["flash_attention"] for given in flags} == flags
+
+
+def test_a_run_that_is_stopped_keeps_the_files_of_the_last_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    files = [tmp_path / "record.json", tmp_path / "rates.svg"]
+    for file in files:
+        file.write_text("old")
+    monkeypatch.setattr(bench, "measure", stop)
+    ended = run("bench", "--model", "tiny", *FEW, "--json", str(files[0]), "--plot", str(files[1]))
+    assert ended.code == INTERRUPTED
+    assert {file: file.read_text() for file in tmp_path.iterdir()} == dict.fromkeys(files, "old")
+
+
+def test_a_file_is_whole_or_the_old_one_and_an_error_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(file, "new \udcff")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    write_whole(link, "new")
+    assert (file.read_text(), link.is_symlink()) == ("new", True)
+    with pytest.raises(OSError, match="gone") as error:
+        write_whole(tmp_path / "gone" / "file", "new")
+    assert error.value.filename == str(tmp_path / "gone" / "file")
 
 
 # The work, on which everything rests

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from tiny_llm import cli as commands
 from tiny_llm import export
-from tiny_llm.cli.endings import FAILED
+from tiny_llm.cli.endings import FAILED, REFUSED
 from tiny_llm.loading import Checkpoint, load
 from tiny_llm.models import dispatch_model
 
@@ -49,7 +51,21 @@ def test_the_dtype_is_that_of_the_weights_and_the_config(run: Run, tmp_path: Pat
     folder = tmp_path / "dense"
     assert run("export", str(folder), "--dtype", "bfloat16").code == 0
     assert {array.dtype for array in mx.load(str(folder / "model.safetensors")).values()} == {mx.bfloat16}
-    assert json.loads((folder / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["dtype"], config["torch_dtype"]) == ("bfloat16", "bfloat16")
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_the_config_of_the_source_does_not_contradict_the_weights(
+    run: Run, embedded_copy: Path, tmp_path: Path, name: str
+) -> None:
+    source = embedded_copy / "config.json"
+    config = {key: value for key, value in json.loads(source.read_text()).items() if "dtype" not in key}
+    source.write_text(json.dumps({**config, name: "float16"}))
+    folder = tmp_path / "dense"
+    assert run("export", "--model", str(embedded_copy), str(folder), "--dtype", "bfloat16").code == 0
+    written = json.loads((folder / "config.json").read_text())
+    assert {value for key, value in written.items() if "dtype" in key} == {"bfloat16"}
 
 
 def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
@@ -63,7 +79,9 @@ def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
 
 def test_a_parent_that_is_missing_and_random_weights_are_refused(run: Run, tmp_path: Path) -> None:
     assert "is no folder" in run("export", str(tmp_path / "a" / "b")).err
-    assert "random:" in run("export", "--model", "random:nothing", str(tmp_path / "c")).err
+    ended = run("export", "--model", "random:qwen2-0.5b", str(tmp_path / "c"))
+    assert (ended.code, ended.out) == (REFUSED, "")
+    assert "--model: got random:qwen2-0.5b, expected a model with files of its own" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,6 +90,37 @@ def test_an_empty_folder_is_filled(run: Run, tmp_path: Path) -> None:
     folder.mkdir()
     assert run("export", str(folder)).code == 0
     assert (folder / "model.safetensors").exists()
+
+
+def test_the_folder_one_is_in_and_a_link_to_nothing_are_filled(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run("export", ".").code == 0
+    assert (tmp_path / "here" / "model.safetensors").exists()
+    monkeypatch.chdir(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "there")
+    assert run("export", str(link)).code == 0
+    assert (tmp_path / "there" / "model.safetensors").exists()
+    assert link.is_symlink()
+
+
+def test_the_target_is_looked_at_before_the_model(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands.export, "load", lambda *_, **__: pytest.fail("it was loaded"))
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "a" / "b")
+    assert f"{tmp_path / 'a'}: is no folder" in run("export", str(link)).err
+    assert "is there already" in run("export", str(tmp_path)).err
+
+
+def test_random_weights_have_no_files_to_copy(tiny: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(export.ExportError, match="got random weights"):
+        export.export_dense(replace(tiny, folder=None), tmp_path / "dense")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_that_is_interrupted_leaves_nothing(tiny: Checkpoint, tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import COMMANDS, generate
+from tiny_llm.cli import COMMANDS, device, generate
 from tiny_llm.cli.arguments import SYSTEM
 from tiny_llm.cli.assembly import assemble_ours
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
@@ -42,7 +43,7 @@ def test_without_flags_the_embedded_model_answers_sensibly(run: Run) -> None:
 def test_json_is_one_object_with_all_figures(run: Run) -> None:
     ended = run("generate", "--json", *SHORT)
     record = ended.record
-    assert ended.err == ""
+    assert "tok/s" not in ended.err
     assert record["prompt"] == generate.QUESTION
     assert (record["prompt_tokens"], record["generated_tokens"]) == (24, 8)
     assert record["finish_reason"] == "length"
@@ -113,6 +114,25 @@ def test_the_flash_switch_has_three_states(flags: tuple[str, ...], expected: boo
     answerer = assemble_ours(options(*flags), Progress())
     assert answerer.model.layers_inner[0].self_attn.use_flash_attention is expected
     assert answerer.description["flash_attention"] is expected
+
+
+@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"])
+def test_without_a_wish_the_type_is_one_that_the_machine_multiplies(
+    isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "load_extension", lambda: SimpleNamespace(cpu_isa=lambda: isa))
+    expected = mx.bfloat16 if isa in ("avx512bf16", "amx") else mx.float32
+    assert device.choose_dtype("auto", "cpu") == expected
+
+
+def test_the_peak_is_that_of_the_work(run: Run) -> None:
+    peaks = []
+    for words in (5, 500):
+        mx.reset_peak_memory()
+        record = run("generate", "--json", "--prompt", "word " * words, "--max-tokens", "1").record
+        peaks.append(record["peak_memory_bytes"])
+        assert peaks[-1] == mx.get_peak_memory()
+    assert peaks[0] < peaks[1]
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])

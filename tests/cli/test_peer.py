@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 
 import pytest
 
+from tiny_llm.cli import peer
 from tiny_llm.cli.endings import FAILED
+from tiny_llm.cli.prefill import READING
 
+from ..support.child import ROOT
 from .conftest import Run
 
 MLX = ("generate", "--json", "--solution", "mlx", "--max-tokens", "3")
 
 
 def test_it_says_what_our_model_says(run: Run) -> None:
-    peer = run(*MLX).record
+    theirs = run(*MLX).record
     ours = run("generate", "--json", "--max-tokens", "3", "--dtype", "float32").record
-    assert peer["text"] == ours["text"]
-    assert (peer["solution"], peer["loader"]) == ("mlx", None)
+    assert theirs["text"] == ours["text"]
+    assert (theirs["solution"], theirs["loader"]) == ("mlx", None)
     for count in ("prompt_tokens", "generated_tokens", "finish_reason"):
-        assert peer[count] == ours[count]
+        assert theirs[count] == ours[count]
 
 
 def test_the_sampler_flags_act(run: Run) -> None:
@@ -49,11 +53,28 @@ def test_bench_measures_it_beside_ours(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [MLX, ("bench", "--compare", "mlx"), ("bench", "--solution", "mlx")])
-def test_without_mlx_lm_the_extra_is_named(
+def test_without_mlx_lm_its_version_is_named(
     run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlx_lm", None)  # which Python takes for "not installed"
     ended = run(*command)
     assert (ended.code, ended.out) == (FAILED, "")
-    assert 'pip install "tiny-llm[mlx-lm]"' in ended.err
+    assert f"pip install {peer.PINNED}" in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+def test_the_version_named_is_that_of_the_extra_and_of_the_page() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert extras["mlx-lm"] == [peer.PINNED]
+    assert f"pip install {peer.PINNED}" in (ROOT / "docs" / "command-line.md").read_text()
+
+
+def test_the_prompt_is_read_in_our_pieces(
+    run: Run, reports: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "PREFILL_STEP", 7)
+    assert run(*MLX).code == 0
+    assert [(READING, done) for done in (0, 7, 14)] == [report for report in reports if report[0] == READING][
+        :3
+    ]

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import io
+from itertools import groupby
 
 import pytest
 
+from tiny_llm.cli.loaders import LOADERS
+from tiny_llm.cli.prefill import READING
 from tiny_llm.cli.progress import Progress, dimmed
+
+from .conftest import Run
+
+FULL = next(iter(LOADERS))
 
 
 class Screen(io.StringIO):
@@ -126,3 +133,31 @@ def test_colour_is_for_terminals_that_want_it(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert dimmed("text", stream) == expected
+
+
+FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2".split()
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "expected"),
+    [
+        ("generate", ["--json", "--max-tokens", "2"], ["writing the prompt", READING, "answering"]),
+        ("generate", ["--max-tokens", "3", "--loader", FULL], ["writing the prompt", READING]),
+        ("batch", ["--max-seq-len", "40"], ["writing the prompts", "answering"]),
+        ("bench", ["--model", "tiny", "--compare", "mlx", *FEW],
+         ["importing mlx-lm", "building the model of mlx-lm", "comparing the scores", "measuring"]),
+        ("demo", ["--tokens", "64"], ["flash_attention", "mx.fast of MLX", "plain attention"]),
+    ],
+)  # fmt: skip
+def test_every_phase_has_its_name(
+    run: Run, reports: list[tuple[str, int]], command: str, flags: list[str], expected: list[str]
+) -> None:
+    assert run(command, *flags).code == 0
+    tasks = [task for task, _ in groupby(task for task, _ in reports)]
+    assert tasks[-len(expected) :] == expected
+    assert len(tasks) == len(set(tasks))
+
+
+def test_a_prompt_is_read_once(run: Run, reports: list[tuple[str, int]]) -> None:
+    assert run("generate", "--max-tokens", "3", "--loader", FULL).code == 0
+    assert [done for task, done in reports if task == READING] == [0]

@@ -21,7 +21,11 @@ USAGE = [
     ("generate", ["--max-tokens", "0"], "--max-tokens: got '0'"),
     ("generate", ["--max-tokens", "many"], "--max-tokens: got 'many'"),
     ("generate", ["--prompt", " "], "--prompt: got an empty text"),
-    ("generate", ["--prompt", "word " * 3000], "expected fewer than the context of 2048"),
+    (
+        "generate",
+        ["--prompt", "word " * 3000],
+        "--prompt: got 3021 tokens, expected fewer than",
+    ),
     ("generate", ["--model", ""], "--model: got an empty text"),
     ("generate", ["--stop", ""], "--stop: got an empty text"),
     ("generate", ["--prompt", "half \udcff"], "expected text in the encoding of this terminal"),
@@ -40,7 +44,7 @@ USAGE = [
     ("generate", ["--sampler-temp", "1", "--sampler-top-p", "1.5"], "--sampler-top-p: got '1.5'"),
     ("generate", ["--sampler-temp", "1", "--sampler-top-k", "0"], "--sampler-top-k: got '0'"),
     ("generate", ["--sampler-temp", "1", "--sampler-min-p", "2"], "--sampler-min-p: got '2'"),
-    ("generate", ["--sampler-temp", "1", "--seed", str(2**64)], "seed: got 18446744073709551616"),
+    ("generate", ["--sampler-temp", "1", "--seed", str(2**64)], "program: --seed: got 18446744073709551616"),
     ("generate", ["--repetition-penalty", "0"], "--repetition-penalty: got '0'"),
     ("generate", ["--sampler-top-k", "5"], "--sampler-top-k: needs a --sampler-temp above 0"),
     ("generate", ["--sampler-top-p", "0.5"], "--sampler-top-p: needs a --sampler-temp above 0"),
@@ -80,8 +84,11 @@ USAGE = [
     ("bench", ["--compare", "--loader", PAGED], f"{PAGED} has one kind of attention"),
     ("bench", ["--compare", "--solution", "mlx"], "--compare: is about tiny_llm"),
     ("bench", ["--json", "/nowhere/x.json"], "expected a file in a folder that exists"),
+    ("bench", ["--json", "x" * 300], "--json: xxx"),
+    ("bench", ["--json", "x.svg", "--plot", "./x.svg"], "--plot: got x.svg, expected another file"),
     ("bench", ["--plot", "x.png"], "expected a name that ends in .svg"),
     ("demo", ["--heads", "3", "--kv-heads", "2"], "--kv-heads: got 2, expected a divisor"),
+    ("demo", ["--tokens", "99999999"], "--tokens: got 99999999: the scores of plain attention would take"),
     ("demo", ["--head-dim", "300"], "--head-dim: got 300, expected at most 256"),
 ]
 

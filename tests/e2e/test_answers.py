@@ -181,3 +181,8 @@ def test_all_pages_are_free_behind_all_of_this(models):
         pool = models(how).page_pool
         pool.check()
         assert pool.num_free_pages == pool.num_pages
+
+
+def test_a_batch_takes_a_list_of_prompts(tiny, models):
+    with pytest.raises(ValueError, match=r"^batch_generate: prompts: got a string"):
+        batch_generate(models("flash attention"), tiny.tokenizer, "hi")

@@ -6,7 +6,7 @@ import pytest
 
 from tiny_llm.engine.generation import Generation
 from tiny_llm.engine.text import TextStream
-from tiny_llm.generate import stream_generate
+from tiny_llm.generate import speculative_generate, stream_generate
 from tiny_llm.sampling.params import Sampling
 from tiny_llm.sampling.penalty import make_repetition_penalty
 from tiny_llm.sampling.stop import StopStrings
@@ -203,6 +203,25 @@ def test_what_cannot_work_is_refused_at_the_call(argument, options):
     possible = {"model": CachedFake(babbling(), 9), "tokenizer": ByteTokenizer(), "prompt": "hi"}
     with refused(argument, function="stream_generate"):
         stream_generate(**{**possible, **options})
+
+
+@pytest.mark.parametrize("difference", [-511, -128, 0, 511])
+def test_a_draft_may_have_another_padding(difference):
+    model, draft = (CachedFake(answering({"hi": list(b"abc")})) for _ in range(2))
+    model.vocab_size, draft.vocab_size = 1024, 1024 + difference
+    assert "".join(stream_generate(model, ByteTokenizer(), "hi", draft_model=draft)) == "abc"
+
+
+@pytest.mark.parametrize("difference", [-512, 512])
+def test_a_draft_of_another_vocabulary_is_refused(difference):
+    """Also where both come with the same tokenizer."""
+    model, draft, tokenizer = CachedFake(babbling()), CachedFake(babbling()), ByteTokenizer()
+    model.vocab_size, draft.vocab_size = 1024, 1024 + difference
+    with refused("draft_model", function="stream_generate"):
+        stream_generate(model, tokenizer, "hi", draft_model=draft)
+    with refused("draft_model", function="speculative_generate"):
+        speculative_generate(draft, model, tokenizer, tokenizer, "hi")
+    assert draft.calls == model.calls == []
 
 
 def test_an_empty_stop_string_is_refused():

@@ -8,11 +8,10 @@ import time
 import pytest
 
 from tiny_llm.loading import LoadError
-from tiny_llm.loading.chat_template import ChatTemplate
+from tiny_llm.loading.chat_template import LONGEST_TEXT, ChatTemplate
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.names import EMBEDDED
 from tiny_llm.loading.read_tokenizer import read_tokenizer
-from tiny_llm.loading.template_process import LONGEST_TEXT
 
 CHAT = [
     {"role": "system", "content": "Be brief."},
@@ -195,6 +194,17 @@ def test_a_long_chat_is_no_trouble():
     text = "é" * 300_000
     template = ChatTemplate("{{ messages[0].content }}", {}, seconds=20)
     assert template.render([{"role": "user", "content": text}]) == text
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_prompt_that_is_too_long_is_not_the_fault_of_the_template(trusted):
+    template = ChatTemplate("{{ messages | length }}", {}, trusted)
+    half = "x" * (LONGEST_TEXT // 2)
+    fits = [{"content": half}, {"content": half}]
+    assert template.render(fits) == "2"
+    sentence = f"^prompt: got {LONGEST_TEXT + 1} characters, expected at most {LONGEST_TEXT}$"
+    with pytest.raises(LoadError, match=sentence):
+        template.render([*fits, {"content": "x"}])
 
 
 def test_nothing_of_a_template_lives_on(tmp_path):

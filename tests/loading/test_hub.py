@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from huggingface_hub import constants, snapshot_download
 
 from tiny_llm.loading import LoadError, find_folder, load
@@ -230,3 +231,47 @@ def test_an_interrupt_in_the_middle(hub, own_cache):
         load(NAME, progress=interrupt)
     assert left_behind(own_cache) == set(ORDER[:-1])
     load(NAME)
+
+
+KILLED = f"""
+import os
+from tiny_llm.loading import load
+
+def kill(task, done, total):
+    if task == "downloading model.safetensors" and done > 0:
+        os.kill(os.getpid(), 15)
+
+load("{NAME}", progress=kill)
+"""
+
+
+def test_what_a_killed_download_leaves_is_removed_by_the_next(hub, own_cache):
+    assert run_python("-c", KILLED).returncode == -15
+    assert any(name.endswith(".incomplete") for name in left_behind(own_cache))
+    load(NAME)
+    assert left_behind(own_cache) == set(ORDER)
+
+
+def test_a_download_of_another_process_goes_on(hub, own_cache):
+    """Its half of a file stays, as long as it holds the lock."""
+    repository = "models--Someone--Small"
+    half = own_cache / repository / "blobs" / "abc.1234.incomplete"
+    lock = own_cache / ".locks" / repository / "abc.lock"
+    for path in (half, lock):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    with FileLock(lock):
+        load(NAME)
+        assert half.exists()
+    (load(NAME).folder / "config.json").unlink()
+    load(NAME)
+    assert not half.exists()
+
+
+@pytest.mark.parametrize("place", ["", "models--Someone--Small", "models--Someone--Small/blobs"])
+def test_a_cache_that_cannot_be_written_is_named(hub, own_cache, place):
+    """A file stands in the place of a folder; the network is not to blame."""
+    path = own_cache / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    assert_refused(rf"{path}.* cannot be used \((File exists|Not a directory)\); mend that, or set HF_HOME")

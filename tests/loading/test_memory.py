@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import mlx.core as mx
 import pytest
 
 from tiny_llm.loading import LoadError, load
-from tiny_llm.loading.memory import available_bytes
+from tiny_llm.loading.memory import ROTATION, available_bytes
+from tiny_llm.loading.parts import named_parts
+from tiny_llm.positional_encoding import RotationTable
+from tiny_llm.quantize import QuantizedWeights
 
 from ..support.checkpoints import checkpoint
 from ..support.child import run_python
@@ -56,6 +60,35 @@ def test_a_container_without_a_limit_or_above_it(system, limit, free):
     assert available_bytes(system) == free
 
 
+NEWER = ("memory.max", "anon 1000000\n")
+OLDER = ("memory.limit_in_bytes", "total_rss 1000000\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "name", "statistics"),
+    [
+        ("0::/user/job", "user/job", *NEWER),
+        ("0::/user/job", "user", *NEWER),
+        ("0::/user/job", "", *NEWER),
+        ("4:memory:/user:1/job", "memory/user:1/job", *OLDER),
+        ("4:cpu,memory:/user", "memory/user", *OLDER),
+        ("4:memory:/elsewhere", "memory", *OLDER),
+    ],
+)
+def test_the_groups_of_this_process_count_and_those_around_them(system, line, folder, name, statistics):
+    (system / "proc/self").mkdir()
+    (system / "proc/self/cgroup").write_text(f"9:pids:/\n{line}\n")
+    limit_group(system, folder, "5000000", name, statistics)
+    assert available_bytes(system) == 4_000_000
+
+
+def test_the_group_of_another_process_does_not_count(system):
+    (system / "proc/self").mkdir()
+    (system / "proc/self/cgroup").write_text("0::/user/job\n")
+    limit_group(system, "user/other", "5000000", *NEWER)
+    assert available_bytes(system) == 8000 * 1024
+
+
 def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder, monkeypatch):
     monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 100_000)
     assert_refused(folder, r"the model needs 0\.0 GiB of memory, and 0\.0 GiB are free; close other programs")
@@ -63,10 +96,46 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder
 
 def test_positions_need_memory_too(tmp_path, monkeypatch):
     """The table of rotations of a model for very long texts may be larger than its weights."""
-    folder = write_folder(tmp_path / "long", checkpoint(layers=1, max_position_embeddings=2**20))
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 2**27)
-    with pytest.raises(LoadError, match=r"needs 0\.1 GiB"):
-        load(str(folder))
+    weights = checkpoint(layers=1, max_position_embeddings=2**20)
+    folder = write_folder(tmp_path / "long", weights)
+    needed = load(str(folder)).nbytes + 2**20 * weights.args.head_dim * ROTATION
+    assert_needs(needed, folder, monkeypatch)
+
+
+def test_building_a_table_of_rotations_takes_what_is_asked_for():
+    """Each time more than half of it is freed again."""
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    table = RotationTable(64, 2**16, 1e6)
+    assert table.cos.nbytes + table.sin.nbytes == 64 * 2**16 * 4
+    assert 0.7 < (mx.get_peak_memory() - before) / (64 * 2**16 * ROTATION) < 1.1
+
+
+@pytest.mark.parametrize("bytes_per_weight", [None, 2, 4, 0.5])
+def test_each_weight_counts_as_it_is_stored_and_as_it_becomes(folder, monkeypatch, bytes_per_weight):
+    loaded = load(str(folder))
+    copied = sum(
+        QuantizedWeights.from_mlx_layer(part).dequantize().size * (bytes_per_weight or 0)
+        for _, part in named_parts(loaded.mlx_model)
+        if hasattr(part, "scales")
+    )
+    rotations = loaded.config.max_position_embeddings * loaded.config.head_dim * ROTATION
+    assert_needs(int(loaded.nbytes + copied + rotations), folder, monkeypatch, bytes_per_weight)
+
+
+def test_a_random_model_counts_in_the_same_way(monkeypatch):
+    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 2**30)
+    with pytest.raises(LoadError, match=r"needs 32\.\d GiB"):  # 7.6e9 weights of 4 1/2 bits, and of 4 bytes
+        load("random:qwen2-7b", bytes_per_weight=4)
+
+
+def assert_needs(needed: int, folder, monkeypatch, bytes_per_weight: float | None = None) -> None:
+    """A byte less is refused."""
+    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: needed)
+    load(str(folder), bytes_per_weight=bytes_per_weight)
+    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: needed - 1)
+    with pytest.raises(LoadError, match=r"the model needs \d+\.\d GiB of memory"):
+        load(str(folder), bytes_per_weight=bytes_per_weight)
 
 
 BIG = {"num_hidden_layers": 3, "hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 64}

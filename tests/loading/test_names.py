@@ -3,7 +3,7 @@
 import pytest
 
 from tiny_llm.loading import LoadError, find_folder, load
-from tiny_llm.loading.names import local_folder
+from tiny_llm.loading.names import EMBEDDED, local_folder
 from tiny_llm.models import SHORTCUTS
 
 from .folders import write_folder
@@ -65,3 +65,13 @@ def test_a_random_model_has_no_folder():
 def test_a_file_in_the_place_of_its_folder(folder):
     with pytest.raises(LoadError, match=f"is a file; give the folder that it lies in, {folder}$"):
         load(str(folder / "model.safetensors"))
+
+
+def test_a_path_is_a_name_too():
+    assert load(EMBEDDED).folder == EMBEDDED
+
+
+@pytest.mark.parametrize("name", [None, 3, ["tiny"]])
+def test_what_is_no_name_is_refused_in_a_sentence(name):
+    with pytest.raises(LoadError, match=r"^load: name: got .*, expected a text or a path$"):
+        load(name)

@@ -62,3 +62,8 @@ def test_another_week_is_refused(week):
 def test_an_option_that_the_week_does_not_have_is_refused():
     with pytest.raises(TypeError, match="enable_flash_attn"):
         dispatch_model("qwen2-7b", checkpoint(layers=1), 3, enable_flash_attn=True)
+
+
+def test_what_is_no_model_is_named_by_its_type():
+    with pytest.raises(ValueError, match=r"^dispatch_model: mlx_model: got a dict, expected"):
+        dispatch_model("tiny", {}, 2)

@@ -5,11 +5,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..engine.text import check_vocabularies
+from ..engine.text import check_vocabularies, check_vocabulary_sizes
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
 from ..models import dispatch_model
 from ..sampling.params import Sampling
+from ..transformer.convert import convert_in_place
 from .answerers import Answerer, Ours, Wishes
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
 from .endings import Refusal
@@ -35,8 +36,8 @@ def read_wishes(options: argparse.Namespace) -> Wishes:
             options.sampler_min_p,
             options.seed,
         )
-    except ValueError as error:
-        raise Refusal(str(error)) from error
+    except ValueError as error:  # the flags have checked all but the range of the seed
+        raise Refusal(f"--{str(error).removeprefix('sampling: ')}") from error
     return Wishes(sampling, options.max_tokens, tuple(options.stop), options.repetition_penalty)
 
 
@@ -73,6 +74,7 @@ def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
         draft = build(options.draft_model)
         try:
             check_vocabularies("--draft-model", draft[1], tokenizer)
+            check_vocabulary_sizes("--draft-model", draft[0], model)
         except ValueError as error:
             raise Refusal(str(error)) from error
     description = describe(options.model, options.solution, device, dtype) | {
@@ -109,6 +111,7 @@ def build_ours(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype
     """Our model of a stage; `flash` None where the stage has no such switch."""
     switch = {} if flash is None else {"enable_flash_attn": flash}
     try:
+        convert_in_place(checkpoint.mlx_model, loader.classes[0].ops.read, dtype)
         return dispatch_model(checkpoint.name, checkpoint.mlx_model, loader.week, dtype=dtype, **switch)
     except ValueError as error:
         raise Refusal(str(error)) from error

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..batch import Request, batch_generate
+from ..engine.text import context_length
 from . import arguments, summary
 from .assembly import assemble_ours
 from .endings import Refusal
@@ -62,10 +63,13 @@ def run(options: argparse.Namespace) -> int:
     done: list[Request] = []
     with Progress() as progress:
         answerer = assemble_ours(options, progress)
+        progress("writing the prompts", 0, None)
         prompts = [
             answerer.write_prompt(messages(options.system, question), options.enable_thinking)
             for question in PROMPTS
         ]
+
+        longest = min(options.max_seq_len, context_length(answerer.model) or options.max_seq_len)
 
         def finished(request: Request) -> None:
             done.append(request)
@@ -81,48 +85,50 @@ def run(options: argparse.Namespace) -> int:
                 answerer.tokenizer,
                 prompts,
                 options.max_seq_len,
-                options.batch_size,
-                options.prefill_step,
+                min(options.batch_size, len(prompts)),
+                min(options.prefill_step, longest),
                 finished=finished,
             )
-        except ValueError as error:  # a prompt that is too long for --max-seq-len or for the model
-            _, _, sentence = str(error).partition(": ")
-            raise Refusal(f"--max-seq-len: {sentence}") from error
+        except ValueError as error:
+            _, argument, sentence = str(error).split(": ", 2)  # behind the name of the function
+            too_long = argument.startswith("prompts[")
+            raise Refusal(f"{'--max-seq-len: ' if too_long else ''}{argument}: {sentence}") from error
         seconds = time.perf_counter() - begin
-    report = {**answerer.description, **measured(done, seconds)}
+    done.sort(key=lambda request: request.prompt_idx)
+    answers = [as_record(request, longest) for request in done]
+    report = {**answerer.description, **measured(answers, seconds)}
     if options.json:
-        done.sort(key=lambda request: request.prompt_idx)
-        print(json.dumps({**report, "answers": [as_record(request) for request in done]}, indent=2))
+        print(json.dumps({**report, "answers": answers}, indent=2))
     else:
         note = f"{as_line(report)}\n{summary.setting(answerer.description)}"
         print(dimmed(note, sys.stderr), file=sys.stderr)
     return 0
 
 
-def generated_tokens(request: Request) -> int:
-    """Those of the text; the newest one is in no cache."""
-    newest = request.next_token is not None
-    return request.offset - request.prefill_tokens.size + newest
-
-
 def as_text(request: Request) -> str:
     return f"[{request.prompt_idx + 1}] {PROMPTS[request.prompt_idx]}\n{request.text()}\n"
 
 
-def as_record(request: Request) -> dict[str, Any]:
+def as_record(request: Request, longest: int) -> dict[str, Any]:
+    """An answer in the terms of `generate --json`: the token that ends an answer is counted, too."""
+    prompt_tokens = request.prefill_tokens.size
+    stopped = request.offset < longest
+    newest = request.next_token is not None  # which is in no cache
     return {
         "prompt": PROMPTS[request.prompt_idx],
         "text": request.text(),
-        "prompt_tokens": request.prefill_tokens.size,
-        "generated_tokens": generated_tokens(request),
+        "finish_reason": "stop" if stopped else "length",
+        "prompt_tokens": prompt_tokens,
+        "generated_tokens": request.offset - prompt_tokens + newest + stopped,
     }
 
 
-def measured(done: list[Request], seconds: float) -> dict[str, Any]:
-    prompt_tokens = sum(request.prefill_tokens.size for request in done)
-    generated = sum(map(generated_tokens, done))
+def measured(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    prompt_tokens, generated = (
+        sum(answer[count] for answer in answers) for count in ("prompt_tokens", "generated_tokens")
+    )
     return {
-        "prompts": len(done),
+        "prompts": len(answers),
         "prompt_tokens": prompt_tokens,
         "generated_tokens": generated,
         "seconds": seconds,

@@ -5,7 +5,6 @@ import json
 import sys
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import mlx.core as mx
 
@@ -21,6 +20,7 @@ from . import arguments, summary
 from .assembly import build_ours, choose_flash, describe, peer_dtype, refuse_for_peer
 from .device import check_kernels, choose_device, choose_dtype
 from .endings import Failure, Refusal
+from .files import check_writable, output_file, svg_file, write_whole
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
 from .peer import check_peer, peer_model
 from .progress import Progress
@@ -71,22 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--plot", type=svg_file, metavar="FILE.svg", help="draw the rates here")
 
 
-def output_file(name: str) -> Path:
-    path = Path(name)
-    if not path.parent.is_dir() or path.is_dir():
-        raise argparse.ArgumentTypeError(f"got {name!r}, expected a file in a folder that exists")
-    return path
-
-
-def svg_file(name: str) -> Path:
-    if not name.endswith(".svg"):
-        raise argparse.ArgumentTypeError(f"got {name!r}, expected a name that ends in .svg")
-    return output_file(name)
-
-
 def run(options: argparse.Namespace) -> int:
     """Print the table; fails where two who are compared do not agree."""
     check(options)
+    check_writable({"--json": options.json, "--plot": options.plot})
     if options.solution != "mlx":
         check_kernels()
     if "mlx" in (options.solution, options.compare):
@@ -99,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
         checkpoint = load_checkpoint(options, progress)
         requests = make_requests(checkpoint, sizes, options.seed)
         contestants = make_contestants(options, checkpoint, dtype, progress)
+        progress("comparing the scores", 0, None)
         differences = largest_difference(contestants, requests[0])
         for name, difference in differences.items():
             if not difference <= TOLERANCE[dtype]:
@@ -111,6 +100,9 @@ def run(options: argparse.Namespace) -> int:
     description = describe(checkpoint.name, options.solution, device, dtype)
     if options.solution != "mlx":
         description["loader"] = options.loader or DEFAULT_LOADER
+        if not options.compare:  # where it is with and without
+            loader = LOADERS[description["loader"]]
+            description["flash_attention"] = choose_flash(loader, options.enable_flash_attn)
     record = {
         "benchmark": "model",
         **options.origin(),
@@ -125,9 +117,9 @@ def run(options: argparse.Namespace) -> int:
     }
     print(table(record))
     if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        write_whole(options.json, json.dumps(record, indent=1) + "\n")
     if options.plot:
-        options.plot.write_text(rates(record))
+        write_whole(options.plot, rates(record))
     return 0
 
 

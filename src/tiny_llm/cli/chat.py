@@ -5,11 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
+from ..loading import LoadError
 from . import arguments, summary
 from .answerers import Answerer
 from .assembly import assemble, read_wishes
 from .endings import Refusal
-from .generate import begin, messages
+from .generate import WRITING_PROMPT, begin, messages
 from .progress import Progress, dimmed, is_terminal
 
 SUMMARY = "talk to a model"
@@ -77,7 +78,7 @@ class Conversation:
             if not can_stop:
                 raise
             note("\n(stopped)")
-        except Refusal as refusal:
+        except (Refusal, LoadError) as refusal:  # LoadError: a chat template that fails
             note(f"{refusal}; /reset starts anew")
         if said:
             self.turns += [question, said]
@@ -89,8 +90,10 @@ class Conversation:
 
     def _answer(self, question: str) -> Iterator[str]:
         with Progress() as progress:
+            progress(WRITING_PROMPT, 0, None)
             prompt = self.write_prompt(question)
-            generation = begin(self._answerer, prompt, read_wishes(self._options), progress)
+            wishes = read_wishes(self._options)
+            generation = begin(self._answerer, prompt, wishes, progress, source="the conversation")
             first = next(generation, "")
         yield first
         yield from generation

@@ -9,15 +9,18 @@ from typing import Any
 import mlx.core as mx
 
 from ..attention import explain, flash_attention, scaled_dot_product_attention_grouped
+from ..loading.memory import available_bytes
 from . import arguments
 from .device import check_kernels
 from .endings import FAILED, Refusal
+from .progress import Progress
 
 SUMMARY = "show FlashAttention at work"
 DESCRIPTION = """Runs causal attention as FlashAttention, as MLX's own operation and in its readable form, and
 shows time, memory and the tiles that FlashAttention skips."""
 LARGEST_HEAD = 256
 ROUNDING = 1e-4
+SCORES = 3  # tables of scores that plain attention holds at once
 
 Attention = Callable[..., mx.array]
 
@@ -41,16 +44,23 @@ def run(options: argparse.Namespace) -> int:
         raise Refusal(f"--kv-heads: got {options.kv_heads}, expected a divisor of --heads {options.heads}")
     if options.head_dim > LARGEST_HEAD:
         raise Refusal(f"--head-dim: got {options.head_dim}, expected at most {LARGEST_HEAD}")
+    table = SCORES * 4 * options.heads * options.tokens**2
+    free = available_bytes()
+    if free is not None and table > free:
+        raise Refusal(
+            f"--tokens: got {options.tokens}: the scores of plain attention would take "
+            f"{table / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+        )
     check_kernels()
-    mx.random.seed(0)
-    shape = (1, options.heads, options.tokens, options.head_dim)
-    shared = (1, options.kv_heads, options.tokens, options.head_dim)
-    query, key, value = (mx.random.normal(s) for s in (shape, shared, shared))
-    mx.eval(query, key, value)
-
-    flash, flash_cost = measure(flash_attention, query, key, value)
-    peer, peer_cost = measure(mlx_attention, query, key, value)
-    plain, plain_cost = measure(scaled_dot_product_attention_grouped, query, key, value)
+    with Progress() as progress:
+        query, key, value = make_inputs(options)
+        progress("flash_attention", 0, None)
+        flash, flash_cost = measure(flash_attention, query, key, value)
+        progress("mx.fast of MLX", 0, None)
+        peer, peer_cost = measure(mlx_attention, query, key, value)
+        progress("plain attention", 0, None)
+        plain, plain_cost = measure(scaled_dot_product_attention_grouped, query, key, value)
+        difference = mx.abs(mx.stack([peer, plain]) - flash).max().item()
     plan = explain(flash_attention, query, key, value, mask="causal")
     report = {
         "heads": options.heads,
@@ -63,10 +73,19 @@ def run(options: argparse.Namespace) -> int:
         "tiles_visited": plan.tiles_visited,
         "tiles_total": plan.tiles_total,
         "speed_up": plain_cost["seconds"] / flash_cost["seconds"],
-        "largest_difference": mx.abs(mx.stack([peer, plain]) - flash).max().item(),
+        "largest_difference": difference,
     }
     print(json.dumps(report, indent=2) if options.json else as_text(report))
     return 0 if report["largest_difference"] < ROUNDING else FAILED
+
+
+def make_inputs(options: argparse.Namespace) -> list[mx.array]:
+    """Random queries, keys and values."""
+    mx.random.seed(0)
+    heads = (options.heads, options.kv_heads, options.kv_heads)
+    inputs = [mx.random.normal((1, count, options.tokens, options.head_dim)) for count in heads]
+    mx.eval(inputs)
+    return inputs
 
 
 def mlx_attention(query: mx.array, key: mx.array, value: mx.array, mask: str) -> mx.array:

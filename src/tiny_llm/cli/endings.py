@@ -24,6 +24,7 @@ class Failure(Exception):
 
 def guarded(program: str, run: Callable[[], int]) -> int:
     """The exit code of `run`; whatever ends it early is one sentence, never a traceback."""
+    open_missing_streams()
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # a door has left it to us
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,6 +50,18 @@ def guarded(program: str, run: Callable[[], int]) -> int:
         if sys.stderr.isatty():  # what was printed last has no line break
             print(file=sys.stderr)
         return complain(program, "stopped", INTERRUPTED)
+
+
+def open_missing_streams() -> None:
+    """Put the null device in the place of standard streams that are closed, as by `2>&-`: a file that is
+    opened later would get their numbers, and what is printed would land in it."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays until the end
 
 
 def complain(program: str, sentence: str, code: int) -> int:

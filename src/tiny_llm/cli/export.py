@@ -3,11 +3,12 @@
 import argparse
 from pathlib import Path
 
-from ..export import ExportError, export_dense
+from ..export import ExportError, check_target, export_dense
 from ..loading import load
+from ..loading.names import RANDOM
 from . import arguments
 from .device import DTYPES, choose_device
-from .endings import Failure
+from .endings import Failure, Refusal
 from .progress import Progress
 
 SUMMARY = "write a model as a dense folder that transformers loads"
@@ -29,11 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the folder, and say so."""
     choose_device("cpu")
-    with Progress() as progress:
-        checkpoint = load(options.model, offline=options.offline, progress=progress)
-        try:
+    try:
+        check_target(options.folder)
+        if options.model.startswith(RANDOM):
+            raise Refusal(f"--model: got {options.model}, expected a model with files of its own")
+        with Progress() as progress:
+            checkpoint = load(options.model, offline=options.offline, progress=progress)
             export_dense(checkpoint, options.folder, DTYPES[options.dtype], progress=progress)
-        except ExportError as error:
-            raise Failure(str(error)) from error
+    except ExportError as error:
+        raise Failure(str(error)) from error
     print(f"{options.folder}: {options.model} in {options.dtype}")
     return 0

@@ -18,6 +18,7 @@ SUMMARY = "answer one question"
 DESCRIPTION = """Answers one question. Without any flag the small model that ships inside answers; it needs no
 network. The answer goes to standard output as it grows, all else to standard error."""
 QUESTION = "What is FlashAttention?"
+WRITING_PROMPT, ANSWERING = "writing the prompt", "answering"  # what progress calls these tasks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,15 +40,18 @@ def run(options: argparse.Namespace) -> int:
     question = read_question(options.prompt)
     with Progress() as progress:
         answerer = assemble(options, progress)
+        progress(WRITING_PROMPT, 0, None)
         prompt = answerer.write_prompt(messages(options.system, question), options.enable_thinking)
         generation = begin(answerer, prompt, wishes, progress)
         first = next(generation, "")
+        if options.json:
+            progress(ANSWERING, 0, None)
+            first += "".join(generation)
     if options.json:
-        text = first + "".join(generation)
         record = {
             **answerer.description,
             "prompt": question,
-            "text": text,
+            "text": first,
             **summary.fields(generation),
         }
         print(json.dumps(record, indent=2))
@@ -72,13 +76,15 @@ def messages(system: str, *turns: str) -> Messages:
     return [{"role": "system", "content": system}, *said] if system else said
 
 
-def begin(answerer: Answerer, prompt: str, wishes: Wishes, progress: Report) -> Generation:
-    """Start an answer; a prompt that the model cannot take is refused."""
+def begin(
+    answerer: Answerer, prompt: str, wishes: Wishes, progress: Report, *, source: str = "--prompt"
+) -> Generation:
+    """Start an answer; a prompt that the model cannot take is refused by the name of its `source`."""
     try:
         return answerer.answer(prompt, wishes, progress)
     except ValueError as error:
-        _, _, sentence = str(error).partition(": ")  # behind the name of the function
-        raise Refusal(sentence) from error
+        _, argument, sentence = str(error).split(": ", 2)  # behind the name of the function
+        raise Refusal(f"{source if argument == 'prompt' else argument}: {sentence}") from error
 
 
 def show(first: str, rest: Iterator[str]) -> str:

@@ -21,6 +21,8 @@ from .answerers import Answerer, Wishes
 from .endings import Failure
 from .prefill import READING
 
+PINNED = "mlx-lm==0.32.2"  # the one that our numbers are compared with
+
 
 class Peer(Answerer):
     """mlx-lm, with our tokenizer and our sampler, so that the same flags mean the same."""
@@ -61,7 +63,7 @@ class Peer(Answerer):
 def check_peer() -> None:
     """Fail early, and say what to install, where mlx-lm is missing."""
     if find_spec("mlx_lm") is None:
-        raise Failure('mlx: mlx-lm is not installed; pip install "tiny-llm[mlx-lm]" brings it')
+        raise Failure(f"mlx: mlx-lm is not installed; pip install {PINNED} brings it")
 
 
 def peer_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
@@ -70,6 +72,7 @@ def peer_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
     from mlx.nn.layers.quantized import quantize
     from mlx_lm.models import qwen2, qwen3
 
+    progress("building the model of mlx-lm", 0, None)
     sizes = checkpoint.args
     module: Any = {"qwen2": qwen2, "qwen3": qwen3}[sizes.model_type]
     model = module.Model(module.ModelArgs.from_dict(vars(sizes)))

@@ -17,6 +17,7 @@ class Watched:
         self._model = model
         self._progress = progress
         self.total = 0
+        self._newest = -1  # what was reported last: a model without a cache starts at 0 for every token
 
     def __call__(self, inputs: mx.array, *where: Any) -> mx.array:
         self._report(*where)
@@ -28,7 +29,8 @@ class Watched:
         return next_logits(self._model, inputs, *where)
 
     def _report(self, offset: int = 0, *cache: Any) -> None:
-        if offset < self.total:
+        if self._newest < offset < self.total:
+            self._newest = offset
             self._progress(READING, offset, self.total)
 
     def __getattr__(self, name: str) -> Any:

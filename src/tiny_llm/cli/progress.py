@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TextIO
 
-# (task, done, total): what is under way, and how far; total None where nobody knows.
-Report = Callable[[str, int, int | None], None]
-
 PATIENCE = 0.5  # seconds of silence on a terminal, so that short work does not flicker
 PLAIN_PATIENCE = 1.0
 PLAIN_PAUSE = 5.0  # seconds between two plain lines about one task

@@ -7,6 +7,9 @@ from .protocols import Detokenizer, Tokenizer
 # What decoders show for bytes that are no character, or not yet: a token may end inside of one.
 HALF_CHARACTER = "\ufffd"
 
+# Models that share a vocabulary round its size up differently, to fit the machine that they were trained on.
+PADDING = 512
+
 
 class TextStream:
     """The text of a growing list of tokens, piece by piece; no piece ends inside a character."""
@@ -98,3 +101,14 @@ def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tok
             f"{function}: draft_tokenizer: got another vocabulary, of {len(drafted)} tokens, "
             f"expected that of tokenizer, of {len(wanted)}"
         )
+
+
+def check_vocabulary_sizes(function: str, draft_model: Any, model: Any) -> None:
+    """A draft must know every id that the model may give it; a model that does not tell its size may pass."""
+    drafted, wanted = (getattr(each, "vocab_size", None) for each in (draft_model, model))
+    if drafted is None or wanted is None or abs(drafted - wanted) < PADDING:
+        return
+    raise ValueError(
+        f"{function}: draft_model: got one of {drafted} tokens, expected the {wanted} of the model that it "
+        f"drafts for, or fewer than {PADDING} more or less"
+    )

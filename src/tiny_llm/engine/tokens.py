@@ -115,14 +115,20 @@ def full_context_tokens(
 def cached_tokens(
     model: CachedModel, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
 ) -> Iterator[int]:
-    """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step."""
+    """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step.
+
+    A token is handed out before the next one is computed, so that the time between two is that of one step:
+    on a CPU, MLX starts next to nothing in the background, and a token would wait for the one behind it.
+    """
     with closing(Sequenced(model)) as sequence:
         token = choose(sequence.prefill(prompt, prefill_step))
-        mx.async_eval(token)  # type: ignore[no-untyped-call]
-        for _ in range(limit - 1):
-            following = choose(sequence.read_on(token))
-            # Computed while the caller is busy with the token before.
-            mx.async_eval(following)  # type: ignore[no-untyped-call]
+        yield token_id(token)
+        if limit == 1:
+            return
+        token = choose(sequence.read_on(token))
+        for left in range(limit - 2, -1, -1):
+            mx.async_eval(token)  # type: ignore[no-untyped-call]
+            # The next step is described while this one is computed.
+            following = choose(sequence.read_on(token)) if left else token
             yield token_id(token)
             token = following
-        yield token_id(token)

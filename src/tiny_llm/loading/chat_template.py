@@ -12,6 +12,7 @@ from typing import Any
 from .errors import LoadError
 
 PROCESS = Path(__file__).with_name("template_process.py")
+LONGEST_TEXT = 2**20  # characters
 LONGEST_ANSWER = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
 
 
@@ -26,13 +27,17 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The text of a chat; a template that fails, or takes too long or too much, is a LoadError."""
+        length = sum(len(text) for message in messages for text in message.values() if isinstance(text, str))
+        if length > LONGEST_TEXT:
+            raise LoadError(f"prompt: got {length} characters, expected at most {LONGEST_TEXT}")
         variables = {**self.special_tokens, "messages": list(messages), "tools": None, **options}
+        request: dict[str, Any] = {"source": self.source, "variables": variables, "longest": LONGEST_TEXT}
         if self.trusted:
             from .template_process import answer  # not above: jinja2 takes its time to import
 
-            result = answer(self.source, variables)
+            result = answer(**request)
         else:
-            result = self._ask_process(json.dumps({"source": self.source, "variables": variables}))
+            result = self._ask_process(json.dumps(request))
         if "error" in result:
             raise LoadError(f"chat_template: {result['error']}")
         return result["text"]

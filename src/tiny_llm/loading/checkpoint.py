@@ -33,36 +33,58 @@ class Checkpoint:
     nbytes: int
 
 
-def find_folder(name: str, *, offline: bool | None = None, progress: Progress | None = None) -> Path:
+def find_folder(name: str | Path, *, offline: bool | None = None, progress: Progress | None = None) -> Path:
     """The folder of a model, downloaded if need be.
 
     `offline` forbids the network; None leaves that to HF_HUB_OFFLINE.
     """
+    name = _as_text(name)
     with _naming(name):
         if random_shortcut(name) is not None:
             raise LoadError("a random model has no folder")
         return _folder(name, offline, progress or silent)
 
 
-def load(name: str, *, offline: bool | None = None, progress: Progress | None = None) -> Checkpoint:
-    """Load a model: `tiny`, a shortcut, a name of the hub, a folder, or `random:<shortcut>`."""
+def load(
+    name: str | Path,
+    *,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+    bytes_per_weight: float | None = None,
+) -> Checkpoint:
+    """Load a model: `tiny`, a shortcut, a name of the hub, a folder, or `random:<shortcut>`.
+
+    There must be memory for its weights as they are stored and, if the caller makes a copy of them in another
+    form, for `bytes_per_weight` of each: 4 for float32.
+    """
     report = progress or silent
+    name = _as_text(name)
     with _naming(name):
         shortcut = random_shortcut(name)
         if shortcut is not None:
-            return _random_checkpoint(name, shortcut, report)
+            return _random_checkpoint(name, shortcut, report, bytes_per_weight)
         folder = _folder(name, offline, report)
     with _naming(name if str(folder) == name else f"{name} ({folder})"):
         config = read_config(folder)
         tensors = read_tensors(folder)
         tokenizer = read_tokenizer(folder, config)
-        return _checkpoint(name, folder, config, tokenizer, load_weights(config, tensors, report))
+        arrays = load_weights(config, tensors, report, bytes_per_weight)
+        return _checkpoint(name, folder, config, tokenizer, arrays)
 
 
-def _random_checkpoint(name: str, shortcut: str, progress: Progress) -> Checkpoint:
+def _as_text(name: str | Path) -> str:
+    if not isinstance(name, str | Path):
+        raise LoadError(f"load: name: got {name!r}, expected a text or a path")
+    return str(name) if str(name) else "''"
+
+
+def _random_checkpoint(
+    name: str, shortcut: str, progress: Progress, bytes_per_weight: float | None
+) -> Checkpoint:
     config = random_config(shortcut)
     tokenizer = read_tokenizer(EMBEDDED, config)  # a short one, for lack of the real one
-    return _checkpoint(name, None, config, tokenizer, random_weights(config, progress))
+    arrays = random_weights(config, progress, bytes_per_weight)
+    return _checkpoint(name, None, config, tokenizer, arrays)
 
 
 def _checkpoint(

@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from huggingface_hub import HfApi, constants, hf_hub_download
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -45,6 +46,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
         progress(f"asking for {name}", 0, None)
         info = HfApi(endpoint=endpoint).model_info(name, files_metadata=True, timeout=PATIENCE)
         files = _wanted(info.siblings or [])
+        _remove_leftovers(repository)
         _check_disk(repository, sum(file.size or 0 for file in files))
         for file in files:
             path = hf_hub_download(
@@ -69,8 +71,18 @@ def _wanted(files: list[Any]) -> list[Any]:
     return wanted
 
 
-def _check_disk(repository: Path, size: int) -> None:
+def _remove_leftovers(repository: Path) -> None:
+    """The halves of files that a killed download has left: nothing takes them up again."""
     repository.mkdir(parents=True, exist_ok=True)
+    for half in repository.glob("blobs/*.*.incomplete"):
+        lock = repository.parent / ".locks" / repository.name / f"{half.name.partition('.')[0]}.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        # A download that runs holds the lock; others of the user's group may have to take it later.
+        with suppress(Timeout), FileLock(lock, timeout=0, mode=0o664):
+            half.unlink(missing_ok=True)
+
+
+def _check_disk(repository: Path, size: int) -> None:
     free = shutil.disk_usage(repository).free
     if size > free:
         needed = f"takes {size / GIBIBYTE:.1f} GiB, and {repository} has room for {free / GIBIBYTE:.1f} GiB"
@@ -136,6 +148,9 @@ def _explained(name: str, endpoint: str) -> Iterator[None]:
     except Exception as error:  # of the network library, which is another one in each version of the hub's
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             raise LoadError(f"the disk is full ({error.strerror}); {MAKE_ROOM}") from error
+        if isinstance(error, OSError) and error.filename is not None:  # those of the network have no path
+            reason = f"{error.filename} cannot be used ({error.strerror})"
+            raise LoadError(f"{reason}; mend that, or set HF_HOME to another folder") from error
         cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else error
         reason = f"{type(cause).__name__}: {cause}".partition("\n")[0]
         raise LoadError(f"the download from {endpoint} failed ({reason}); check the network") from error

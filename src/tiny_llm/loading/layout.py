@@ -38,6 +38,11 @@ def layout(config: ModelConfig) -> dict[str, Matrix | Vector]:
     return parts
 
 
+def weight_count(config: ModelConfig) -> int:
+    """The numbers in all matrices, next to which those in vectors are few."""
+    return sum(part.outputs * part.inputs for part in layout(config).values() if isinstance(part, Matrix))
+
+
 def _attention(config: ModelConfig) -> dict[str, Matrix | Vector]:
     hidden, size = config.hidden_size, config.head_dim
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size

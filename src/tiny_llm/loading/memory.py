@@ -1,19 +1,29 @@
 """How much memory a model takes, and whether the machine has it: asked before anything is allocated."""
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
 from .config import ModelConfig
 from .errors import LoadError
+from .layout import weight_count
 
 GIBIBYTE = 2**30
-# The limit of a container, and the line of its statistics with what is in use: file caches do not count.
-GROUPS = [("memory.max", "anon"), ("memory/memory.limit_in_bytes", "total_rss")]
+# Bytes for each position and number of a head while the table of rotations is built; it keeps 4 of them.
+ROTATION = 14
+# By the kind that a line of /proc/self/cgroup names: the folder of the groups, the file with the limit, and
+# the line of the statistics with what is in use. Caches of files do not count.
+GROUPS = {
+    "": ("sys/fs/cgroup", "memory.max", "anon"),
+    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "total_rss"),
+}
 
 
-def check_memory(config: ModelConfig, weights: int) -> None:
-    """Refuse a model that cannot fit. A table of rotations has two float32 numbers per position and pair."""
-    needed = weights + config.max_position_embeddings * config.head_dim * 4
+def check_memory(config: ModelConfig, stored: int, bytes_per_weight: float | None) -> None:
+    """Refuse a model that cannot fit: the bytes of its files, those of its copy if any, and its rotations."""
+    copied = 0 if bytes_per_weight is None else int(weight_count(config) * bytes_per_weight)
+    needed = stored + copied + config.max_position_embeddings * config.head_dim * ROTATION
     available = available_bytes()
     if available is not None and needed > available:
         raise LoadError(
@@ -24,8 +34,10 @@ def check_memory(config: ModelConfig, weights: int) -> None:
 
 def available_bytes(system: Path = Path("/")) -> int | None:
     """The memory that this process may still take; None where the system does not tell."""
-    groups = system / "sys/fs/cgroup"
-    found = [_free_in_machine(system / "proc/meminfo"), *(_free_in_group(groups / x, y) for x, y in GROUPS)]
+    found = [
+        _free_in_machine(system / "proc/meminfo"),
+        *(_free_in_group(*group) for group in _groups(system)),
+    ]
     return min((size for size in found if size is not None), default=None)
 
 
@@ -36,6 +48,18 @@ def _free_in_machine(meminfo: Path) -> int | None:
         names = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
         known = all(name in getattr(os, "sysconf_names", {}) for name in names)
         return os.sysconf(names[0]) * os.sysconf(names[1]) if known else None
+
+
+def _groups(system: Path) -> Iterator[tuple[Path, str]]:
+    """The limit of each group that this process is in, up to the root, which is a container's own."""
+    own = dict.fromkeys(GROUPS, PurePosixPath("/"))
+    with suppress(OSError):
+        for line in (system / "proc/self/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            own |= {kind: PurePosixPath(path) for kind in kinds.split(",") if kind in GROUPS}
+    for kind, (root, limit, used) in GROUPS.items():
+        for group in (own[kind], *own[kind].parents):
+            yield system / root / group.relative_to("/") / limit, used
 
 
 def _free_in_group(limit: Path, used: str) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from .config import ModelConfig, Quantization
-from .layout import Matrix, Vector, layout
+from .layout import Matrix, Vector, layout, weight_count
 from .memory import check_memory
 from .progress import Progress
 
@@ -47,16 +47,17 @@ def random_config(shortcut: str) -> ModelConfig:
     )
 
 
-def random_weights(config: ModelConfig, progress: Progress) -> dict[str, mx.array]:
+def random_weights(
+    config: ModelConfig, progress: Progress, bytes_per_weight: float | None = None
+) -> dict[str, mx.array]:
     """All arrays of the model, the same ones at each call; scales, biases and norms are bfloat16."""
-    parts = layout(config)
-    weights = sum(part.outputs * part.inputs for part in parts.values() if isinstance(part, Matrix))
+    weights = weight_count(config)
     total = weights * PACKING.bits // 8
-    check_memory(config, total + weights // PACKING.group_size * 4)
+    check_memory(config, total + weights // PACKING.group_size * 4, bytes_per_weight)
     numbers = RandomWords(seed=0)
     arrays: dict[str, mx.array] = {}
     done = 0
-    for name, part in parts.items():
+    for name, part in layout(config).items():
         made = _matrix(part, numbers) if isinstance(part, Matrix) else _vector(part)
         mx.eval(made)
         arrays |= {f"{name}.{which}": array for which, array in made.items()}

@@ -9,14 +9,14 @@ from .chat_template import ChatTemplate
 from .config import ModelConfig
 from .errors import LoadError
 from .fields import Fields
-from .files import MEBIBYTE, find_file, need_file, read_bytes, read_object, read_text
+from .files import MEBIBYTE, find_file, need_file, parse_object, read_object, read_text
 from .names import EMBEDDED
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, guarded
+from .tokenizer_format import NAME, check_format
 
 if TYPE_CHECKING:
     import tokenizers
 
-NAME = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 GENERATION = "generation_config.json"
 TEMPLATE = "chat_template.jinja"
@@ -26,7 +26,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     """The tokenizer of a folder, every id of which the model has a vector for."""
     advice = "download the model again, or take an edition that has it"
-    library = _parse(read_bytes(need_file(folder, NAME, advice), NAME, 64 * MEBIBYTE))
+    library = _parse(read_text(need_file(folder, NAME, advice), NAME, 64 * MEBIBYTE), config)
     largest = max(library.get_vocab().values(), default=0)
     if largest >= config.vocab_size:
         limit = f"less than vocab_size in config.json, {config.vocab_size}"
@@ -42,18 +42,12 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     return Tokenizer(library, end_tokens, ChatTemplate(source, special, trusted))
 
 
-def _parse(data: bytes) -> tokenizers.Tokenizer:
+def _parse(text: str, config: ModelConfig) -> tokenizers.Tokenizer:
     import tokenizers  # not above: a run that only asks for help does without
 
-    try:
-        library = tokenizers.Tokenizer.from_buffer(data)
-    except BaseException as error:
-        # The library raises a bare Exception; where its own code panics, a direct child of BaseException.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise LoadError(f"{NAME}: is not a tokenizer ({error}); the file is damaged") from error
-    if not isinstance(library.decoder, tokenizers.decoders.ByteLevel):
-        raise LoadError(f"{NAME}: decoder: got {library.decoder!r:.40}, expected ByteLevel, as Qwen has")
+    check_format(parse_object(text, NAME), config)
+    with guarded("is not a tokenizer"):
+        library = tokenizers.Tokenizer.from_str(text)
     library.no_truncation()
     library.no_padding()
     return library

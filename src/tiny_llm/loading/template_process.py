@@ -13,22 +13,21 @@ from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-LONGEST_TEXT = 2**20  # characters
 MEMORY = 2**28  # bytes
 PROCESSOR_SECONDS = 60
 
 
-def answer(source: str, variables: dict[str, Any]) -> dict[str, str]:
-    """The text of a template, or what it did wrong."""
+def answer(source: str, variables: dict[str, Any], longest: int) -> dict[str, str]:
+    """The text of a template, of at most `longest` characters, or what it did wrong."""
     try:
-        return {"text": _render(source, variables)}
+        return {"text": _render(source, variables, longest)}
     except MemoryError:
         return {"error": "the template takes too much memory"}
     except Exception as error:  # a template can raise whatever Python can
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _render(source: str, variables: dict[str, Any]) -> str:
+def _render(source: str, variables: dict[str, Any], longest: int) -> str:
     """Render with the functions that the templates of chat models expect."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
@@ -39,8 +38,8 @@ def _render(source: str, variables: dict[str, Any]) -> str:
     for piece in environment.from_string(source).generate(variables):
         pieces.append(piece)
         length += len(piece)
-        if length > LONGEST_TEXT:
-            raise TemplateError(f"the template writes more than {LONGEST_TEXT} characters")
+        if length > longest:
+            raise TemplateError(f"the template writes more than {longest} characters")
     return "".join(pieces)
 
 
@@ -65,4 +64,4 @@ def _limit_resources() -> None:
 if __name__ == "__main__":
     request = json.load(sys.stdin)
     _limit_resources()
-    json.dump(answer(request["source"], request["variables"]), sys.stdout)
+    json.dump(answer(**request), sys.stdout)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer
 from .errors import LoadError
+from .tokenizer_format import NAME
 
 if TYPE_CHECKING:
     import tokenizers
@@ -22,6 +24,18 @@ def _byte_characters() -> dict[str, int]:
 
 
 BYTES = _byte_characters()
+
+
+@contextmanager
+def guarded(failure: str) -> Iterator[None]:
+    """Turn what the library raises into a sentence about its file."""
+    try:
+        yield
+    except BaseException as error:
+        # It is a bare Exception; where the library's own code panics, a direct child of BaseException.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise LoadError(f"{NAME}: {failure} ({error}); the file is damaged") from error
 
 
 class Tokenizer:
@@ -41,7 +55,8 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"encode: text: got {text!r:.60}, expected no lone surrogates") from error
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        with guarded("cannot take the text apart"):
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens included."""

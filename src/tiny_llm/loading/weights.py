@@ -18,12 +18,15 @@ BATCH = 2**26  # bytes that are read between two reports
 
 
 def load_weights(
-    config: ModelConfig, tensors: Mapping[str, Tensor], progress: Progress
+    config: ModelConfig,
+    tensors: Mapping[str, Tensor],
+    progress: Progress,
+    bytes_per_weight: float | None = None,
 ) -> dict[str, mx.array]:
     """Check all tensors against the config and the memory; then read them, in the order of the files."""
     needed = check_tensors(config, tensors)
     total = sum(tensors[name].nbytes for name in needed)
-    check_memory(config, total)
+    check_memory(config, total, bytes_per_weight)
     order = sorted(needed, key=lambda name: (tensors[name].file, tensors[name].begin))
     arrays: dict[str, mx.array] = {}
     done, batch = 0, []

@@ -10,6 +10,8 @@ from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
 from .weights import Weights
 
+Read = Callable[[Any, mx.Dtype], Weights]
+
 
 @dataclass(frozen=True, slots=True)
 class Ops:
@@ -19,5 +21,5 @@ class Ops:
     attend: query [B, H_q, L, D], new key and value [B, H, L, D], cache, mask -> like the query.
     """
 
-    read: Callable[[Any, mx.Dtype], Weights]
+    read: Read
     attend: Callable[[mx.array, mx.array, mx.array, TinyKvCache, Mask], mx.array]

@@ -13,17 +13,17 @@ Weights = mx.array | QuantizedWeights
 
 def read_dense(layer: Any, dtype: mx.Dtype) -> mx.array:
     """The matrix of a layer, unpacked if it is quantized, and rounded to `dtype` once."""
-    weights = read_packed(layer, mx.float32)
-    dense = weights.dequantize() if isinstance(weights, QuantizedWeights) else weights
-    return dense.astype(dtype)
+    if hasattr(layer, "scales"):
+        return QuantizedWeights.from_mlx_layer(layer).astype(mx.float32).dequantize().astype(dtype)
+    weight: mx.array = layer.weight
+    return weight.astype(dtype)
 
 
 def read_packed(layer: Any, dtype: mx.Dtype) -> Weights:
     """The matrix of a layer as it is, for activations in `dtype`."""
     if hasattr(layer, "scales"):
         return QuantizedWeights.from_mlx_layer(layer).astype(dtype)
-    weight: mx.array = layer.weight
-    return weight.astype(dtype)
+    return read_dense(layer, dtype)
 
 
 def multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx.array:
