@@ -11,6 +11,7 @@ import pytest
 from tiny_llm.cli import COMMANDS, main
 from tiny_llm.cli.endings import FAILED, REFUSED
 from tiny_llm.cli.loaders import LOADERS
+from tiny_llm.loading import memory
 
 from .conftest import Run
 
@@ -162,3 +163,11 @@ def test_a_command_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
     assert end.value.code == REFUSED
     said = capsys.readouterr().err
     assert all(name in said for name in COMMANDS)
+
+
+def test_the_memory_of_unpacked_weights_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: 40_000_000)
+    assert run("generate", "--max-tokens", "1").code == 0
+    ended = run("generate", "--max-tokens", "1", "--loader", FULL, "--dtype", "float32")
+    assert ended.code == FAILED
+    assert "memory" in ended.err

@@ -65,7 +65,8 @@ def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
     dtype = choose_dtype(options.dtype, device)
 
     def build(name: str) -> tuple[Any, Any]:
-        checkpoint = load(name, offline=options.offline, progress=progress)
+        unpacked = dtype.size if loader.unpacks else None
+        checkpoint = load(name, offline=options.offline, progress=progress, bytes_per_weight=unpacked)
         return build_ours(checkpoint, loader, flash, dtype), checkpoint.tokenizer
 
     model, tokenizer = build(options.model)
