@@ -62,7 +62,11 @@ def one_at_a_time() -> Iterator[None]:
     lock = ROOT / "build" / "setup.lock"
     lock.parent.mkdir(exist_ok=True)
     with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Waiting for another set-up of this folder ...", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

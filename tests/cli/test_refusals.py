@@ -84,6 +84,7 @@ USAGE = [
     ),
     ("bench", ["--compare", "--loader", PAGED], f"{PAGED} has one kind of attention"),
     ("bench", ["--compare", "--solution", "mlx"], "--compare: is about tiny_llm"),
+    ("bench", ["--json", "-"], "--json: got '-', expected a file"),
     ("bench", ["--json", "/nowhere/x.json"], "expected a file in a folder that exists"),
     ("bench", ["--json", "x" * 300], "--json: xxx"),
     ("bench", ["--json", "x.svg", "--plot", "./x.svg"], "--plot: got x.svg, expected another file"),

@@ -3,6 +3,7 @@
 import importlib.util
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -71,3 +72,12 @@ def test_a_failed_installation_is_not_remembered(setup):
         setup.set_up(installer("raise SystemExit(1)"))
     assert not setup.packages_are_ready()
     assert not setup.extension.MODULE.is_file()
+
+
+def test_a_second_set_up_says_that_it_waits(setup, capsys):
+    with ThreadPoolExecutor() as threads:
+        with setup.one_at_a_time():
+            second = threads.submit(lambda: setup.one_at_a_time().__enter__())
+            while "Waiting for another set-up" not in capsys.readouterr().err:
+                assert not second.done()
+        second.result(timeout=60)

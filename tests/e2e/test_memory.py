@@ -4,9 +4,9 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli.loaders import LOADERS
+from tiny_llm.loading.convert import convert_in_place
 from tiny_llm.loading.parts import named_parts
 from tiny_llm.models import MODELS, dispatch_model
-from tiny_llm.transformer.convert import convert_in_place
 
 from ..loading.folders import arrays_of, write_folder
 from ..support.checkpoints import checkpoint, tokens

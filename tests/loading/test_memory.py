@@ -173,3 +173,14 @@ def test_the_peak_is_one_copy_of_the_weights(tmp_path):
     assert peak <= 1.01 * nbytes
     assert resident <= 1.1 * nbytes + 20_000_000
     assert reports >= 4  # one at the beginning, and one for each 64 MB
+
+
+def test_a_limit_of_addresses_counts():
+    """As `ulimit -v` sets it, of which the arrays of MLX would be the first victim."""
+    ended = run_python(
+        "-c",
+        "import resource; from tiny_llm.loading.memory import available_bytes\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))\n"
+        "assert 0 < available_bytes() < 2**32",
+    )
+    assert ended.returncode == 0, ended.stderr

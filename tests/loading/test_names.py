@@ -75,3 +75,7 @@ def test_a_path_is_a_name_too():
 def test_what_is_no_name_is_refused_in_a_sentence(name):
     with pytest.raises(LoadError, match=r"^load: name: got .*, expected a text or a path$"):
         load(name)
+
+
+def test_the_name_of_the_model_inside_ignores_case_like_the_others():
+    assert local_folder("Tiny") == EMBEDDED

@@ -7,10 +7,10 @@ import mlx.core as mx
 
 from ..engine.text import check_vocabularies, check_vocabulary_sizes
 from ..loading import Checkpoint, load
+from ..loading.convert import convert_in_place
 from ..loading.progress import Progress
 from ..models import dispatch_model
 from ..sampling.params import Sampling
-from ..transformer.convert import convert_in_place
 from .answerers import Answerer, Ours, Wishes
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
 from .endings import Refusal

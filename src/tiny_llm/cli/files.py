@@ -10,6 +10,8 @@ from .endings import Refusal
 def output_file(name: str) -> Path:
     """The type of a flag that names a file to write."""
     path = Path(name)
+    if name == "-":
+        raise argparse.ArgumentTypeError("got '-', expected a file; /dev/stdout is one")
     if not os.path.isdir(path.parent) or os.path.isdir(path):  # which, unlike Path, take any name
         raise argparse.ArgumentTypeError(f"got {name!r}, expected a file in a folder that exists")
     return path

@@ -1,6 +1,7 @@
 """How much memory a model takes, and whether the machine has it: asked before anything is allocated."""
 
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -36,6 +37,7 @@ def available_bytes(system: Path = Path("/")) -> int | None:
     """The memory that this process may still take; None where the system does not tell."""
     found = [
         _free_in_machine(system / "proc/meminfo"),
+        _free_addresses(system / "proc/self/statm"),
         *(_free_in_group(*group) for group in _groups(system)),
     ]
     return min((size for size in found if size is not None), default=None)
@@ -48,6 +50,18 @@ def _free_in_machine(meminfo: Path) -> int | None:
         names = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
         known = all(name in getattr(os, "sysconf_names", {}) for name in names)
         return os.sysconf(names[0]) * os.sysconf(names[1]) if known else None
+
+
+def _free_addresses(statm: Path) -> int | None:
+    """What `ulimit -v` leaves."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        used = int(statm.read_text().split()[0]) * resource.getpagesize()
+    except OSError:  # not Linux
+        used = 0
+    return max(limit - used, 0)
 
 
 def _groups(system: Path) -> Iterator[tuple[Path, str]]:

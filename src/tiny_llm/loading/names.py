@@ -25,7 +25,7 @@ def random_shortcut(name: str) -> str | None:
 
 def local_folder(name: str) -> Path | None:
     """The folder that a name means on this machine; None for a name of the hub."""
-    if name == TINY:
+    if name.lower() == TINY:
         return EMBEDDED
     if name.lower() in SHORTCUTS:
         return None

@@ -115,8 +115,9 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
   Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
   quantized.run(task, packed.as<void>(), scratch.as<void>());
 
-  // Many rows of bfloat16 may take weights rounded to bfloat16.
-  const double weights = c.element == Element::bf16 && !task.streamed ? 0x1p-9 : 2e-6;
+  // Where bfloat16 rows multiply in pairs, many of them take weights rounded to bfloat16.
+  const bool rounded_weights = kernels.bf16_products[static_cast<int>(c.element)] && !task.streamed;
+  const double weights = rounded_weights ? 0x1p-9 : 2e-6;
   const double storage = c.element == Element::f32 ? 0 : c.element == Element::f16 ? 0x1p-11 : 0x1p-8;
   for (int64_t m = 0; m < c.M; ++m) {
     for (int64_t n = 0; n < c.N; ++n) {

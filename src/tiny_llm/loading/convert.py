@@ -4,9 +4,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..loading.parts import named_parts
 from ..quantize import QuantizedWeights
-from .ops import Read
+from ..transformer.ops import Read
+from .parts import named_parts
 
 
 def convert_in_place(mlx_model: Any, read: Read, dtype: mx.Dtype) -> None:
