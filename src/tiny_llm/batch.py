@@ -117,14 +117,16 @@ def batch_generate(
             raise ValueError(
                 f"batch_generate: prompts[{index}]: got {length} tokens, expected fewer than {longest}"
             )
+    # No more slots than requests, no longer chunks than prompts: whoever asks for more gets the same.
     batch = _Batch(model, min(batch_size, max(1, len(prompts))), longest, finished)
+    chunk = min(prefill_step, longest)
     waiting = deque(enumerate(prompts))
     prefilling: Request | None = None
     try:
         while waiting or prefilling or batch.active:
             if prefilling is None and waiting:
                 index, prompt = waiting.popleft()
-                prefilling = Request(model, tokenizer, prompt, prefill_step, index)
+                prefilling = Request(model, tokenizer, prompt, chunk, index)
             if prefilling and not prefilling.is_prefill_done:
                 prefilling.try_prefill()
             if prefilling and prefilling.is_prefill_done and batch.admit(prefilling):
@@ -140,9 +142,7 @@ def batch_generate(
 class _Batch:
     """The requests that decode together, one in each slot of the batching caches."""
 
-    def __init__(
-        self, model: Any, size: int, max_seq_len: int, finished: Callable[[Request], None] | None = None
-    ):
+    def __init__(self, model: Any, size: int, max_seq_len: int, finished: Callable[[Request], None] | None):
         self._model = model
         self._finished = finished
         self._max_seq_len = max_seq_len

@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
                 answerer.tokenizer,
                 prompts,
                 options.max_seq_len,
-                min(options.batch_size, len(prompts)),
-                min(options.prefill_step, longest),
+                options.batch_size,
+                options.prefill_step,
                 finished=finished,
             )
         except ValueError as error:
