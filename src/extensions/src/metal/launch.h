@@ -1,13 +1,14 @@
 // How the host starts an attention kernel. What dispatches and what tests the kernels ask here for the same
-// grid.
+// kernel, the same grid and the same features.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cpu/kernels.h"
-#include "metal/kernels/arguments.h"
+#include "metal/kernels/fast_arguments.h"
 
 namespace tiny_llm_ext::metal {
 
@@ -20,16 +21,19 @@ struct Size {
 struct Launch {
   std::string kernel;
   Size threadgroups;
-  Size threads;  // of each threadgroup
+  Size threads;                        // of each threadgroup
+  std::vector<int32_t> features = {};  // function constants 0, 1, ..., all of type int
+
+  // A name for the kernel with these features.
+  std::string pipeline() const {
+    std::string name = kernel;
+    for (int32_t feature : features) name += "_" + std::to_string(feature);
+    return name;
+  }
 };
 
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kRowTile = 32;
-
-inline std::string kernel_name(const char* step, cpu::Element element) {
-  constexpr const char* kElements[] = {"f32", "f16", "bf16"};
-  return std::string("attention_") + step + "_" + kElements[static_cast<int>(element)];
-}
 
 // A threadgroup for each head and each tile of query rows.
 inline Size attention_grid(int32_t N, int32_t L) {
@@ -44,29 +48,74 @@ inline Launch readable_attention(int32_t N, int32_t L) {
 constexpr int kReadableAttentionHeadSize = 128;  // and all smaller ones
 static_assert(2 * 32 * kReadableAttentionHeadSize * sizeof(float) == kThreadgroupMemory);
 
-// The fast kernel for many query rows: a SIMD group for each 8 rows of the tile. E is 64, 80, 96, 128 or 256.
-inline Launch prefill_attention(int32_t N, int32_t L, int32_t E, cpu::Element element) {
-  return {kernel_name("prefill", element) + "_e" + std::to_string(E),
-          attention_grid(N, L),
-          {kLanes, kRowTile / 8, 1}};
+// The head sizes that the fast kernels are compiled for. Others, up to the last, are padded inside.
+constexpr int32_t kHeadSizes[] = {64, 80, 96, 128, 256};
+constexpr int32_t kMostHeadSize = 256;
+
+inline int32_t compiled_head_size(int32_t E) {
+  for (int32_t size : kHeadSizes) {
+    if (E <= size) return size;
+  }
+  return kMostHeadSize;
 }
 
-// The fast kernel for a few query rows: a threadgroup for each, and for each split of the keys.
-inline Launch decode_attention(int32_t N, int32_t L, int32_t E, cpu::Element element, int32_t splits) {
+inline std::string kernel_name(const char* step, cpu::Element element) {
+  constexpr const char* kElements[] = {"f32", "f16", "bf16"};
+  return std::string("attention_") + step + "_" + kElements[static_cast<int>(element)];
+}
+
+// By AttentionFeature. The mask and the sinks are no numbers of the struct: the host says whether there are.
+inline std::vector<int32_t> attention_features(const FastAttentionArguments& args, cpu::MaskKind mask,
+                                               bool sinks) {
+  return {
+      static_cast<int32_t>(mask),
+      args.left < kUnboundedWindow || args.right < kUnboundedWindow,
+      args.softcap > 0,
+      sinks,
+      args.q_lens.given || args.kv_start.given || args.kv_lens.given,
+      args.E < compiled_head_size(args.E),
+  };
+}
+
+// The fast kernel for many query rows: a SIMD group for each 8 rows of the tile.
+inline Launch prefill_attention(const FastAttentionArguments& args, cpu::Element element, cpu::MaskKind mask,
+                                bool sinks) {
+  return {kernel_name("prefill", element) + "_e" + std::to_string(compiled_head_size(args.E)),
+          attention_grid(args.N, args.L),
+          {kLanes, kRowTile / 8, 1},
+          attention_features(args, mask, sinks)};
+}
+
+// Up to here the kernel for a few query rows is the better one.
+constexpr int32_t kMostDecodeRows = 8;
+
+// A row's result must not depend on its neighbours in the batch, so nor does where its keys are split.
+constexpr int32_t kKeysPerSplit = 512;
+
+inline int32_t split_count(const FastAttentionArguments& args) {
+  return args.S > args.keys_per_split ? (args.S + args.keys_per_split - 1) / args.keys_per_split : 1;
+}
+
+// The fast kernel for a few query rows: a threadgroup for each, and for each split of the keys. Several
+// splits make parts, all float32: output (splits, B, heads, L, E) and log-sum-exp (splits, B, heads, L).
+inline Launch decode_attention(const FastAttentionArguments& args, cpu::Element element, cpu::MaskKind mask,
+                               bool sinks) {
   constexpr uint32_t kSimdGroups = 8;
-  Size grid = {static_cast<uint32_t>(N), static_cast<uint32_t>(L), static_cast<uint32_t>(splits)};
-  return {kernel_name(splits > 1 ? "decode_split" : "decode", element) + "_e" + std::to_string(E),
-          grid,
-          {kLanes, kSimdGroups, 1}};
+  int32_t splits = split_count(args);
+  const char* step = splits > 1 ? "decode_split" : "decode";
+  return {kernel_name(step, element) + "_e" + std::to_string(compiled_head_size(args.E)),
+          {static_cast<uint32_t>(args.N), static_cast<uint32_t>(args.L), static_cast<uint32_t>(splits)},
+          {kLanes, kSimdGroups, 1},
+          attention_features(args, mask, sinks)};
 }
 
-// Behind the splits: a threadgroup for each query row.
-inline Launch merge_attention(int32_t N, int32_t L, cpu::Element element) {
-  Size grid = {static_cast<uint32_t>(N), static_cast<uint32_t>(L), 1};
+// Behind several splits: a threadgroup for each query row, with the slots of MergeSlot.
+inline Launch merge_attention(const FastAttentionArguments& args, cpu::Element element) {
+  Size grid = {static_cast<uint32_t>(args.N), static_cast<uint32_t>(args.L), 1};
   return {kernel_name("merge", element), grid, {128, 1, 1}};
 }
 
-// The GPU reads the struct as bytes, by these offsets.
+// The GPU reads the structs as bytes, by these offsets.
 static_assert(offsetof(AttentionArguments, mask_batch_stride) == 0);
 static_assert(offsetof(AttentionArguments, mask_head_stride) == 8);
 static_assert(offsetof(AttentionArguments, mask_row_stride) == 16);
@@ -79,8 +128,27 @@ static_assert(offsetof(AttentionArguments, group) == 48);
 static_assert(offsetof(AttentionArguments, scale) == 52);
 static_assert(offsetof(AttentionArguments, causal) == 56);
 static_assert(offsetof(AttentionArguments, mask_kind) == 60);
-static_assert(offsetof(AttentionArguments, N) == 64);
-static_assert(offsetof(AttentionArguments, keys_per_split) == 68);
+
+static_assert(offsetof(FastAttentionArguments, query) == 0);
+static_assert(offsetof(FastAttentionArguments, key) == 24);
+static_assert(offsetof(FastAttentionArguments, value) == 48);
+static_assert(offsetof(FastAttentionArguments, mask) == 72);
+static_assert(offsetof(FastAttentionArguments, sinks_batch_stride) == 104);
+static_assert(offsetof(FastAttentionArguments, sinks_head_stride) == 112);
+static_assert(offsetof(FastAttentionArguments, N) == 120);
+static_assert(offsetof(FastAttentionArguments, heads) == 124);
+static_assert(offsetof(FastAttentionArguments, group) == 128);
+static_assert(offsetof(FastAttentionArguments, L) == 132);
+static_assert(offsetof(FastAttentionArguments, S) == 136);
+static_assert(offsetof(FastAttentionArguments, E) == 140);
+static_assert(offsetof(FastAttentionArguments, left) == 144);
+static_assert(offsetof(FastAttentionArguments, right) == 148);
+static_assert(offsetof(FastAttentionArguments, scale) == 152);
+static_assert(offsetof(FastAttentionArguments, softcap) == 156);
+static_assert(offsetof(FastAttentionArguments, keys_per_split) == 160);
+static_assert(offsetof(FastAttentionArguments, q_lens) == 164);
+static_assert(offsetof(FastAttentionArguments, kv_start) == 172);
+static_assert(offsetof(FastAttentionArguments, kv_lens) == 180);
 
 static_assert(kNoMask == static_cast<int>(cpu::MaskKind::none));
 static_assert(kBooleanMask == static_cast<int>(cpu::MaskKind::boolean));

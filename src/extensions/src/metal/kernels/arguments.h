@@ -1,6 +1,7 @@
-// What the host tells an attention kernel: the buffer slots and one plain struct.
+// What the host tells the readable attention kernel: the buffer slots and one plain struct.
 //
-// The host, the kernels and the tests include this one file, in the part of C++14 that Metal has.
+// The host, the kernels and the tests include this one file, in the part of C++14 that Metal has. What the
+// fast kernels are told beyond it stands in fast_arguments.h.
 #pragma once
 
 #ifndef __METAL_VERSION__
@@ -19,9 +20,6 @@ enum AttentionSlot {
   kArgumentsSlot,
 };
 
-// Merging the parts of a row that several threadgroups computed.
-enum MergeSlot { kPartsSlot, kPartsLseSlot, kMergedSlot, kMergedLseSlot, kMergeArgumentsSlot };
-
 // What a mask holds; the numbers are those of cpu::MaskKind.
 enum AttentionMask { kNoMask, kBooleanMask, kFloatMask, kHalfMask, kBfloatMask };
 
@@ -36,10 +34,8 @@ struct AttentionArguments {
   float scale;
   int32_t causal;
   int32_t mask_kind;  // AttentionMask
-  int32_t N;
-  int32_t keys_per_split;  // at least 1; S or more for a single split
 };
 
-static_assert(sizeof(AttentionArguments) == 72, "the host and the GPU disagree about the arguments");
+static_assert(sizeof(AttentionArguments) == 64, "the host and the GPU disagree about the arguments");
 
 }  // namespace tiny_llm_ext

@@ -1,0 +1,69 @@
+// What the host tells the fast attention kernels: more slots, one plain struct, and the features that each
+// pipeline is compiled for.
+#pragma once
+
+#include "metal/kernels/arguments.h"
+
+namespace tiny_llm_ext {
+
+// Behind those of AttentionSlot. Any buffer where there is no such input.
+enum FastAttentionSlot {
+  kSinksSlot = 7,
+  kQueryLengthsSlot,
+  kKeyStartsSlot,
+  kKeyLengthsSlot,
+};
+
+// Merging the parts of a row that several threadgroups computed.
+enum MergeSlot { kPartsSlot, kPartsLseSlot, kMergedSlot, kMergedLseSlot, kMergeArgumentsSlot };
+
+// Function constants, all of type int and all to be given: what a pipeline is compiled without costs nothing.
+enum AttentionFeature {
+  kMaskFeature,        // an AttentionMask
+  kWindowFeature,      // 0 or 1: left or right is limited
+  kSoftcapFeature,     // 0 or 1
+  kSinksFeature,       // 0 or 1
+  kLengthsFeature,     // 0 or 1: some of q_lens, kv_start and kv_lens are given
+  kPaddedHeadFeature,  // 0 or 1: E is less than the head size that the kernel is compiled for
+  kAttentionFeatures,
+};
+
+// Strides count elements. The last axis is dense: its stride is 1.
+struct HeadStrides {
+  int64_t batch, head, row;
+};
+
+// A stride is 0 along an axis that the mask is broadcast over.
+struct MaskStrides {
+  int64_t batch, head, row, key;
+};
+
+// One length a batch entry, as int32 or int64, of which the lower half is read: the stride counts 32 bits.
+struct LengthsInput {
+  int32_t given;  // 0 or 1
+  int32_t stride;
+};
+
+// No window. The sum of a position and this is an int32, if L and S are at most this.
+enum { kUnboundedWindow = 1 << 30 };
+
+// Query (B, heads, L, E), key and value (B, heads / group, S, E), by strides. The output (B, heads, L, E) and
+// its log-sum-exp (B, heads, L) are dense; where the keys are split, a number of splits stands before B.
+struct FastAttentionArguments {
+  HeadStrides query, key, value;
+  MaskStrides mask;
+  int64_t sinks_batch_stride, sinks_head_stride;  // float32
+  int32_t N;                                      // B * heads
+  int32_t heads;
+  int32_t group;  // query heads that share a key head
+  int32_t L, S, E;
+  int32_t left, right;  // keys that a row sees before and behind its position, 0 to kUnboundedWindow
+  float scale;
+  float softcap;           // 0: none
+  int32_t keys_per_split;  // at least 1; S or more for a single split
+  LengthsInput q_lens, kv_start, kv_lens;
+};
+
+static_assert(sizeof(FastAttentionArguments) == 192, "the host and the GPU disagree about the arguments");
+
+}  // namespace tiny_llm_ext
