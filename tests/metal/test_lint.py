@@ -9,7 +9,8 @@ from metal_source import inlined
 from .harness.lint import address_spaces, language_version
 from .harness.toolchain import COMPILERS, SOURCES
 
-FILES = sorted([*SOURCES.rglob("*.metal"), *(SOURCES / "metal/kernels").glob("*.h")])
+HEADERS = [path for folder in ("kernels", "quantized") for path in (SOURCES / "metal" / folder).glob("*.h")]
+FILES = sorted([*SOURCES.rglob("*.metal"), *HEADERS])
 KERNELS = [path for path in FILES if path.suffix == ".metal"]
 
 # Bodies of `kernel void f(device float* x, constant int& n)`.

@@ -21,6 +21,19 @@ typedef _Float16 half;
 typedef __bf16 bfloat;
 #elif defined(HARNESS_SYNTAX_ONLY)
 typedef half bfloat;
+#else
+// The upper half of a float, rounded to even.
+struct bfloat {
+  ushort bits;
+
+  constexpr bfloat() : bits(0) {}  // a trivial one would make g++ guard static arrays
+  explicit bfloat(float x) {
+    const uint whole = __builtin_bit_cast(uint, x);
+    const uint rounded = whole + 0x7fff + (whole >> 16 & 1);
+    bits = ushort((x == x ? rounded : whole | 0x400000) >> 16);
+  }
+  operator float() const { return __builtin_bit_cast(float, uint(bits) << 16); }
+};
 #endif
 
 #if defined(__clang__)
