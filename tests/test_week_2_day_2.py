@@ -5,6 +5,7 @@ import pytest
 
 from extensions import tiny_llm_ext
 
+from .metal.course import product_on_gpu
 from .support import decoder
 from .support.cases import DTYPE_IDS, DTYPES, normal
 from .support.checkpoints import checkpoint, tokens
@@ -118,13 +119,33 @@ def test_task_2_quantized_matmul_cpu_refuses_what_does_not_fit(wrong):
         tiny_llm_ext.quantized_matmul(**(fitting | wrong))
 
 
-# Task 3: the same on the GPU
+# Task 3: the same on the GPU; the kernels behind src/extensions/src/quantized_matmul.metal
+
+
+@in_each_dtype
+@pytest.mark.parametrize("M", [1, 3, 8, 9, 33])
+@pytest.mark.parametrize(("N", "K"), [(96, 896), (129, 64), (7, 4864)])
+def test_task_3_quantized_matmul_gpu(M, N, K, dtype):
+    """From one token to a prompt, as on the CPU; without a GPU, the kernels run on the processor."""
+    weights, a = packed(N, K, dtype=dtype), normal(M, K, dtype=dtype)
+    assert_product(product_on_gpu(a, weights), a, weights)
+
+
+@in_each_dtype
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("M", [5, 33])
+def test_task_3_quantized_matmul_gpu_of_other_formats(M, bits, group_size, dtype):
+    weights = packed(33, 384, bits=bits, group_size=group_size, dtype=dtype)
+    a = normal(M, 384, dtype=dtype)
+    assert_product(product_on_gpu(a, weights), a, weights)
 
 
 @pytest.mark.skipif(not mx.is_available(mx.gpu), reason="MLX has no GPU on this machine")
 @in_each_dtype
 @pytest.mark.parametrize("M", [1, 3, 33])
-def test_task_3_quantized_matmul_gpu(M, dtype):
+def test_task_3_quantized_matmul_gpu_through_the_python_function(M, dtype):
+    """quantize.quantized_matmul leaves the choice of the kernel to MLX."""
     weights, a = packed(96, 896, dtype=dtype), normal(M, 896, dtype=dtype)
     scales, biases, group_size, bits, words = weights
     with mx.stream(mx.gpu):

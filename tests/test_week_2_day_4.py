@@ -1,4 +1,4 @@
-"""Week 2, days 4 and 5: FlashAttention. Task 1 is the wrapper, task 2 the CPU kernel, task 4 the model."""
+"""Week 2, days 4 and 5: FlashAttention. Task 1 is the wrapper, 2 and 3 are the kernels, 4 is the model."""
 
 import mlx.core as mx
 import numpy as np
@@ -6,9 +6,11 @@ import pytest
 
 from extensions import tiny_llm_ext
 
-from .support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
+from .metal.course import attention_on_gpu
+from .support.cases import DTYPE_IDS, DTYPES, MASKS, make_mask, normal, qkv, random_mask
 from .support.checkpoints import checkpoint, tokens
 from .support.logits import assert_logits
+from .support.refusal import fitting_arguments
 from .support.tolerance import to_float64
 from .tiny_llm_base import (
     Qwen2ModelWeek2,
@@ -118,19 +120,6 @@ def test_task_1_flash_attention_can_be_mapped_over_an_axis(stream):
         assert_rounded_once(mapped, attention_in_float64(*inputs), mx.float32)
 
 
-def fitting_arguments(sizes, wrong):
-    """Arrays of those sizes, except for what is wrong: a size, a type, or another argument altogether."""
-    arrays = {name: mx.zeros(size) for name, size in sizes.items()}
-    for name, instead in wrong.items():
-        if isinstance(instead, tuple):
-            arrays[name] = mx.zeros(instead)
-        elif isinstance(instead, mx.Dtype):
-            arrays[name] = arrays[name].astype(instead)
-        else:
-            arrays[name] = instead
-    return arrays
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -158,19 +147,6 @@ def test_task_1_flash_attention_refuses_what_does_not_fit(wrong):
 # Task 2: the kernel behind src/extensions/src/flash_attention.cpp, through the wrapper and its own binding
 
 on_the_cpu = pytest.mark.parametrize("stream", [mx.cpu], ids=["cpu"])
-MASKS = ["none", "causal", "float", "bool", "per_key", "per_row"]
-
-
-def make_mask(kind, batch, heads, L, S):
-    """A mask of that kind; every bool mask leaves some rows without any key."""
-    if kind in ("none", "causal"):
-        return None if kind == "none" else kind
-    if kind == "float":
-        return normal(batch, heads, L, S, seed=9)
-    if kind == "per_row":
-        return normal(batch, 1, L, 1, seed=9)
-    rows = mx.arange(L)[:, None] % 5 != 3
-    return random_mask(heads, L, S) & rows if kind == "bool" else random_mask(batch, 1, 1, S)
 
 
 @on_the_cpu
@@ -308,40 +284,55 @@ def test_task_2_flash_attention_binding_repairs_the_layout(stream):
 @on_the_cpu
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"query": mx.float16},
-        {"key": mx.float16},
-        {"value": mx.float16},
-        {"mask": mx.float16},
-        {"query": (1, 4, 33, 64)},
-        {"key": (65, 64)},
-        {"value": (1, 2, 65, 64)},
-        {"mask": (33, 65)},
-        {"mask": (1, 33, 65)},
-        {"mask": (4, 33, 64)},
-        {"num_heads": 0},
-        {"num_heads": -4},
-        {"num_kv_heads": 0},
-        {"num_heads": 3, "query": (3, 33, 64), "mask": (3, 33, 65)},
-        {"query": (6, 33, 64), "mask": (6, 33, 65)},
-        {"key": (3, 65, 64)},
-        {"value": (3, 65, 64)},
-        {"key": (3, 65, 64), "value": (3, 65, 64)},
-        {"value": (4, 65, 64)},
-        {"key": (4, 65, 64), "value": (4, 65, 64)},
-        {"key": (2, 65, 63)},
-        {"value": (2, 65, 63)},
-        {"key": (2, 65, 63), "value": (2, 65, 63)},
-        {"value": (2, 64, 64)},
-    ],
+    [{"query": mx.float16}, {"key": mx.float16}, {"value": mx.float16}, {"mask": mx.float16},
+     {"query": (1, 4, 33, 64)}, {"key": (65, 64)}, {"value": (1, 2, 65, 64)},
+     {"mask": (33, 65)}, {"mask": (1, 33, 65)}, {"mask": (4, 33, 64)},
+     {"num_heads": 0}, {"num_heads": -4}, {"num_kv_heads": 0},
+     {"num_heads": 3, "query": (3, 33, 64), "mask": (3, 33, 65)}, {"query": (6, 33, 64), "mask": (6, 33, 65)},
+     {"key": (3, 65, 64)}, {"value": (3, 65, 64)}, {"key": (3, 65, 64), "value": (3, 65, 64)},
+     {"value": (4, 65, 64)}, {"key": (4, 65, 64), "value": (4, 65, 64)},
+     {"key": (2, 65, 63)}, {"value": (2, 65, 63)}, {"key": (2, 65, 63), "value": (2, 65, 63)},
+     {"value": (2, 64, 64)}],
     ids=str,
-)
+)  # fmt: skip
 def test_task_2_flash_attention_binding_refuses_what_does_not_fit(stream, wrong):
     """Every error is a ValueError at the call, before anything is evaluated, and names the function."""
     sizes = {"query": (4, 33, 64), "key": (2, 65, 64), "value": (2, 65, 64), "mask": (4, 33, 65)}
     arguments = {"num_kv_heads": 2, "num_heads": 4} | fitting_arguments(sizes, wrong)
     with pytest.raises(ValueError, match="flash_attention: "):
         tiny_llm_ext.flash_attention(**arguments, stream=stream)
+
+
+# Task 3: the kernel of src/extensions/src/flash_attention.metal, on a GPU or, without one, on the processor
+
+
+def check_on_gpu(inputs, mask):
+    """The kernel equals the oracle."""
+    result = attention_on_gpu(*inputs, mask)
+    assert_rounded_once(result, attention_in_float64(*inputs, mask=mask), mx.float32)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("L", "S"), LENGTHS)
+def test_task_3_flash_attention_gpu_kernel(mask, L, S):
+    """All kinds of masks and lengths."""
+    inputs = qkv(batch=(1,), heads=2, kv_heads=1, L=L, S=S, E=40)
+    check_on_gpu(inputs, make_mask(mask, 1, 2, L, S))
+
+
+@pytest.mark.parametrize("E", [1, 3, 40, 64, 80, 96, 128])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (7, 1)])
+def test_task_3_flash_attention_gpu_kernel_of_any_head_size(E, heads, kv_heads):
+    inputs = qkv(batch=(2,), heads=heads, kv_heads=kv_heads, L=33, S=65, E=E)
+    check_on_gpu(inputs, "causal")
+
+
+@pytest.mark.parametrize("hidden", [32, 40, 64, 131])
+def test_task_3_flash_attention_gpu_kernel_of_rows_whose_first_keys_are_hidden(hidden):
+    """Every other row sees all keys; the others have nothing in their first tiles, or nowhere."""
+    inputs = qkv(batch=(1,), heads=2, kv_heads=1, L=70, S=131, E=64)
+    mask = (mx.arange(131) >= hidden) | (mx.arange(70)[:, None] % 2 == 0)
+    check_on_gpu(inputs, mask)
 
 
 # Task 4: the switch in src/tiny_llm/qwen2_week2.py

@@ -17,7 +17,7 @@ CODE = sorted(
 )
 LONGEST = {".py": 300, ".h": 400, ".cpp": 400, ".metal": 600, ".cu": 600, ".cuh": 600, ".def": 400}
 # Files beyond the limit and their length, which may only shrink.
-LONG_FILES = {"tests/test_week_2_day_4.py": 366, "tests/test_week_2_day_6.py": 395}
+LONG_FILES = {"tests/test_week_2_day_4.py": 356, "tests/test_week_2_day_6.py": 395}
 
 
 @pytest.mark.parametrize("door", DOORS)

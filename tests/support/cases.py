@@ -7,6 +7,7 @@ import numpy as np
 
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 DTYPE_IDS = ("f32", "f16", "bf16")
+MASKS = ("none", "causal", "float", "bool", "per_key", "per_row")
 
 
 def normal(*shape: int, dtype: mx.Dtype = mx.float32, seed: int = 0) -> mx.array:
@@ -40,3 +41,15 @@ def random_mask(*shape: int, keep: float = 0.7, seed: int = 0) -> mx.array:
 def lengths(*values: int) -> mx.array:
     """An int32 array, as `q_lens`, `kv_start` and `kv_lens` take it."""
     return mx.array(values, dtype=mx.int32)
+
+
+def make_mask(kind: str, batch: int, heads: int, L: int, S: int) -> mx.array | str | None:
+    """A mask of that kind; every bool mask leaves some rows without any key."""
+    if kind in ("none", "causal"):
+        return None if kind == "none" else kind
+    if kind == "float":
+        return normal(batch, heads, L, S, seed=9)
+    if kind == "per_row":
+        return normal(batch, 1, L, 1, seed=9)
+    rows = mx.arange(L)[:, None] % 5 != 3
+    return random_mask(heads, L, S) & rows if kind == "bool" else random_mask(batch, 1, 1, S)

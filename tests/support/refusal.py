@@ -21,3 +21,16 @@ def case_id(value: Any) -> str:
     if isinstance(value, mx.array | np.ndarray):
         return f"{value.dtype}{value.shape}"
     return str(value)[:40]
+
+
+def fitting_arguments(sizes: dict[str, tuple[int, ...]], wrong: dict[str, Any]) -> dict[str, Any]:
+    """Arrays of those sizes, except for what is wrong: a size, a type, or another argument altogether."""
+    arrays = {name: mx.zeros(size) for name, size in sizes.items()}
+    for name, instead in wrong.items():
+        if isinstance(instead, tuple):
+            arrays[name] = mx.zeros(instead)
+        elif isinstance(instead, mx.Dtype):
+            arrays[name] = arrays[name].astype(instead)
+        else:
+            arrays[name] = instead
+    return arrays

@@ -1,0 +1,47 @@
+"""The GPU kernels as the course calls them: on a GPU where MLX has one, and by the harness elsewhere.
+
+A machine that can do neither skips the test and says why.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+
+from extensions import tiny_llm_ext
+from tiny_llm import flash_attention
+
+from ..support.quantized import Packed
+from .flash_attention import run_readable
+from .harness.toolchain import why_not_here
+from .quantized import run_quantized
+
+
+def attention_on_gpu(
+    query: mx.array, key: mx.array, value: mx.array, mask: mx.array | str | None = None
+) -> mx.array:
+    """`flash_attention` of [B, H, L, E] in float32."""
+    if mx.is_available(mx.gpu):
+        with mx.stream(mx.gpu):
+            return flash_attention(query, key, value, mask=mask)
+    skip_without_harness()
+    causal = mask == "causal" if isinstance(mask, str) else False
+    result = run_readable(query, key, value, mask=None if causal else mask, causal=causal)
+    assert result.reports == []
+    return result.out
+
+
+def product_on_gpu(a: mx.array, weights: Packed) -> mx.array:
+    """`quantized_matmul` of [M, K], by our kernel; a GPU other than Metal has none."""
+    if mx.metal.is_available():
+        scales, biases, group_size, bits, words = weights
+        return tiny_llm_ext.quantized_matmul(scales, biases, group_size, bits, a, words, True, mx.gpu)
+    skip_without_harness()
+    result = run_quantized(a, weights)
+    assert result.reports == []
+    return result.out
+
+
+def skip_without_harness() -> None:
+    if reason := why_not_here():
+        pytest.skip(f"MLX has no GPU on this machine, and {reason}")
