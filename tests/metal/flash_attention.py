@@ -12,13 +12,26 @@ import numpy as np
 
 from metal_source import inlined
 
+from ..support.oracle import window_limits
+from .arguments import (
+    ELEMENTS,
+    MASK_KINDS,
+    UNBOUNDED,
+    FastArguments,
+    MaskStrides,
+    ReadableArguments,
+    as_bytes,
+    as_memory,
+    element_strides,
+    laid_out,
+    lengths,
+)
 from .harness.kernel import Kernel
 from .harness.toolchain import SOURCES, host_library
 
 FAST = SOURCES / "metal/kernels/attention.metal"
-SLOT_HEADER = "metal/kernels/arguments.h"
-ELEMENTS = {mx.float32: 0, mx.float16: 1, mx.bfloat16: 2}
-MASK_KINDS = {None: 0, mx.bool_: 1, mx.float32: 2, mx.float16: 3, mx.bfloat16: 4}
+SLOT_HEADER = "metal/kernels/fast_arguments.h"
+FEATURES = 6
 
 Sizes = tuple[int, int, int]
 
@@ -29,6 +42,7 @@ class Launch(NamedTuple):
     kernel: str
     threadgroups: Sizes
     threads: Sizes
+    features: tuple[int, ...] = ()
 
 
 class Result(NamedTuple):
@@ -39,16 +53,19 @@ class Result(NamedTuple):
 
 @cache
 def host() -> ctypes.CDLL:
-    return ctypes.CDLL(str(host_library(Path(__file__).with_name("flash_attention_host.cpp"))))
+    library = ctypes.CDLL(str(host_library(Path(__file__).with_name("flash_attention_host.cpp"))))
+    assert library.arguments_size() == ctypes.sizeof(ReadableArguments)
+    assert library.fast_arguments_size() == ctypes.sizeof(FastArguments)
+    return library
 
 
-def launch(function: str, *arguments: int) -> Launch:
+def launch(function: str, *arguments: object, features: int = 0) -> Launch:
     """What that function of the host says to these arguments."""
-    sizes = (ctypes.c_uint32 * 6)()
+    sizes, found = (ctypes.c_uint32 * 6)(), (ctypes.c_int * features)()
     call = host()[function]
     call.restype = ctypes.c_char_p
-    kernel = call(*arguments, sizes)
-    return Launch(kernel.decode(), tuple(sizes[:3]), tuple(sizes[3:]))
+    kernel = call(*arguments, sizes, *([found] if features else []))
+    return Launch(kernel.decode(), tuple(sizes[:3]), tuple(sizes[3:]), tuple(found))
 
 
 @cache
@@ -68,8 +85,57 @@ def compiled(source: str, name: str, compiler: str | None = None) -> Kernel:
     return Kernel(source, name, slot_header=SLOT_HEADER, compiler=compiler)
 
 
-class Call:
-    """Query [B, Hq, L, E] over key, value [B, Hkv, S, E]; a mask spreads to [B, Hq, L, S]."""
+def run(
+    found: Launch, kernel: Kernel, inputs: dict, rows: tuple[int, ...], E: int, dtype: mx.Dtype, order: int
+) -> Result:
+    """Run a kernel that writes the outputs and log-sum-exps of so many rows."""
+    assert found.kernel == kernel.signature.name
+    output = as_memory(mx.full((*rows, E), mx.nan, dtype))
+    buffers = {**inputs, "output": output, "lse": np.full(rows, np.nan, np.float32)}
+    outputs, reports = kernel(
+        found.threadgroups, found.threads, buffers, order=order, constants=found.features
+    )
+    return Result(mx.array(outputs["output"]).view(dtype), mx.array(outputs["lse"]), reports)
+
+
+def mask_as_it_lies(mask: mx.array | None, shape: tuple[int, ...]) -> tuple[np.ndarray, MaskStrides]:
+    """The elements of a mask, and its strides as a tensor of that shape: 0 where it is spread."""
+    if mask is None:
+        return np.zeros(1, np.float32), MaskStrides()
+    data = as_memory(mask)
+    return data, MaskStrides(*element_strides(data, shape))
+
+
+def readable_kernel(compiler: str | None = None, source: str | None = None) -> Kernel:
+    return compiled(source or readable_source(), "flash_attention_f32_e128", compiler)
+
+
+def run_readable(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: float | None = None,
+    mask: mx.array | None = None,
+    *,
+    causal: bool = False,
+    order: int = 0,
+    kernel: Kernel | None = None,
+) -> Result:
+    """The readable kernel on query [B, Hq, L, E] and key, value [B, Hkv, S, E]."""
+    B, heads, L, E = query.shape
+    kv_heads, S = key.shape[1:3]
+    data, strides = mask_as_it_lies(mask, (B, heads, L, S))
+    scale = E**-0.5 if scale is None else scale
+    kind = MASK_KINDS[None if mask is None else mask.dtype]
+    arguments = ReadableArguments(strides, L, S, E, heads, heads // kv_heads, scale, causal, kind)
+    tensors = {"query": as_memory(query), "key": as_memory(key), "value": as_memory(value), "mask": data}
+    inputs = {**tensors, "args": as_bytes(arguments)}
+    found = launch("readable_attention", B * heads, L)
+    return run(found, kernel or readable_kernel(), inputs, (B, heads, L), E, query.dtype, order)
+
+
+class FastCall:
+    """Query [B, Hq, L, E] over key, value [B, Hkv, S, E] with the options of `flash_attention`."""
 
     def __init__(
         self,
@@ -80,91 +146,65 @@ class Call:
         mask: mx.array | None = None,
         *,
         causal: bool = False,
+        window: int | tuple[int, int] | None = None,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+        layout: str = "dense",
+        keys_per_split: int = UNBOUNDED,
         order: int = 0,
-        splits: int = 1,
+        source: str | None = None,
+        **given_lengths: mx.array,
     ):
-        B, Hq, L, E = query.shape
-        Hkv, S = key.shape[1:3]
-        self.N, self.L, self.E, self.dtype, self.order = B * Hq, L, E, query.dtype, order
-        self.element = ELEMENTS[query.dtype]
-        self.rows = query.shape[:-1]
-        keys_per_split = max(-(-S // splits), 1)
-        self.splits = max(-(-S // keys_per_split), 1)
-        mask_data, mask_strides = mask_as_it_lies(mask, (B, Hq, L, S))
-        self.arguments = np.zeros(host().arguments_size(), np.uint8)
-        host().fill_arguments(
-            ctypes.c_void_p(self.arguments.ctypes.data),
-            (ctypes.c_int64 * 4)(*mask_strides),
-            *(L, S, E, Hq, Hq // Hkv),
-            ctypes.c_float(E**-0.5 if scale is None else scale),
-            int(causal),
-            MASK_KINDS[None if mask is None else mask.dtype],
-            *(self.N, keys_per_split),
-        )
-        self.inputs = {
-            "query": as_memory(query),
-            "key": as_memory(key),
-            "value": as_memory(value),
-            "mask": mask_data,
-        }
+        B, heads, L, E = query.shape
+        kv_heads, S = key.shape[1:3]
+        self.rows, self.E, self.dtype, self.order = (B, heads, L), E, query.dtype, order
+        self.source = source or fast_source()
+        self.mask_kind = MASK_KINDS[None if mask is None else mask.dtype]
+        self.has_sinks = sinks is not None
 
-    def run(self, launch: Launch, kernel: Kernel, inputs: dict[str, np.ndarray], rows, dtype) -> Result:
-        buffers = {
-            **inputs,
-            "output": as_memory(mx.full((*rows, self.E), mx.nan, dtype)),
-            "lse": np.full(rows, np.nan, np.float32),
-            "args": self.arguments,
-        }
-        outputs, reports = kernel(launch.threadgroups, launch.threads, buffers, order=self.order)
-        return Result(mx.array(outputs["output"]).view(dtype), mx.array(outputs["lse"]), reports)
+        left, right = window_limits(window, causal)
+        sizes = {"N": B * heads, "heads": heads, "group": heads // kv_heads, "L": L, "S": S, "E": E}
+        args = self.args = FastArguments(**sizes, keys_per_split=keys_per_split)
+        args.left, args.right = int(min(left, UNBOUNDED)), 0 if causal else int(min(right, UNBOUNDED))
+        args.scale, args.softcap = E**-0.5 if scale is None else scale, softcap or 0.0
+        inputs = self.inputs = {}
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            inputs[name], strides = laid_out(x, layout)
+            setattr(args, name, strides)
+        inputs["mask"], args.mask = mask_as_it_lies(mask, (B, heads, L, S))
+        inputs["sinks"] = np.array(mx.zeros(1) if sinks is None else sinks)
+        args.sinks_batch, args.sinks_head = element_strides(inputs["sinks"], (B, heads))
+        for name in ("q_lens", "kv_start", "kv_lens"):
+            inputs[name], found = lengths(given_lengths.get(name))
+            setattr(args, name, found)
 
+    def launch(self, step: str) -> Launch:
+        given = ctypes.byref(self.args), ELEMENTS[self.dtype]
+        if step == "merge":
+            return launch("merge_attention", *given)
+        features = (self.mask_kind, self.has_sinks)
+        return launch(f"{step}_attention", *given, *features, features=FEATURES)
 
-def readable_kernel(compiler: str | None = None, source: str | None = None) -> Kernel:
-    return compiled(source or readable_source(), "flash_attention_f32_e128", compiler)
-
-
-def run_readable(*inputs: mx.array, kernel: Kernel | None = None, **options) -> Result:
-    """The readable kernel; the other arguments are those of `Call`."""
-    call = Call(*inputs, **options)
-    found = launch("readable_attention", call.N, call.L)
-    kernel = kernel or readable_kernel()
-    assert found.kernel == kernel.signature.name
-    return call.run(found, kernel, call.inputs, call.rows, call.dtype)
+    def run(self, step: str, inputs: dict | None = None, parts: int = 0) -> Result:
+        """One kernel; those that make so many parts make them in float32."""
+        found = self.launch(step)
+        kernel = compiled(self.source, found.kernel)
+        inputs = {**(inputs or self.inputs), "args": as_bytes(self.args)}
+        rows, dtype = ((parts, *self.rows), mx.float32) if parts else (self.rows, self.dtype)
+        return run(found, kernel, inputs, rows, self.E, dtype, self.order)
 
 
-def run_prefill(*inputs: mx.array, source: str | None = None, **options) -> Result:
-    """The fast kernel for many rows; the other arguments are those of `Call`."""
-    call = Call(*inputs, **options)
-    found = launch("prefill_attention", call.N, call.L, call.E, call.element)
-    return call.run(
-        found, compiled(source or fast_source(), found.kernel), call.inputs, call.rows, call.dtype
-    )
+def run_prefill(*inputs: mx.array, **options) -> Result:
+    """The fast kernel for many rows; the arguments are those of `FastCall`."""
+    return FastCall(*inputs, **options).run("prefill")
 
 
-def run_decode(*inputs: mx.array, source: str | None = None, **options) -> Result:
+def run_decode(*inputs: mx.array, **options) -> Result:
     """The fast kernel for few rows, and behind several splits the one that merges them."""
-    source = source or fast_source()
-    call = Call(*inputs, **options)
-    found = launch("decode_attention", call.N, call.L, call.E, call.element, call.splits)
-    kernel = compiled(source, found.kernel)
-    if call.splits == 1:
-        return call.run(found, kernel, call.inputs, call.rows, call.dtype)
-    parts = call.run(found, kernel, call.inputs, (call.splits, *call.rows), mx.float32)
-    found = launch("merge_attention", call.N, call.L, call.element)
-    inputs = {"parts": np.array(parts.out), "lses": np.array(parts.lse)}
-    whole = call.run(found, compiled(source, found.kernel), inputs, call.rows, call.dtype)
+    call = FastCall(*inputs, **options)
+    splits = host().split_count(ctypes.byref(call.args))
+    if splits == 1:
+        return call.run("decode")
+    parts = call.run("decode", parts=splits)
+    whole = call.run("merge", {"parts": np.array(parts.out), "lses": np.array(parts.lse)})
     return whole._replace(reports=parts.reports + whole.reports)
-
-
-def as_memory(x: mx.array) -> np.ndarray:
-    """NumPy has no bfloat16; its bits are as good."""
-    return np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x)
-
-
-def mask_as_it_lies(mask: mx.array | None, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The elements of a mask, and its strides as a tensor of that shape: 0 where it is spread."""
-    if mask is None:
-        return np.zeros(1, np.float32), (0, 0, 0, 0)
-    data = as_memory(mask)
-    strides = np.broadcast_to(data, shape).strides
-    return data, tuple(stride // data.itemsize for stride in strides)

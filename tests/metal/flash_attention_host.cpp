@@ -1,45 +1,50 @@
 // The host's side of a call, for Python: it takes the struct and the grid from the headers that dispatch
 // takes them from.
+#include <algorithm>
+
 #include "metal/launch.h"
 
 using namespace tiny_llm_ext;
 
 namespace {
 
-// The name of the kernel, until the next call, and the sizes of grid and threadgroup.
-const char* hand_over(const metal::Launch& launch, metal::Size* sizes) {
+// The name of the kernel, until the next call, the sizes of grid and threadgroup, and the features.
+const char* hand_over(const metal::Launch& launch, metal::Size* sizes, int* features = nullptr) {
   static std::string kernel;
   kernel = launch.kernel;
+  if (features) std::copy(launch.features.begin(), launch.features.end(), features);
   sizes[0] = launch.threadgroups;
   sizes[1] = launch.threads;
   return kernel.c_str();
 }
 
+cpu::Element element_of(int number) { return static_cast<cpu::Element>(number); }
+cpu::MaskKind mask_of(int number) { return static_cast<cpu::MaskKind>(number); }
+
 }  // namespace
 
 extern "C" {
 int arguments_size() { return sizeof(AttentionArguments); }
-
-void fill_arguments(AttentionArguments* arguments, const int64_t* mask_strides, int L, int S, int E,
-                    int heads, int group, float scale, int causal, int mask_kind, int N, int keys_per_split) {
-  *arguments = {
-      mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3], L,         S, E,
-      heads,           group,           scale,           causal,          mask_kind, N, keys_per_split};
-}
+int fast_arguments_size() { return sizeof(FastAttentionArguments); }
+int split_count(const FastAttentionArguments* args) { return metal::split_count(*args); }
 
 const char* readable_attention(int N, int L, metal::Size* sizes) {
   return hand_over(metal::readable_attention(N, L), sizes);
 }
 
-const char* prefill_attention(int N, int L, int E, int element, metal::Size* sizes) {
-  return hand_over(metal::prefill_attention(N, L, E, static_cast<cpu::Element>(element)), sizes);
+const char* prefill_attention(const FastAttentionArguments* args, int element, int mask, int sinks,
+                              metal::Size* sizes, int* features) {
+  return hand_over(metal::prefill_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
+                   features);
 }
 
-const char* decode_attention(int N, int L, int E, int element, int splits, metal::Size* sizes) {
-  return hand_over(metal::decode_attention(N, L, E, static_cast<cpu::Element>(element), splits), sizes);
+const char* decode_attention(const FastAttentionArguments* args, int element, int mask, int sinks,
+                             metal::Size* sizes, int* features) {
+  return hand_over(metal::decode_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
+                   features);
 }
 
-const char* merge_attention(int N, int L, int element, metal::Size* sizes) {
-  return hand_over(metal::merge_attention(N, L, static_cast<cpu::Element>(element)), sizes);
+const char* merge_attention(const FastAttentionArguments* args, int element, metal::Size* sizes) {
+  return hand_over(metal::merge_attention(*args, element_of(element)), sizes);
 }
 }

@@ -82,8 +82,8 @@ def findings_in_prefill(source):
 
 def findings_in_decode(source):
     return [
-        *findings_in_fast(run_decode, source, splits=1),
-        *findings_in_fast(run_decode, source, splits=3),
+        *findings_in_fast(run_decode, source),
+        *findings_in_fast(run_decode, source, keys_per_split=24),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,13 @@ from .toolchain import available_compilers, build
 
 LANES = 32
 MOST_THREADS = 1024
+NO_VALUE = 0x5EED  # of a function constant that was not given
+
+
+class Constant(ctypes.Structure):
+    """A function constant: its index and its variable."""
+
+    _fields_ = (("index", ctypes.c_int), ("value", ctypes.POINTER(ctypes.c_int)))
 
 
 class Run(NamedTuple):
@@ -42,6 +49,8 @@ class Kernel:
         buffers = self.signature.buffers
         numbers = (ctypes.c_int * len(buffers)).in_dll(self._library, "harness_slots")
         self.slots = {buffer.name: number for buffer, number in zip(buffers, numbers, strict=True)}
+        count = len(self.signature.constants)
+        self._constants = (Constant * count).in_dll(self._library, "harness_constants")
 
     def __call__(
         self,
@@ -50,13 +59,23 @@ class Kernel:
         buffers: Mapping[str, np.ndarray],
         *,
         order: int = 0,
+        constants: Sequence[int] = (),
     ) -> Run:
-        """Run a grid. `order` of lanes and SIMD groups: 0 as numbered, 1 backwards, others shuffled."""
+        """Run a grid with these function constants, by index; without any if the kernel has no use for them.
+
+        `order` of lanes and SIMD groups: 0 as numbered, 1 backwards, others shuffled.
+        """
         count = threads[0] * threads[1] * threads[2]
         if count % LANES or not 0 < count <= MOST_THREADS:
             raise ValueError(f"{count} threads in a threadgroup: a multiple of {LANES} up to {MOST_THREADS}")
         if buffers.keys() != self.slots.keys():
             raise ValueError(f"buffers {sorted(buffers)}, but the kernel takes {sorted(self.slots)}")
+        if constants and len(constants) != len(self._constants):
+            raise ValueError(
+                f"{len(constants)} function constants, but the source has {len(self._constants)}"
+            )
+        for constant in self._constants:
+            constant.value[0] = constants[constant.index] if constants else NO_VALUE
         memory = {name: GuardedBuffer(content) for name, content in buffers.items()}
         try:
             return self._run(threadgroups, count, memory, order)

@@ -14,6 +14,7 @@ BUILT_IN = {
     "thread_index_in_threadgroup": ("thread",),
 }
 COMMENT = re.compile(r"//.*?$|/\*.*?\*/", re.M | re.S)
+CONSTANT = re.compile(r"\bconstant\s+int\s+(\w+)\s*\[\[\s*function_constant\(\s*(\w+)\s*\)\s*\]\]")
 ARGUMENT = re.compile(r"\s*(.*?)(\w+)\s*\[\[\s*(\w+)\s*(?:\(\s*(\w+)\s*\))?\s*\]\]\s*", re.S)
 
 
@@ -35,8 +36,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Signature:
+    """A kernel's arguments, and the function constants of its source: name and index."""
+
     name: str
     arguments: tuple[Argument, ...]
+    constants: tuple[tuple[str, str], ...]
 
     @property
     def buffers(self) -> tuple[Argument, ...]:
@@ -46,6 +50,7 @@ class Signature:
 def signatures(source: str) -> list[Signature]:
     """Those of all functions that are declared `kernel void`."""
     source = expanded(COMMENT.sub("", source))
+    constants = tuple(CONSTANT.findall(source))
     found = []
     for match in re.finditer(r"\bkernel\s+void\s+(\w+)\s*\(", source):
         end, depth = match.end(), 1
@@ -53,7 +58,8 @@ def signatures(source: str) -> list[Signature]:
             depth += {"(": 1, ")": -1}.get(source[end], 0)
             end += 1
         arguments = re.split(r",(?![^\[]*\]\])", source[match.end() : end - 1])
-        found.append(Signature(match[1], tuple(argument(match[1], text) for text in arguments)))
+        parsed = tuple(argument(match[1], text) for text in arguments)
+        found.append(Signature(match[1], parsed, constants))
     return found
 
 
@@ -71,8 +77,11 @@ def argument(kernel: str, text: str) -> Argument:
     return Argument(" ".join(match[1].split()), match[2], match[3], match[4] or "")
 
 
-def launcher(signature: Signature, slot_header: str | None) -> str:
-    """C++ that calls the kernel with buffers by slot; the header names the slots."""
+def launcher(signature: Signature, slot_header: str | None, constants: dict[str, str]) -> str:
+    """C++ that calls the kernel with buffers by slot, and holds its function constants.
+
+    The header names slots and indices; `constants` has the symbol of each function constant.
+    """
     # To both compilers, pointers of every address space and references are passed alike.
     types = ["void*" if argument.is_buffer else argument.type for argument in signature.arguments]
     values = [
@@ -86,6 +95,11 @@ def launcher(signature: Signature, slot_header: str | None) -> str:
             f'#include "{slot_header}"\nusing namespace tiny_llm_ext;' if slot_header else "",
             f'extern "C" void {signature.name}({", ".join(types)});',
             f'extern "C" const int harness_slots[] = {{{slots}}};',
+            "struct Constant { int index; int* value; };",
+            *(f'int of_{name} asm("{constants[name]}");' for name, _ in signature.constants),
+            'extern "C" const Constant harness_constants[] = {',
+            *(f"  {{{index}, &of_{name}}}," for name, index in signature.constants),
+            "  {-1, nullptr}};",
             "static void** slots;",
             'extern "C" void harness_set_slots(void** given) { slots = given; }',
             'extern "C" void harness_invoke(const uint* position, uint simd_group, uint lane, uint thread) {',

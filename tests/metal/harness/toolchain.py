@@ -167,6 +167,15 @@ def threadgroup_arrays(binary: Path, kernel: str) -> dict[str, tuple[int, int]]:
     return {match[1]: place for name, place in symbols(binary).items() if (match := own.fullmatch(name))}
 
 
+def constant_symbols(binary: Path, signature: Signature) -> dict[str, str]:
+    """The symbol of each function constant, which may lie in a namespace."""
+    table = symbols(binary)
+    return {
+        name: next(symbol for symbol in table if re.fullmatch(rf"(_ZN\w+?{len(name)})?{name}E?", symbol))
+        for name, _ in signature.constants
+    }
+
+
 def objects_of(compiler: Compiler, source: str) -> Path:
     """A folder with all kernels of a source: kernel.o, and unoptimised.o, which still has every array."""
     translate = (compiler.program, *compiler.language, f"-I{SHIM}", "-fPIC", "-c")
@@ -186,8 +195,9 @@ def build(source: str, signature: Signature, compiler_name: str, slot_header: st
     objects = objects_of(compiler, source)
 
     def make(folder: Path) -> None:
-        parts = [objects / "kernel.o", launcher_object(compiler, launcher(signature, slot_header))]
-        parts += runtime(compiler)
+        constants = constant_symbols(objects / "unoptimised.o", signature)
+        text = launcher(signature, slot_header, constants)
+        parts = [objects / "kernel.o", launcher_object(compiler, text), *runtime(compiler)]
         run(compiler.program, "-shared", *compiler.link, *parts, "-o", folder / "kernel.so", "-lm")
 
     folder = cached(make, compiler_name, signature.name, str(slot_header), source)

@@ -30,3 +30,11 @@
 
 #define METAL_FUNC inline
 #define HARNESS_INLINE static inline __attribute__((always_inline))
+
+// `constant int x [[function_constant(0)]];` has no value before a pipeline is made. Here x is weak, and the
+// launcher defines the variable that takes its place.
+#if defined(HARNESS_SYNTAX_ONLY)
+#define function_constant(index) harness::given]] = 0; [[harness::end
+#elif defined(__OPENCL_CPP_VERSION__)
+#define function_constant(index) gnu::weak]] = 0; [[harness::end
+#endif

@@ -8,17 +8,25 @@
 using namespace metal;
 using namespace tiny_llm_ext;
 
+// The inputs of every fast kernel but the merging one; those that a call lacks are any buffer.
+#define TINY_LLM_INPUTS(T)                                                                          \
+  device const T *query [[buffer(kQuerySlot)]], device const T *key [[buffer(kKeySlot)]],           \
+      device const T *value [[buffer(kValueSlot)]], device const uchar *mask [[buffer(kMaskSlot)]], \
+      device const float *sinks [[buffer(kSinksSlot)]],                                             \
+      device const int *q_lens [[buffer(kQueryLengthsSlot)]],                                       \
+      device const int *kv_start [[buffer(kKeyStartsSlot)]],                                        \
+      device const int *kv_lens [[buffer(kKeyLengthsSlot)]]
+
 // Grid: (N, ceil(L / 32), 1) threadgroups of 128 threads.
-#define TINY_LLM_PREFILL(NAME, T, E, KEYS)                                                               \
-  kernel void attention_prefill_##NAME##_e##E(                                                           \
-      device const T* query [[buffer(kQuerySlot)]], device const T* key [[buffer(kKeySlot)]],            \
-      device const T* value [[buffer(kValueSlot)]], device const uchar* mask [[buffer(kMaskSlot)]],      \
-      device T* output [[buffer(kOutputSlot)]], device float* lse [[buffer(kLseSlot)]],                  \
-      constant AttentionArguments& args [[buffer(kArgumentsSlot)]],                                      \
-      uint3 group [[threadgroup_position_in_grid]], uint simd_group [[simdgroup_index_in_threadgroup]],  \
-      uint simd_lane [[thread_index_in_simdgroup]]) {                                                    \
-    threadgroup T tile[KEYS * tile_stride<T, E>()];                                                      \
-    prefill<T, E, KEYS>(query, key, value, mask, output, lse, args, tile, group, simd_group, simd_lane); \
+#define TINY_LLM_PREFILL(NAME, T, E, KEYS)                                                                  \
+  kernel void attention_prefill_##NAME##_e##E(                                                              \
+      TINY_LLM_INPUTS(T), device T* output [[buffer(kOutputSlot)]], device float* lse [[buffer(kLseSlot)]], \
+      constant FastAttentionArguments& args [[buffer(kArgumentsSlot)]],                                     \
+      uint3 group [[threadgroup_position_in_grid]], uint simd_group [[simdgroup_index_in_threadgroup]],     \
+      uint simd_lane [[thread_index_in_simdgroup]]) {                                                       \
+    threadgroup T tile[KEYS * tile_stride<T, E>()];                                                         \
+    const Tensors<T> in = {query, key, value, mask, sinks, q_lens, kv_start, kv_lens};                      \
+    prefill<T, E, KEYS>(in, output, lse, args, tile, group, simd_group, simd_lane);                         \
   }
 
 #define TINY_LLM_PREFILL_TYPES(E, KEYS) \
@@ -34,16 +42,16 @@ TINY_LLM_PREFILL_TYPES(128, 16)
 TINY_LLM_PREFILL_TYPES(256, 16)
 
 // Grid: (N, L, splits) threadgroups of 256 threads. The parts of several splits are float32.
-#define TINY_LLM_DECODE(NAME, T, OUT, E)                                                                  \
-  kernel void attention_##NAME##_e##E(                                                                    \
-      device const T* query [[buffer(kQuerySlot)]], device const T* key [[buffer(kKeySlot)]],             \
-      device const T* value [[buffer(kValueSlot)]], device const uchar* mask [[buffer(kMaskSlot)]],       \
-      device OUT* output [[buffer(kOutputSlot)]], device float* lse [[buffer(kLseSlot)]],                 \
-      constant AttentionArguments& args [[buffer(kArgumentsSlot)]],                                       \
-      uint3 group [[threadgroup_position_in_grid]], uint simd_group [[simdgroup_index_in_threadgroup]],   \
-      uint simd_lane [[thread_index_in_simdgroup]]) {                                                     \
-    threadgroup float o[kDecodeSimdGroups * E], m[kDecodeSimdGroups], l[kDecodeSimdGroups];               \
-    decode<T, OUT, E>(query, key, value, mask, output, lse, args, o, m, l, group, simd_group, simd_lane); \
+#define TINY_LLM_DECODE(NAME, T, OUT, E)                                                                \
+  kernel void attention_##NAME##_e##E(TINY_LLM_INPUTS(T), device OUT* output [[buffer(kOutputSlot)]],   \
+                                      device float* lse [[buffer(kLseSlot)]],                           \
+                                      constant FastAttentionArguments& args [[buffer(kArgumentsSlot)]], \
+                                      uint3 group [[threadgroup_position_in_grid]],                     \
+                                      uint simd_group [[simdgroup_index_in_threadgroup]],               \
+                                      uint simd_lane [[thread_index_in_simdgroup]]) {                   \
+    threadgroup float o[kDecodeSimdGroups * E], m[kDecodeSimdGroups], l[kDecodeSimdGroups];             \
+    const Tensors<T> in = {query, key, value, mask, sinks, q_lens, kv_start, kv_lens};                  \
+    decode<T, OUT, E>(in, output, lse, args, o, m, l, group, simd_group, simd_lane);                    \
   }
 
 #define TINY_LLM_DECODE_TYPES(E)                     \
@@ -65,7 +73,7 @@ TINY_LLM_DECODE_TYPES(256)
   kernel void attention_merge_##NAME(                                                                       \
       device const float* parts [[buffer(kPartsSlot)]], device const float* lses [[buffer(kPartsLseSlot)]], \
       device T* output [[buffer(kMergedSlot)]], device float* lse [[buffer(kMergedLseSlot)]],               \
-      constant AttentionArguments& args [[buffer(kMergeArgumentsSlot)]],                                    \
+      constant FastAttentionArguments& args [[buffer(kMergeArgumentsSlot)]],                                \
       uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]]) {    \
     merge(parts, lses, output, lse, args, group, int(thread_index));                                        \
   }

@@ -7,59 +7,66 @@
 
 #include <metal_stdlib>
 
-#include "metal/kernels/arguments.h"
-#include "metal/kernels/mask.h"
+#include "metal/kernels/scores.h"
 
 namespace tiny_llm_ext {
 
 enum { kDecodeSimdGroups = 8 };
 
-template <typename T, typename Out, int E>
-inline void decode(device const T* query, device const T* key, device const T* value,
-                   device const uchar* mask, device Out* output, device float* lse,
-                   constant AttentionArguments& args, threadgroup float* o_of, threadgroup float* m_of,
+template <typename T, typename Out, int kHeadSize>
+inline void decode(thread const Tensors<T>& in, device Out* output, device float* lse,
+                   constant FastAttentionArguments& args, threadgroup float* o_of, threadgroup float* m_of,
                    threadgroup float* l_of, uint3 group, uint simd_group, uint simd_lane) {
-  constexpr int kElements = (E + 31) / 32;
-  const int L = args.L, S = args.S;
-  const int n = int(group.x), row = int(group.y), me = int(simd_group), lane = int(simd_lane);
-  const int64_t at_row = int64_t(n) * L + row;
-  const int64_t at_part = int64_t(group.z) * args.N * L + at_row;
-  const int64_t at_keys = int64_t(n / args.group) * S * E;
-  const int64_t at_mask = (n / args.heads) * args.mask_batch_stride +
-                          (n % args.heads) * args.mask_head_stride + row * args.mask_row_stride;
-  const int first = int(group.z) * args.keys_per_split;
-  const int visible = args.causal ? row + (S - L) + 1 : S;
-  const int end = metal::min(visible, first + args.keys_per_split);
+  constexpr int kElements = (kHeadSize + 31) / 32;
+  const int n = int(group.x), row = int(group.y), split = int(group.z);
+  const int me = int(simd_group), lane = int(simd_lane);
+
+  const Head head = head_of(n, args);
+  const Sequence sequence = sequence_of(in, head.batch, args);
+  const int E = real_columns<kHeadSize>(args);
+  device const T* query = in.query + at_head(args.query, head.batch, head.head) + row * args.query.row;
+  device const T* key = in.key + at_head(args.key, head.batch, head.key_head) + sequence.start * args.key.row;
+  device const T* value =
+      in.value + at_head(args.value, head.batch, head.key_head) + sequence.start * args.value.row;
+  const int64_t at_mask = head.batch * args.mask.batch + head.head * args.mask.head + row * args.mask.row +
+                          sequence.start * args.mask.key;
 
   float q[kElements], o[kElements];
   for (int i = 0; i < kElements; i++) {
     const int e = i * 32 + lane;
-    q[i] = e < E ? args.scale * float(query[at_row * E + e]) : 0.0f;
+    q[i] = e < E ? args.scale * float(query[e]) : 0.0f;
     o[i] = 0.0f;
   }
 
+  // Which keys a SIMD group takes, and so the order of the sums, depends on no other row.
+  const KeyRange seen = seen_keys(row, row, sequence, args);
+  const int first = split * args.keys_per_split;
+  const int begin = metal::max(seen.begin, first);
+  const int end = metal::min(seen.end, first + args.keys_per_split);
+  const int own = begin / kDecodeSimdGroups * kDecodeSimdGroups + me;
   float m = -INFINITY;
   float l = 0.0f;
-  for (int j = first + me; j < end; j += kDecodeSimdGroups) {
-    const int64_t at_key = at_keys + int64_t(j) * E;
+  for (int t = own < begin ? own + kDecodeSimdGroups : own; t < end; t += kDecodeSimdGroups) {
+    float bias = 0.0f;
+    if (mask_kind != kNoMask) {
+      bias = mask_bias(in.mask, at_mask + t * args.mask.key, mask_kind);
+      if (bias == -INFINITY) continue;  // for all lanes
+    }
     float part = 0.0f;
     for (int i = 0; i < kElements; i++) {
       const int e = i * 32 + lane;
-      if (e < E) part += q[i] * float(key[at_key + e]);
+      if (e < E) part += q[i] * float(key[t * args.key.row + e]);
     }
-    float s = metal::simd_sum(part);
-    if (args.mask_kind != kNoMask) {
-      s = masked(s, mask_bias(mask, at_mask + j * args.mask_key_stride, args.mask_kind));
-    }
+    const float s = capped(metal::simd_sum(part), args) + bias;
     const float m_new = metal::max(m, s);
-    const float base = m_new == -INFINITY ? 0.0f : m_new;
+    const float base = subtrahend(m_new);
     const float alpha = metal::exp(m - base);
     const float p = metal::exp(s - base);
     l = alpha * l + p;
     m = m_new;
     for (int i = 0; i < kElements; i++) {
       const int e = i * 32 + lane;
-      if (e < E) o[i] = alpha * o[i] + p * float(value[at_key + e]);
+      if (e < E) o[i] = alpha * o[i] + p * float(value[t * args.value.row + e]);
     }
   }
 
@@ -75,16 +82,21 @@ inline void decode(device const T* query, device const T* key, device const T* v
 
   float top = -INFINITY;
   for (int g = 0; g < kDecodeSimdGroups; g++) top = metal::max(top, m_of[g]);
-  const float base = top == -INFINITY ? 0.0f : top;
+  const float base = subtrahend(top);
   float sum = 0.0f;
   for (int g = 0; g < kDecodeSimdGroups; g++) sum += metal::exp(m_of[g] - base) * l_of[g];
-  const float inverse = 1.0f / sum;
+
+  // Of all splits the first counts the sink.
+  float alpha = 1.0f;
+  if (has_sinks && split == 0 && row < sequence.n_q) alpha = add_sink(top, sum, sink_of(in, head, args));
+  const float inverse = alpha / sum;
+  const int64_t at_row = (int64_t(split) * args.N + n) * args.L + row;
   for (int e = me * 32 + lane; e < E; e += 32 * kDecodeSimdGroups) {
     float column = 0.0f;
     for (int g = 0; g < kDecodeSimdGroups; g++) column += metal::exp(m_of[g] - base) * o_of[g * E + e];
-    output[at_part * E + e] = Out(sum == 0.0f ? 0.0f : column * inverse);
+    output[at_row * E + e] = Out(divided(column, sum, inverse));
   }
-  if (me == 0 && lane == 0) lse[at_part] = top + metal::log(sum);
+  if (me == 0 && lane == 0) lse[at_row] = top + metal::log(sum);
 }
 
 }  // namespace tiny_llm_ext

@@ -44,7 +44,7 @@ struct LengthsInput {
   int32_t stride;
 };
 
-// No window. The sum of a position and this is an int32, if L and S are at most this.
+// No window. L and S are less than this, so that the sum of a position and this is an int32.
 enum { kUnboundedWindow = 1 << 30 };
 
 // Query (B, heads, L, E), key and value (B, heads / group, S, E), by strides. The output (B, heads, L, E) and

@@ -1,9 +1,8 @@
 // Scores become weights, tile after tile, with what a row has to know for it.
 #pragma once
 
-#include "metal/kernels/arguments.h"
 #include "metal/kernels/fragment.h"
-#include "metal/kernels/mask.h"
+#include "metal/kernels/scores.h"
 
 namespace tiny_llm_ext {
 
@@ -12,20 +11,22 @@ struct RowState {
   float m, l;
 };
 
-// Raw scores of the keys from `begin` on -> scores; -inf from `end` on. Returns the largest of the lane.
+// Products of query and keys, from key `begin` on -> scores; -inf where the row does not see the key. Returns
+// the largest of the lane.
 template <int kFragments>
-inline float finish_scores(thread Fragment* s, constant AttentionArguments& args, device const uchar* mask,
-                           int64_t at_mask, int begin, int end, int column) {
+inline float finish_scores(thread Fragment* s, constant FastAttentionArguments& args,
+                           device const uchar* mask, int64_t at_mask, int begin, thread const KeyRange& seen,
+                           int column) {
   float top = -INFINITY;
   TINY_LLM_UNROLL
   for (int k = 0; k < kFragments; k++) {
     for (int i = 0; i < 2; i++) {
-      const int j = begin + k * 8 + column + i;
+      const int t = begin + k * 8 + column + i;
       float score = -INFINITY;
-      if (j < end) {
-        score = args.scale * s[k].thread_elements()[i];
-        if (args.mask_kind != kNoMask) {
-          score = masked(score, mask_bias(mask, at_mask + j * args.mask_key_stride, args.mask_kind));
+      if (t < seen.end && (!has_window || t >= seen.begin)) {
+        score = capped(args.scale * s[k].thread_elements()[i], args);
+        if (mask_kind != kNoMask) {
+          score = masked(score, mask_bias(mask, at_mask + t * args.mask.key, mask_kind));
         }
       }
       s[k].thread_elements()[i] = score;
@@ -39,7 +40,7 @@ inline float finish_scores(thread Fragment* s, constant AttentionArguments& args
 template <int kFragments>
 inline float online_softmax(thread RowState& row, thread Fragment* s, float top) {
   const float m = metal::max(row.m, row_max(top));
-  const float base = m == -INFINITY ? 0.0f : m;  // nothing was visible yet: -inf - -inf would be NaN
+  const float base = subtrahend(m);
   const float alpha = metal::exp(row.m - base);
   row.m = m;
   row.l *= alpha;

@@ -9,31 +9,48 @@
 
 namespace tiny_llm_ext {
 
-// s = q k^T. A lane's elements stand in `row` and `column` of every fragment.
-template <typename T, int E, int kKeys>
-inline void multiply_keys(thread Fragment* s, thread const Fragment* q, threadgroup const T* tile, int row,
-                          int column) {
-  constexpr int kStride = tile_stride<T, E>();
+// A thread has about 128 registers. Up to head size 128, query and output share them; beyond it the output
+// takes them, and the query is read again for each tile.
+template <int kHeadSize>
+constexpr bool query_stays() {
+  return kHeadSize <= 128;
+}
+
+// Eight columns of the query, from e * 8 on.
+template <typename T>
+inline void load_query(thread Fragment& q, device const T* row, int e, int column, int columns) {
+  const int at = e * 8 + column;
+  set_fragment(q, at < columns ? float(row[at]) : 0.0f, at + 1 < columns ? float(row[at + 1]) : 0.0f);
+}
+
+// s = q k^T. A lane's elements stand in `row` and `column` of every fragment; `query` is its row in memory.
+template <typename T, int kHeadSize, int kKeys>
+inline void multiply_keys(thread Fragment* s, thread Fragment* q, threadgroup const T* tile,
+                          device const T* query, int columns, int row, int column) {
+  constexpr int kStride = tile_stride<T, kHeadSize>();
   TINY_LLM_UNROLL
-  for (int k = 0; k < kKeys / 8; k++) {
-    set_fragment(s[k], 0.0f, 0.0f);
+  for (int k = 0; k < kKeys / 8; k++) set_fragment(s[k], 0.0f, 0.0f);
+  TINY_LLM_UNROLL
+  for (int e = 0; e < kHeadSize / 8; e++) {
+    const int of_query = query_stays<kHeadSize>() ? e : 0;
+    if (!query_stays<kHeadSize>()) load_query(q[0], query, e, column, columns);
     TINY_LLM_UNROLL
-    for (int e = 0; e < E / 8; e++) {
+    for (int k = 0; k < kKeys / 8; k++) {
       const int at = (k * 8 + column) * kStride + e * 8 + row;
       Fragment keys;  // transposed: its columns are keys
       set_fragment(keys, float(tile[at]), float(tile[at + kStride]));
-      metal::simdgroup_multiply_accumulate(s[k], q[e], keys, s[k]);
+      metal::simdgroup_multiply_accumulate(s[k], q[of_query], keys, s[k]);
     }
   }
 }
 
 // o = alpha o + p v.
-template <typename T, int E, int kKeys>
+template <typename T, int kHeadSize, int kKeys>
 inline void add_values(thread Fragment* o, thread const Fragment* p, threadgroup const T* tile, float alpha,
                        int row, int column) {
-  constexpr int kStride = tile_stride<T, E>();
+  constexpr int kStride = tile_stride<T, kHeadSize>();
   TINY_LLM_UNROLL
-  for (int e = 0; e < E / 8; e++) {
+  for (int e = 0; e < kHeadSize / 8; e++) {
     set_fragment(o[e], alpha * o[e].thread_elements()[0], alpha * o[e].thread_elements()[1]);
     TINY_LLM_UNROLL
     for (int k = 0; k < kKeys / 8; k++) {
@@ -45,63 +62,71 @@ inline void add_values(thread Fragment* o, thread const Fragment* p, threadgroup
   }
 }
 
-template <typename T, int E, int kKeys>
-inline void prefill(device const T* query, device const T* key, device const T* value,
-                    device const uchar* mask, device T* output, device float* lse,
-                    constant AttentionArguments& args, threadgroup T* tile, uint3 group, uint simd_group,
+template <typename T, int kHeadSize, int kKeys>
+inline void prefill(thread const Tensors<T>& in, device T* output, device float* lse,
+                    constant FastAttentionArguments& args, threadgroup T* tile, uint3 group, uint simd_group,
                     uint simd_lane) {
   constexpr int kSimdGroups = 4, kRows = 8 * kSimdGroups, kThreads = 32 * kSimdGroups;
+  constexpr int kFragments = kHeadSize / 8;
   const metal::mem_flags of_threadgroup = metal::mem_flags::mem_threadgroup;
-  const int L = args.L, S = args.S;
   const int n = int(group.x), thread_index = int(simd_group * 32 + simd_lane);
   const int r = fragment_row(int(simd_lane)), c = fragment_column(int(simd_lane));
-  const int row = int(group.y) * kRows + int(simd_group) * 8 + r;
+  const int first_row = int(group.y) * kRows, row = first_row + int(simd_group) * 8 + r;
 
-  const int64_t at_row = (int64_t(n) * L + row) * E;
-  const int64_t at_keys = int64_t(n / args.group) * S * E;
-  const int64_t at_mask = (n / args.heads) * args.mask_batch_stride +
-                          (n % args.heads) * args.mask_head_stride + row * args.mask_row_stride;
+  const Head head = head_of(n, args);
+  const Sequence sequence = sequence_of(in, head.batch, args);
+  const int columns = real_columns<kHeadSize>(args);
+  device const T* query = in.query + at_head(args.query, head.batch, head.head) + row * args.query.row;
+  device const T* key = in.key + at_head(args.key, head.batch, head.key_head) + sequence.start * args.key.row;
+  device const T* value =
+      in.value + at_head(args.value, head.batch, head.key_head) + sequence.start * args.value.row;
+  const int64_t at_mask = head.batch * args.mask.batch + head.head * args.mask.head + row * args.mask.row +
+                          sequence.start * args.mask.key;
+  const int query_columns = row < sequence.n_q ? columns : 0;  // of padding nothing is read
 
-  Fragment q[E / 8], s[kKeys / 8], o[E / 8];
+  Fragment q[query_stays<kHeadSize>() ? kFragments : 1], s[kKeys / 8], o[kFragments];
   TINY_LLM_UNROLL
-  for (int e = 0; e < E / 8; e++) {
-    device const T* pair = query + at_row + e * 8 + c;
-    set_fragment(q[e], row < L ? float(pair[0]) : 0.0f, row < L ? float(pair[1]) : 0.0f);
+  for (int e = 0; e < kFragments; e++) {
+    if (query_stays<kHeadSize>()) load_query(q[e], query, e, c, query_columns);
     set_fragment(o[e], 0.0f, 0.0f);
   }
-
-  // The keys that this row sees lie before `end`, those that any row of the threadgroup sees before
-  // `last_end`.
-  const int last_row = metal::min(int(group.y) * kRows + kRows, L) - 1;
-  const int last_end = args.causal ? last_row + (S - L) + 1 : S;
-  const int end = row >= L ? 0 : args.causal ? row + (S - L) + 1 : S;
 
   RowState state;
   state.m = -INFINITY;
   state.l = 0.0f;
-  for (int begin = 0; begin < last_end; begin += kKeys) {
+  const KeyRange seen = seen_keys(row, row, sequence, args);
+  const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, sequence, args);
+  for (int begin = of_tile.begin / kKeys * kKeys; begin < of_tile.end; begin += kKeys) {
     metal::threadgroup_barrier(of_threadgroup);  // the values have been read
-    load_tile<T, E, kKeys, kThreads>(tile, key + at_keys, begin, S, thread_index);
+    load_tile<T, kHeadSize, kKeys, kThreads>(tile, key, args.key.row, begin, sequence.n_k, columns,
+                                             thread_index);
     metal::threadgroup_barrier(of_threadgroup);
-    multiply_keys<T, E, kKeys>(s, q, tile, r, c);
-    const float top = finish_scores<kKeys / 8>(s, args, mask, at_mask, begin, end, c);
+    multiply_keys<T, kHeadSize, kKeys>(s, q, tile, query, query_columns, r, c);
+    const float top = finish_scores<kKeys / 8>(s, args, in.mask, at_mask, begin, seen, c);
     const float alpha = online_softmax<kKeys / 8>(state, s, top);
 
     metal::threadgroup_barrier(of_threadgroup);  // the keys have been read
-    load_tile<T, E, kKeys, kThreads>(tile, value + at_keys, begin, S, thread_index);
+    load_tile<T, kHeadSize, kKeys, kThreads>(tile, value, args.value.row, begin, sequence.n_k, columns,
+                                             thread_index);
     metal::threadgroup_barrier(of_threadgroup);
-    add_values<T, E, kKeys>(o, s, tile, alpha, r, c);
+    add_values<T, kHeadSize, kKeys>(o, s, tile, alpha, r, c);
   }
 
-  const float l = row_sum(state.l);
-  if (row >= L) return;
-  const float inverse = 1.0f / l;
+  float m = state.m, l = row_sum(state.l), alpha = 1.0f;
+  if (row >= args.L) return;
+  if (has_sinks && row < sequence.n_q) alpha = add_sink(m, l, sink_of(in, head, args));
+  const float inverse = alpha / l;
+  const int64_t at_row = int64_t(n) * args.L + row;
   TINY_LLM_UNROLL
-  for (int e = 0; e < E / 8; e++) {
-    device T* pair = output + at_row + e * 8 + c;
-    for (int i = 0; i < 2; i++) pair[i] = T(l == 0.0f ? 0.0f : o[e].thread_elements()[i] * inverse);
+  for (int e = 0; e < kFragments; e++) {
+    for (int i = 0; i < 2; i++) {
+      const int column = e * 8 + c + i;
+      if (column < columns) {
+        output[at_row * columns + column] = T(divided(o[e].thread_elements()[i], l, inverse));
+      }
+    }
   }
-  if (c == 0) lse[int64_t(n) * L + row] = state.m + metal::log(l);
+  if (c == 0) lse[at_row] = m + metal::log(l);
 }
 
 }  // namespace tiny_llm_ext

@@ -7,19 +7,21 @@
 namespace tiny_llm_ext {
 
 // Elements from row to row of a tile: 16 bytes more than a row has, so that a column lies in different banks.
-template <typename T, int E>
+template <typename T, int kHeadSize>
 constexpr int tile_stride() {
-  return E + 16 / int(sizeof(T));
+  return kHeadSize + 16 / int(sizeof(T));
 }
 
-// Rows begin .. begin + rows - 1 of a dense matrix of `count` rows; those beyond its end become zero, since a
-// weight of 0 does not hide a NaN.
-template <typename T, int E, int rows, int threads>
-inline void load_tile(threadgroup T* tile, device const T* matrix, int begin, int count, int thread_index) {
-  for (int i = thread_index; i < rows * E; i += threads) {
-    const int row = i / E, column = i % E;
-    const bool real = begin + row < count;
-    tile[row * tile_stride<T, E>() + column] = real ? matrix[int64_t(begin + row) * E + column] : T(0);
+// Rows begin .. begin + kRows - 1 of `count` rows of so many columns; what lies beyond either becomes zero,
+// since a weight of 0 does not hide a NaN.
+template <typename T, int kHeadSize, int kRows, int kThreads>
+inline void load_tile(threadgroup T* tile, device const T* rows, int64_t row_stride, int begin, int count,
+                      int columns, int thread_index) {
+  for (int i = thread_index; i < kRows * kHeadSize; i += kThreads) {
+    const int row = i / kHeadSize, column = i % kHeadSize;
+    const bool real = begin + row < count && column < columns;
+    tile[row * tile_stride<T, kHeadSize>() + column] =
+        real ? rows[(begin + row) * row_stride + column] : T(0);
   }
 }
 

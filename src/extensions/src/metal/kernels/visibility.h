@@ -1,0 +1,47 @@
+// Which keys a row sees, before any mask: by the lengths of its sequence and by the window.
+#pragma once
+
+#include <metal_stdlib>
+
+#include "metal/kernels/tensors.h"
+
+namespace tiny_llm_ext {
+
+// The real part of a batch entry: its first n_q rows, and n_k keys from slot `start` on. Logical key t lies
+// in slot start + t.
+struct Sequence {
+  int n_q, start, n_k;
+};
+
+// A length out of range, which the host did not see, must not lead out of the tensors.
+inline int length_of(device const int* lengths, constant LengthsInput& input, int batch, int absent,
+                     int most) {
+  if (!input.given) return absent;
+  return metal::min(metal::max(lengths[int64_t(batch) * input.stride], 0), most);
+}
+
+template <typename T>
+inline Sequence sequence_of(thread const Tensors<T>& in, int batch, constant FastAttentionArguments& args) {
+  if (!has_lengths) return {args.L, 0, args.S};
+  const int n_q = length_of(in.q_lens, args.q_lens, batch, args.L, args.L);
+  const int start = length_of(in.kv_start, args.kv_start, batch, 0, args.S);
+  const int rest = args.S - start;
+  return {n_q, start, length_of(in.kv_lens, args.kv_lens, batch, rest, rest)};
+}
+
+// Logical keys; none where end <= begin.
+struct KeyRange {
+  int begin, end;
+};
+
+// The keys that some of these rows see. The last real row stands at the last key, whatever their numbers.
+inline KeyRange seen_keys(int first_row, int last_row, thread const Sequence& sequence,
+                          constant FastAttentionArguments& args) {
+  last_row = metal::min(last_row, sequence.n_q - 1);
+  const int end = last_row < first_row ? 0 : sequence.n_k;
+  if (!has_window) return {0, end};
+  const int shift = sequence.n_k - sequence.n_q;
+  return {metal::max(0, first_row + shift - args.left), metal::min(end, last_row + shift + args.right + 1)};
+}
+
+}  // namespace tiny_llm_ext
