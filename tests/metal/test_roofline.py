@@ -1,0 +1,46 @@
+"""The calculation of docs/metal-roofline.md: its tables are up to date, and its counts fit the kernels."""
+
+import pytest
+
+from ..support.child import ROOT
+from .flash_attention import fast_source, readable_source
+from .harness.toolchain import COMPILERS, available_compilers, objects_of, threadgroup_arrays
+from .quantized import source as quantized_source
+
+
+@pytest.fixture
+def roofline(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import metal_roofline
+
+    return metal_roofline
+
+
+def source_of(name):
+    if name.startswith("attention_"):
+        return fast_source()
+    return quantized_source() if name.startswith("quantized_") else readable_source()
+
+
+def test_the_tables_are_those_that_the_counts_give(roofline):
+    document = roofline.DOCUMENT.read_text()
+    assert roofline.renewed(document) == document
+
+
+def test_a_table_that_drifted_is_seen(roofline):
+    document = roofline.DOCUMENT.read_text().replace("| M1 | 8 |", "| M1 | 9 |")
+    assert roofline.renewed(document) != document
+
+
+def test_the_multiply_adds_of_all_units_are_the_operations(roofline):
+    for kernel in roofline.KERNELS:
+        assert kernel.need["arithmetic"] * kernel.units * 2 >= kernel.operations, kernel.name
+
+
+@pytest.mark.skipif("clang" not in available_compilers(), reason="the fast kernels need clang++-19")
+def test_the_threadgroup_memory_is_what_the_compiler_lays_out(roofline):
+    for kernel in roofline.KERNELS:
+        name = kernel.source_name
+        unoptimised = objects_of(COMPILERS["clang"], source_of(name)) / "unoptimised.o"
+        arrays = threadgroup_arrays(unoptimised, name)
+        assert sum(size for _, size in arrays.values()) == kernel.threadgroup_bytes, name
