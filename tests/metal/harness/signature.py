@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 
 # What a thread is told about itself: the expression for each component.
 BUILT_IN = {
@@ -47,6 +48,7 @@ class Signature:
         return tuple(argument for argument in self.arguments if argument.is_buffer)
 
 
+@cache
 def signatures(source: str) -> list[Signature]:
     """Those of all functions that are declared `kernel void`."""
     source = expanded(COMMENT.sub("", source))

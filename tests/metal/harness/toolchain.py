@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from .signature import Signature, launcher
@@ -95,13 +96,16 @@ def run(*command: str | Path) -> str:
     return result.stdout
 
 
+@cache
+def digest(folder: Path) -> str:
+    """Changes with any file in the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
+
 def cached(make: Callable[[Path], object], *parts: str) -> Path:
-    """A folder that `make` fills, once for these parts and the sources of the harness and of the kernels."""
-    inputs = sorted(
-        path for folder in (HARNESS, SOURCES / "metal") for path in folder.rglob("*") if path.is_file()
-    )
-    texts = [*parts, *(path.read_text() for path in inputs if path.suffix != ".pyc")]
-    folder = CACHE / hashlib.sha256("\0".join(texts).encode()).hexdigest()[:20]
+    """A folder that `make` fills, once for these parts and this harness."""
+    folder = CACHE / hashlib.sha256("\0".join([*parts, digest(HARNESS)]).encode()).hexdigest()[:20]
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=CACHE))
@@ -129,7 +133,7 @@ def host_library(source: Path) -> Path:
     def make(folder: Path) -> None:
         run("g++", *flags, source, "-o", folder / "host.so")
 
-    return cached(make, "host", text) / "host.so"
+    return cached(make, "host", text, digest(SOURCES)) / "host.so"
 
 
 def runtime(compiler: Compiler) -> list[Path]:
@@ -149,9 +153,10 @@ def launcher_object(compiler: Compiler, text: str) -> Path:
         (folder / "launcher.cpp").write_text(text)
         compile_host(compiler, folder / "launcher.cpp", folder / "launcher.o")
 
-    return cached(make, compiler.name, text) / "launcher.o"
+    return cached(make, compiler.name, text, digest(SOURCES)) / "launcher.o"
 
 
+@cache
 def symbols(binary: Path) -> dict[str, tuple[int, int]]:
     """Offset and size of each; a size of 0 stands for none."""
     table = {}
@@ -200,7 +205,7 @@ def build(source: str, signature: Signature, compiler_name: str, slot_header: st
         parts = [objects / "kernel.o", launcher_object(compiler, text), *runtime(compiler)]
         run(compiler.program, "-shared", *compiler.link, *parts, "-o", folder / "kernel.so", "-lm")
 
-    folder = cached(make, compiler_name, signature.name, str(slot_header), source)
+    folder = cached(make, compiler_name, signature.name, str(slot_header), source, digest(SOURCES))
     arrays = threadgroup_arrays(objects / "unoptimised.o", signature.name)
     total = sum(size for _, size in arrays.values())
     if total > THREADGROUP_MEMORY:
