@@ -35,14 +35,17 @@ QUANTIZED_MUTANTS = (
     ),
     # A few rows: arithmetic.
     Mutant("the sum of one lane", "metal::simd_sum(sum[m][o])", "sum[m][o]"),
-    Mutant("lanes take some chunks twice", "chunk += 32", "chunk += 31"),
+    Mutant("lanes take some words twice", "j += 32", "j += 31"),
+    Mutant("only the first word of a lane", "j < K / kPerWord; j", "j < 32 && j < K / kPerWord; j"),
+    Mutant("all words of a lane meet the same numbers", "* K + j * kPerWord;", "* K + lane * kPerWord;"),
     Mutant(
-        "only the first chunk of a lane",
-        "chunk < K / kChunk; chunk",
-        "chunk < 32 && chunk < K / kChunk; chunk",
+        "the group of another word", "scales[group_of(args, n, j / kBits)]", "scales[group_of(args, n, 0)]"
     ),
-    Mutant("all words of a chunk meet the same numbers", "chunk * kChunk + j * kPerWord;", "chunk * kChunk;"),
-    Mutant("all outputs have one scale", "scale[o], bias[o]);", "scale[0], bias[o]);"),
+    Mutant(
+        "all outputs have one bias",
+        "biases[group_of(args, n, j / kBits)]",
+        "biases[group_of(args, first, j / kBits)]",
+    ),
     # Many rows: synchronisation.
     Mutant(
         "the tiles are read before they are there", LOADED, "if (!has_rows)", "read after an unordered write"

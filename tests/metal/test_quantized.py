@@ -43,11 +43,11 @@ def test_any_number_of_outputs(N, M):
 
 
 @pytest.mark.parametrize(
-    ("K", "group_size"), [(32, 32), (7 * 32, 32), (64, 64), (21 * 64, 64), (33 * 128, 128)]
+    ("K", "group_size"), [(32, 32), (7 * 32, 32), (256, 64), (21 * 64, 64), (33 * 128, 128)]
 )
 @every_kernel
 def test_any_length_of_the_sum(K, group_size, M):
-    """Fewer chunks than lanes, as many and more."""
+    """Fewer words than lanes, as many and more."""
     check(M, 5, K, group_size=group_size)
 
 

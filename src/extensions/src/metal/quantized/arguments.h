@@ -29,7 +29,7 @@ static_assert(sizeof(QuantizedArguments) == 16, "the host and the GPU disagree a
 
 // How the kernels share out the work, which the grid must fit.
 enum {
-  kChunk = 32,      // numbers that are read together; a group is 1, 2 or 4 of them
+  kChunk = 32,      // numbers: a group is 1, 2 or 4 chunks
   kFewRows = 8,     // rows up to here go to the kernel that keeps them all in registers
   kFewOutputs = 4,  // of each SIMD group there
   kFewSimdGroups = 4,

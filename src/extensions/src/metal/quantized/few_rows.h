@@ -1,8 +1,9 @@
 // Packed weights times up to kRows rows. A token at a time, reading the weights is nearly all of the work:
 // they are read once, and unpacked once for all rows.
 //
-// A SIMD group computes kFewOutputs neighbouring outputs; its lanes share out K. A lane takes every 32nd
-// chunk: kBits neighbouring words of each output, which share a scale and a bias. Sums stay in registers.
+// A SIMD group computes kFewOutputs neighbouring outputs; its lanes share out K. A lane takes every 32nd word
+// of each output, so that neighbours read neighbouring words and few lines of the rows. Sums stay in
+// registers.
 #pragma once
 
 #include "metal/kernels/fragment.h"
@@ -24,30 +25,22 @@ inline void few_rows(device const T* rows, device const uint* words, device cons
     for (int o = 0; o < kFewOutputs; o++) sum[m][o] = 0.0f;
   }
 
-  for (int chunk = lane; chunk < K / kChunk; chunk += 32) {
-    device const uint* word[kFewOutputs];
-    float scale[kFewOutputs], bias[kFewOutputs];
+  for (int j = lane; j < K / kPerWord; j += 32) {
+    float w[kFewOutputs][kPerWord];
     TINY_LLM_UNROLL
     for (int o = 0; o < kFewOutputs; o++) {
       const int n = metal::min(first + o, N - 1);  // the last outputs may not exist
-      word[o] = words + (int64_t(n) * (K / kChunk) + chunk) * kBits;
-      scale[o] = float(scales[group_of(args, n, chunk)]);
-      bias[o] = float(biases[group_of(args, n, chunk)]);
+      const uint word = words[int64_t(n) * (K / kPerWord) + j];
+      const float scale = float(scales[group_of(args, n, j / kBits)]);
+      const float bias = float(biases[group_of(args, n, j / kBits)]);
+      for (int i = 0; i < kPerWord; i++) w[o][i] = weight<kBits>(word, i, scale, bias);
     }
-    for (int j = 0; j < kBits; j++) {
-      float w[kFewOutputs][kPerWord];
-      TINY_LLM_UNROLL
-      for (int o = 0; o < kFewOutputs; o++) {
-        const uint packed = word[o][j];
-        for (int i = 0; i < kPerWord; i++) w[o][i] = weight<kBits>(packed, i, scale[o], bias[o]);
-      }
-      TINY_LLM_UNROLL
-      for (int m = 0; m < kRows; m++) {
-        if (m < M) {  // the same for all lanes
-          device const T* x = rows + int64_t(m) * K + chunk * kChunk + j * kPerWord;
-          for (int i = 0; i < kPerWord; i++) {
-            for (int o = 0; o < kFewOutputs; o++) sum[m][o] += w[o][i] * float(x[i]);
-          }
+    TINY_LLM_UNROLL
+    for (int m = 0; m < kRows; m++) {
+      if (m < M) {  // the same for all lanes
+        device const T* x = rows + int64_t(m) * K + j * kPerWord;
+        for (int i = 0; i < kPerWord; i++) {
+          for (int o = 0; o < kFewOutputs; o++) sum[m][o] += w[o][i] * float(x[i]);
         }
       }
     }
