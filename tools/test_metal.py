@@ -23,6 +23,7 @@ class Share:
     def __init__(self, index: int, count: int):
         self.index, self.count = index, count
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         order = list(items)
         random.Random(0).shuffle(order)  # neighbours differ in one parameter, which may decide what they cost
