@@ -1,4 +1,4 @@
-"""What the host tells the attention kernels, as it lies in memory; C++ checks the offsets, Python the size."""
+"""What the host tells the attention kernels, as it lies in memory."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ from .arguments import (
     lengths,
 )
 from .harness.kernel import Kernel
-from .harness.toolchain import SOURCES, host_library
+from .harness.signature import signatures
+from .harness.toolchain import COMPILERS, SOURCES, available_compilers, host_library
 
 FAST = SOURCES / "metal/kernels/attention.metal"
 SLOT_HEADER = "metal/kernels/fast_arguments.h"
@@ -85,13 +86,34 @@ def compiled(source: str, name: str, compiler: str | None = None) -> Kernel:
     return Kernel(source, name, slot_header=SLOT_HEADER, compiler=compiler)
 
 
+def why_no_fast_kernels() -> str:
+    """Why they do not run on this machine; empty if they do."""
+    if "clang" in available_compilers():
+        return ""
+    return f"pointers to threadgroup memory need {COMPILERS['clang'].program}"
+
+
+@cache
+def fast_kernels(prefix: str) -> set[str]:
+    """The names of those that begin so."""
+    return {found.name for found in signatures(fast_source()) if found.name.startswith(prefix)}
+
+
 def run(
-    found: Launch, kernel: Kernel, inputs: dict, rows: tuple[int, ...], E: int, dtype: mx.Dtype, order: int
+    found: Launch,
+    kernel: Kernel,
+    inputs: dict,
+    rows: tuple[int, ...],
+    E: int,
+    dtype: mx.Dtype,
+    order: int,
+    sums: int = 1,
 ) -> Result:
-    """Run a kernel that writes the outputs and log-sum-exps of so many rows."""
+    """Run a kernel that writes the outputs of so many rows, and log-sum-exps or so many sums of each."""
     assert found.kernel == kernel.signature.name
     output = as_memory(mx.full((*rows, E), mx.nan, dtype))
-    buffers = {**inputs, "output": output, "lse": np.full(rows, np.nan, np.float32)}
+    of_rows = rows if sums == 1 else (*rows, sums)
+    buffers = {**inputs, "output": output, "lse": np.full(of_rows, np.nan, np.float32)}
     outputs, reports = kernel(
         found.threadgroups, found.threads, buffers, order=order, constants=found.features
     )
@@ -186,12 +208,12 @@ class FastCall:
         return launch(f"{step}_attention", *given, *features, features=FEATURES)
 
     def run(self, step: str, inputs: dict | None = None, parts: int = 0) -> Result:
-        """One kernel; those that make so many parts make them in float32."""
+        """One kernel, which may make so many parts, in float32, and two sums of each."""
         found = self.launch(step)
         kernel = compiled(self.source, found.kernel)
         inputs = {**(inputs or self.inputs), "args": as_bytes(self.args)}
         rows, dtype = ((parts, *self.rows), mx.float32) if parts else (self.rows, self.dtype)
-        return run(found, kernel, inputs, rows, self.E, dtype, self.order)
+        return run(found, kernel, inputs, rows, self.E, dtype, self.order, sums=2 if parts else 1)
 
 
 def run_prefill(*inputs: mx.array, **options) -> Result:
@@ -206,5 +228,5 @@ def run_decode(*inputs: mx.array, **options) -> Result:
     if splits == 1:
         return call.run("decode")
     parts = call.run("decode", parts=splits)
-    whole = call.run("merge", {"parts": np.array(parts.out), "lses": np.array(parts.lse)})
+    whole = call.run("merge", {"parts": np.array(parts.out), "sums": np.array(parts.lse)})
     return whole._replace(reports=parts.reports + whole.reports)

@@ -97,7 +97,8 @@ inline int32_t split_count(const FastAttentionArguments& args) {
 }
 
 // The fast kernel for a few query rows: a threadgroup for each, and for each split of the keys. Several
-// splits make parts, all float32: output (splits, B, heads, L, E) and log-sum-exp (splits, B, heads, L).
+// splits make parts for merge_attention(), all float32: output (splits, B, heads, L, E) and, in the place of
+// its log-sum-exp, the maximum and the sum of the weights (splits, B, heads, L, 2).
 inline Launch decode_attention(const FastAttentionArguments& args, cpu::Element element, cpu::MaskKind mask,
                                bool sinks) {
   constexpr uint32_t kSimdGroups = 8;

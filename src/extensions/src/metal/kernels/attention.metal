@@ -42,7 +42,7 @@ TINY_LLM_PREFILL_TYPES(128, 16)
 TINY_LLM_PREFILL_TYPES(256, 16)
 
 // Grid: (N, L, splits) threadgroups of 256 threads. The parts of several splits are float32.
-#define TINY_LLM_DECODE(NAME, T, OUT, E)                                                                \
+#define TINY_LLM_DECODE(NAME, T, OUT, PART, E)                                                          \
   kernel void attention_##NAME##_e##E(TINY_LLM_INPUTS(T), device OUT* output [[buffer(kOutputSlot)]],   \
                                       device float* lse [[buffer(kLseSlot)]],                           \
                                       constant FastAttentionArguments& args [[buffer(kArgumentsSlot)]], \
@@ -51,16 +51,16 @@ TINY_LLM_PREFILL_TYPES(256, 16)
                                       uint simd_lane [[thread_index_in_simdgroup]]) {                   \
     threadgroup float o[kDecodeSimdGroups * E], m[kDecodeSimdGroups], l[kDecodeSimdGroups];             \
     const Tensors<T> in = {query, key, value, mask, sinks, q_lens, kv_start, kv_lens};                  \
-    decode<T, OUT, E>(in, output, lse, args, o, m, l, group, simd_group, simd_lane);                    \
+    decode<T, OUT, PART, E>(in, output, lse, args, o, m, l, group, simd_group, simd_lane);              \
   }
 
-#define TINY_LLM_DECODE_TYPES(E)                     \
-  TINY_LLM_DECODE(decode_f32, float, float, E)       \
-  TINY_LLM_DECODE(decode_f16, half, half, E)         \
-  TINY_LLM_DECODE(decode_bf16, bfloat, bfloat, E)    \
-  TINY_LLM_DECODE(decode_split_f32, float, float, E) \
-  TINY_LLM_DECODE(decode_split_f16, half, float, E)  \
-  TINY_LLM_DECODE(decode_split_bf16, bfloat, float, E)
+#define TINY_LLM_DECODE_TYPES(E)                           \
+  TINY_LLM_DECODE(decode_f32, float, float, false, E)      \
+  TINY_LLM_DECODE(decode_f16, half, half, false, E)        \
+  TINY_LLM_DECODE(decode_bf16, bfloat, bfloat, false, E)   \
+  TINY_LLM_DECODE(decode_split_f32, float, float, true, E) \
+  TINY_LLM_DECODE(decode_split_f16, half, float, true, E)  \
+  TINY_LLM_DECODE(decode_split_bf16, bfloat, float, true, E)
 
 TINY_LLM_DECODE_TYPES(64)
 TINY_LLM_DECODE_TYPES(80)
@@ -71,11 +71,11 @@ TINY_LLM_DECODE_TYPES(256)
 // Grid: (N, L, 1) threadgroups of 128 threads.
 #define TINY_LLM_MERGE(NAME, T)                                                                             \
   kernel void attention_merge_##NAME(                                                                       \
-      device const float* parts [[buffer(kPartsSlot)]], device const float* lses [[buffer(kPartsLseSlot)]], \
+      device const float* parts [[buffer(kPartsSlot)]], device const float* sums [[buffer(kPartSumsSlot)]], \
       device T* output [[buffer(kMergedSlot)]], device float* lse [[buffer(kMergedLseSlot)]],               \
       constant FastAttentionArguments& args [[buffer(kMergeArgumentsSlot)]],                                \
       uint3 group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]]) {    \
-    merge(parts, lses, output, lse, args, group, int(thread_index));                                        \
+    merge(parts, sums, output, lse, args, group, int(thread_index));                                        \
   }
 
 TINY_LLM_MERGE(f32, float)

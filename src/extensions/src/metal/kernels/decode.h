@@ -2,7 +2,8 @@
 //
 // A threadgroup computes one query row of one head, or its part of the keys where they are split. Its SIMD
 // groups take every 8th key each, with a softmax of their own; a lane holds every 32nd element of the row. At
-// the end the SIMD groups lay together what they have.
+// the end the SIMD groups lay together what they have. Where the keys are split, that is a part, for merge.h:
+// the sum of values, not divided, and in place of its log-sum-exp the maximum and the sum of the weights.
 #pragma once
 
 #include <metal_stdlib>
@@ -13,7 +14,7 @@ namespace tiny_llm_ext {
 
 enum { kDecodeSimdGroups = 8 };
 
-template <typename T, typename Out, int kHeadSize>
+template <typename T, typename Out, bool kPart, int kHeadSize>
 inline void decode(thread const Tensors<T>& in, device Out* output, device float* lse,
                    constant FastAttentionArguments& args, threadgroup float* o_of, threadgroup float* m_of,
                    threadgroup float* l_of, uint3 group, uint simd_group, uint simd_lane) {
@@ -80,23 +81,29 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   }
   metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 
-  float top = -INFINITY;
+  // Of all splits the first counts the sink.
+  const bool counts_sink = has_sinks && split == 0 && row < sequence.n_q;
+  const float sink = counts_sink ? sink_of(in, head, args) : -INFINITY;
+  float top = sink;
   for (int g = 0; g < kDecodeSimdGroups; g++) top = metal::max(top, m_of[g]);
   const float base = subtrahend(top);
-  float sum = 0.0f;
+  float sum = metal::exp(sink - base);
   for (int g = 0; g < kDecodeSimdGroups; g++) sum += metal::exp(m_of[g] - base) * l_of[g];
 
-  // Of all splits the first counts the sink.
-  float alpha = 1.0f;
-  if (has_sinks && split == 0 && row < sequence.n_q) alpha = add_sink(top, sum, sink_of(in, head, args));
-  const float inverse = alpha / sum;
+  const float inverse = 1.0f / sum;
   const int64_t at_row = (int64_t(split) * args.N + n) * args.L + row;
   for (int e = me * 32 + lane; e < E; e += 32 * kDecodeSimdGroups) {
     float column = 0.0f;
     for (int g = 0; g < kDecodeSimdGroups; g++) column += metal::exp(m_of[g] - base) * o_of[g * E + e];
-    output[at_row * E + e] = Out(divided(column, sum, inverse));
+    output[at_row * E + e] = Out(kPart ? column : divided(column, sum, inverse));
   }
-  if (me == 0 && lane == 0) lse[at_row] = top + metal::log(sum);
+  if (me != 0 || lane != 0) return;
+  if (kPart) {
+    lse[at_row * 2] = top;
+    lse[at_row * 2 + 1] = sum;
+  } else {
+    lse[at_row] = top + metal::log(sum);
+  }
 }
 
 }  // namespace tiny_llm_ext

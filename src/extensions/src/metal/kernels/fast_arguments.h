@@ -15,7 +15,7 @@ enum FastAttentionSlot {
 };
 
 // Merging the parts of a row that several threadgroups computed.
-enum MergeSlot { kPartsSlot, kPartsLseSlot, kMergedSlot, kMergedLseSlot, kMergeArgumentsSlot };
+enum MergeSlot { kPartsSlot, kPartSumsSlot, kMergedSlot, kMergedLseSlot, kMergeArgumentsSlot };
 
 // Function constants, all of type int and all to be given: what a pipeline is compiled without costs nothing.
 enum AttentionFeature {
@@ -48,7 +48,7 @@ struct LengthsInput {
 enum { kUnboundedWindow = 1 << 30 };
 
 // Query (B, heads, L, E), key and value (B, heads / group, S, E), by strides. The output (B, heads, L, E) and
-// its log-sum-exp (B, heads, L) are dense; where the keys are split, a number of splits stands before B.
+// its log-sum-exp (B, heads, L) are dense.
 struct FastAttentionArguments {
   HeadStrides query, key, value;
   MaskStrides mask;

@@ -9,29 +9,34 @@ namespace tiny_llm_ext {
 
 enum { kMergeThreads = 128 };
 
-// Parts (splits, N, L, E) and their log-sum-exps (splits, N, L). A part without keys has an LSE of -inf.
+// Parts (splits, N, L, E) of the sum of values, and (splits, N, L, 2): the maximum m and the sum l of the
+// weights that they were formed with. Log-sum-exps would not do: beside a maximum of -1e30, log(l) is lost.
 template <typename T>
-inline void merge(device const float* parts, device const float* lses, device T* output, device float* lse,
+inline void merge(device const float* parts, device const float* sums, device T* output, device float* lse,
                   constant FastAttentionArguments& args, uint3 group, int thread_index) {
   const int splits = (args.S + args.keys_per_split - 1) / args.keys_per_split;
   const int64_t at_row = int64_t(group.x) * args.L + group.y;
   const int64_t rows = int64_t(args.N) * args.L;
 
-  float top = -INFINITY;
-  for (int z = 0; z < splits; z++) top = metal::max(top, lses[z * rows + at_row]);
-  const float base = subtrahend(top);
-  float sum = 0.0f;
-  for (int z = 0; z < splits; z++) sum += metal::exp(lses[z * rows + at_row] - base);
-  const float inverse = 1.0f / sum;
+  float m = -INFINITY;
+  for (int z = 0; z < splits; z++) m = metal::max(m, sums[(z * rows + at_row) * 2]);
+  const float base = subtrahend(m);
+  float l = 0.0f;
+  for (int z = 0; z < splits; z++) {
+    const int64_t at = (z * rows + at_row) * 2;
+    l += metal::exp(sums[at] - base) * sums[at + 1];
+  }
 
+  const float inverse = 1.0f / l;
   for (int e = thread_index; e < args.E; e += kMergeThreads) {
     float column = 0.0f;
     for (int z = 0; z < splits; z++) {
-      column += metal::exp(lses[z * rows + at_row] - base) * parts[(z * rows + at_row) * args.E + e];
+      const int64_t at = z * rows + at_row;
+      column += metal::exp(sums[at * 2] - base) * parts[at * args.E + e];
     }
-    output[at_row * args.E + e] = T(divided(column, sum, inverse));
+    output[at_row * args.E + e] = T(divided(column, l, inverse));
   }
-  if (thread_index == 0) lse[at_row] = base + metal::log(sum);
+  if (thread_index == 0) lse[at_row] = m + metal::log(l);
 }
 
 }  // namespace tiny_llm_ext

@@ -92,8 +92,8 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   }
 
   RowState state;
-  state.m = -INFINITY;
-  state.l = 0.0f;
+  state.m = has_sinks && row < sequence.n_q ? sink_of(in, head, args) : -INFINITY;
+  state.l = c == 0 ? first_weight(state.m) : 0.0f;
   const KeyRange seen = seen_keys(row, row, sequence, args);
   const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, sequence, args);
   for (int begin = of_tile.begin / kKeys * kKeys; begin < of_tile.end; begin += kKeys) {
@@ -112,10 +112,9 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
     add_values<T, kHeadSize, kKeys>(o, s, tile, alpha, r, c);
   }
 
-  float m = state.m, l = row_sum(state.l), alpha = 1.0f;
+  const float l = row_sum(state.l);
   if (row >= args.L) return;
-  if (has_sinks && row < sequence.n_q) alpha = add_sink(m, l, sink_of(in, head, args));
-  const float inverse = alpha / l;
+  const float inverse = 1.0f / l;
   const int64_t at_row = int64_t(n) * args.L + row;
   TINY_LLM_UNROLL
   for (int e = 0; e < kFragments; e++) {
@@ -126,7 +125,7 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
       }
     }
   }
-  if (c == 0) lse[at_row] = m + metal::log(l);
+  if (c == 0) lse[at_row] = state.m + metal::log(l);
 }
 
 }  // namespace tiny_llm_ext

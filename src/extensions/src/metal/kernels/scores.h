@@ -15,18 +15,10 @@ inline float capped(float score, constant FastAttentionArguments& args) {
 // What the exponential subtracts. Where nothing was visible yet, -inf - -inf would be NaN.
 inline float subtrahend(float m) { return m == -INFINITY ? 0.0f : m; }
 
-// A sink is a score without a value: it joins the sum l of the weights alone. Returns by what the output has
-// to be multiplied, since the maximum m may rise.
-inline float add_sink(thread float& m, thread float& l, float sink) {
-  const float top = metal::max(m, sink);
-  const float base = subtrahend(top);
-  const float alpha = metal::exp(m - base);
-  l = alpha * l + metal::exp(sink - base);
-  m = top;
-  return alpha;
-}
+// The weight of a score beside which nothing else was seen yet: 1, and 0 if it is hidden.
+inline float first_weight(float score) { return metal::exp(score - subtrahend(score)); }
 
-// A column of the output, from its sum of values. A row without keys gives 0.
+// A column of the output, from its sum of values and 1 / l. A row without keys gives 0.
 inline float divided(float column, float l, float inverse) { return l == 0.0f ? 0.0f : column * inverse; }
 
 }  // namespace tiny_llm_ext

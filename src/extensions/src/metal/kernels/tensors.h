@@ -34,6 +34,7 @@ inline int64_t at_head(constant HeadStrides& strides, int batch, int head) {
   return batch * strides.batch + head * strides.head;
 }
 
+// A sink is a score without a value: it joins the sum of the weights alone.
 template <typename T>
 inline float sink_of(thread const Tensors<T>& in, thread const Head& head,
                      constant FastAttentionArguments& args) {
