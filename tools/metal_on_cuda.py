@@ -1,9 +1,9 @@
-"""Runs the readable Metal kernel on an NVIDIA GPU, under the tools of compute-sanitizer.
+"""Runs the Metal attention kernels on an NVIDIA GPU, under the tools of compute-sanitizer.
 
     python tools/metal_on_cuda.py             build all and run it: needs nvcc, compute-sanitizer and a GPU
     python tools/metal_on_cuda.py --build     build only: needs nvcc
 
-The text of the kernel is unchanged; tests/metal/cuda has the shim and the driver. Needs no Python package.
+The text of the kernels is unchanged; tests/metal/cuda has the shim and the driver. Needs no Python package.
 """
 
 from __future__ import annotations
@@ -21,58 +21,91 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src/extensions")]
 
-from metal.cuda.mutants import WATCHED  # noqa: E402
-from metal.cuda.translation import translated  # noqa: E402
+from metal.cuda.fast_kernels import CAUSAL, FAST_KERNELS, PLAIN, of  # noqa: E402
+from metal.cuda.mutants import WATCHED, Watched  # noqa: E402
+from metal.cuda.translation import pipeline, registry, translated  # noqa: E402
 
 from metal_source import SOURCES, inlined  # noqa: E402
 
 CUDA = ROOT / "tests/metal/cuda"
-KERNEL = "flash_attention_f32_e128"
+READABLE_KERNELS = ["flash_attention_f32_e128"]
+HOST = ("driver", "attention", "cases")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 # What a tool says at its end, with the number of its findings.
 SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard).*")
 FINDING = re.compile(r"=+ ((?:Error|Warning|Invalid|Barrier|Uninitialized|Host API).*)")
-MUTANT_CASES = "L=33 S=65"  # complete and incomplete tiles of rows and of keys
+# nvcc says that it knows neither Metal's attributes nor clang's pragmas, and that __shared__ means nothing on
+# a pointer.
+SILENCED = "-diag-suppress=1097,1675,1835"
 SECONDS = 60  # for one run
+
+
+class Part(NamedTuple):
+    """Kernels of one text, compiled for one set of features."""
+
+    text: str
+    kernels: list[str]
+    features: tuple[int, ...] = ()
+
+    def pipelines(self) -> list[str]:
+        return [pipeline(kernel, self.features) for kernel in self.kernels]
 
 
 def compile_with_nvcc(*arguments: str | Path) -> None:
     includes = (f"-I{CUDA / 'shim'}", f"-I{SOURCES}", f"-I{CUDA}")
-    command = ("nvcc", "-std=c++20", "-O2", "-lineinfo", "-Werror=all-warnings", *includes)
-    result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    flags = ("-std=c++20", "-O2", "-lineinfo", "-Werror=all-warnings", "--expt-relaxed-constexpr")
+    result = subprocess.run(
+        ["nvcc", *flags, *includes, *arguments], capture_output=True, text=True, check=False
+    )
     if result.returncode:
         raise SystemExit(result.stdout + result.stderr)
 
 
-def compile_kernel(text: str, folder: Path, name: str, arch: str) -> None:
-    """An object of the kernel, for the driver to be linked with; from its unchanged text."""
-    source = folder / f"{name}.cu"
-    source.write_text(translated(text, [KERNEL]))
-    # nvcc does not know Metal's attributes, and says so.
-    compile_with_nvcc(f"-arch={arch}", "-diag-suppress=1097", "-c", source, "-o", folder / f"{name}.o")
+def drivers() -> dict[str, list[Part]]:
+    """The parts of each driver: that of the kernels, and those of the wrong ones."""
+    readable = inlined((SOURCES / "flash_attention.metal").read_text())
+    fast = inlined((SOURCES / "metal/kernels/attention.metal").read_text())
+    parts = [Part(readable, READABLE_KERNELS)]
+    parts += [Part(fast, kernels, features) for features, kernels in FAST_KERNELS.items()]
+    wrong = [wrong_parts(watched, fast if watched.is_fast else readable) for watched in WATCHED]
+    return {"right": parts} | {f"wrong{i}": part for i, part in enumerate(wrong)}
+
+
+def wrong_parts(watched: Watched, text: str) -> list[Part]:
+    text = watched.mutant.applied(text)
+    if not watched.is_fast:
+        return [Part(text, READABLE_KERNELS)]
+    kernels = of("f32", watched.cases.split()[0])
+    return [Part(text, kernels, PLAIN), Part(text, kernels, CAUSAL)]
 
 
 def build(folder: Path, arch: str) -> list[Path]:
-    """Drivers: of the kernel, then of each wrong one."""
+    """The drivers: of the kernels, then of each wrong one."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = inlined((SOURCES / "flash_attention.metal").read_text())
-    texts = {"right": text}
-    texts |= {f"wrong{i}": watched.mutant.applied(text) for i, watched in enumerate(WATCHED)}
-    objects = {name: folder / f"{name}.o" for name in ("driver", "attention", "cases")}
+    found = drivers()
+    objects: dict[str, list[Path]] = {name: [folder / f"{host}.o" for host in HOST] for name in found}
+    jobs = [(CUDA / f"{host}.cpp", folder / f"{host}.o") for host in HOST]
+    for name, parts in found.items():
+        texts = [translated(*part) for part in parts]
+        texts.append(registry([pipeline for part in parts for pipeline in part.pipelines()]))
+        for i, text in enumerate(texts):
+            source = folder / f"{name}-{i}.cu"
+            source.write_text(text)
+            jobs.append((source, source.with_suffix(".o")))
+            objects[name].append(source.with_suffix(".o"))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_kernel, text, folder, name, arch) for name, text in texts.items()]
-        jobs += [
-            pool.submit(compile_with_nvcc, "-c", CUDA / f"{name}.cpp", "-o", path)
-            for name, path in objects.items()
+        compiled = [
+            pool.submit(compile_with_nvcc, f"-arch={arch}", SILENCED, "-c", source, "-o", output)
+            for source, output in jobs
         ]
-        for job in jobs:
+        for job in compiled:
             job.result()
-        for name in texts:
-            output = folder / name
-            jobs.append(pool.submit(compile_with_nvcc, *objects.values(), folder / f"{name}.o", "-o", output))
-        for job in jobs:
+        linked = [
+            pool.submit(compile_with_nvcc, *paths, "-o", folder / name) for name, paths in objects.items()
+        ]
+        for job in linked:
             job.result()
-    return [folder / name for name in texts]
+    return [folder / name for name in found]
 
 
 def output_of(*command: str | Path) -> str:
@@ -115,16 +148,16 @@ def first_line(*command: str) -> str:
     return (output_of(*command).strip().splitlines() or ["?"])[0]
 
 
-def run(drivers: list[Path]) -> bool:
-    """Prints what the tools say about each driver; whether all is as it should be."""
-    right, *wrong = drivers
+def run(built: list[Path]) -> bool:
+    """Print what the tools say about each driver; whether all is as it should be."""
+    right, *wrong = built
     print(first_line("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"))
     print(output_of("nvcc", "--version").strip().splitlines()[-1])
     print(output_of("compute-sanitizer", "--version").strip().splitlines()[-1])
     text = output_of(right)
     print(f"\nNumbers, without a tool\n{text}")
     good = text.rstrip().endswith(" 0 wrong")
-    print("The kernel under the tools: no findings are right")
+    print("The kernels under the tools: no findings are right")
     for tool in TOOLS:
         started = time.monotonic()
         verdict = watch(tool, right)
@@ -132,7 +165,7 @@ def run(drivers: list[Path]) -> bool:
         print(f"  {tool:10} {verdict} ({time.monotonic() - started:.0f} s)", flush=True)
     print("\nWrong kernels: each has to be found")
     for watched, driver in zip(WATCHED, wrong, strict=True):
-        verdict = watch(watched.tool, driver, MUTANT_CASES)
+        verdict = watch(watched.tool, driver, watched.cases)
         good &= bool(verdict.findings)
         print(f"  {watched.tool:10} {watched.mutant.name}: {verdict}", flush=True)
     print("\nall as it should be" if good else "\nNOT as it should be")
@@ -145,8 +178,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build/metal-on-cuda")
     parser.add_argument("--arch", default="sm_90")
     options = parser.parse_args()
-    drivers = build(options.folder, options.arch)
-    return 0 if options.build or run(drivers) else 1
+    built = build(options.folder, options.arch)
+    return 0 if options.build or run(built) else 1
 
 
 if __name__ == "__main__":

@@ -35,37 +35,15 @@ class Random {
   uint64_t state_;
 };
 
-std::vector<float> normals(size_t count, uint64_t seed) {
+std::vector<float> normals(size_t count, uint64_t seed, Element element) {
   Random random(seed);
   std::vector<float> numbers(count);
   for (float& x : numbers) x = random.normal();
-  return numbers;
+  return decoded(encoded(numbers, element), element);
 }
 
-template <class T>
-void append(std::vector<uint8_t>& bytes, T value) {
-  bytes.resize(bytes.size() + sizeof(T));
-  std::memcpy(&bytes[bytes.size() - sizeof(T)], &value, sizeof(T));
-}
-
-// Appends the entry for `bias` to a mask of that kind, and returns what the entry means.
-float append_entry(std::vector<uint8_t>& mask, float bias, int kind) {
-  const __half half = __float2half(bias);
-  const __nv_bfloat16 bfloat = __float2bfloat16(bias);
-  switch (kind) {
-    case tiny_llm_ext::kBooleanMask:
-      append<uint8_t>(mask, bias != -kInfinity);
-      return bias == -kInfinity ? bias : 0.0f;
-    case tiny_llm_ext::kHalfMask:
-      append(mask, half);
-      return __half2float(half);
-    case tiny_llm_ext::kBfloatMask:
-      append(mask, bfloat);
-      return __bfloat162float(bfloat);
-    default:
-      append(mask, bias);
-      return bias;
-  }
+Element element_of_mask(int kind) {
+  return kind == tiny_llm_ext::kHalfMask ? f16 : kind == tiny_llm_ext::kBfloatMask ? bf16 : f32;
 }
 
 // A third of the keys is hidden, and so is every key of row 3 where the mask has rows.
@@ -78,25 +56,60 @@ void make_mask(Problem& made) {
     made.mask_strides[axis] = count;
     count *= sizes[axis];
   }
+  const bool is_boolean = call.mask_kind == tiny_llm_ext::kBooleanMask;
   Random random(4);
   for (int64_t at = 0; at < count; at++) {
     const bool row_is_hidden = made.mask_strides[2] && at / made.mask_strides[2] % call.L == 3;
     const bool key_is_hidden = random.uniform() < 1.0 / 3 || (call.nan_in_hidden_key && at == kNanKey);
-    const float bias = row_is_hidden || key_is_hidden ? -kInfinity : random.normal();
-    made.bias.push_back(append_entry(made.mask, bias, call.mask_kind));
+    const float bias = random.normal();
+    made.bias.push_back(row_is_hidden || key_is_hidden ? -kInfinity : is_boolean ? 0.0f : bias);
+  }
+  if (is_boolean) {
+    for (float bias : made.bias) made.mask.push_back(bias == 0.0f);
+  } else {
+    made.mask = encoded(made.bias, element_of_mask(call.mask_kind));
+    made.bias = decoded(made.mask, element_of_mask(call.mask_kind));
   }
 }
 
 }  // namespace
+
+std::vector<uint8_t> encoded(const std::vector<float>& numbers, Element element) {
+  const size_t size = element == f32 ? 4 : 2;
+  std::vector<uint8_t> bytes(numbers.size() * size);
+  for (size_t i = 0; i < numbers.size(); i++) {
+    const __half half = __float2half(numbers[i]);
+    const __nv_bfloat16 bfloat = __float2bfloat16(numbers[i]);
+    if (element == f32) std::memcpy(&bytes[i * size], &numbers[i], size);
+    if (element == f16) std::memcpy(&bytes[i * size], &half, size);
+    if (element == bf16) std::memcpy(&bytes[i * size], &bfloat, size);
+  }
+  return bytes;
+}
+
+std::vector<float> decoded(const std::vector<uint8_t>& bytes, Element element) {
+  const size_t size = element == f32 ? 4 : 2;
+  std::vector<float> numbers(bytes.size() / size);
+  for (size_t i = 0; i < numbers.size(); i++) {
+    __half half;
+    __nv_bfloat16 bfloat;
+    if (element == f32) std::memcpy(&numbers[i], &bytes[i * size], size);
+    std::memcpy(&half, &bytes[i * size], sizeof(half));
+    std::memcpy(&bfloat, &bytes[i * size], sizeof(bfloat));
+    if (element == f16) numbers[i] = __half2float(half);
+    if (element == bf16) numbers[i] = __bfloat162float(bfloat);
+  }
+  return numbers;
+}
 
 Problem problem(const Case& call) {
   const size_t E = call.E, keys = size_t(call.batch) * call.kv_heads * call.S;
   Problem made;
   made.call = call;
   made.scale = 1.0f / std::sqrt(float(call.E));
-  made.query = normals(size_t(call.rows()) * call.L * E, 1);
-  made.key = normals(keys * E, 2);
-  made.value = normals(keys * E, 3);
+  made.query = normals(size_t(call.rows()) * call.L * E, 1, call.element);
+  made.key = normals(keys * E, 2, call.element);
+  made.value = normals(keys * E, 3, call.element);
   if (call.mask_kind != tiny_llm_ext::kNoMask) make_mask(made);
   if (call.nan_in_hidden_key) {
     for (size_t j = kNanKey; j < keys; j += call.S) std::fill_n(&made.key[j * E], E, std::nanf(""));

@@ -8,14 +8,20 @@
 
 namespace metal_on_cuda {
 
+enum class Kernel { readable, prefill, decode };
+enum Element { f32, f16, bf16 };
+
 // `mask` says along which axes the mask is not broadcast: letters of "bhrk", for batch, head, row and key.
 struct Case {
   std::string name;
+  Kernel kernel = Kernel::readable;
+  Element element = f32;
   int batch = 1, heads = 2, kv_heads = 1, L = 33, S = 65, E = 64;
   bool causal = false;
   std::string mask = "";
   int mask_kind = 0;  // AttentionMask
   bool nan_in_hidden_key = false;
+  int splits = 1;
 
   int rows() const { return batch * heads; }  // of heads, over all batch entries
 };
@@ -33,6 +39,10 @@ struct Problem {
 };
 
 Problem problem(const Case& call);
+
+// Numbers as bytes of an element type, and back.
+std::vector<uint8_t> encoded(const std::vector<float>& numbers, Element element);
+std::vector<float> decoded(const std::vector<uint8_t>& bytes, Element element);
 
 struct Answer {
   std::vector<double> output, lse;

@@ -46,12 +46,45 @@ void add_masks(std::vector<Case>& all) {
   all.push_back(hidden);
 }
 
+// A fast kernel is compiled for the features of a call: the set of each call here stands in fast_kernels.py.
+void add_fast(std::vector<Case>& all) {
+  const char* elements[] = {"f32", "f16", "bf16"};
+  for (Element element : {f32, f16, bf16}) {
+    for (bool causal : {false, true}) {
+      const std::string end = std::string(" ") + elements[element] + (causal ? " causal" : "");
+      Case call{"prefill" + end, Kernel::prefill, element};
+      call.S = 70, call.E = 80, call.causal = causal;
+      all.push_back(call);
+      call.name = "decode" + end;
+      call.kernel = Kernel::decode, call.L = 2, call.heads = 7;
+      all.push_back(call);
+      call.name = "split decode" + end;
+      call.splits = 3;
+      all.push_back(call);
+    }
+  }
+  for (Kernel kernel : {Kernel::prefill, Kernel::decode}) {
+    const std::string name = kernel == Kernel::prefill ? "prefill" : "decode";
+    Case call{name + " rows without keys", kernel};
+    call.L = 40, call.S = 17, call.E = 80, call.causal = true;
+    all.push_back(call);
+    call.name = name + " mask";
+    call.batch = 2, call.heads = 4, call.L = 5, call.S = 37;
+    call.mask = "bhrk", call.mask_kind = kHalfMask;
+    all.push_back(call);
+    Case padded{name + " padded head", kernel};
+    padded.E = 72, padded.L = kernel == Kernel::prefill ? 33 : 3;
+    all.push_back(padded);
+  }
+}
+
 }  // namespace
 
 std::vector<Case> cases() {
   std::vector<Case> all;
   add_sizes(all);
   add_masks(all);
+  add_fast(all);
   return all;
 }
 

@@ -1,4 +1,4 @@
-"""The text of Metal kernels as a CUDA source: unchanged, behind the shim, with a way to start each kernel."""
+"""The text of Metal kernels as CUDA sources: unchanged, behind the shim, with a way to start each kernel."""
 
 from __future__ import annotations
 
@@ -16,28 +16,36 @@ BUILT_IN = {
 ADDRESS_SPACE = re.compile(r"\b(device|constant)\b\s*")
 
 
-def translated(source: str, kernels: list[str]) -> str:
-    """CUDA for these kernels of one Metal text, and `kernel_named`, by which the driver finds them."""
+def translated(source: str, kernels: list[str], features: tuple[int, ...] = ()) -> str:
+    """CUDA for these kernels of one Metal text, compiled for these values of the function constants.
+
+    `find_kernel` behind it finds a kernel by the name of its pipeline.
+    """
     by_name = {signature.name: signature for signature in signatures(source)}
     chosen = [by_name[name] for name in kernels]
-    found = "".join(
-        f'  if (!std::strcmp(name, "{name}")) return reinterpret_cast<const void*>(start_{name});\n'
-        for name in kernels
-    )
+    indices = [index for _, index in chosen[0].constants]
+    constants = dict(zip(indices, features, strict=bool(features)))
+    defined = "".join(f"#define metal_on_cuda_{index} {constants.get(index, 0)}\n" for index in indices)
+    entries = "".join(entry(signature, features) for signature in chosen)
     return (
-        "#include <cstring>\n#include <metal_stdlib>\n"
-        f"{source}\n#undef kernel\n#undef inline\nstruct Slots {{\n  void* at[8];\n}};\n"
-        f"{''.join(map(entry, chosen))}"
-        f"const void* kernel_named(const char* name) {{\n{found}  return nullptr;\n}}\n"
+        f"#include <cstring>\n{defined}#include <metal_stdlib>\n"
+        f"{source}\n#undef kernel\n#undef inline\nstruct Slots {{\n  void* at[16];\n}};\n{entries}"
     )
 
 
-def entry(signature: Signature) -> str:
+def pipeline(kernel: str, features: tuple[int, ...]) -> str:
+    """As Launch::pipeline names it; merging has no features."""
+    return "_".join([kernel, *(() if "merge" in kernel else map(str, features))])
+
+
+def entry(signature: Signature, features: tuple[int, ...]) -> str:
     """A kernel of CUDA that takes the buffers by slot and calls the kernel of Metal."""
     values = ", ".join(map(value, signature.arguments))
+    name = pipeline(signature.name, features)
     return (
-        f"__global__ void __launch_bounds__(1024) start_{signature.name}(Slots slots) {{\n"
+        f"__global__ void __launch_bounds__(1024) start_{name}(Slots slots) {{\n"
         f"  {signature.name}({values});\n}}\n"
+        f"const void* address_of_{name}() {{ return reinterpret_cast<const void*>(start_{name}); }}\n"
     )
 
 
@@ -48,3 +56,15 @@ def value(argument: Argument) -> str:
     if kind.endswith("&"):
         return f"*static_cast<const {kind[:-1].strip()}*>(slots.at[{argument.slot}])"
     return f"static_cast<{kind}>(slots.at[{argument.slot}])"
+
+
+def registry(pipelines: list[str]) -> str:
+    """`kernel_named`, by which the driver finds a kernel."""
+    declared = "".join(f"const void* address_of_{name}();\n" for name in pipelines)
+    found = "".join(
+        f'  if (!std::strcmp(name, "{name}")) return address_of_{name}();\n' for name in pipelines
+    )
+    return (
+        f"#include <cstring>\n{declared}"
+        f"const void* kernel_named(const char* name) {{\n{found}  return nullptr;\n}}\n"
+    )
