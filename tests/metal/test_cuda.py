@@ -65,6 +65,23 @@ def test_nvcc_compiles_it_into_all_of_the_threadgroup_memory_without_spills(tmp_
 
 
 @needs_nvcc
+def test_the_driver_calls_the_host_as_it_is(tmp_path):
+    includes = [f"-I{ROOT / 'src/extensions/src'}", f"-I{ROOT / 'tests/metal/cuda'}"]
+    source = ROOT / "tests/metal/cuda/driver.cpp"
+    command = [
+        "nvcc",
+        "-std=c++20",
+        "-Werror=all-warnings",
+        *includes,
+        "-c",
+        source,
+        "-o",
+        tmp_path / "driver.o",
+    ]
+    subprocess.run(command, check=True)
+
+
+@needs_nvcc
 @pytest.mark.slow
 def test_every_driver_can_be_built(tmp_path):
     tool = ROOT / "tools/metal_on_cuda.py"

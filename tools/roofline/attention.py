@@ -94,7 +94,7 @@ def decode(name: str, size: int) -> Kernel:
         "loads": 2 * E * size,
         "cache lines": 2 * E * size / LINE,
     }
-    parts = HEADS * keys / SPLIT * (E + 1) * 4.0
+    parts = HEADS * keys / SPLIT * (E + 2) * 4.0
     return Kernel(
         name=f"decode, {name}",
         source_name=f"attention_decode_split_{name}_e{E}",
@@ -118,10 +118,10 @@ def merge() -> Kernel:
     need = {
         "arithmetic": 8 * splits * LANES,
         "exp": 2 * splits * LANES,
-        "loads": splits * LANES * 4 * 4,  # three log-sum-exps, the same for all lanes, and a part
-        "cache lines": 4 * splits,
+        "loads": splits * LANES * 5 * 4,  # four maxima and sums, the same for all lanes, and a part
+        "cache lines": 5 * splits,
     }
-    parts = HEADS * splits * (E + 1) * 4.0
+    parts = HEADS * splits * (E + 2) * 4.0
     return Kernel(
         name="merge, f16",
         source_name="attention_merge_f16",

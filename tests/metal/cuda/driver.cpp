@@ -85,13 +85,13 @@ Answer run(const Problem& given, bool unset) {
   } else if (const int splits = metal::split_count(args); splits == 1) {
     dispatch(metal::decode_attention(args, element, kind, false), slots);
   } else {
-    const Output parts(splits * rows * call.E, f32, unset), lses(splits * rows, f32, unset);
+    const Output parts(splits * rows * call.E, f32, unset), sums(splits * rows * 2, f32, unset);
     slots.at[kOutputSlot] = parts.data;
-    slots.at[kLseSlot] = lses.data;
+    slots.at[kLseSlot] = sums.data;
     dispatch(metal::decode_attention(args, element, kind, false), slots);
     Slots merged = {};
     merged.at[kPartsSlot] = parts.data;
-    merged.at[kPartsLseSlot] = lses.data;
+    merged.at[kPartSumsSlot] = sums.data;
     merged.at[kMergedSlot] = output.data;
     merged.at[kMergedLseSlot] = lse.data;
     merged.at[kMergeArgumentsSlot] = arguments.data;
