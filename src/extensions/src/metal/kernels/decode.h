@@ -22,15 +22,10 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   const int n = int(group.x), row = int(group.y), split = int(group.z);
   const int me = int(simd_group), lane = int(simd_lane);
 
-  const Head head = head_of(n, args);
-  const Sequence sequence = sequence_of(in, head.batch, args);
+  const Place<T> place = place_of(in, n, args);
   const int E = real_columns<kHeadSize>(args);
-  device const T* query = in.query + at_head(args.query, head.batch, head.head) + row * args.query.row;
-  device const T* key = in.key + at_head(args.key, head.batch, head.key_head) + sequence.start * args.key.row;
-  device const T* value =
-      in.value + at_head(args.value, head.batch, head.key_head) + sequence.start * args.value.row;
-  const int64_t at_mask = head.batch * args.mask.batch + head.head * args.mask.head + row * args.mask.row +
-                          sequence.start * args.mask.key;
+  device const T* query = place.query + row * args.query.row;
+  const int64_t at_mask = place.at_mask + row * args.mask.row;
 
   float q[kElements], o[kElements];
   for (int i = 0; i < kElements; i++) {
@@ -40,7 +35,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   }
 
   // Which keys a SIMD group takes, and so the order of the sums, depends on no other row.
-  const KeyRange seen = seen_keys(row, row, sequence, args);
+  const KeyRange seen = seen_keys(row, row, place.n_q, place.n_k, args);
   const int first = split * args.keys_per_split;
   const int begin = metal::max(seen.begin, first);
   const int end = metal::min(seen.end, first + args.keys_per_split);
@@ -56,7 +51,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
     float part = 0.0f;
     for (int i = 0; i < kElements; i++) {
       const int e = i * 32 + lane;
-      if (e < E) part += q[i] * float(key[t * args.key.row + e]);
+      if (e < E) part += q[i] * float(place.key[t * args.key.row + e]);
     }
     const float s = capped(metal::simd_sum(part), args) + bias;
     const float m_new = metal::max(m, s);
@@ -67,7 +62,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
     m = m_new;
     for (int i = 0; i < kElements; i++) {
       const int e = i * 32 + lane;
-      if (e < E) o[i] = alpha * o[i] + p * float(value[t * args.value.row + e]);
+      if (e < E) o[i] = alpha * o[i] + p * float(place.value[t * args.value.row + e]);
     }
   }
 
@@ -82,8 +77,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 
   // Of all splits the first counts the sink.
-  const bool counts_sink = has_sinks && split == 0 && row < sequence.n_q;
-  const float sink = counts_sink ? sink_of(in, head, args) : -INFINITY;
+  const float sink = split == 0 && row < place.n_q ? place.sink : -INFINITY;
   float top = sink;
   for (int g = 0; g < kDecodeSimdGroups; g++) top = metal::max(top, m_of[g]);
   const float base = subtrahend(top);

@@ -73,16 +73,12 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   const int r = fragment_row(int(simd_lane)), c = fragment_column(int(simd_lane));
   const int first_row = int(group.y) * kRows, row = first_row + int(simd_group) * 8 + r;
 
-  const Head head = head_of(n, args);
-  const Sequence sequence = sequence_of(in, head.batch, args);
+  const Place<T> place = place_of(in, n, args);
   const int columns = real_columns<kHeadSize>(args);
-  device const T* query = in.query + at_head(args.query, head.batch, head.head) + row * args.query.row;
-  device const T* key = in.key + at_head(args.key, head.batch, head.key_head) + sequence.start * args.key.row;
-  device const T* value =
-      in.value + at_head(args.value, head.batch, head.key_head) + sequence.start * args.value.row;
-  const int64_t at_mask = head.batch * args.mask.batch + head.head * args.mask.head + row * args.mask.row +
-                          sequence.start * args.mask.key;
-  const int query_columns = row < sequence.n_q ? columns : 0;  // of padding nothing is read
+  device const T* query = place.query + row * args.query.row;
+  const int64_t at_mask = place.at_mask + row * args.mask.row;
+  const bool is_real = row < place.n_q;  // others are padding
+  const int query_columns = is_real ? columns : 0;
 
   Fragment q[query_stays<kHeadSize>() ? kFragments : 1], s[kKeys / 8], o[kFragments];
   TINY_LLM_UNROLL
@@ -92,13 +88,13 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   }
 
   RowState state;
-  state.m = has_sinks && row < sequence.n_q ? sink_of(in, head, args) : -INFINITY;
+  state.m = is_real ? place.sink : -INFINITY;
   state.l = c == 0 ? first_weight(state.m) : 0.0f;
-  const KeyRange seen = seen_keys(row, row, sequence, args);
-  const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, sequence, args);
+  const KeyRange seen = seen_keys(row, row, place.n_q, place.n_k, args);
+  const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, place.n_q, place.n_k, args);
   for (int begin = of_tile.begin / kKeys * kKeys; begin < of_tile.end; begin += kKeys) {
     metal::threadgroup_barrier(of_threadgroup);  // the values have been read
-    load_tile<T, kHeadSize, kKeys, kThreads>(tile, key, args.key.row, begin, sequence.n_k, columns,
+    load_tile<T, kHeadSize, kKeys, kThreads>(tile, place.key, args.key.row, begin, place.n_k, columns,
                                              thread_index);
     metal::threadgroup_barrier(of_threadgroup);
     multiply_keys<T, kHeadSize, kKeys>(s, q, tile, query, query_columns, r, c);
@@ -106,7 +102,7 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
     const float alpha = online_softmax<kKeys / 8>(state, s, top);
 
     metal::threadgroup_barrier(of_threadgroup);  // the keys have been read
-    load_tile<T, kHeadSize, kKeys, kThreads>(tile, value, args.value.row, begin, sequence.n_k, columns,
+    load_tile<T, kHeadSize, kKeys, kThreads>(tile, place.value, args.value.row, begin, place.n_k, columns,
                                              thread_index);
     metal::threadgroup_barrier(of_threadgroup);
     add_values<T, kHeadSize, kKeys>(o, s, tile, alpha, r, c);

@@ -4,7 +4,7 @@
 #include <metal_stdlib>
 
 #include "metal/kernels/mask.h"
-#include "metal/kernels/visibility.h"
+#include "metal/kernels/place.h"
 
 namespace tiny_llm_ext {
 

@@ -35,12 +35,12 @@ struct KeyRange {
 };
 
 // The keys that some of these rows see. The last real row stands at the last key, whatever their numbers.
-inline KeyRange seen_keys(int first_row, int last_row, thread const Sequence& sequence,
+inline KeyRange seen_keys(int first_row, int last_row, int n_q, int n_k,
                           constant FastAttentionArguments& args) {
-  last_row = metal::min(last_row, sequence.n_q - 1);
-  const int end = last_row < first_row ? 0 : sequence.n_k;
+  last_row = metal::min(last_row, n_q - 1);
+  const int end = last_row < first_row ? 0 : n_k;
   if (!has_window) return {0, end};
-  const int shift = sequence.n_k - sequence.n_q;
+  const int shift = n_k - n_q;
   return {metal::max(0, first_row + shift - args.left), metal::min(end, last_row + shift + args.right + 1)};
 }
 
