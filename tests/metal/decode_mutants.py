@@ -3,24 +3,33 @@
 from .mutants import Mutant
 
 BARRIER = "  metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);"
-MERGE_SUM = "exp(lses[z * rows + at_row] - base) * parts"
 
 DECODE_MUTANTS = (
+    # Synchronisation and memory.
     Mutant("the parts are read before they are there", BARRIER, "", "data race"),
     Mutant(
         "rows without keys leave early",
-        "  float q[kElements]",
-        "  if (end < 1) return;\n  float q[kElements]",
+        "  float m = -INFINITY;\n  float l = 0.0f;\n  for (int t",
+        "  if (end <= begin) return;\n  float m = -INFINITY;\n  float l = 0.0f;\n  for (int t",
     ),
     Mutant(
-        "a sum of some lanes", "metal::simd_sum(part)", "lane < 8 ? metal::simd_sum(part) : 0.0f", "diverges"
+        "a sum of some lanes",
+        "metal::simd_sum(part)",
+        "(lane < 8 ? metal::simd_sum(part) : 0.0f)",
+        "diverges",
     ),
-    Mutant("keys beyond the end", "(S - L) + 1 : S;", "(S - L) + 1 : S + 1;", "out of bounds"),
+    Mutant("keys of the next split", "first + args.keys_per_split);", "first + args.keys_per_split + 1);"),
     Mutant("columns beyond the end", "if (e < E) o_of", "if (e <= E) o_of", "data race on o"),
     Mutant(
+        "query columns beyond the end",
+        "e < E ? args.scale",
+        "e <= E ? args.scale",
+        "query: read out of bounds",
+    ),
+    Mutant(
         "all SIMD groups write the sum",
-        "me == 0 && lane == 0",
-        "lane == 0",
+        "me != 0 || lane != 0",
+        "lane != 0",
         "lse: a place written by two threads",
     ),
     Mutant(
@@ -30,13 +39,26 @@ DECODE_MUTANTS = (
         "output: a place",
     ),
     Mutant(
-        "all splits write one part",
-        "int64_t(group.z) * args.N * L + at_row",
-        "at_row",
-        "written by two threads",
+        "all splits write one part", "(int64_t(split) * args.N + n)", "int64_t(n)", "written by two threads"
     ),
-    Mutant("a SIMD group takes all keys", "j = first + me;", "j = first;"),
-    Mutant("a split begins at the first key", "j = first + me;", "j = me;"),
+    # Which key.
+    Mutant("a SIMD group takes all keys", "t += kDecodeSimdGroups", "t++"),
+    Mutant("SIMD groups take the same keys", "int t = begin + me;", "int t = begin;"),
+    Mutant("a split begins at the first key", "metal::max(seen.begin, first)", "seen.begin"),
+    Mutant("the window is not the beginning", "metal::max(seen.begin, first)", "first"),
+    Mutant("rows of the query lie densely", "row * args.query.row", "row * E"),
+    Mutant("rows of the keys lie densely", "t * args.key.row + e", "t * E + e"),
+    Mutant("rows of the values lie densely", "t * args.value.row + e", "t * E + e"),
+    Mutant("the row of the mask is ignored", " + row * args.mask.row", ""),
+    Mutant("the mask is dense", "at_mask + t * args.mask.key", "at_mask + t"),
+    Mutant("the mask is ignored", "mask_kind != kNoMask", "false"),
+    Mutant("a hidden key is added up", "if (bias == -INFINITY) continue;", ""),
+    Mutant(
+        "the mask is capped, too",
+        "capped(metal::simd_sum(part), args) + bias",
+        "capped(metal::simd_sum(part) + bias, args)",
+    ),
+    # The softmax.
     Mutant(
         "a SIMD group is left out",
         "g = 0; g < kDecodeSimdGroups; g++) sum",
@@ -46,9 +68,37 @@ DECODE_MUTANTS = (
         "the maxima of the SIMD groups are taken as equal", "sum += metal::exp(m_of[g] - base) *", "sum +="
     ),
     Mutant("the output is not corrected", "o[i] = alpha * o[i] +", "o[i] = o[i] +"),
+    Mutant("the sum is not corrected", "l = alpha * l + p", "l = l + p"),
+    Mutant("every split counts the sink", "split == 0 && row < place.n_q", "row < place.n_q"),
+    Mutant("rows of padding count the sink", "split == 0 && row < place.n_q", "split == 0"),
     Mutant(
-        "a split is left out", "for (int z = 0; z < splits; z++) sum", "for (int z = 1; z < splits; z++) sum"
+        "the sink counts twice",
+        "float sum = metal::exp(sink - base);",
+        "float sum = 2.0f * metal::exp(sink - base);",
     ),
-    Mutant("the parts weigh the same", MERGE_SUM, "exp(0.0f) * parts"),
-    Mutant("the maximum is not in the merged LSE", "= base + metal::log(sum)", "= metal::log(sum)"),
+    Mutant("the sink is not in the sum", "float sum = metal::exp(sink - base);", "float sum = 0.0f;"),
+    Mutant("the sink is no maximum", "float top = sink;", "float top = -INFINITY;"),
+    # The merge.
+    Mutant(
+        "a split is left out",
+        "for (int z = 0; z < splits; z++) {\n    const int64_t at = (z",
+        "for (int z = 1; z < splits; z++) {\n    const int64_t at = (z",
+    ),
+    Mutant("the parts weigh the same", "metal::exp(sums[at * 2] - base) * parts", "parts"),
+    Mutant("the parts are divided already", "kPart ? column : divided", "false ? column : divided"),
+    Mutant(
+        "maximum and sum change places",
+        "lse[at_row * 2] = top;\n    lse[at_row * 2 + 1] = sum;",
+        "lse[at_row * 2] = sum;\n    lse[at_row * 2 + 1] = top;",
+    ),
+    Mutant(
+        "parts carry log-sum-exps",
+        "lse[at_row * 2] = top;\n    lse[at_row * 2 + 1] = sum;",
+        "lse[at_row * 2] = top + metal::log(sum);\n    lse[at_row * 2 + 1] = 1.0f;",
+    ),
+    Mutant(
+        "the maximum is not in the merged LSE",
+        "lse[at_row] = m + metal::log(l)",
+        "lse[at_row] = metal::log(l)",
+    ),
 )

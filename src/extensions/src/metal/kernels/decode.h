@@ -34,15 +34,13 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
     o[i] = 0.0f;
   }
 
-  // Which keys a SIMD group takes, and so the order of the sums, depends on no other row.
   const KeyRange seen = seen_keys(row, row, place.n_q, place.n_k, args);
   const int first = split * args.keys_per_split;
   const int begin = metal::max(seen.begin, first);
   const int end = metal::min(seen.end, first + args.keys_per_split);
-  const int own = begin / kDecodeSimdGroups * kDecodeSimdGroups + me;
   float m = -INFINITY;
   float l = 0.0f;
-  for (int t = own < begin ? own + kDecodeSimdGroups : own; t < end; t += kDecodeSimdGroups) {
+  for (int t = begin + me; t < end; t += kDecodeSimdGroups) {
     float bias = 0.0f;
     if (mask_kind != kNoMask) {
       bias = mask_bias(in.mask, at_mask + t * args.mask.key, mask_kind);
