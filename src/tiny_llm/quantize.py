@@ -78,11 +78,12 @@ def quantized_matmul(
     """Multiply `a` [..., I] by the transpose of the packed matrix `b` [O, I * bits / 32] to [..., O].
 
     Sums are float32 and rounded once, to the type of a. Only the transposed product exists.
+    On a GPU this is the product of MLX, tuned there; `tiny_llm_ext.quantized_matmul` has our kernels.
     """
     if a.ndim == 0:
         raise ValueError("quantized_matmul: a: got a number, expected (..., I)")
     rows = mx.flatten(a, 0, -2) if a.ndim > 1 else a[None]
-    if mx.default_device() == mx.gpu:  # ours are kernels for the CPU
+    if mx.default_device() == mx.gpu:
         product = mx.quantized_matmul(rows, b, scales, biases, transpose_b, group_size, bits)
     else:
         product = load_extension().quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
