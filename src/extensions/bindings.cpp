@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "attention/checks.h"
+#include "attention/gpu.h"
 #include "attention/last_run.h"
 #include "attention/tiles.h"
 #include "bindings/arguments.h"
@@ -239,9 +240,12 @@ void define_machine(nb::module_& m) {
       "bytes"_a, "threads"_a = 1, "seconds"_a = 0.2,
       "GB/s at which threads together read a buffer of that size: the floor under decoding.");
   m.def(
-      "load_library", [](mx::StreamOrDevice, const std::string&) {}, "device"_a, "path"_a,
+      "load_library", [](mx::StreamOrDevice, const std::string& path) { gpu::load_library(path); },
+      "device"_a, "path"_a,
       nb::sig("def load_library(device: mlx.core.Device | mlx.core.DeviceType, path: str) -> None"),
-      "Register the Metal library; nothing to do in a build without Metal.");
+      "Take the Metal kernels from that folder, before the first is needed; by default they are those of "
+      "the\n"
+      "package. Nothing to do in a build without Metal.");
   m.attr("mlx_version") = TINY_LLM_VERSION(MLX_VERSION_MAJOR, MLX_VERSION_MINOR, MLX_VERSION_PATCH);
 }
 

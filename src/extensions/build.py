@@ -108,7 +108,8 @@ def build() -> None:
 
 def clean() -> None:
     """Remove the build folder and the built libraries beside the Python sources."""
-    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    for folder in (ROOT / "build", PACKAGE / "metal"):
+        shutil.rmtree(folder, ignore_errors=True)
     for pattern in ("*.so", "*.dylib", "*.metallib"):
         for library in PACKAGE.glob(pattern):
             library.unlink()

@@ -126,6 +126,7 @@ Call check(const char* function, const mx::array& q, const mx::array& k, const m
   call.params.kernels = options.isa ? &cpu::kernels_named(*options.isa, std::string(function) + ": isa")
                                     : &cpu::active_kernels();
   call.params.threads = check_threads(function, options.threads);
+  call.params.readable = options.readable;
   for (size_t i = 0; i < kOptionalInputs.size(); i++) {
     call.params.present[i] = (call.inputs.*kOptionalInputs[i].member).has_value();
   }
@@ -248,6 +249,7 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
   options.causal = is_causal;
   options.warn = warn;
   options.stream = stream;
+  options.readable = true;
   auto split = [&](const mx::array& x, int heads) { return mx::unflatten(x, 0, {batch, heads}, stream); };
   if (mask) options.mask = split(*mask, num_heads);
   auto [o, lse] =

@@ -65,7 +65,7 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
   check_dtypes(scales, biases, a, b);
   check_shapes(scales, biases, group_size, bits, a, b);
   return product({a, b, scales, biases}, {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
-                 cpu_stream(kName, stream));
+                 kernel_stream(kName, stream));
 }
 
 // y = a w^T is linear in a: the gradient is the cotangent times w, written out in float32.

@@ -40,6 +40,7 @@ struct AttentionOptions : SequenceLengths {
   std::optional<std::string> isa;                // CPU instruction set; none: the active one
   std::optional<int> threads;                    // CPU threads; none: the default
   mx::StreamOrDevice stream;
+  bool readable = false;  // a GPU takes the kernel to read where there is one
 };
 
 using OutputAndLse = std::pair<mx::array, mx::array>;
@@ -104,6 +105,7 @@ struct AttentionParams {
   std::array<bool, kOptionalInputs.size()> present = {};  // which optional inputs there are
   const cpu::Kernels* kernels = nullptr;
   int threads = 1;
+  bool readable = false;
 
   bool operator==(const AttentionParams&) const = default;
 };

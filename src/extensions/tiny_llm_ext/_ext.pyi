@@ -225,6 +225,9 @@ def read_bandwidth(bytes: int, threads: int = 1, seconds: float = 0.2) -> float:
     """
 
 def load_library(device: mlx.core.Device | mlx.core.DeviceType, path: str) -> None:
-    """Register the Metal library; nothing to do in a build without Metal."""
+    """
+    Take the Metal kernels from that folder, before the first is needed; by default they are those of the
+    package. Nothing to do in a build without Metal.
+    """
 
 mlx_version: str = "0.32.4"

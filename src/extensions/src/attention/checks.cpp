@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include "attention/gpu.h"
+
 namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
@@ -52,6 +54,10 @@ mx::Stream cpu_stream(const char* function, mx::StreamOrDevice stream) {
   }
   throw std::runtime_error(std::string(function) +
                            ": this build has no kernel for the gpu; use a cpu stream");
+}
+
+mx::Stream kernel_stream(const char* function, mx::StreamOrDevice stream) {
+  return gpu::exists() ? mx::to_stream(stream) : cpu_stream(function, stream);
 }
 
 std::string to_text(const mx::Shape& shape) {

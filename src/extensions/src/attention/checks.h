@@ -33,8 +33,10 @@ float check_scale(const char* function, double scale);
 // Both at least 1, the first a multiple of the second.
 void check_heads(const char* function, int num_heads, int num_kv_heads);
 
-// The stream of a call that has a kernel for the CPU only; std::runtime_error for any other device.
+// The stream of a call that has a kernel for the CPU only, or one for the GPU where the build has a back end
+// for it; std::runtime_error for any other device.
 mlx::core::Stream cpu_stream(const char* function, mlx::core::StreamOrDevice stream);
+mlx::core::Stream kernel_stream(const char* function, mlx::core::StreamOrDevice stream);
 
 std::string to_text(const mlx::core::Shape& shape);
 std::string to_text(mlx::core::Dtype dtype);

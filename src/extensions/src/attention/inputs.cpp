@@ -1,6 +1,8 @@
 // Packing of the primitive's inputs, and reading what can be known from them.
 #include "attention/inputs.h"
 
+#include <algorithm>
+
 #include "attention/checks.h"
 
 namespace tiny_llm_ext {
@@ -65,12 +67,17 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   problem.mask = mask_kind(inputs.mask);
   problem.mask_broadcast =
       inputs.mask && (lacks_axis(*inputs.mask, 2, problem.L) || lacks_axis(*inputs.mask, 1, problem.S));
+  problem.lengths = has_lengths(inputs);
+  problem.readable = params.readable;
+  problem.backend = device == mx::Device::cpu ? Backend::cpu : Backend::gpu;
   for (const mx::array& x : {q, k, v}) {
-    if (x.status() != mx::array::unscheduled && !last_axis_is_dense(x)) {
-      problem.copied_bytes += repaired_size(x) * x.itemsize();
+    if (x.status() == mx::array::unscheduled) continue;
+    if (problem.backend == Backend::cpu) {
+      problem.copied_bytes += last_axis_is_dense(x) ? 0 : repaired_size(x) * x.itemsize();
+    } else {
+      problem.copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), params.readable) ? 0 : x.nbytes();
     }
   }
-  problem.backend = device == mx::Device::cpu ? Backend::cpu : Backend::gpu;
   problem.kernels = params.kernels;
   problem.threads = params.threads;
   return problem;
@@ -123,6 +130,29 @@ std::vector<Sequence> read_sequences(
 
 bool last_axis_is_dense(const mx::array& array) {
   return array.size() == 0 || array.shape(-1) == 1 || array.strides(-1) == 1;
+}
+
+std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const mx::Shape& batch) {
+  mx::Strides strides = broadcast_strides(array);
+  strides.resize(std::max<int>(0, static_cast<int>(strides.size()) - trailing));
+  std::optional<int64_t> innermost;
+  int64_t expected = 0;
+  int missing = static_cast<int>(batch.size() - strides.size());
+  for (int axis = static_cast<int>(batch.size()) - 1; axis >= 0; axis--) {
+    if (batch[axis] == 1) continue;
+    int64_t stride = axis < missing ? 0 : strides[axis - missing];
+    if (innermost && stride != expected) return std::nullopt;
+    if (!innermost) innermost = stride;
+    expected = stride * batch[axis];
+  }
+  return innermost.value_or(0);
+}
+
+bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool readable) {
+  if (array.size() == 0 || array.flags().row_contiguous) return true;
+  bool backwards =
+      std::any_of(array.strides().begin(), array.strides().end(), [](int64_t s) { return s < 0; });
+  return !readable && !backwards && last_axis_is_dense(array) && batch_stride(array, 3, batch);
 }
 
 int64_t repaired_size(const mx::array& array) {

@@ -30,6 +30,13 @@ std::vector<Sequence> read_sequences(
 // Whether the kernels can read the array where it lies.
 bool last_axis_is_dense(const mx::array& array);
 
+// The batch axes, which are all but the last `trailing` ones, taken as one axis of `batch`: its stride, in
+// elements, or none where no single stride leads from entry to entry.
+std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const mx::Shape& batch);
+
+// Whether the GPU kernels can read query, key or value where it lies; the kernel to read wants it dense.
+bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool readable);
+
 // Elements of a copy that repairs the last axis; broadcast axes stay broadcast.
 int64_t repaired_size(const mx::array& array);
 

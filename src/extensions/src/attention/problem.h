@@ -32,8 +32,10 @@ struct Problem {
   bool sinks;
   MaskKind mask;
   bool mask_broadcast;              // the mask lacks a row or a key axis
-  std::vector<Sequence> sequences;  // one a batch entry; empty: all are L and S long
-  int64_t copied_bytes;             // inputs whose last axis is not dense are copied first
+  bool lengths;                     // sequences have lengths of their own, known or not
+  std::vector<Sequence> sequences;  // one a batch entry; empty: all are L and S long, as far as is known
+  int64_t copied_bytes;             // inputs that the kernels cannot read where they lie are copied first
+  bool readable;                    // a GPU takes the kernel to read where there is one
   Backend backend;
   const cpu::Kernels* kernels;
   int threads;

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "attention/checks.h"
+#include "attention/gpu.h"
 #include "attention/problem.h"
 #include "attention/tiles.h"
 #include "cpu/plan.h"
@@ -59,19 +60,9 @@ void explain_cpu(const Problem& problem, Explanation& e) {
   e.tile_rows = problem.kernels->row_tile[element];
   e.tile_keys = problem.kernels->key_tile[element];
   e.splits = plan.splits;
-  auto count = [&](const Sequence& sequence, int64_t heads) {
-    TileCounts counts = count_tiles(problem.L, problem.S, sequence.n_q, sequence.n_k, problem.group(),
-                                    e.tile_rows, e.tile_keys, problem.left, problem.right);
-    e.tiles_visited += heads * counts.visited;
-    e.tiles_total += heads * counts.total;
-  };
-  if (problem.sequences.empty()) {
-    count({problem.L, 0, problem.S}, problem.B * problem.Hkv);
-  } else {
-    for (const Sequence& sequence : problem.sequences) count(sequence, problem.Hkv);
-  }
-  e.mask_read = problem.mask == MaskKind::none ? "none" : problem.mask_broadcast ? "broadcast" : "tile";
-  e.copies_bytes = problem.copied_bytes;
+  TileCounts counts = count_tiles(problem, problem.Hkv, e.tile_rows, e.tile_keys);
+  e.tiles_visited = counts.visited;
+  e.tiles_total = counts.total;
   e.workspace_bytes = plan.partial_floats * sizeof(float) + problem.copied_bytes;
   e.math = math_of(problem);
   e.batch_invariant = true;
@@ -94,7 +85,7 @@ Verdict fused_kernel(const Problem& problem) {
     return {false, "value has head size " + std::to_string(problem.V) + ", query and key have " +
                        std::to_string(problem.E)};
   }
-  const char* backend = problem.backend == Backend::cpu ? "cpu" : "gpu";
+  const char* backend = problem.backend == Backend::cpu ? "cpu" : gpu::name();
   const char* dtype = kElementNames[static_cast<int>(problem.dtype)];
   std::string reason = std::string("this build has no ") + backend + " kernel for " + dtype;
   for (const Support& row : support()) {
@@ -102,7 +93,9 @@ Verdict fused_kernel(const Problem& problem) {
         std::string_view(row.dtype) != dtype) {
       continue;
     }
-    if (row.head_size_min <= problem.E && problem.E <= row.head_size_max) return {true, ""};
+    if (row.head_size_min <= problem.E && problem.E <= row.head_size_max) {
+      return problem.backend == Backend::cpu ? Verdict{true, ""} : gpu::accepts(problem);
+    }
     reason = "head size " + std::to_string(problem.E) + " is outside " + std::to_string(row.head_size_min) +
              " to " + std::to_string(row.head_size_max) + " of the " + backend + " kernel for " + dtype;
   }
@@ -114,7 +107,13 @@ Explanation explain(const Problem& problem) {
   if (!verdict.ok) return explain_reference(problem, verdict.reason);
   Explanation e = explain_gradient(problem);
   e.fused = true;
-  explain_cpu(problem, e);
+  e.mask_read = problem.mask == MaskKind::none ? "none" : problem.mask_broadcast ? "broadcast" : "tile";
+  e.copies_bytes = problem.copied_bytes;
+  if (problem.backend == Backend::cpu) {
+    explain_cpu(problem, e);
+  } else {
+    gpu::explain(problem, e);
+  }
   return e;
 }
 

@@ -24,4 +24,20 @@ TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t g
   return counts;
 }
 
+TileCounts count_tiles(const Problem& problem, int64_t heads, int64_t row_tile, int64_t key_tile) {
+  TileCounts all = {};
+  auto count = [&](const Sequence& sequence, int64_t times) {
+    TileCounts counts = count_tiles(problem.L, problem.S, sequence.n_q, sequence.n_k, problem.Hq / heads,
+                                    row_tile, key_tile, problem.left, problem.right);
+    all.visited += times * counts.visited;
+    all.total += times * counts.total;
+  };
+  if (problem.sequences.empty()) {
+    count({problem.L, 0, problem.S}, problem.B * heads);
+  } else {
+    for (const Sequence& sequence : problem.sequences) count(sequence, heads);
+  }
+  return all;
+}
+
 }  // namespace tiny_llm_ext

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "attention/problem.h"
+
 namespace tiny_llm_ext {
 
 struct KeyRange {
@@ -23,6 +25,9 @@ struct TileCounts {
 // real.
 TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t group, int64_t row_tile,
                        int64_t key_tile, int64_t left, int64_t right);
+
+// The same for all sequences of a problem, whose query heads are folded into `heads` heads.
+TileCounts count_tiles(const Problem& problem, int64_t heads, int64_t row_tile, int64_t key_tile);
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "attention/gpu.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -16,6 +17,17 @@ namespace {
 }
 
 }  // namespace
+
+bool gpu::exists() { return false; }
+
+void gpu::load_library(const std::string&) {}
+
+const char* gpu::name() { return "gpu"; }
+
+// No row of support.def has that name.
+Verdict gpu::accepts(const Problem&) { return {false, "this build has no gpu kernel"}; }
+
+void gpu::explain(const Problem&, Explanation&) {}
 
 void Attention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   refuse("flash_attention", device());

@@ -1,0 +1,23 @@
+// MLX hides its copying functions, but not its operations: their primitives evaluate themselves.
+#include "metal/copy.h"
+
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+
+namespace tiny_llm_ext::metal {
+namespace {
+
+mx::array evaluated(mx::array array) {
+  std::vector<mx::array> outputs = {array};
+  array.primitive().eval_gpu(array.inputs(), outputs);
+  return array;
+}
+
+}  // namespace
+
+mx::array dense_copy(const mx::array& array, const mx::Shape& shape, mx::Stream stream) {
+  mx::array spread = array.shape() == shape ? array : evaluated(mx::broadcast_to(array, shape, stream));
+  return evaluated(mx::contiguous(spread, false, stream));
+}
+
+}  // namespace tiny_llm_ext::metal

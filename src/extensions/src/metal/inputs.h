@@ -1,0 +1,46 @@
+// The arrays of one call as the attention kernels read them: where they lie, or copied where they cannot.
+#pragma once
+
+#include <vector>
+
+#include "attention/problem.h"
+#include "metal/device.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext::metal {
+
+class KernelInputs {
+ public:
+  KernelInputs(const AttentionInputs& call, const Problem& problem, mx::Stream stream)
+      : call_(call), problem_(problem), stream_(stream) {}
+
+  // Bind the arrays of one of the two kinds of kernel, and fill in their layout.
+  AttentionArguments bind_readable();
+  void bind_fast(FastAttentionArguments& args);
+
+  const std::vector<Binding>& bindings() const { return bindings_; }
+  const std::vector<mx::array>& copies() const { return copies_; }
+
+ private:
+  // An array that lies along the batch by one stride.
+  struct Entry {
+    mx::array array;
+    int64_t batch;
+    mx::Strides trailing;  // as if it were broadcast, filled up with zeros on the left
+  };
+
+  HeadStrides bind_rows(int slot, const mx::array& rows, bool dense);
+  MaskStrides bind_mask();
+  LengthsInput bind_lengths(int slot, const std::optional<mx::array>& lengths);
+  Entry along_batch(const mx::array& array, int trailing);
+  mx::array copy(const mx::array& array, const mx::Shape& shape);
+  void bind(int slot, const mx::array& array);
+
+  const AttentionInputs& call_;
+  const Problem& problem_;
+  mx::Stream stream_;
+  std::vector<Binding> bindings_;
+  std::vector<mx::array> copies_;
+};
+
+}  // namespace tiny_llm_ext::metal

@@ -1,0 +1,119 @@
+"""The extension with the host side of Metal, on a device that takes notes; the harness runs what it noted."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import subprocess
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+import build
+
+from .harness.kernel import Kernel
+
+OUTPUT = build.BUILD / "src/extensions/metal_host"
+SLOT_HEADERS = {"quantized": "metal/quantized/arguments.h"}  # by the first word of a kernel's name
+MOST_THREADS = 1024
+
+
+@dataclass
+class Notes:
+    """What the device was told to do, and what was wrong with it."""
+
+    kernels: list[str] = field(default_factory=list)
+    constants: list[list[int]] = field(default_factory=list)
+    threadgroups: list[list[int]] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+
+
+notes = Notes()
+
+
+@cache
+def modules() -> tuple[ModuleType, ModuleType]:
+    """The extension and the device, both of the one library that is built here."""
+    build.configure()
+    subprocess.run([build.tool("ninja"), "-C", build.BUILD, "--quiet", "metal_host"], check=True)
+    (library,) = OUTPUT.glob("metal_host.*.so")
+    loaded = []
+    for name in ("_ext", "metal_device"):
+        specification = importlib.util.spec_from_file_location(f"metal_host.{name}", library)
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+        loaded.append(module)
+    extension, device = loaded
+    extension.load_library(mx.gpu, str(build.PACKAGE))
+    device.on_compile(allow_everything)
+    device.on_run(run)
+    return extension, device
+
+
+def allow_everything(kernel: str, source: str, constants: list[int]) -> int:
+    return MOST_THREADS
+
+
+@cache
+def compiled(source: str, kernel: str) -> Kernel:
+    header = SLOT_HEADERS.get(kernel.split("_")[0], "metal/kernels/fast_arguments.h")
+    return Kernel(source, kernel, slot_header=header)
+
+
+def run(
+    name: str,
+    source: str,
+    constants: list[int],
+    bound: list[tuple[int, int, int, bool]],
+    arguments: dict[int, bytes],
+    threadgroups: list[int],
+    threads: list[int],
+) -> None:
+    """Run a kernel on the memory that is bound to its slots: (slot, address, bytes, writable)."""
+    kernel = compiled(source, name)
+    names = {slot: buffer for buffer, slot in kernel.slots.items()}
+    memory = {names[slot]: memory_at(address, size) for slot, address, size, _ in bound}
+    outputs = {names[slot] for slot, _, _, writable in bound if writable}
+    for output in outputs:
+        memory[output][:] = 0xFF  # NaN, for whoever reads what nobody wrote
+    plain = {names[slot]: np.frombuffer(content, np.uint8) for slot, content in arguments.items()}
+    written, reports = kernel(
+        tuple(threadgroups), tuple(threads), {**memory, **plain}, constants=tuple(constants)
+    )
+    assert written.keys() == outputs, "what a kernel writes must be bound as an output, and nothing else"
+    for output, content in written.items():
+        memory[output][:] = content
+    notes.kernels.append(name)
+    notes.constants.append(constants)
+    notes.threadgroups.append(threadgroups)
+    notes.reports += reports
+
+
+def memory_at(address: int, size: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+def evaluate(*arrays: mx.array) -> Notes:
+    """Evaluate on the device; returns the notes of this evaluation."""
+    global notes
+    notes = Notes()
+    modules()[1].evaluate(list(arrays))
+    return notes
+
+
+def attention(*inputs: mx.array, **options: Any) -> tuple[mx.array, mx.array, Notes]:
+    """Output and log-sum-exp of the full binding on the GPU stream."""
+    extension, device = modules()
+    arrays = [*inputs, *(option for option in options.values() if isinstance(option, mx.array))]
+    mx.eval(arrays)
+    output, lse = extension.attention(*inputs, **options, on_fallback="error", stream=device.gpu_stream())
+    return output, lse, evaluate(output, lse)
+
+
+def explain(*inputs: mx.array, **options: Any) -> dict[str, Any]:
+    extension, device = modules()
+    return extension.explain_attention(*inputs, **options, stream=device.gpu_stream())

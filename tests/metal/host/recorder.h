@@ -1,0 +1,46 @@
+// What the device that takes notes has been told, and who runs it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mlx/array.h"
+
+namespace recorder {
+
+namespace mx = mlx::core;
+
+struct Pipeline {
+  std::string kernel, source;
+  std::vector<int32_t> constants;
+};
+
+struct Bound {
+  int slot;
+  std::weak_ptr<mx::array::Data> owner;
+  char* address;
+  int64_t bytes;  // up to the last element that the array has
+  bool writable;
+};
+
+struct Dispatch {
+  Pipeline pipeline;
+  std::vector<Bound> buffers;
+  std::map<int, std::string> arguments;  // by slot
+  std::vector<uint64_t> threadgroups, threads;
+};
+
+// Set by the tests, and never destroyed: they hold Python objects, and Python is gone by then. `compile`
+// returns how many threads a threadgroup may have, or throws.
+inline auto& compile = *new std::function<int64_t(const Pipeline&)>;
+inline auto& run = *new std::function<void(const Dispatch&)>;
+inline std::string architecture = "applegpu_g13g";
+
+// Runs what was dispatched, as a GPU does: after the evaluation that asked for it has returned.
+void commit();
+
+}  // namespace recorder

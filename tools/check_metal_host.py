@@ -1,0 +1,116 @@
+"""Compile the host side of Metal against MLX's package for macOS: `tools/check_metal_host.py [--optional]`.
+
+No Mac is needed: pip brings the headers of MLX and of Metal, `tests/metal/host/apple_system.h` stands for
+those of the system, and clang reads them on any Linux. So of each file in `src/extensions/src/metal/`:
+
+1. it compiles, without a warning;
+2. what it takes from MLX or Metal is something that MLX's library for macOS exports.
+
+With --optional a machine without clang or without the network says so and passes.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "src/extensions/src"
+CACHE = ROOT / "build"
+SYSTEM = ROOT / "tests/metal/host/apple_system.h"
+# Included by metal-cpp and MLX; what they need of these stands in the one header above.
+SYSTEM_HEADERS = """objc/runtime.h objc/message.h CoreFoundation/CoreFoundation.h dispatch/dispatch.h
+IOSurface/IOSurfaceRef.h mach/mach.h TargetConditionals.h""".split()
+PLATFORM = "macosx_14_0_arm64"
+COMPILER, SYMBOLS = "clang++-19", "llvm-nm-19"
+FOREIGN = re.compile(r"(?:vtable for |typeinfo for )?((?:mlx::core|MTL|NS)::[\w:~]+)")
+
+
+class Unavailable(Exception):
+    """One sentence that says what this machine lacks."""
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def package() -> Path:
+    """The unpacked package of the version of MLX that is installed here, downloaded once."""
+    version = metadata.version("mlx")
+    folder = CACHE / f"mlx-metal-{version}"
+    if folder.is_dir():
+        return folder / "mlx"
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as unfinished:
+        command = [sys.executable, *"-m pip download -q --no-deps --only-binary=:all:".split()]
+        command += ["--platform", PLATFORM, "-d", unfinished, f"mlx-metal=={version}"]
+        answer = run(*command)
+        if answer.returncode:
+            raise Unavailable(f"pip brings no mlx-metal {version}: {answer.stderr.strip()}")
+        (wheel,) = Path(unfinished).glob("*.whl")
+        unpacked = Path(unfinished) / "unpacked"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(unpacked)
+        for header in SYSTEM_HEADERS:
+            place = unpacked / "mlx/system" / header
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        os.replace(unpacked, folder)
+    return folder / "mlx"
+
+
+def exported_names(mlx: Path) -> set[str]:
+    """What the library for macOS exports, without arguments."""
+    answer = run(SYMBOLS, *"--defined-only --extern-only --demangle".split(), mlx / "lib/libmlx.dylib")
+    return set(FOREIGN.findall(answer.stdout))
+
+
+def complaints(source: Path, mlx: Path, exported: set[str]) -> list[str]:
+    """What is wrong with a source file; nothing if it would compile and link."""
+    folders = [mlx / "system", mlx / "include/metal_cpp", mlx / "include"]
+    options = ["-std=c++20", "-fblocks", "-D_METAL_", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}"]
+    options += [word for folder in folders for word in ("-isystem", str(folder))]
+    with tempfile.TemporaryDirectory() as scratch:
+        compiled = Path(scratch) / "compiled.o"
+        answer = run(COMPILER, *options, "-include", SYSTEM, "-c", source, "-o", compiled)
+        if answer.returncode:
+            return [answer.stderr]
+        wanted = run(SYMBOLS, "--undefined-only", "--demangle", compiled).stdout
+    missing = sorted(set(FOREIGN.findall(wanted)) - exported)
+    return [f"{source.name}: {name} is not exported by MLX's library for macOS" for name in missing]
+
+
+def check() -> list[str]:
+    """The complaints about all files of the host side."""
+    for program in (COMPILER, SYMBOLS):
+        if not shutil.which(program):
+            raise Unavailable(f"{program} is not here")
+    mlx = package()
+    exported = exported_names(mlx)
+    files = sorted((SOURCES / "metal").glob("*.cpp"))
+    return [complaint for source in files for complaint in complaints(source, mlx, exported)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--optional", action="store_true", help="pass where this machine cannot check")
+    optional = parser.parse_args().optional
+    try:
+        found = check()
+    except Unavailable as reason:
+        print(f"The host side of Metal was not compiled: {reason}", file=sys.stderr)
+        return 0 if optional else 1
+    print(
+        "\n".join(found) or "The host side of Metal compiles, and MLX's library for macOS has what it uses."
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
