@@ -19,10 +19,12 @@ DECODE_MUTANTS = (
         "diverges",
     ),
     Mutant("keys of the next split", "first + args.keys_per_split);", "first + args.keys_per_split + 1);"),
-    Mutant("columns beyond the end", "if (e < E) o_of", "if (e <= E) o_of", "data race on o"),
+    Mutant(
+        "columns beyond the end", "if (is_column<kHeadSize>(e, E)) o_of", "if (e <= E) o_of", "data race on o"
+    ),
     Mutant(
         "query columns beyond the end",
-        "e < E ? args.scale",
+        "is_column<kHeadSize>(e, E) ? args.scale",
         "e <= E ? args.scale",
         "query: read out of bounds",
     ),

@@ -38,8 +38,8 @@ PREFILL_MUTANTS = (
     Mutant("every row has its own first tile", BEGIN, "int begin = seen.begin / kKeys * kKeys;", "diverges"),
     Mutant("a product in a branch", "    add_values<", "    if (alpha != 0.0f) add_values<", "diverges"),
     # Memory.
-    Mutant("keys beyond the end", "begin + row < count && ", "", "out of bounds"),
-    Mutant("columns of padding are loaded", " && column < columns;", ";"),
+    Mutant("keys beyond the end", "is_row = begin + row < count", "is_row = true", "out of bounds"),
+    Mutant("columns of padding are loaded", " && (!has_padded_head || column + k < columns);", ";"),
     Mutant(
         "columns of padding are in the query",
         "at < columns ? float(row[at])",
@@ -51,8 +51,8 @@ PREFILL_MUTANTS = (
     Mutant("output rows beyond the end", "  if (row >= args.L) return;", "", "out of bounds"),
     Mutant(
         "the tile is loaded in part",
-        "i < kRows * kHeadSize;",
-        "i < kRows * kHeadSize - kThreads;",
+        "i < kRows * kRuns;",
+        "i < kRows * kRuns - kThreads;",
         "uninitialised threadgroup memory",
     ),
     Mutant(

@@ -1,7 +1,7 @@
 // Attention of a few query rows over many keys: the keys are shared out, the row is not.
 //
 // A threadgroup computes one query row of one head, or its part of the keys where they are split. Its SIMD
-// groups take every 8th key each, with a softmax of their own; a lane holds every 32nd element of the row. At
+// groups take every 8th key each, with a softmax of their own; a lane holds a few neighbours of the row. At
 // the end the SIMD groups lay together what they have. Where the keys are split, that is a part, for merge.h:
 // the sum of values, not divided, and in place of its log-sum-exp the maximum and the sum of the weights.
 #pragma once
@@ -9,10 +9,17 @@
 #include <metal_stdlib>
 
 #include "metal/kernels/scores.h"
+#include "metal/kernels/unroll.h"
 
 namespace tiny_llm_ext {
 
 enum { kDecodeSimdGroups = 8 };
+
+// Whether the row has that element; known beforehand where it fills all lanes.
+template <int kHeadSize>
+inline bool is_column(int e, int E) {
+  return (kHeadSize % 32 == 0 && !has_padded_head) || e < E;
+}
 
 template <typename T, typename Out, bool kPart, int kHeadSize>
 inline void decode(thread const Tensors<T>& in, device Out* output, device float* lse,
@@ -28,9 +35,10 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   const int64_t at_mask = place.at_mask + row * args.mask.row;
 
   float q[kElements], o[kElements];
+  TINY_LLM_UNROLL
   for (int i = 0; i < kElements; i++) {
-    const int e = i * 32 + lane;
-    q[i] = e < E ? args.scale * float(query[e]) : 0.0f;
+    const int e = lane * kElements + i;
+    q[i] = is_column<kHeadSize>(e, E) ? args.scale * float(query[e]) : 0.0f;
     o[i] = 0.0f;
   }
 
@@ -47,9 +55,10 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
       if (bias == -INFINITY) continue;  // for all lanes
     }
     float part = 0.0f;
+    TINY_LLM_UNROLL
     for (int i = 0; i < kElements; i++) {
-      const int e = i * 32 + lane;
-      if (e < E) part += q[i] * float(place.key[t * args.key.row + e]);
+      const int e = lane * kElements + i;
+      if (is_column<kHeadSize>(e, E)) part += q[i] * float(place.key[t * args.key.row + e]);
     }
     const float s = capped(metal::simd_sum(part), args) + bias;
     const float m_new = metal::max(m, s);
@@ -58,15 +67,17 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
     const float p = metal::exp(s - base);
     l = alpha * l + p;
     m = m_new;
+    TINY_LLM_UNROLL
     for (int i = 0; i < kElements; i++) {
-      const int e = i * 32 + lane;
-      if (e < E) o[i] = alpha * o[i] + p * float(place.value[t * args.value.row + e]);
+      const int e = lane * kElements + i;
+      if (is_column<kHeadSize>(e, E)) o[i] = alpha * o[i] + p * float(place.value[t * args.value.row + e]);
     }
   }
 
+  TINY_LLM_UNROLL
   for (int i = 0; i < kElements; i++) {
-    const int e = i * 32 + lane;
-    if (e < E) o_of[me * E + e] = o[i];
+    const int e = lane * kElements + i;
+    if (is_column<kHeadSize>(e, E)) o_of[me * E + e] = o[i];
   }
   if (lane == 0) {
     m_of[me] = m;

@@ -5,8 +5,7 @@
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 
-// A loop over an array of fragments must vanish, or they do not stay in registers.
-#define TINY_LLM_UNROLL _Pragma("clang loop unroll(full)")
+#include "metal/kernels/unroll.h"
 
 namespace tiny_llm_ext {
 

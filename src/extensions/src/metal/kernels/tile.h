@@ -2,7 +2,8 @@
 // together.
 #pragma once
 
-#include <metal_stdlib>
+#include "metal/kernels/features.h"
+#include "metal/kernels/unroll.h"
 
 namespace tiny_llm_ext {
 
@@ -13,15 +14,21 @@ constexpr int tile_stride() {
 }
 
 // Rows begin .. begin + kRows - 1 of `count` rows of so many columns; what lies beyond either becomes zero,
-// since a weight of 0 does not hide a NaN.
+// since a weight of 0 does not hide a NaN. A thread moves four neighbours at a time.
 template <typename T, int kHeadSize, int kRows, int kThreads>
 inline void load_tile(threadgroup T* tile, device const T* rows, int64_t row_stride, int begin, int count,
                       int columns, int thread_index) {
-  for (int i = thread_index; i < kRows * kHeadSize; i += kThreads) {
-    const int row = i / kHeadSize, column = i % kHeadSize;
-    const bool real = begin + row < count && column < columns;
-    tile[row * tile_stride<T, kHeadSize>() + column] =
-        real ? rows[(begin + row) * row_stride + column] : T(0);
+  constexpr int kRun = 4, kRuns = kHeadSize / kRun;
+  for (int i = thread_index; i < kRows * kRuns; i += kThreads) {
+    const int row = i / kRuns, column = i % kRuns * kRun;
+    const bool is_row = begin + row < count;
+    threadgroup T* to = tile + row * tile_stride<T, kHeadSize>() + column;
+    device const T* from = rows + (begin + row) * row_stride + column;
+    TINY_LLM_UNROLL
+    for (int k = 0; k < kRun; k++) {
+      const bool is_real = is_row && (!has_padded_head || column + k < columns);
+      to[k] = is_real ? from[k] : T(0);
+    }
   }
 }
 
