@@ -6,6 +6,7 @@ from .mutants import Mutant
 KEYS_READ = "metal::threadgroup_barrier(of_threadgroup);  // the keys have been read"
 VALUES_READ = "metal::threadgroup_barrier(of_threadgroup);  // the values have been read"
 LOADED = "metal::threadgroup_barrier(of_threadgroup);\n    "
+TAKES_PART = "if (takes_part)"
 BEGIN = "int begin = of_tile.begin / kKeys * kKeys;"
 FIRST_STATE = "state.l = c == 0 ? first_weight(state.m) : 0.0f;"
 CAPPED = "score = capped(args.scale * s[k].thread_elements()[i], args);"
@@ -17,11 +18,16 @@ PREFILL_MUTANTS = (
     Mutant("keys overwrite values that are still read", VALUES_READ, "", "write after an unordered read"),
     Mutant(
         "keys are read before they are there",
-        LOADED + "multiply",
-        "multiply",
+        LOADED + TAKES_PART + " {",
+        TAKES_PART + " {",
         "read after an unordered write",
     ),
-    Mutant("values are read before they are there", LOADED + "add", "add", "read after an unordered write"),
+    Mutant(
+        "values are read before they are there",
+        LOADED + TAKES_PART + " add",
+        TAKES_PART + " add",
+        "read after an unordered write",
+    ),
     Mutant(
         "barriers for no memory",
         "= metal::mem_flags::mem_threadgroup;",
@@ -36,7 +42,19 @@ PREFILL_MUTANTS = (
     ),
     Mutant("every row has its own last tile", "begin < of_tile.end", "begin < seen.end", "diverges"),
     Mutant("every row has its own first tile", BEGIN, "int begin = seen.begin / kKeys * kKeys;", "diverges"),
-    Mutant("a product in a branch", "    add_values<", "    if (alpha != 0.0f) add_values<", "diverges"),
+    Mutant("a product in a branch", "if (takes_part) add", "if (alpha != 0.0f) add", "diverges"),
+    Mutant(
+        "the loads of a SIMD group in a branch",
+        "// the keys have been read\n    load",
+        "// the keys have been read\n    if (takes_part) load",
+    ),
+    Mutant("a SIMD group sees what its first row sees", "own_row, own_row + 7,", "own_row, own_row,"),
+    Mutant(
+        "a SIMD group comes a tile too late", "begin + kKeys > of_fragment.begin", "begin > of_fragment.begin"
+    ),
+    Mutant(
+        "a SIMD group leaves a tile too early", "begin < of_fragment.end", "begin + kKeys < of_fragment.end"
+    ),
     # Memory.
     Mutant("keys beyond the end", "is_row = begin + row < count", "is_row = true", "out of bounds"),
     Mutant("columns of padding are loaded", " && (!has_padded_head || column + k < columns);", ";"),
@@ -95,7 +113,6 @@ PREFILL_MUTANTS = (
     Mutant("keys are counted without the lane", "begin + k * 8 + column + i", "begin + k * 8 + i"),
     Mutant("one tile too few", "begin < of_tile.end", "begin < of_tile.end - kKeys"),
     Mutant("a tile too late", BEGIN, "int begin = (of_tile.begin + kKeys - 1) / kKeys * kKeys;"),
-    Mutant("tiles that nobody sees are read", BEGIN, "int begin = 0;"),
     Mutant("tiles begin where the window begins", BEGIN, "int begin = of_tile.begin;", BITS),
     Mutant(
         "the window begins before the first key",

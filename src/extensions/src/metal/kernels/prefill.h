@@ -71,7 +71,7 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   const metal::mem_flags of_threadgroup = metal::mem_flags::mem_threadgroup;
   const int n = int(group.x), thread_index = int(simd_group * 32 + simd_lane);
   const int r = fragment_row(int(simd_lane)), c = fragment_column(int(simd_lane));
-  const int first_row = int(group.y) * kRows, row = first_row + int(simd_group) * 8 + r;
+  const int first_row = int(group.y) * kRows, own_row = first_row + int(simd_group) * 8, row = own_row + r;
 
   const Place<T> place = place_of(in, n, args);
   const int columns = real_columns<kHeadSize>(args);
@@ -91,21 +91,27 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   state.m = is_real ? place.sink : -INFINITY;
   state.l = c == 0 ? first_weight(state.m) : 0.0f;
   const KeyRange seen = seen_keys(row, row, place.n_q, place.n_k, args);
+  const KeyRange of_fragment = seen_keys(own_row, own_row + 7, place.n_q, place.n_k, args);
   const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, place.n_q, place.n_k, args);
   for (int begin = of_tile.begin / kKeys * kKeys; begin < of_tile.end; begin += kKeys) {
+    // For all lanes of a SIMD group alike; it may have no rows at all.
+    const bool takes_part = begin < of_fragment.end && begin + kKeys > of_fragment.begin;
+    float alpha = 1.0f;
     metal::threadgroup_barrier(of_threadgroup);  // the values have been read
     load_tile<T, kHeadSize, kKeys, kThreads>(tile, place.key, args.key.row, begin, place.n_k, columns,
                                              thread_index);
     metal::threadgroup_barrier(of_threadgroup);
-    multiply_keys<T, kHeadSize, kKeys>(s, q, tile, query, query_columns, r, c);
-    const float top = finish_scores<kKeys / 8>(s, args, in.mask, at_mask, begin, seen, c);
-    const float alpha = online_softmax<kKeys / 8>(state, s, top);
+    if (takes_part) {
+      multiply_keys<T, kHeadSize, kKeys>(s, q, tile, query, query_columns, r, c);
+      const float top = finish_scores<kKeys / 8>(s, args, in.mask, at_mask, begin, seen, c);
+      alpha = online_softmax<kKeys / 8>(state, s, top);
+    }
 
     metal::threadgroup_barrier(of_threadgroup);  // the keys have been read
     load_tile<T, kHeadSize, kKeys, kThreads>(tile, place.value, args.value.row, begin, place.n_k, columns,
                                              thread_index);
     metal::threadgroup_barrier(of_threadgroup);
-    add_values<T, kHeadSize, kKeys>(o, s, tile, alpha, r, c);
+    if (takes_part) add_values<T, kHeadSize, kKeys>(o, s, tile, alpha, r, c);
   }
 
   const float l = row_sum(state.l);
