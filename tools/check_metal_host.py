@@ -86,11 +86,15 @@ def complaints(source: Path, mlx: Path, exported: set[str]) -> list[str]:
     return [f"{source.name}: {name} is not exported by MLX's library for macOS" for name in missing]
 
 
-def check() -> list[str]:
-    """The complaints about all files of the host side."""
+def require_programs() -> None:
     for program in (COMPILER, SYMBOLS):
         if not shutil.which(program):
             raise Unavailable(f"{program} is not here")
+
+
+def check() -> list[str]:
+    """The complaints about all files of the host side."""
+    require_programs()
     mlx = package()
     exported = exported_names(mlx)
     files = sorted((SOURCES / "metal").glob("*.cpp"))

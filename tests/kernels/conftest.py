@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import mlx.core as mx
 import pytest
 
-from ..support.native import active_isa, available_isas
+from ..support.native import DEVICE, active_isa, available_isas
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,5 +17,7 @@ def the_active_instruction_set_is_the_forced_one() -> None:
 
 
 @pytest.fixture(autouse=True)
-def every_test_is_on_the_cpu(on_the_cpu: None) -> None:
-    """What runs here is the CPU back end."""
+def every_test_is_on_the_device_under_test() -> Iterator[None]:
+    """The CPU back end, or what TINY_LLM_TEST_DEVICE names."""
+    with mx.stream(DEVICE):
+        yield

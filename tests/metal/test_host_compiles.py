@@ -25,6 +25,7 @@ def checker():
 def package():
     """The headers; where they cannot be had, CI fails and others are told."""
     try:
+        checker().require_programs()
         return checker().package()
     except checker().Unavailable as reason:
         if os.environ.get("CI"):

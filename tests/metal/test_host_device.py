@@ -8,14 +8,17 @@ import pytest
 import build
 
 from ..support.child import run_python
+from . import gpu
+
+pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU cannot be told what to lack")
 
 PRELUDE = """
 import json
 import mlx.core as mx
-from tests.metal import fake_gpu
+from tests.metal import gpu
 from tests.support.cases import qkv
 
-extension, device = fake_gpu.modules()
+extension, device = gpu.modules()
 
 def allow(limits):
     def threads(kernel, source, constants):
@@ -28,16 +31,14 @@ def allow(limits):
     device.on_compile(threads)
 
 def tell(*inputs, **options):
-    told = fake_gpu.explain(*inputs, **options)
+    told = gpu.explain(*inputs, **options)
     print(json.dumps({name: told[name] for name in ("path", "fused", "reasons", "splits")}))
 """
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built():
-    from . import fake_gpu
-
-    fake_gpu.modules()
+    gpu.modules()
 
 
 def told_by(program: str) -> dict:
@@ -98,7 +99,7 @@ def test_a_metallib_is_preferred_and_a_missing_folder_is_named(tmp_path):
     (tmp_path / "tiny_llm_ext.metallib").write_text(text)
     program = f"""
 extension.load_library(mx.gpu, {str(tmp_path)!r})
-out, lse, notes = fake_gpu.attention(*qkv(L=1, E=64))
+out, lse, notes = gpu.attention(*qkv(L=1, E=64))
 print(json.dumps([notes.kernels, notes.reports]))
 """
     assert told_by(program) == [["attention_decode_f32_e64"], []]

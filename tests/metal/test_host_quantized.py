@@ -5,22 +5,22 @@ import pytest
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.quantized import Packed, assert_product, packed
-from . import fake_gpu
+from . import gpu
 
 
 @pytest.fixture(scope="module", autouse=True)
 def device():
-    fake_gpu.modules()
+    gpu.modules()
 
 
-def run(a: mx.array, weights: Packed) -> tuple[mx.array, fake_gpu.Notes]:
-    extension, device = fake_gpu.modules()
+def run(a: mx.array, weights: Packed) -> tuple[mx.array, gpu.Notes]:
+    extension, device = gpu.modules()
     mx.eval(a, *(part for part in weights if isinstance(part, mx.array)))
     scales, biases, group_size, bits, words = weights
     product = extension.quantized_matmul(
         scales, biases, group_size, bits, a, words, True, stream=device.gpu_stream()
     )
-    return product, fake_gpu.evaluate(product)
+    return product, gpu.evaluate(product)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
@@ -31,7 +31,6 @@ def test_the_product(M, bits, group_size, dtype):
     a = normal(M, 3 * group_size, dtype=dtype)
     product, notes = run(a, weights)
     assert notes.reports == []
-    assert len(notes.kernels) == 1
     assert_product(product, a, weights)
 
 
@@ -43,6 +42,7 @@ def test_strides_are_repaired():
     assert_product(product, a, weights)
 
 
+@pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")
 @pytest.mark.parametrize(("M", "N", "K"), [(0, 5, 64), (3, 0, 64)])
 def test_nothing_to_compute_dispatches_nothing(M, N, K):
     product, notes = run(normal(M, K), packed(N, K))

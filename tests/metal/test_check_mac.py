@@ -1,0 +1,102 @@
+"""`pdm run check-mac` as far as a machine without Metal can tell: on the processor, by a hidden option."""
+
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+
+import mlx.core as mx
+import pytest
+
+from ..support.child import ROOT
+
+PROGRAM = ROOT / "tools/check_mac.py"
+
+
+BROKEN_PARTS = """
+def raises(device):
+    "One that raises."
+    raise ValueError("no such kernel")
+
+
+def crashes(device):
+    "One that ends its process."
+    os.abort()
+
+
+PARTS |= {"raises": raises, "crashes": crashes}
+
+
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, PROGRAM, *arguments]
+    return subprocess.run(command, text=True, capture_output=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def program():
+    specification = importlib.util.spec_from_file_location("check_mac", PROGRAM)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(platform.system() == "Darwin", reason="this is a Mac")
+def test_elsewhere_it_says_what_it_needs():
+    ended = run()
+    assert ended.returncode == 2
+    assert ended.stderr == f"check-mac needs a Mac; this is {platform.system()}.\n"
+
+
+def test_the_report_says_which_kernel_ran(tmp_path):
+    output = tmp_path / "report.json"
+    ended = run("--device", "cpu", "--part", "kernels", "--output", str(output))
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(output.read_text())
+    assert list(report["parts"]) == ["kernels"]
+    chosen = report["parts"]["kernels"]["chosen"]
+    assert set(chosen.values()) == {"cpu.split"}
+    text = output.with_suffix(".txt").read_text()
+    assert all(f"  {case}: cpu.split\n" in text for case in chosen)
+
+
+def test_a_part_that_fails_or_crashes_does_not_lose_the_others(tmp_path):
+    """`copy` breaks the program as a Mac might: one part raises, one kills its process."""
+    copy = tmp_path / "check_mac.py"
+    text = PROGRAM.read_text()
+    for old, new in {
+        "Path(__file__).resolve().parents[1]": f"Path({str(ROOT)!r})",
+        "def in_a_child(": BROKEN_PARTS + "def in_a_child(",
+    }.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    copy.write_text(text)
+    output = tmp_path / "report.json"
+    chosen = [word for part in ("raises", "crashes", "kernels") for word in ("--part", part)]
+    command = [sys.executable, copy, "--device", "cpu", *chosen, "--output", output]
+    ended = subprocess.run(command, text=True, capture_output=True, timeout=300, check=False)
+    assert ended.returncode == 1, ended.stderr
+    found = json.loads(output.read_text())["parts"]
+    assert list(found) == ["kernels", "raises", "crashes"]
+    assert found["raises"]["error"] == "ValueError: no such kernel"
+    assert "Traceback" in found["raises"]["output"]
+    assert found["crashes"]["error"] == "exit status -6"
+    assert found["kernels"]["ok"]
+    text = output.with_suffix(".txt").read_text()
+    assert "raises: NOT OK" in text
+    assert "ValueError: no such kernel" in text
+
+
+def test_what_is_timed_is_checked_too(program):
+    row = program.time_attention(mx.float32, 4, 2, 33, 40, 64)
+    assert 0 < row["error"] < row["allowed"] < 1e-4
+    assert row["path"].startswith("cpu.")
+    assert row["seconds"].keys() == {"ours", "mx.fast"}
+
+
+def test_the_tests_that_it_runs_exist(program):
+    files = [ROOT / f"tests/kernels/test_{name}.py" for name in program.KERNEL_TESTS]
+    assert [file.name for file in files if not file.is_file()] == []

@@ -1,0 +1,261 @@
+"""Try everything that only a Mac can show, and write a report to send back: `pdm run check-mac`.
+
+Nobody of this project has a Mac. The report says what was built, which Metal kernels compile and run on this
+GPU, what the tests say, and how fast attention is beside MLX's own. A part that fails is in the report, too.
+It holds versions and the name of the chip, nothing personal. Takes some minutes.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORT = ROOT / "build" / "check-mac.json"
+# The part of the tests that does not ask for a processor: a file's name, without test_.
+KERNEL_TESTS = """causality dtypes grouped_heads head_sizes hidden_rows layouts lengths masks nan
+ragged_batches running_maximum scale softcap_and_sinks window""".split()
+
+PART_SECONDS = 1800  # a GPU that hangs may not take the report with it
+
+Part = Callable[[str], dict[str, Any]]
+
+
+def command(*words: str | Path, **environment: str) -> dict[str, Any]:
+    """What a program said, the end of it, and whether it ended well."""
+    env = {**os.environ, **environment}
+    ended = subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
+    said = (ended.stdout + ended.stderr).strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")
+    return {"ok": ended.returncode == 0, "output": said[-20000:]}
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Versions and the name of the device."""
+    import mlx.core as mx
+
+    from benches import machine as host
+    from tiny_llm.installation import check_installation
+
+    kind = {"cpu": mx.cpu, "gpu": mx.gpu}[device]
+    return {
+        "ok": True,
+        "macos": platform.mac_ver()[0],
+        **host.describe(),
+        "device": {name: str(value) for name, value in mx.device_info(kind).items()},
+        "installation": check_installation(),
+    }
+
+
+def build(device: str) -> dict[str, Any]:
+    """The extension, compiled if a source is newer; whether the build made a metallib."""
+    outcome = command(sys.executable, "src/extensions/build.py")
+    package = ROOT / "src/extensions/tiny_llm_ext"
+    return {
+        **outcome,
+        "metallib": (package / "tiny_llm_ext.metallib").is_file(),
+        "texts": sorted(path.name for path in (package / "metal").glob("*.metal")),
+    }
+
+
+def kernels(device: str) -> dict[str, Any]:
+    """The kernel that attention takes for each type, head size and number of rows; why not a better one."""
+    import mlx.core as mx
+
+    from tiny_llm.extension import load_extension
+
+    stream = {"cpu": mx.cpu, "gpu": mx.gpu}[device]
+    chosen, reasons = {}, {}
+    for dtype in (mx.float32, mx.float16, mx.bfloat16):
+        for size in (64, 80, 96, 128, 256):
+            for rows in (1, 64):
+                x = mx.zeros((1, 2, rows, size), dtype)
+                keys = mx.zeros((1, 2, 1100, size), dtype)
+                told = load_extension().explain_attention(x, keys, keys, stream=stream)
+                name = f"{dtype} head size {size}, {rows} rows"
+                chosen[name] = told["path"]
+                if told["reasons"]:
+                    reasons[name] = list(told["reasons"])
+    return {"ok": not reasons, "chosen": chosen, "reasons": reasons}
+
+
+def tests(device: str) -> dict[str, Any]:
+    """The course on this device, the tests of the kernels on its stream, and the host side of Metal."""
+    words = [sys.executable, *"-m pytest -q -rfE --tb=short -p no:cacheprovider".split()]
+    files = [f"tests/kernels/test_{name}.py" for name in KERNEL_TESTS]
+    course = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py"))
+    outcomes = {
+        "course": command(*words, *course, "-k", device),
+        "kernels": command(*words, *files, TINY_LLM_TEST_DEVICE=device),
+        "host": command(*words, *map(str, sorted((ROOT / "tests/metal").glob("test_host*.py")))),
+    }
+    return {"ok": all(outcome["ok"] for outcome in outcomes.values()), **outcomes}
+
+
+def times(device: str) -> dict[str, Any]:
+    """Seconds of attention beside MLX's own, on the project's clock, each checked before it is timed."""
+    import mlx.core as mx
+
+    mx.set_default_device({"cpu": mx.cpu, "gpu": mx.gpu}[device])
+    sizes = (
+        [(1, 1024), (1, 8192), (8, 4096), (512, 512), (2048, 2048)]
+        if device == "gpu"
+        else [(1, 64), (40, 40)]
+    )
+    rows = [
+        time_attention(dtype, heads, kv_heads, L, S, E)
+        for dtype in (mx.float16, mx.bfloat16, mx.float32)
+        for heads, kv_heads, E in ((14, 2, 64), (32, 8, 128))
+        for L, S in sizes
+    ]
+    return {"ok": all(row["error"] < row["allowed"] for row in rows), "rows": rows}
+
+
+def time_attention(dtype: Any, heads: int, kv_heads: int, L: int, S: int, E: int) -> dict[str, Any]:
+    import mlx.core as mx
+
+    from benches.harness import interleave
+    from tiny_llm.attention import attention_reference, flash_attention
+    from tiny_llm.extension import load_extension
+
+    mx.random.seed(0)
+    query = mx.random.normal((1, heads, L, E)).astype(dtype)
+    key, value = (mx.random.normal((1, kv_heads, S, E)).astype(dtype) for _ in range(2))
+    mx.eval(query, key, value)
+    contestants = {
+        "ours": lambda: flash_attention(query, key, value, mask="causal", on_fallback="allow"),
+        "mx.fast": lambda: mx.fast.scaled_dot_product_attention(
+            query, key, value, scale=E**-0.5, mask="causal"
+        ),
+    }
+    with mx.stream(mx.cpu):
+        inputs = (x.astype(mx.float32) for x in (query, key, value))
+        expected = attention_reference(*inputs, mask="causal")
+        mx.eval(expected)
+    results = {name: call().astype(mx.float32) for name, call in contestants.items()}
+    errors = {name: mx.abs(result - expected).max().item() for name, result in results.items()}
+    mx.eval(flash_attention(query, key, value, mask="causal", on_fallback="allow"))
+    path = load_extension().last_run()["path"]
+    samples, _ = interleave(
+        {name: lambda call=call: mx.eval(call()) for name, call in contestants.items()}, repeats=9
+    )
+    return {
+        "case": f"{dtype} {heads}/{kv_heads} heads of {E}, {L} rows, {S} keys, causal",
+        "path": path,
+        "error": errors["ours"],
+        "error_of_mx_fast": errors["mx.fast"],
+        "allowed": {mx.float32: 2e-5, mx.float16: 4e-3, mx.bfloat16: 3e-2}[dtype],
+        "seconds": {name: sample.record() for name, sample in samples.items()},
+        "times_as_fast_as_mx_fast": samples["mx.fast"].median / samples["ours"].median,
+    }
+
+
+def model(device: str) -> dict[str, Any]:
+    """Tokens a second of the model that ships inside, with and without FlashAttention."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "model.json"
+        words = f"bench.py --model tiny --compare --device {device} --num-seqs 4 --json {result}"
+        outcome = command(sys.executable, *words.split())
+        return {**outcome, "result": json.loads(result.read_text()) if result.is_file() else None}
+
+
+PARTS: dict[str, Part] = {part.__name__: part for part in (build, machine, kernels, tests, times, model)}
+
+
+def in_a_child(name: str, device: str) -> dict[str, Any]:
+    """What a part found, in a process of its own: it may crash or hang, and the others still run."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "found.json"
+        words = [sys.executable, __file__, "--device", device, "--child", name, "--output", str(found)]
+        ended = subprocess.run(words, text=True, capture_output=True, check=False, timeout=PART_SECONDS)
+        if found.is_file():
+            return json.loads(found.read_text())
+        return {"ok": False, "error": f"exit status {ended.returncode}", "output": ended.stderr[-20000:]}
+
+
+def run_parts(names: list[str], device: str, output: Path) -> dict[str, Any]:
+    """Run one part after the other, and write the report after each: what has been found is never lost."""
+    report: dict[str, Any] = {"report": "check-mac", "device": device, "parts": {}}
+    for name in names:
+        print(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}", flush=True)
+        begin = time.perf_counter()
+        try:
+            found = in_a_child(name, device)
+        except subprocess.TimeoutExpired:
+            found = {"ok": False, "error": f"not finished after {PART_SECONDS} s"}
+        seconds = round(time.perf_counter() - begin, 1)
+        report["parts"][name] = {**found, "took_seconds": seconds}
+        print(f"    {'ok' if found['ok'] else 'NOT OK'} in {seconds} s", flush=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(report, indent=1) + "\n")
+        output.with_suffix(".txt").write_text(as_text(report))
+    return report
+
+
+def run_here(name: str, device: str, output: Path) -> None:
+    """What a child does."""
+    try:
+        found = PARTS[name](device)
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}"
+        found = {"ok": False, "error": what, "output": traceback.format_exc()}
+    output.write_text(json.dumps(found))
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """The report for people: a line for each part, what went wrong, and the times."""
+    lines = [f"check-mac on the {report['device']}"]
+    for name, part in report["parts"].items():
+        lines += ["", f"{name}: {'ok' if part['ok'] else 'NOT OK'} in {part['took_seconds']} s"]
+        if "device" in part:
+            lines += [f"  {key}: {value}" for key, value in part["device"].items()]
+        lines += [f"  {key}: {value}" for key, value in part.get("versions", {}).items()]
+        lines += [f"  {case}: {path}" for case, path in part.get("chosen", {}).items()]
+        lines += [f"  {case}: {reason}" for case, why in part.get("reasons", {}).items() for reason in why]
+        lines += [
+            f"  {row['case']}: {row['times_as_fast_as_mx_fast']:.2f} times as fast as mx.fast, "
+            f"error {row['error']:.1e} by {row['path']}"
+            for row in part.get("rows", [])
+        ]
+        for what, outcome in {name: part, **part}.items():
+            if isinstance(outcome, dict) and "output" in outcome:
+                end = outcome["output"].splitlines()[-1:] if outcome["ok"] else [outcome["output"]]
+                lines += [f"  {what}: {line}" for line in end]
+        if "error" in part:
+            lines.append(f"  {part['error']}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=REPORT, help="the report; beside it the same as text")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be repeated")
+    # For the tests of this program, which have no Mac: any device that MLX has.
+    parser.add_argument("--device", choices=["cpu", "gpu"], help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if platform.system() != "Darwin" and not options.device:
+        print(f"check-mac needs a Mac; this is {platform.system()}.", file=sys.stderr)
+        return 2
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+    if options.child:
+        run_here(options.child, options.device, options.output)
+        return 0
+    names = [name for name in PARTS if not options.part or name in options.part]
+    report = run_parts(names, options.device or "gpu", options.output.resolve())
+    print(f"\nThe report: {options.output}, and for people {options.output.with_suffix('.txt')}")
+    print("Please send both files back: open an issue of this project and attach them.")
+    return 0 if all(part["ok"] for part in report["parts"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
