@@ -25,6 +25,7 @@ FORBIDDEN = {
     "new": "int* p = new int(3); x[0] = *p;",
     "max of two types": "uint u = 3; x[0] = metal::max(u, -1);",
     "a function pointer": "int (*p)(int) = twice; x[0] = p(2);",
+    "a word of Metal as a name": "float fragment = 1; x[0] = fragment;",
     "the host's library": "x[0] = std::exp(x[1]);",
     "a global variable": "x[0] = global;",
     "a threadgroup array in a function": "x[0] = first();",

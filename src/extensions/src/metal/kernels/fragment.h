@@ -15,9 +15,9 @@ typedef metal::simdgroup_matrix<float, 8, 8> Fragment;
 inline int fragment_row(int lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 inline int fragment_column(int lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
 
-inline void set_fragment(thread Fragment& fragment, float first, float second) {
-  fragment.thread_elements()[0] = first;
-  fragment.thread_elements()[1] = second;
+inline void set_fragment(thread Fragment& matrix, float first, float second) {
+  matrix.thread_elements()[0] = first;
+  matrix.thread_elements()[1] = second;
 }
 
 inline float row_max(float x) {
