@@ -61,7 +61,11 @@ def package() -> Path:
             place = unpacked / "mlx/system" / header
             place.parent.mkdir(parents=True, exist_ok=True)
             place.touch()
-        os.replace(unpacked, folder)
+        try:
+            os.replace(unpacked, folder)
+        except OSError:  # another process was faster
+            if not folder.is_dir():
+                raise
     return folder / "mlx"
 
 

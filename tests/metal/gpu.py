@@ -12,6 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from filelock import FileLock
 
 import build
 from tiny_llm.extension import load_extension
@@ -53,8 +54,10 @@ def modules() -> tuple[ModuleType, Any]:
     """The extension and the device, both of the one library that is built here."""
     if IS_REAL:
         return load_extension(), RealDevice()
-    build.configure()
-    subprocess.run([build.tool("ninja"), "-C", build.BUILD, "--quiet", "metal_host"], check=True)
+    build.BUILD.mkdir(parents=True, exist_ok=True)
+    with FileLock(build.BUILD / "metal_host.lock"):  # of two processes that run tests, one builds
+        build.configure()
+        subprocess.run([build.tool("ninja"), "-C", build.BUILD, "--quiet", "metal_host"], check=True)
     (library,) = OUTPUT.glob("metal_host.*.so")
     loaded = []
     for name in ("_ext", "metal_device"):
