@@ -55,9 +55,9 @@ def prefill(name: str, size: int, head_size: int) -> Kernel:
     query_stays = head_size <= 128
     query = 0 if query_stays else 8 * head_size  # elements, read again for each tile
     multiply_adds = 2 * 8 * keys * head_size
-    # Conversions to float32, the index of what is loaded (six instructions an element), the correction of the
-    # output, and the scores (six again).
-    other = (elements if size < 4 else 0) + 6 * elements / 4 + 8 * head_size + 6 * 8 * keys
+    # Conversions to float32; for each run of four that is loaded, six instructions of index and four choices;
+    # the correction of the output; and six for a score.
+    other = (elements if size < 4 else 0) + 10 / 4 * elements / 4 + 8 * head_size + 6 * 8 * keys
     need = {
         "arithmetic": multiply_adds + other,
         "exp": 8 * keys + LANES,
@@ -92,7 +92,8 @@ def decode(name: str, size: int) -> Kernel:
         "exp": 2 * LANES,
         "shuffles": 5 * LANES,
         "loads": 2 * E * size,
-        "cache lines": 2 * E * size / LINE,
+        # A lane's neighbouring elements are loads of their own, each of which touches all lines of the row.
+        "cache lines": 2 * (E / LANES) * E * size / LINE,
     }
     parts = HEADS * keys / SPLIT * (E + 2) * 4.0
     return Kernel(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .. import decode_mutants, mutants, prefill_mutants
-from ..mutants import MUTANTS, Mutant
+from ..decode_mutants import DECODE_MUTANTS
+from ..mutants import BARRIER, MUTANTS, Mutant
+from ..prefill_mutants import PREFILL_MUTANTS
 
 READABLE, PREFILL, DECODE = "L=33 S=65", "prefill f32", "decode f32"
 
@@ -22,8 +23,8 @@ class Watched(NamedTuple):
         return self.cases != READABLE
 
 
-def named(name: str) -> Mutant:
-    (found,) = [mutant for mutant in MUTANTS if mutant.name == name]
+def named(name: str, mutants: tuple[Mutant, ...] = MUTANTS) -> Mutant:
+    (found,) = [mutant for mutant in mutants if mutant.name == name]
     return found
 
 
@@ -31,7 +32,7 @@ def named(name: str) -> Mutant:
 # loads the row of a neighbour, so that SIMD groups would race.
 NEIGHBOUR = Mutant(
     "a SIMD group loads the next row, without a barrier",
-    f"q[r][e] = query[at_row + e];\n      o[r][e] = 0.0f;\n    }}\n  }}\n  {mutants.BARRIER}",
+    f"q[r][e] = query[at_row + e];\n      o[r][e] = 0.0f;\n    }}\n  }}\n  {BARRIER}",
     "q[r ^ 1][e] = query[at_row + e];\n      o[r][e] = 0.0f;\n    }\n  }",
 )
 ADDED_TO = Mutant(
@@ -39,11 +40,6 @@ ADDED_TO = Mutant(
     "output[at_row + e] = l == 0.0f",
     "output[at_row + e] += l == 0.0f",
 )
-KEYS_READ = Mutant("values overwrite keys that are still read", prefill_mutants.KEYS_READ, "")
-VALUES_READ = Mutant("keys overwrite values that are still read", prefill_mutants.VALUES_READ, "")
-KEYS_LOADED = Mutant("keys are read before they are there", prefill_mutants.LOADED + "multiply", "multiply")
-VALUES_LOADED = Mutant("values are read before they are there", prefill_mutants.LOADED + "add", "add")
-PARTS = Mutant("the parts are read before they are there", decode_mutants.BARRIER, "")
 
 WATCHED = (
     Watched(named("no barrier behind the load"), "racecheck"),
@@ -53,9 +49,9 @@ WATCHED = (
     Watched(named("output rows beyond the end"), "memcheck"),
     Watched(named("a barrier in a branch"), "synccheck"),
     Watched(ADDED_TO, "initcheck"),
-    Watched(KEYS_READ, "racecheck", PREFILL),
-    Watched(VALUES_READ, "racecheck", PREFILL),
-    Watched(KEYS_LOADED, "racecheck", PREFILL),
-    Watched(VALUES_LOADED, "racecheck", PREFILL),
-    Watched(PARTS, "racecheck", DECODE),
+    Watched(named("values overwrite keys that are still read", PREFILL_MUTANTS), "racecheck", PREFILL),
+    Watched(named("keys overwrite values that are still read", PREFILL_MUTANTS), "racecheck", PREFILL),
+    Watched(named("keys are read before they are there", PREFILL_MUTANTS), "racecheck", PREFILL),
+    Watched(named("values are read before they are there", PREFILL_MUTANTS), "racecheck", PREFILL),
+    Watched(named("the parts are read before they are there", DECODE_MUTANTS), "racecheck", DECODE),
 )

@@ -1,4 +1,8 @@
-"""The text of Metal kernels as CUDA sources: unchanged, behind the shim, with a way to start each kernel."""
+"""The text of Metal kernels as CUDA sources, behind the shim, with a way to start each kernel.
+
+One word of the text is left out: `threadgroup` of a pointer, where CUDA takes it for that of a variable. The
+readable kernel has no such pointer, so its text is unchanged.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ BUILT_IN = {
     "thread_index_in_threadgroup": "metal_on_cuda::thread_index()",
 }
 ADDRESS_SPACE = re.compile(r"\b(device|constant)\b\s*")
+THREADGROUP_POINTER = re.compile(r"\bthreadgroup\s+((?:const\s+)?\w+\s*\*)")
 
 
 def translated(source: str, kernels: list[str], features: tuple[int, ...] = ()) -> str:
@@ -29,8 +34,13 @@ def translated(source: str, kernels: list[str], features: tuple[int, ...] = ()) 
     entries = "".join(entry(signature, features) for signature in chosen)
     return (
         f"#include <cstring>\n{defined}#include <metal_stdlib>\n"
-        f"{source}\n#undef kernel\n#undef inline\nstruct Slots {{\n  void* at[16];\n}};\n{entries}"
+        f"{without_pointers_to_threadgroup(source)}\n#undef kernel\n#undef inline\n"
+        f"struct Slots {{\n  void* at[16];\n}};\n{entries}"
     )
+
+
+def without_pointers_to_threadgroup(source: str) -> str:
+    return THREADGROUP_POINTER.sub(r"\1", source)
 
 
 def pipeline(kernel: str, features: tuple[int, ...]) -> str:
