@@ -1,4 +1,4 @@
-"""The arrays of the fast kernels can stay in registers: none is left in memory when the loops are unrolled."""
+"""The arrays of the fast kernels can stay in registers: none is left in memory once loops are unrolled."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
                     uint simd_lane) {
   constexpr int kSimdGroups = 4, kRows = 8 * kSimdGroups, kThreads = 32 * kSimdGroups;
   constexpr int kFragments = kHeadSize / 8;
-  const metal::mem_flags of_threadgroup = metal::mem_flags::mem_threadgroup;
+  constexpr metal::mem_flags of_threadgroup = metal::mem_flags::mem_threadgroup;
   const int n = int(group.x), thread_index = int(simd_group * 32 + simd_lane);
   const int r = fragment_row(int(simd_lane)), c = fragment_column(int(simd_lane));
   const int first_row = int(group.y) * kRows, own_row = first_row + int(simd_group) * 8, row = own_row + r;
