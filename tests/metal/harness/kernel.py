@@ -48,6 +48,8 @@ class Kernel:
             )
         buffers = self.signature.buffers
         numbers = (ctypes.c_int * len(buffers)).in_dll(self._library, "harness_slots")
+        self._library.harness_barriers.restype = ctypes.c_uint64
+        self.barriers = 0  # that threadgroups passed in the last run, all together
         self.slots = {buffer.name: number for buffer, number in zip(buffers, numbers, strict=True)}
         count = len(self.signature.constants)
         self._constants = (Constant * count).in_dll(self._library, "harness_constants")
@@ -94,6 +96,7 @@ class Kernel:
             size, address = ctypes.c_uint64(buffer.nbytes), ctypes.c_void_p(buffer.address)
             self._library.harness_buffer(name.encode(), address, size, int(name in writable))
         self._library.harness_dispatch(slots, *map(ctypes.c_uint32, (*threadgroups, count)))
+        self.barriers = self._library.harness_barriers()
         text = ctypes.create_string_buffer(1 << 16)
         self._library.harness_reports(text, ctypes.c_uint64(len(text)))
         return Run({name: memory[name].content() for name in writable}, text.value.decode().splitlines())

@@ -21,6 +21,7 @@ void harness_start(int order) {
   set_order(order);
   clear_reports();
   forget_buffers();
+  barriers = 0;
 }
 
 void harness_buffer(const char* name, void* address, uint64_t bytes, int writable) {
@@ -36,6 +37,8 @@ void harness_dispatch(void** slots, uint32_t x, uint32_t y, uint32_t z, uint32_t
     run_threadgroup(static_cast<int>(threads_each));
   }
 }
+
+uint64_t harness_barriers() { return barriers; }
 
 void harness_reports(char* text, uint64_t capacity) { snprintf(text, capacity, "%s", all_reports().c_str()); }
 }

@@ -20,6 +20,7 @@ namespace harness {
 Thread threads[kMostThreads];
 SimdGroup simd_groups[kMostThreads / kLanes];
 uint32_t epoch, position[3], linear_position;
+uint64_t barriers;
 
 namespace {
 
@@ -113,6 +114,7 @@ bool pass_barrier() {
     return false;
   }
   if (one.flags & kThreadgroupMemory) epoch++;
+  barriers++;
   for (int i = 0; i < count; i++) threads[i].wait = Wait::nothing;
   return true;
 }

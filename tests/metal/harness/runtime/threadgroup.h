@@ -37,6 +37,7 @@ extern Thread threads[kMostThreads];
 extern SimdGroup simd_groups[kMostThreads / kLanes];
 extern uint32_t epoch;  // counts the barriers that order threadgroup memory for all
 extern uint32_t position[3], linear_position;
+extern uint64_t barriers;  // that whole threadgroups have passed
 
 // In which order lanes and SIMD groups run: 0 as numbered, 1 backwards, others shuffled.
 void set_order(int seed);
