@@ -25,7 +25,7 @@ def attention_on_gpu(
         with mx.stream(mx.gpu):
             return flash_attention(query, key, value, mask=mask)
     skip_without_harness()
-    causal = mask == "causal" if isinstance(mask, str) else False
+    causal = isinstance(mask, str) and mask == "causal"
     result = run_readable(query, key, value, mask=None if causal else mask, causal=causal)
     assert result.reports == []
     return result.out
