@@ -31,7 +31,10 @@ Part = Callable[[str], dict[str, Any]]
 
 def command(*words: str | Path, **environment: str) -> dict[str, Any]:
     """What a program said, the end of it, and whether it ended well."""
-    env = {**os.environ, **environment}
+    path = os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT / "src/extensions"), os.environ.get("PYTHONPATH", "")]
+    )
+    env = {**os.environ, "PYTHONPATH": path, **environment}
     ended = subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
     said = (ended.stdout + ended.stderr).strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")
     return {"ok": ended.returncode == 0, "output": said[-20000:]}
@@ -223,6 +226,11 @@ def as_text(report: dict[str, Any]) -> str:
             f"  {row['case']}: {row['times_as_fast_as_mx_fast']:.2f} times as fast as mx.fast, "
             f"error {row['error']:.1e} by {row['path']}"
             for row in part.get("rows", [])
+        ]
+        lines += [
+            f"  {run['name']}: {run['prefill_tokens_per_second']:.0f} tokens of prompt a second, "
+            f"{run['decode_tokens_per_second']:.1f} of answer"
+            for run in (part.get("result") or {}).get("contestants", [])
         ]
         for what, outcome in {name: part, **part}.items():
             if isinstance(outcome, dict) and "output" in outcome:

@@ -110,6 +110,14 @@ def test_layouts(layout, L):
     check(*inputs)
 
 
+@pytest.mark.parametrize("L", [3, 33])
+def test_query_key_and_value_may_lie_differently(L):
+    query, key, value = qkv(L=L, S=35, E=64)
+    cache = mx.concatenate([key, mx.full((2, 2, 24, 64), 1e30)], axis=2)
+    check(LAYOUTS["heads behind rows"](query), cache[:, :, :35], value)
+    check(query, LAYOUTS["heads behind rows"](key), LAYOUTS["batch swapped"](value))
+
+
 def test_copies_are_announced():
     query, key, value = qkv(batch=(2, 3), L=3, S=35, E=64)
     swapped = LAYOUTS["batch swapped"](key)
