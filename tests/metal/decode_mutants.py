@@ -2,22 +2,13 @@
 
 from .mutants import Mutant
 
+FIRST_MAXIMUM = "  float m = -INFINITY;\n  float l = 0.0f;\n  for (int t"
+MASKED = "masked(score, mask_bias(in.mask, at_mask + j * args.mask.key, mask_kind))"
 BARRIER = "  metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);"
 
 DECODE_MUTANTS = (
     # Synchronisation and memory.
     Mutant("the parts are read before they are there", BARRIER, "", "data race"),
-    Mutant(
-        "rows without keys leave early",
-        "  float m = -INFINITY;\n  float l = 0.0f;\n  for (int t",
-        "  if (end <= begin) return;\n  float m = -INFINITY;\n  float l = 0.0f;\n  for (int t",
-    ),
-    Mutant(
-        "a sum of some lanes",
-        "metal::simd_sum(part)",
-        "(lane < 8 ? metal::simd_sum(part) : 0.0f)",
-        "diverges",
-    ),
     Mutant("keys of the next split", "first + args.keys_per_split);", "first + args.keys_per_split + 1);"),
     Mutant(
         "columns beyond the end", "if (is_column<kHeadSize>(e, E)) o_of", "if (e <= E) o_of", "data race on o"
@@ -43,24 +34,45 @@ DECODE_MUTANTS = (
     Mutant(
         "all splits write one part", "(int64_t(split) * args.N + n)", "int64_t(n)", "written by two threads"
     ),
+    Mutant("rows without keys leave early", FIRST_MAXIMUM, "  if (end <= begin) return;\n" + FIRST_MAXIMUM),
+    Mutant(
+        "a sum of some lanes",
+        "metal::simd_sum(part)",
+        "(lane < 8 ? metal::simd_sum(part) : 0.0f)",
+        "diverges",
+    ),
+    Mutant(
+        "keys behind the end are read",
+        "metal::min(t + k * kDecodeSimdGroups, end - 1)",
+        "t + k * kDecodeSimdGroups",
+        "key: read out of bounds",
+    ),
     # Which key.
-    Mutant("a SIMD group takes all keys", "t += kDecodeSimdGroups", "t++"),
+    Mutant(
+        "the last key counts more than once", "t + k * kDecodeSimdGroups < end ? score : -INFINITY", "score"
+    ),
+    Mutant("the next keys are the same", "t += kDecodeSimdGroups * kDecodeKeys", "t += kDecodeSimdGroups"),
     Mutant("SIMD groups take the same keys", "int t = begin + me;", "int t = begin;"),
+    Mutant(
+        "a SIMD group takes neighbouring keys",
+        "place.value + (t + k * kDecodeSimdGroups)",
+        "place.value + (t + k)",
+    ),
+    Mutant("rows of the keys lie densely", "j * args.key.row", "j * E"),
+    Mutant("rows of the values lie densely", "* args.value.row;", "* E;"),
+    Mutant("the mask is dense", "at_mask + j * args.mask.key", "at_mask + j"),
+    Mutant("a hidden score is added up", "bias == -INFINITY ? -INFINITY : score + bias", "score + bias"),
+    Mutant("the value of a hidden key is read", "if (s[k] == -INFINITY) continue;", "if (false) continue;"),
+    Mutant("the mask is capped, too", MASKED, f"capped({MASKED}, args)"),
     Mutant("a split begins at the first key", "metal::max(seen.begin, first)", "seen.begin"),
     Mutant("the window is not the beginning", "metal::max(seen.begin, first)", "first"),
     Mutant("rows of the query lie densely", "row * args.query.row", "row * E"),
-    Mutant("rows of the keys lie densely", "t * args.key.row + e", "t * E + e"),
-    Mutant("rows of the values lie densely", "t * args.value.row + e", "t * E + e"),
     Mutant("the row of the mask is ignored", " + row * args.mask.row", ""),
-    Mutant("the mask is dense", "at_mask + t * args.mask.key", "at_mask + t"),
     Mutant("the mask is ignored", "mask_kind != kNoMask", "false"),
-    Mutant("a hidden key is added up", "if (bias == -INFINITY) continue;", ""),
-    Mutant(
-        "the mask is capped, too",
-        "capped(metal::simd_sum(part), args) + bias",
-        "capped(metal::simd_sum(part) + bias, args)",
-    ),
     # The softmax.
+    Mutant("the output is not corrected", "o[i] *= alpha;", ""),
+    Mutant("the sum is not corrected", "l *= alpha;", ""),
+    Mutant("the maximum is forgotten", "    m = top;\n", ""),
     Mutant(
         "a SIMD group is left out",
         "g = 0; g < kDecodeSimdGroups; g++) sum",
@@ -69,8 +81,6 @@ DECODE_MUTANTS = (
     Mutant(
         "the maxima of the SIMD groups are taken as equal", "sum += metal::exp(m_of[g] - base) *", "sum +="
     ),
-    Mutant("the output is not corrected", "o[i] = alpha * o[i] +", "o[i] = o[i] +"),
-    Mutant("the sum is not corrected", "l = alpha * l + p", "l = l + p"),
     Mutant("every split counts the sink", "split == 0 && row < place.n_q", "row < place.n_q"),
     Mutant("rows of padding count the sink", "split == 0 && row < place.n_q", "split == 0"),
     Mutant(

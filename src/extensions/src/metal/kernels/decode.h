@@ -13,7 +13,10 @@
 
 namespace tiny_llm_ext {
 
-enum { kDecodeSimdGroups = 8 };
+enum {
+  kDecodeSimdGroups = 8,
+  kDecodeKeys = 4,  // of a SIMD group at a time
+};
 
 // Whether the row has that element; known beforehand where it fills all lanes.
 template <int kHeadSize>
@@ -21,11 +24,41 @@ inline bool is_column(int e, int E) {
   return (kHeadSize % 32 == 0 && !has_padded_head) || e < E;
 }
 
+// How many neighbours of a row a lane holds.
+template <int kHeadSize>
+constexpr int lane_elements() {
+  return (kHeadSize + 31) / 32;
+}
+
+// The product of the query with a row, which all lanes get.
+template <typename T, int kHeadSize>
+inline float product(thread const float* q, device const T* row, int lane, int E) {
+  constexpr int kElements = lane_elements<kHeadSize>();
+  float part = 0.0f;
+  TINY_LLM_UNROLL
+  for (int i = 0; i < kElements; i++) {
+    const int e = lane * kElements + i;
+    if (is_column<kHeadSize>(e, E)) part += q[i] * float(row[e]);
+  }
+  return metal::simd_sum(part);
+}
+
+// o = o + weight row.
+template <typename T, int kHeadSize>
+inline void add_row(thread float* o, float weight, device const T* row, int lane, int E) {
+  constexpr int kElements = lane_elements<kHeadSize>();
+  TINY_LLM_UNROLL
+  for (int i = 0; i < kElements; i++) {
+    const int e = lane * kElements + i;
+    if (is_column<kHeadSize>(e, E)) o[i] += weight * float(row[e]);
+  }
+}
+
 template <typename T, typename Out, bool kPart, int kHeadSize>
 inline void decode(thread const Tensors<T>& in, device Out* output, device float* lse,
                    constant FastAttentionArguments& args, threadgroup float* o_of, threadgroup float* m_of,
                    threadgroup float* l_of, uint3 group, uint simd_group, uint simd_lane) {
-  constexpr int kElements = (kHeadSize + 31) / 32;
+  constexpr int kElements = lane_elements<kHeadSize>();
   const int n = int(group.x), row = int(group.y), split = int(group.z);
   const int me = int(simd_group), lane = int(simd_lane);
 
@@ -48,29 +81,33 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   const int end = metal::min(seen.end, first + args.keys_per_split);
   float m = -INFINITY;
   float l = 0.0f;
-  for (int t = begin + me; t < end; t += kDecodeSimdGroups) {
-    float bias = 0.0f;
-    if (mask_kind != kNoMask) {
-      bias = mask_bias(in.mask, at_mask + t * args.mask.key, mask_kind);
-      if (bias == -INFINITY) continue;  // for all lanes
-    }
-    float part = 0.0f;
+  for (int t = begin + me; t < end; t += kDecodeSimdGroups * kDecodeKeys) {
+    // Several sums are on their way at a time. Behind the end the last key is read again, and hidden.
+    float s[kDecodeKeys], top = m;
     TINY_LLM_UNROLL
-    for (int i = 0; i < kElements; i++) {
-      const int e = lane * kElements + i;
-      if (is_column<kHeadSize>(e, E)) part += q[i] * float(place.key[t * args.key.row + e]);
+    for (int k = 0; k < kDecodeKeys; k++) {
+      const int j = metal::min(t + k * kDecodeSimdGroups, end - 1);
+      float score = capped(product<T, kHeadSize>(q, place.key + j * args.key.row, lane, E), args);
+      if (mask_kind != kNoMask) {
+        score = masked(score, mask_bias(in.mask, at_mask + j * args.mask.key, mask_kind));
+      }
+      s[k] = t + k * kDecodeSimdGroups < end ? score : -INFINITY;
+      top = metal::max(top, s[k]);
     }
-    const float s = capped(metal::simd_sum(part), args) + bias;
-    const float m_new = metal::max(m, s);
-    const float base = subtrahend(m_new);
+
+    const float base = subtrahend(top);
     const float alpha = metal::exp(m - base);
-    const float p = metal::exp(s - base);
-    l = alpha * l + p;
-    m = m_new;
+    m = top;
+    l *= alpha;
     TINY_LLM_UNROLL
-    for (int i = 0; i < kElements; i++) {
-      const int e = lane * kElements + i;
-      if (is_column<kHeadSize>(e, E)) o[i] = alpha * o[i] + p * float(place.value[t * args.value.row + e]);
+    for (int i = 0; i < kElements; i++) o[i] *= alpha;
+    TINY_LLM_UNROLL
+    for (int k = 0; k < kDecodeKeys; k++) {
+      if (s[k] == -INFINITY) continue;  // for all lanes; the value of a hidden key is not read
+      const float p = metal::exp(s[k] - base);
+      l += p;
+      device const T* value = place.value + (t + k * kDecodeSimdGroups) * args.value.row;
+      add_row<T, kHeadSize>(o, p, value, lane, E);
     }
   }
 
