@@ -1,10 +1,10 @@
-"""`pdm bench [model|attention] [options]`: the benchmarks, by name; without one it is the model's."""
+"""`pdm bench [model|attention|kernels|layers|peers] [options]`: benchmarks by name, else the model's."""
 
 import importlib
 import signal
 import sys
 
-SUITES = ("model", "attention")
+SUITES = ("model", "attention", "kernels", "layers", "peers")
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it

@@ -11,6 +11,7 @@ from benches.contestants import extension
 
 PROBE_SECONDS = 0.02
 EMPTY_CALL, BANDWIDTH = "empty call", "bandwidth"
+OTHERS = "others running"  # no ceiling, but what lowers all of them: who else wants the cores
 
 
 def peak(isa: str, dtype: str, threads: int) -> Callable[[], float]:
@@ -24,10 +25,10 @@ def peak_name(isa: str) -> str:
     return f"peak {isa}"
 
 
-def bandwidth(case: Case, threads: int) -> Callable[[], float]:
-    """Bytes per second when a buffer as large as the keys and values is read again and again."""
+def bandwidth(nbytes: int, threads: int) -> Callable[[], float]:
+    """Bytes per second when a buffer of that size is read again and again."""
     measure = extension().read_bandwidth
-    return lambda: 1e9 * float(measure(case.kv_bytes, threads, PROBE_SECONDS))
+    return lambda: 1e9 * float(measure(nbytes, threads, PROBE_SECONDS))
 
 
 def empty_call(case: Case, isa: str, threads: int) -> Callable[[], mx.array]:

@@ -21,6 +21,14 @@ def cpus() -> int:
     return os.cpu_count() or 1
 
 
+def others_running() -> float:
+    """Threads of other processes that run or wait for a core right now; 0 where the system does not say."""
+    for line in _lines(Path("/proc/stat")):
+        if line.startswith("procs_running"):
+            return max(0.0, float(line.split()[1]) - 1)  # one of them is reading this
+    return 0.0
+
+
 def cpu_model() -> str:
     if platform.system() == "Darwin":
         return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from benches import ceilings, contestants, memory
+from benches import ceilings, contestants, machine, memory
 from benches.cases import Case
 from benches.contestants import GROUPED, MX_FAST, OURS, TORCH, Contestant, Missing
 from benches.gate import Gate
@@ -103,8 +103,9 @@ def _time_row(row: Row, outcomes: list[Outcome], repeats: int) -> None:
         for o in outcomes
         if o.passed and not (o.once and _is_baseline(o.contestant, subject))
     }
+    probes[ceilings.OTHERS] = machine.others_running
     if case.group == "decode":
-        probes[ceilings.BANDWIDTH] = ceilings.bandwidth(case, threads)
+        probes[ceilings.BANDWIDTH] = ceilings.bandwidth(case.kv_bytes, threads)
         calls[ceilings.EMPTY_CALL] = ceilings.empty_call(case, _yardstick(subject, subject), threads)
     seconds, row.ceilings = interleave(calls, repeats=repeats, probes=probes)
     if ceilings.EMPTY_CALL in seconds:

@@ -29,7 +29,7 @@ class Entry:
     @property
     def share_of_peak(self) -> float | None:
         """Of the multiply units' peak; of the memory's bandwidth where that is the tighter limit."""
-        return self.floor / self.seconds.median if self.seconds else None
+        return self.floor / self.seconds.median if self.seconds and self.floor else None
 
     def record(self) -> dict[str, Any]:
         return {

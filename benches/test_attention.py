@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from benches import ceilings, contestants, machine, measure, picture, report
+from benches import ceilings, contestants, machine, measure, page, picture, report
 from benches.attention import main
 from benches.cases import DTYPES, GROUPS, Case, Dtype, Group, cases
 from benches.ceilings import EMPTY_CALL
@@ -202,7 +202,13 @@ def record() -> dict[str, object]:
         Verdict("speed over PyTorch", ">=", 1.2, 2.0, "x"),
         Verdict("share of peak", ">=", 0.9, 0.8, "share"),
     ]
-    run = {"isas": ["avx512"], "threads": [1, 2], "repeats": 3, "rows": [row.record()]}
+    run = {
+        "benchmark": "attention",
+        "isas": ["avx512"],
+        "threads": [1, 2],
+        "repeats": 3,
+        "rows": [row.record()],
+    }
     return {**machine.describe(), "cpu": "A <fast> & small CPU", **run}
 
 
@@ -227,9 +233,10 @@ def test_the_picture_is_well_formed_and_names_every_row(record: dict[str, object
 def test_the_page_is_made_of_results_files_alone(record: dict[str, object], tmp_path: Path) -> None:
     results = tmp_path / "box.json"
     results.write_text(json.dumps(record))
-    assert report.main([str(results), "--docs", str(tmp_path / "benchmarks.md")]) == 0
-    page = (tmp_path / "benchmarks.md").read_text()
-    assert "## box" in page
+    assert page.main([str(results), "--docs", str(tmp_path / "benchmarks.md")]) == 0
+    written = (tmp_path / "benchmarks.md").read_text()
+    assert "### Attention, box" in written
+    assert "\n#### f32: " in written
     assert (tmp_path / "benchmarks-box.svg").exists()
 
 

@@ -1,4 +1,4 @@
-"""The few shapes of a bar chart, as SVG."""
+"""The few shapes of bar charts and plots, as SVG."""
 
 from collections.abc import Iterable
 from html import escape
@@ -24,6 +24,20 @@ def bar(x: float, y: float, width: float, height: float, colour: str) -> str:
 def rule(x: float, top: float, bottom: float) -> str:
     """A vertical line."""
     return f'<path d="M{x:.1f} {top}V{bottom}" stroke="{RULE}"/>'
+
+
+def line(points: Iterable[tuple[float, float]], colour: str, *, dashed: bool = False) -> str:
+    """From point to point."""
+    path = " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    dashes = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"{dashes}/>'
+
+
+def dot(x: float, y: float, colour: str, title: str, *, filled: bool = True) -> str:
+    """A point of a plot; a browser shows the title under the pointer."""
+    fill = colour if filled else "white"
+    style = f'r="4" fill="{fill}" stroke="{colour}" stroke-width="1.5"'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" {style}><title>{escape(title)}</title></circle>'
 
 
 def text(x: float, y: float, content: str, *, anchor: str = "start", size: int = 12) -> str:

@@ -1,0 +1,186 @@
+"""The command line that the benchmarks of this folder share: rows in, a table, JSON and a picture out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from benches import contestants, machine, report
+from benches.contestants import OURS
+from tiny_llm.cli.arguments import whole
+from tiny_llm.cli.endings import INTERRUPTED
+from tiny_llm.cli.files import output_file, svg_file, write_whole
+
+Record = dict[str, Any]
+
+
+class Case(Protocol):
+    """A piece of work: one or more rows of a table come from it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Result(Protocol):
+    """A row that was measured and judged."""
+
+    missing: dict[str, str]
+
+    def record(self) -> Record: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One benchmark: `pdm bench <name>`."""
+
+    name: str
+    about: str
+    groups: Mapping[Any, str]
+    cases: Callable[[Any], Iterable[Any]]  # of a group
+    is_quick: Callable[[Any], bool]
+    measure: Callable[[Any, argparse.Namespace], Iterable[Result]]
+    plot: Callable[[Record], str] | None = None
+    repeats: int = 11
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    prepare: Callable[[argparse.Namespace], Record] = lambda options: {}  # what it adds to the record
+    process_for_threads: bool = False  # kernels without a `threads` argument take it from the environment
+
+
+def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
+    """Exit code 1 when one of our results was wrong; a missed target is reported, not an error."""
+    options = _parser(suite).parse_args(argv)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # there are files and processes to clean up
+    try:
+        return _run(suite, options)
+    except KeyboardInterrupt:
+        print(f"\nbench {suite.name}: stopped", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(suite: Suite, options: argparse.Namespace) -> int:
+    mx.set_default_device(mx.cpu)
+    try:
+        contestants.extension().cpu_isas()
+    except (ImportError, RuntimeError) as missing:  # not built: the text says what to do
+        print(f"bench {suite.name}: {missing}", file=sys.stderr)
+        return 1
+    extra = suite.prepare(options)
+    every = [case for group in options.rows for case in suite.cases(group)]
+    chosen = [case for case in every if suite.is_quick(case) or not options.quick]
+    if not chosen:
+        print(f"bench {suite.name}: --quick leaves none of these rows", file=sys.stderr)
+        return 2
+
+    record: Record = {
+        "benchmark": suite.name,
+        **machine.describe(),
+        "groups": dict(suite.groups),
+        **extra,
+        "threads": options.threads,
+        "repeats": options.repeats,
+        "rows": [],
+    }
+    if suite.process_for_threads and len(options.threads) > 1:
+        record["rows"] = _rows_of_processes(suite, options, [case.name for case in chosen])
+    else:
+        if suite.process_for_threads:
+            os.environ["TINY_LLM_THREADS"] = str(options.threads[0])  # read at the first call of a kernel
+        _measure_all(suite, options, chosen, record)
+
+    table = report.markdown(record)
+    print(table)
+    outputs = {options.table: table + "\n"}
+    if suite.process_for_threads:
+        outputs[options.json] = json.dumps(record, indent=1) + "\n"
+    if suite.plot:
+        outputs[options.plot] = suite.plot(record)
+    for path, content in outputs.items():
+        if path:
+            write_whole(path, content)
+    wrong = [c for row in record["rows"] for c in row["contestants"] if c["name"] == OURS and not c["passed"]]
+    return 1 if wrong else 0
+
+
+def _measure_all(suite: Suite, options: argparse.Namespace, chosen: list[Any], record: Record) -> None:
+    absent: dict[str, str] = {}
+    for number, case in enumerate(chosen, 1):
+        _tell(f"[{number}/{len(chosen)}] {case.name}")
+        for row in suite.measure(case, options):
+            record["rows"].append(row.record())
+            _tell(report.progress(record["rows"][-1]))
+            for name in row.missing.keys() - absent.keys():
+                _tell(f"  {name} does not take part: {row.missing[name]}")
+            absent |= row.missing
+            if options.json:  # after every row: an interrupted run keeps what it has
+                write_whole(options.json, json.dumps(record, indent=1) + "\n")
+
+
+def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[str]) -> list[Record]:
+    """The rows of one process for each number of threads, side by side."""
+    rows: list[Record] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for threads in options.threads:
+            file = Path(folder, f"{threads}.json")
+            command = [sys.executable, "-m", f"benches.{suite.name}", "--threads", str(threads)]
+            command += ["--repeats", str(options.repeats), "--json", str(file), "--rows", *options.rows]
+            paths = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
+            done = subprocess.run(
+                [*command, *(["--quick"] if options.quick else [])],
+                env={**os.environ, "PYTHONPATH": paths},
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+            if not file.exists():
+                raise SystemExit(done.returncode or 1)
+            rows += json.loads(file.read_text())["rows"]
+    return sorted(rows, key=lambda row: (names.index(row["row"]), row["threads"]))
+
+
+def _parser(suite: Suite) -> argparse.ArgumentParser:
+    groups = "\n".join(f"  {name:8}{what}" for name, what in suite.groups.items())
+    parser = argparse.ArgumentParser(
+        prog=f"pdm bench {suite.name}",
+        description=f"{suite.about}\n\ngroups of rows:\n{groups}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--rows", nargs="+", choices=list(suite.groups), default=list(suite.groups), metavar="GROUP",
+        help="measure only these groups (default: all)",
+    )  # fmt: skip
+    suite.add_arguments(parser)
+    parser.add_argument(
+        "--threads", nargs="+", type=_thread_count, default=[1, 2][: machine.cpus()], metavar="T",
+        help="measure with so many threads (default: 1 2)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--repeats", type=whole(1), default=suite.repeats, metavar="R",
+        help="samples of every contestant, of which the median counts (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="leave out the rows that take minutes")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all that was measured here")
+    parser.add_argument("--table", type=output_file, metavar="FILE", help="write the markdown table here too")
+    if suite.plot:
+        parser.add_argument("--plot", type=svg_file, metavar="FILE.svg", help="draw the results here")
+    return parser
+
+
+def _thread_count(text: str) -> int:
+    count = whole(1)(text)
+    if count > machine.cpus():
+        raise argparse.ArgumentTypeError(f"got {count}, but this process may use {machine.cpus()} cores")
+    return count
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
