@@ -5,11 +5,14 @@ import sys
 from pathlib import Path
 
 EXTENSIONS = Path(__file__).resolve().parents[1] / "src" / "extensions"
+BUILT = EXTENSIONS / "tiny_llm_ext/metal"
 SUFFIXES = {".cpp", ".h", ".metal", ".cu", ".cuh"}
 
 
 def main() -> int:
-    sources = sorted(str(path) for path in EXTENSIONS.rglob("*") if path.suffix in SUFFIXES)
+    sources = sorted(
+        str(path) for path in EXTENSIONS.rglob("*") if path.suffix in SUFFIXES and path.parent != BUILT
+    )
     if not sources:
         return 0
     mode = ["--dry-run", "-Werror"] if "--check" in sys.argv[1:] else ["-i"]

@@ -11,6 +11,8 @@
 #include "attention/last_run.h"
 #include "attention/tiles.h"
 #include "bindings/arguments.h"
+#include "bindings/quantized.h"
+#include "bindings/rows.h"
 #include "cpu/bandwidth.h"
 #include "cpu/isa.h"
 #include "cpu/peak.h"
@@ -158,14 +160,11 @@ void define_matrix_functions(nb::module_& m) {
   m.def("axpby", &axpby, "x"_a, "y"_a, "alpha"_a, "beta"_a, nb::kw_only(), "stream"_a = nb::none(),
         "alpha x + beta y, broadcasting, in the wider dtype of x and y.");
   m.def(
-      "quantized_matmul", &quantized_matmul, "scales"_a, "biases"_a, "group_size"_a, "bits"_a, "a"_a, "b"_a,
-      "transpose_b"_a = false, "stream"_a = nb::none(),
-      "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
-      "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
-      "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
-      "Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to\n"
-      "bfloat16 where the processor has such products. So the last bits of a row may depend on which of the\n"
-      "two it is, and on nothing else.");
+      "linear", &linear, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(), "stream"_a = nb::none(),
+      "x (M, K) times the transposed w (N, K), plus bias (N,) if there is one: (M, N).\n\n"
+      "All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.\n\n"
+      "Few rows and many rows add up in different orders, so the last bits of a row may depend on which of\n"
+      "the two it is, and on nothing else.");
 }
 
 void define_introspection(nb::module_& m) {
@@ -264,6 +263,8 @@ NB_MODULE(_ext, m) {
   define_attention_functions(m);
   define_paged_attention(m);
   define_matrix_functions(m);
+  define_quantized(m);
+  define_row_operations(m);
   define_introspection(m);
   define_machine(m);
 }

@@ -1,6 +1,10 @@
-"""The three functions every layer is made of: softmax, the linear map and the SiLU activation."""
+"""The functions every layer is made of: softmax, the linear map and the SiLU activation."""
+
+import sys
 
 import mlx.core as mx
+
+from .extension import cpu_kernels
 
 
 def softmax(x: mx.array, axis: int) -> mx.array:
@@ -19,7 +23,11 @@ def softmax(x: mx.array, axis: int) -> mx.array:
 
 
 def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
-    """Map `x` [..., I] through the weights `w` [O, I] and the optional `bias` [O] to [..., O]."""
+    """Map `x` [..., I] through the weights `w` [O, I] and the optional `bias` [O] to [..., O].
+
+    Our kernel does it on the CPU once it is built; sums are float32 and rounded once. Elsewhere, and for
+    integers and mixed types, it is `mx.matmul`, so on a Mac's CPU it is Accelerate.
+    """
     if w.ndim != 2:
         raise ValueError(f"linear: w: got shape {w.shape}, expected (O, I)")
     outputs, inputs = w.shape
@@ -27,8 +35,15 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
         raise ValueError(f"linear: x: got shape {x.shape}, expected (..., {inputs}) for w {w.shape}")
     if bias is not None and bias.shape != (outputs,):
         raise ValueError(f"linear: bias: got shape {bias.shape}, expected ({outputs},) for w {w.shape}")
-    product = mx.matmul(x, w.T)
-    return product if bias is None else product + bias
+    # On a Mac, MLX's product on the CPU is Accelerate's.
+    native = None if sys.platform == "darwin" else cpu_kernels(x.dtype)
+    if native is None or any(array.dtype != x.dtype for array in (w, bias) if array is not None):
+        product = mx.matmul(x, w.T)
+        return product if bias is None else product + bias
+    if x.ndim == 2:
+        return native.linear(x, w, bias)  # type: ignore[no-any-return]
+    rows = mx.flatten(x, 0, -2) if x.ndim > 1 else x[None]
+    return native.linear(rows, w, bias).reshape(*x.shape[:-1], outputs)  # type: ignore[no-any-return]
 
 
 def silu(x: mx.array) -> mx.array:
@@ -36,6 +51,13 @@ def silu(x: mx.array) -> mx.array:
     wide = as_float32(x, "silu: x")
     # For large negative x, exp overflows to inf and the quotient is -0: this form needs no special case.
     return (wide / (1 + mx.exp(-wide))).astype(x.dtype)
+
+
+def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
+    """Compute silu(gate) * up for two arrays of one shape and dtype: what the gate lets through."""
+    native = cpu_kernels(gate.dtype)
+    product: mx.array = silu(gate) * up if native is None else native.silu_multiply(gate, up)
+    return product
 
 
 def as_float32(x: mx.array, name: str) -> mx.array:

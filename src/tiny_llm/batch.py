@@ -17,6 +17,7 @@ from .engine.text import (
 )
 from .engine.tokens import evaluate, next_logits, token_id
 from .kv_cache import BatchingKvCache
+from .sampling.select import argmax
 
 
 class Request:
@@ -59,7 +60,7 @@ class Request:
         self.offset += chunk.size
         if self.offset == self.prefill_tokens.size:
             self.is_prefill_done = True
-            self.decode_done(token_id(mx.argmax(logits[0])), update_offset=False)
+            self.decode_done(token_id(argmax(logits[0])), update_offset=False)
 
     def decode_done(self, token: int, update_offset: bool = True) -> None:
         """Take the token that a step has given; an end token ends the request and is no part of the text."""
@@ -176,7 +177,7 @@ class _Batch:
         tokens = [[request.next_token if request else 0] for request in self._slots]
         offsets = [request.offset if request else 0 for request in self._slots]
         logits = next_logits(self._model, mx.array(tokens), offsets, self._caches)
-        chosen: Any = mx.argmax(logits, axis=-1).tolist()
+        chosen: Any = argmax(logits).tolist()
         for slot, request in active.items():
             request.decode_done(chosen[slot])
             if not request.is_done and request.offset >= self._max_seq_len:

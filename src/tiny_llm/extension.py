@@ -5,6 +5,11 @@ import importlib.util
 from functools import cache
 from types import ModuleType
 
+import mlx.core as mx
+
+_KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)
+_CPU = mx.Device(mx.cpu)
+
 
 @cache  # of a success only: looking for packages takes longer than a small attention
 def load_extension() -> ModuleType:
@@ -15,6 +20,24 @@ def load_extension() -> ModuleType:
     raise RuntimeError(
         "tiny_llm_ext: no such package: run `pdm run build-ext` in the source tree of tiny-llm"
     )
+
+
+def cpu_kernels(dtype: mx.Dtype) -> ModuleType | None:
+    """Return `tiny_llm_ext` where a layer may use it for arrays of that type, else None.
+
+    It is built, has kernels for the type, and MLX runs on the CPU by default. Elsewhere a layer is made of
+    MLX's operations: its readable form.
+    """
+    return _built_extension() if dtype in _KERNEL_DTYPES and mx.default_device() == _CPU else None
+
+
+@cache  # what is not built now is built by another process, and found by the next one
+def _built_extension() -> ModuleType | None:
+    try:
+        extension = load_extension()
+    except RuntimeError:
+        return None
+    return extension if hasattr(extension, "_ext") else None
 
 
 def _exists(name: str) -> bool:

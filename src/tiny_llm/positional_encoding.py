@@ -6,7 +6,7 @@ from operator import index
 
 import mlx.core as mx
 
-from .basics import as_float32
+from .extension import cpu_kernels
 
 
 class RotationTable:
@@ -60,12 +60,46 @@ class RoPE:
 
         `offset` names the S positions: None is 0..S-1, a slice holds for every row, a list has one per row.
         """
+        self._check(x)
+        spans = self._spans(offset, rows=x.shape[0], length=x.shape[1])
+        native = cpu_kernels(x.dtype)
+        if native is None:
+            return self._rotate(x, spans)
+        starts = [span.start for span in spans] if isinstance(offset, list) else spans[0].start
+        table = self._table
+        rotated: mx.array = native.rope(x, table.cos, table.sin, starts, traditional=self.traditional)
+        return rotated
+
+    def heads_first(self, x: mx.array, offset: int | list[int]) -> mx.array:
+        """Rotate `x` [N, S, H, D] at the positions offset..offset+S-1 of all rows, or of each: [N, H, S, D].
+
+        That is the layout which attention takes, and what a model calls for every token.
+        """
+        native = cpu_kernels(x.dtype)
+        if native is not None:
+            table, traditional = self._table, self.traditional
+            rotated: mx.array = native.rope(
+                x, table.cos, table.sin, offset, traditional=traditional, heads_first=True
+            )
+            return rotated
+        self._check(x)
+        starts = offset if isinstance(offset, list) else [offset]
+        spans = [slice(start, start + x.shape[1]) for start in starts]
+        return self(x, spans if isinstance(offset, list) else spans[0]).swapaxes(1, 2)
+
+    def _check(self, x: mx.array) -> None:
         if not isinstance(x, mx.array):
             raise TypeError(f"RoPE: x: got {type(x).__name__}, expected an mlx array")
         if x.ndim != 4 or x.shape[-1] != self.dims:
             raise ValueError(f"RoPE: x: got shape {x.shape}, expected (N, S, H, {self.dims})")
-        wide = as_float32(x, "RoPE: x")
-        cos, sin = self._rotations(offset, rows=x.shape[0], length=x.shape[1])
+        if not mx.issubdtype(x.dtype, mx.floating):
+            raise TypeError(f"RoPE: x: got {x.dtype}, expected a floating point array")
+
+    def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
+        wide = x.astype(mx.float32)
+        # [N or 1, S, 1, dims / 2], to broadcast over the heads
+        cos = mx.stack([self._table.cos[span] for span in spans])[:, :, None]
+        sin = mx.stack([self._table.sin[span] for span in spans])[:, :, None]
 
         if self.traditional:
             pairs = wide.reshape(*x.shape[:-1], self.dims // 2, 2)
@@ -79,10 +113,8 @@ class RoPE:
             result = mx.concatenate(rotated, axis=-1)
         return result.astype(x.dtype)
 
-    def _rotations(
-        self, offset: list[slice] | slice | None, rows: int, length: int
-    ) -> tuple[mx.array, mx.array]:
-        """Cosines and sines of the positions: each [N or 1, S, 1, dims / 2], to broadcast over the heads."""
+    def _spans(self, offset: list[slice] | slice | None, rows: int, length: int) -> list[slice]:
+        """The positions of all rows, or of each, checked."""
         if offset is None:
             offset = slice(0, length)
         if isinstance(offset, slice):
@@ -93,10 +125,7 @@ class RoPE:
             raise ValueError(f"RoPE: offset: got {len(offset)} slices, expected one for each of {rows} rows")
         if not offset:
             raise ValueError("RoPE: x: got no rows, expected at least one where offset is a list")
-        spans = [self._span(positions, length) for positions in offset]
-        cos = mx.stack([self._table.cos[span] for span in spans])
-        sin = mx.stack([self._table.sin[span] for span in spans])
-        return cos[:, :, None], sin[:, :, None]
+        return [self._span(positions, length) for positions in offset]
 
     def _span(self, positions: slice, length: int) -> slice:
         """Check that `positions` are `length` neighbours in the table; slicing alone would cut them short."""

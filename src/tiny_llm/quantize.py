@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import mlx.core as mx
 
+from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
-from .extension import load_extension
+from .extension import cpu_kernels, load_extension
+
+_NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)
 
 
 @dataclass(eq=False)
@@ -55,15 +60,66 @@ class QuantizedWeights:
         return mx.dequantize(self.weight, self.scales, self.biases, self.group_size, self.bits)
 
     def rows(self, ids: mx.array) -> mx.array:
-        """The dense rows [..., I] at `ids` [...]."""
-        chosen = replace(self, weight=self.weight[ids], scales=self.scales[ids], biases=self.biases[ids])
-        return chosen.dequantize()
+        """The dense rows [..., I] at `ids` [...]; an id outside 0..O-1 gives a row of NaN."""
+        native = cpu_kernels(self.scales.dtype)
+        if native is None or not mx.issubdtype(ids.dtype, mx.integer):
+            ids, known = known_ids(ids, self.weight.shape[0])
+            chosen = replace(self, weight=self.weight[ids], scales=self.scales[ids], biases=self.biases[ids])
+            return nan_unless(known, chosen.dequantize())
+        if ids.dtype not in _NATIVE_IDS:
+            ids = ids.astype(mx.int64)
+        dense: mx.array = native.quantized_rows(
+            ids, self.weight, self.scales, self.biases, self.group_size, self.bits
+        )
+        return dense
 
 
-def quantized_linear(x: mx.array, w: QuantizedWeights, bias: mx.array | None = None) -> mx.array:
-    """Map `x` [..., I] through the packed weights [O, I] and the optional `bias` [O] to [..., O]."""
+def quantized_linear(
+    x: mx.array, w: QuantizedWeights, bias: mx.array | None = None, *, residual: mx.array | None = None
+) -> mx.array:
+    """Map `x` [..., I] through the packed weights [O, I] and the optional `bias` [O] to [..., O].
+
+    A `residual` [..., O] is added to that.
+    """
+    if native := _one_pass(x, [w]):
+        return native([w], bias=None if bias is None else [bias], residual=residual)[0]
     product = quantized_matmul(w.scales, w.biases, w.group_size, w.bits, x, w.weight, transpose_b=True)
-    return product if bias is None else product + bias
+    product = product if bias is None else product + bias
+    return product if residual is None else residual + product
+
+
+def quantized_linears(
+    x: mx.array, matrices: Sequence[QuantizedWeights], biases: Sequence[mx.array] | None = None
+) -> list[mx.array]:
+    """Map `x` [..., I] through several matrices, each with its bias if there are any, in one pass."""
+    if native := _one_pass(x, matrices):
+        return native(matrices, bias=biases)
+    return [
+        quantized_linear(x, w, bias)
+        for w, bias in zip_longest(matrices, biases or ())
+    ]
+
+
+def quantized_gate(x: mx.array, gate: QuantizedWeights, up: QuantizedWeights) -> mx.array:
+    """Compute silu(gate x) * up x, for two matrices [O, I], in one pass over `x` [..., I]: [..., O]."""
+    if native := _one_pass(x, [gate, up]):
+        return native([gate, up], gated=True)[0]
+    return silu_multiply(quantized_linear(x, gate), quantized_linear(x, up))
+
+
+def _one_pass(x: mx.array, matrices: Sequence[QuantizedWeights]) -> Callable[..., list[mx.array]] | None:
+    """The native product of x with matrices that share a format; None where there is none."""
+    native = cpu_kernels(x.dtype)
+    group_size, bits = matrices[0].group_size, matrices[0].bits
+    if native is None or any((w.group_size, w.bits) != (group_size, bits) for w in matrices):
+        return None
+
+    def run(matrices: Sequence[QuantizedWeights], **options: Any) -> list[mx.array]:
+        arrays = [(w.weight, w.scales, w.biases) for w in matrices]
+        outputs: list[mx.array] = native.quantized_linear(x, arrays, group_size, bits, **options)
+        return outputs
+
+    return run
 
 
 def quantized_matmul(
@@ -109,8 +165,7 @@ class QuantizedEmbedding:
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Look up the vectors [..., E] of the token `ids` [...]; an id outside 0..V-1 gives a row of NaN."""
-        ids, known = known_ids(ids, self.vocab_size)
-        return nan_unless(known, self.weight.rows(ids))
+        return self.weight.rows(ids)
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Score the vectors `x` [..., E] against every token's vector: logits [..., V]."""

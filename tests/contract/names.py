@@ -113,6 +113,7 @@ qwen3.Qwen3TransformerBlock.__call__(self, x, offset, cache, mask=None)
 # The bindings of the course; the star stands where a stub needs it.
 BINDINGS = [
     "axpby(x, y, alpha, beta, *, stream=None)",
+    "linear(x, w, bias=None, *, stream=None)",
     "quantized_matmul(scales, biases, group_size, bits, a, b, transpose_b=False, stream=None)",
     "flash_attention(query, key, value, mask=None, scale=1.0, is_causal=False, "
     "*, num_kv_heads, num_heads, stream=None)",
@@ -120,16 +121,25 @@ BINDINGS = [
     "*, num_kv_heads, num_heads, stream=None)",
 ]
 NATIVE_NAMES = {
+    "argmax",
     "attention",
     "axpby",
+    "categorical",
     "cpu_isa",
     "cpu_isas",
     "cpu_threads",
     "flash_attention",
     "last_run",
+    "linear",
     "load_library",
+    "logsumexp",
     "paged_attention",
     "quantized_matmul",
+    "quantized_rows",
+    "rms_norm",
+    "rope",
+    "silu_multiply",
+    "top_k",
 }
 
 PATHS = [

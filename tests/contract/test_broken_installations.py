@@ -29,6 +29,26 @@ def test_without_a_build_the_first_call_names_the_command(unbuilt):
     assert "pdm run build-ext" in result.stderr.splitlines()[-1]
 
 
+def test_without_a_build_layers_and_samplers_are_made_of_mlx_operations(unbuilt):
+    program = """
+from tiny_llm import *
+mx.set_default_device(mx.cpu)
+x = mx.ones((1, 2, 3, 8))
+table = QuantizedWeights(mx.ones((5, 2)), mx.zeros((5, 2)), 32, 4, mx.zeros((5, 8), dtype=mx.uint32))
+norm, rope, embedding = RMSNorm(8, mx.ones(8)), RoPE(8, 16), quantize.QuantizedEmbedding(5, 64, table)
+mx.eval(norm(x), norm.of_sum(x, x), rope(x), rope.heads_first(x, 3), embedding(mx.array([1])))
+mx.eval(make_sampler(1.0, 0.5, 3)(x), make_sampler(0, None, None)(x))
+"""
+    result = run_python("-c", program, path=(unbuilt,))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_without_a_build_the_linear_layer_uses_mlx(unbuilt):
+    program = "from tiny_llm import *; print(linear(mx.ones((1, 4)), mx.ones((2, 4)), mx.ones(2)).tolist())"
+    result = run_python("-c", program, path=(unbuilt,))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[[5.0, 5.0]]\n", "")
+
+
 def test_without_a_build_info_names_the_command_and_fails(unbuilt):
     result = run_python("-m", "tiny_llm", "info", path=(unbuilt,))
     assert (result.returncode, result.stderr) == (1, "")

@@ -131,6 +131,17 @@ def test_large_negative_scores_hide_nothing(run):
     compare(*run(*inputs, **options), *inputs, **options)
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=["f16", "bf16"])
+def test_scores_may_leave_the_range_of_half_precision(run, dtype):
+    """Up to 10 ** 5, and everything but the largest ones has no weight."""
+    query, key, value = (x.astype(dtype) for x in qkv(L=5, S=40, E=64))
+    options = {"scale": 1.0}
+    inputs = query * 100, key * 100, value
+    out, lse = run(*inputs, **options)
+    assert mx.max(mx.abs(lse)) > 65504
+    compare(out, lse, *inputs, **options)
+
+
 @pytest.mark.parametrize("S", [0, 40])
 def test_a_row_with_nothing_but_a_sink(run, S):
     """All of the weight goes to the sink, and its logarithm is the log-sum-exp."""

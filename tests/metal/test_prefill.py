@@ -26,6 +26,12 @@ def test_the_kernel_computes_attention(case):
     check(*case.inputs(), **case.options(), **case.settings())
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("L", [15, 16, 17, 31, 63, 64, 127, 129, pytest.param(1000, marks=pytest.mark.slow)])
+def test_as_many_rows_as_keys(L, causal):
+    check(*qkv(batch=(1,), heads=1, kv_heads=1, L=L, E=64), causal=causal)
+
+
 def test_the_cases_run_every_kernel():
     found = {FastCall(*case.inputs()).launch("prefill").kernel for case in PREFILL_CASES}
     assert found == fast_kernels("attention_prefill_")

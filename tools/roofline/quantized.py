@@ -14,35 +14,33 @@ def weight_bytes(bits: int) -> float:
 
 
 def few_rows(rows: int, bits: int = 4, size: int = 2) -> Kernel:
-    """few_rows.h: a lane takes a chunk of 32 numbers of K, for 4 outputs; a SIMD group 32 chunks."""
-    outputs, chunk = 4, 32
-    weights = outputs * chunk * LANES
-    x = rows * chunk * LANES  # numbers of the rows
+    """few_rows.h: a lane takes a word of each of 4 outputs; a SIMD group 32 neighbouring words."""
+    outputs, word = 4, 32 // bits
+    weights = outputs * word * LANES
+    x = rows * word * LANES  # numbers of the rows
     scales = 2 * outputs * LANES
     need = {
         # A weight is unpacked by four instructions, once for all rows; a number of a row is converted.
         "arithmetic": 4 * weights + rows * weights + 2 * x,
         "loads": weights * bits / 8 + scales * size + x * size,
-        # A lane's words lie 4 * bits bytes behind its neighbour's, its numbers of a row 32 * size bytes:
-        # each load touches many lines, and the next load the same ones again.
-        "cache lines": outputs * bits * (LANES * 4 * bits / LINE)
-        + 2 * outputs
-        + rows * chunk * (LANES * chunk * size / LINE),
+        # The words of a SIMD group are one line. A lane's numbers of a row lie word * size bytes behind its
+        # neighbour's: each load touches these few lines again.
+        "cache lines": outputs + 2 * outputs + rows * word * (LANES * word * size / LINE),
     }
     activations = rows * (N + K) * float(size)
     return Kernel(
         name=f"{'one row' if rows == 1 else 'few rows'}, f16, {bits} bits",
         source_name=f"quantized_{'one_row' if rows == 1 else 'few_rows'}_f16_b{bits}",
         call=f"M = {rows}, N = K = {N}",
-        unit=f"{outputs} outputs, 1024 of K",
+        unit=f"{outputs} outputs, {word * LANES} of K",
         need=need,
-        units=N / outputs * K / (chunk * LANES),
+        units=N / outputs * K / (word * LANES),
         operations=2.0 * rows * N * K,
         once=weight_bytes(bits) + activations,
         uncached=weight_bytes(bits) + activations,
         threads=128,
         threadgroup_bytes=0,
-        registers=rows * outputs + outputs * (32 // bits) + 4 * outputs + ADDRESSES,
+        registers=rows * outputs + outputs * word + 3 * outputs + ADDRESSES,
         is_memory_bound=True,
     )
 

@@ -94,6 +94,16 @@ std::optional<mx::array> lengths_from(const char* function, const char* argument
   return mx::array(flat.begin(), shape, mx::int64);
 }
 
+Offsets offsets_from(const char* function, nb::handle object) {
+  if (nb::isinstance<mx::array>(object)) return nb::cast<mx::array>(object);
+  if (std::optional<int64_t> number = integer(object)) return *number;
+  mx::Shape shape;
+  std::vector<int64_t> numbers;
+  if (!is_list(object) || !flatten(object, 1, 0, shape, numbers))
+    reject(function, "offset", text(object), "an integer, one for each row, or an array of int32 or int64");
+  return numbers;
+}
+
 void warn(const std::string& text) {
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 2) < 0) throw nb::python_error();
 }

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "row_operations.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -14,6 +15,9 @@ decltype(AttentionOptions::window) window_from(const char* function, nanobind::h
 // An array, or numbers: an int or sequences of them, nested at most `rank` deep.
 std::optional<mx::array> lengths_from(const char* function, const char* argument, nanobind::handle object,
                                       size_t rank);
+
+// An array, an int, or a sequence of ints.
+Offsets offsets_from(const char* function, nanobind::handle object);
 
 // Raises a UserWarning at the caller of the function that called into the extension.
 void warn(const std::string& text);

@@ -93,4 +93,6 @@ std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array
   return {query, mx::Shape(query.begin(), query.end() - 1)};
 }
 
+void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) { refuse_gpu(kName); }
+
 }  // namespace tiny_llm_ext

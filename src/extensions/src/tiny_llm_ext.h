@@ -205,4 +205,39 @@ class QuantizedMatmul : public mx::Primitive {
   QuantizedParams params_;
 };
 
+// x (M, K) times the transposed w (N, K), plus bias (N): (M, N) in the dtype that all have, summed up in
+// float32 and rounded once.
+mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx::array>& bias,
+                 mx::StreamOrDevice stream);
+
+struct LinearParams {
+  const cpu::Kernels* kernels;
+  int threads;
+
+  bool operator==(const LinearParams&) const = default;
+};
+
+// Inputs: x, w and perhaps bias.
+class Linear : public mx::Primitive {
+ public:
+  Linear(mx::Stream stream, LinearParams params) : mx::Primitive(stream), params_(params) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+
+  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
+                             const std::vector<int>& argnums, const std::vector<mx::array>& outputs) override;
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+                             const std::vector<int>& argnums) override;
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override;
+
+  const char* name() const override { return "tiny_llm_ext::Linear"; }
+  bool is_equivalent(const mx::Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+
+ private:
+  LinearParams params_;
+};
+
 }  // namespace tiny_llm_ext

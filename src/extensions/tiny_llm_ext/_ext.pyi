@@ -1,7 +1,7 @@
 """Attention kernels for MLX."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import mlx.core
 
@@ -165,6 +165,26 @@ def axpby(
 ) -> mlx.core.array:
     """alpha x + beta y, broadcasting, in the wider dtype of x and y."""
 
+def linear(
+    x: mlx.core.array,
+    w: mlx.core.array,
+    bias: mlx.core.array | None = None,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    x (M, K) times the transposed w (N, K), plus bias (N,) if there is one: (M, N).
+
+    All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.
+
+    Few rows and many rows add up in different orders, so the last bits of a row may depend on which of
+    the two it is, and on nothing else.
+    """
+
 def quantized_matmul(
     scales: mlx.core.array,
     biases: mlx.core.array,
@@ -185,10 +205,171 @@ def quantized_matmul(
     Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
-    Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to
-    bfloat16 where the processor has such products. So the last bits of a row may depend on which of the
-    two it is, and on nothing else.
+    Up to 8 rows (4 with AMX) multiply the weights as they are; with more, bfloat16 rows multiply weights
+    rounded to bfloat16 where the processor has such products. So the last bits of a row may depend on
+    which of the two it is, and on nothing else.
     """
+
+def quantized_linear(
+    x: mlx.core.array,
+    matrices: Sequence[tuple[mlx.core.array, mlx.core.array, mlx.core.array]],
+    group_size: int,
+    bits: int,
+    *,
+    bias: Sequence[mlx.core.array] | None = None,
+    residual: mlx.core.array | None = None,
+    gated: bool = False,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> list[mlx.core.array]:
+    """
+    x (..., K) through several quantized matrices at once: a list of arrays (..., N) in the dtype of x.
+
+    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have one group size and number of
+    bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one result,
+    silu(first) * second. A residual (..., N) is added to a single result.
+    """
+
+@overload
+def rms_norm(
+    x: mlx.core.array,
+    weight: mlx.core.array,
+    eps: float,
+    *,
+    residual: None | None = None,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).
+    """
+
+@overload
+def rms_norm(
+    x: mlx.core.array,
+    weight: mlx.core.array,
+    eps: float,
+    *,
+    residual: mlx.core.array,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> tuple[mlx.core.array, mlx.core.array]:
+    """
+    x + residual, rounded to their dtype, and the norm of that: two arrays in one pass.
+    """
+
+def rope(
+    x: mlx.core.array,
+    cos: mlx.core.array,
+    sin: mlx.core.array,
+    offset: int | Sequence[int] | mlx.core.array,
+    *,
+    traditional: bool = False,
+    heads_first: bool = False,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> mlx.core.array:
+    """
+    x (N, S, H, D) with pairs of its last axis rotated, at the positions offset .. offset + S - 1. Rows of
+    cos and sin (P, D / 2) float32 hold the cosines and sines of the angles of a position.
+
+    The offset is one number, or one for each of the N rows. Pair i is (2i, 2i + 1) if traditional, else
+    (i, i + D / 2). With heads_first the result is (N, H, S, D).
+    """
+
+def silu_multiply(
+    gate: mlx.core.array,
+    up: mlx.core.array,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """silu(gate) * up for two arrays of one shape and dtype."""
+
+def quantized_rows(
+    ids: mlx.core.array,
+    weight: mlx.core.array,
+    scales: mlx.core.array,
+    biases: mlx.core.array,
+    group_size: int,
+    bits: int,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    The rows at ids (...) of the quantized weights (V, K * bits / 32) uint32: (..., K) in the dtype of
+    scales and biases (V, K / group_size). An id outside 0 .. V - 1 gives a row of NaN.
+    """
+
+def argmax(
+    x: mlx.core.array,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    The index (...) uint32 of the largest number along the last axis of x (..., V), the first of equals.
+    A NaN is larger than any number here, as in mx.argmax on the CPU.
+    """
+
+def categorical(
+    logits: mlx.core.array,
+    uniform: mlx.core.array,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    An index (...) uint32 for each row of logits (..., V): the first one up to which e^x / sum e^x adds up to
+    more than that row's number of uniform (...), float32 from [0, 1).
+    """
+
+def top_k(
+    x: mlx.core.array,
+    k: int,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> tuple[mlx.core.array, mlx.core.array]:
+    """
+    The k largest numbers along the last axis of x (..., V) and their indices uint32: (..., k) each, in
+    falling order, of equals the first one first. NaN comes behind all numbers.
+    """
+
+def logsumexp(
+    x: mlx.core.array,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """log(sum(e^x)) along the last axis of x (..., V): (...) float32."""
 
 def last_run() -> dict[str, Any]:
     """

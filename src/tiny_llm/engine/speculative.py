@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from ..sampling.draw import draw, probabilities, random_keys
 from ..sampling.params import Sampling
+from ..sampling.select import argmax
 from .protocols import CachedModel
 from .tokens import Sequenced, token_id
 
@@ -70,7 +71,7 @@ def speculative_tokens(
 
 def check_greedy(logits: mx.array, guesses: mx.array) -> tuple[mx.array, mx.array]:
     """How many `guesses` [k] the model would have made, and its own token behind them: logits [k + 1, V]."""
-    best = mx.argmax(logits, axis=-1)
+    best = argmax(logits)
     accepted = count_leading(best[:-1] == guesses)
     return accepted, best[accepted]
 

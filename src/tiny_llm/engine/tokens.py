@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..sampling.penalty import LogitsProcessor
+from ..sampling.select import argmax, log_total
 from .protocols import CachedModel, FullContextModel, LayerCache
 
 
@@ -28,10 +29,9 @@ class Chooser:
         for process in self._processors:
             logits = process(self._tokens, logits)
         if self._sampler is None:
-            ids = mx.argmax(logits, axis=-1)
+            ids = argmax(logits)
         else:
-            scores = logits.astype(mx.float32)
-            ids = self._sampler(scores - mx.logsumexp(scores, axis=-1, keepdims=True))
+            ids = self._sampler(logits.astype(mx.float32) - log_total(logits))
         if self._processors:
             self._tokens = mx.concatenate([self._tokens, ids])
         return ids

@@ -7,16 +7,17 @@ from dataclasses import asdict, dataclass
 class Explanation:
     """How one attention call is computed, and what it costs.
 
-    path: which implementation: cpu.tiled, cpu.split (over the keys) or reference; `last_run` shows the same
+    path: which implementation: cpu.tiled, cpu.split (over the keys), metal. and the name of the
+        kernel, or reference; `last_run` shows the same
     fused: whether it is one of our kernels, with memory linear in the lengths
-    reasons: why a kernel does not apply
+    reasons: why a kernel does not apply, or not the one that would be best
     schedule: v2 (over query tiles), split (over query tiles and chunks of keys) or dense
-    tile: rows and keys of one score tile; the query heads of a group count as rows
+    tile: rows and keys of one score tile; on the CPU the query heads of a group count as rows
     splits: chunks into which the keys of a sequence are cut, at most
     tiles_visited: score tiles that hold a visible key
     tiles_total: score tiles of the whole table
     mask_read: none, broadcast (it repeats itself along rows or keys) or tile
-    copies_bytes: inputs whose last axis is not dense are copied; the size of these copies
+    copies_bytes: inputs that the kernel cannot read where they lie are copied; the size of these copies
     workspace_bytes: memory beside inputs and outputs, the copies included
     workspace_bytes_backward: the same for the gradient
     saved_bytes: what a gradient keeps alive: query, key, value, output and log-sum-exp

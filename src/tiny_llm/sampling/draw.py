@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import mlx.core as mx
 
 from .params import Sampling
+from .select import argmax, draw_by, log_total, top_k
 
 # The sum of float32 probabilities may miss a mass that it reaches on paper.
 ROUNDING = 1e-6
-# Sorting a vocabulary of 150 000 takes ten times as long as finding so many of its best tokens.
-CANDIDATES = 4096
+# A mass is looked for among so many of the best tokens, then among more, and in the whole vocabulary last: to
+# sort 150 000 takes a hundred times as long as to find the few on which most of the mass usually lies.
+BATCHES = (256, 4096)
 # Below this, a gap between two float32 scores is beyond every draw; a division by less could overflow to NaN.
 COLDEST = 1e-30
 
@@ -22,9 +24,9 @@ def draw(logits: mx.array, sampling: Sampling, key: mx.array | None = None) -> m
     Without a `key` the draw advances MLX's global random state.
     """
     if sampling.temp == 0:
-        return mx.argmax(logits, axis=-1)
+        return argmax(logits)
     ids, scores = _shortlist(logits, sampling)
-    choice = mx.random.categorical(scores, key=key)
+    choice = draw_by(scores, key)
     return choice if ids is None else mx.take_along_axis(ids, choice[..., None], axis=-1).squeeze(-1)
 
 
@@ -57,41 +59,41 @@ def _shortlist(logits: mx.array, sampling: Sampling) -> tuple[mx.array | None, m
 
     The scores are float32 logits at the wanted temperature, at most 0, and -inf for what was filtered out.
     """
-    ids, scores = None, logits.astype(mx.float32)
-    total = mx.logsumexp(scores, axis=-1, keepdims=True)
+    ids, scores = None, logits
     if sampling.top_k and sampling.top_k < logits.shape[-1]:
         # Everything behind this works on k candidates and not on a vocabulary of 150 000.
-        ids = mx.argpartition(-scores, sampling.top_k - 1, axis=-1)[..., : sampling.top_k]
-        scores = mx.take_along_axis(scores, ids, axis=-1)
+        scores, ids = top_k(logits, sampling.top_k)
     if sampling.top_p is not None and 0 < sampling.top_p < 1:
-        order, scores = _keep_mass(scores, total, sampling.top_p)
-        ids = order if ids is None else mx.take_along_axis(ids, order, axis=-1)
+        total = log_total(logits)
+        if ids is None:
+            ids, scores = _keep_mass(logits, total, sampling.top_p)
+        else:
+            scores = scores.astype(mx.float32)
+            scores = mx.where(_prefix(scores, total, sampling.top_p), scores, -mx.inf)
+    scores = scores.astype(mx.float32)
     best = scores.max(axis=-1, keepdims=True)
     if sampling.min_p:
         scores = mx.where(scores < best + math.log(sampling.min_p), -mx.inf, scores)
     return ids, (scores - best) / max(sampling.temp, COLDEST)
 
 
-def _keep_mass(scores: mx.array, total: mx.array, mass: float) -> tuple[mx.array, mx.array]:
-    """The shortest prefix of the falling scores whose probabilities add up to `mass`: indices and scores.
+def _keep_mass(logits: mx.array, total: mx.array, mass: float) -> tuple[mx.array, mx.array]:
+    """The best tokens whose probabilities add up to `mass`: ids and float32 scores, falling.
 
-    What stands behind the prefix is -inf, or left out altogether.
+    What stands behind them is -inf, or left out altogether.
     """
-    if scores.shape[-1] > CANDIDATES:
-        best = mx.argpartition(-scores, CANDIDATES - 1, axis=-1)[..., :CANDIDATES]
-        best = mx.sort(best, axis=-1)  # so that of equals the first comes first, as among all
-        candidates = mx.take_along_axis(scores, best, axis=-1)
-        order, falling, kept = _falling_prefix(candidates, total, mass)
-        if not mx.any(kept[..., -1]).item():  # else the prefix may go on behind the candidates
-            return mx.take_along_axis(best, order, axis=-1), mx.where(kept, falling, -mx.inf)
-    order, falling, kept = _falling_prefix(scores, total, mass)
-    return order, mx.where(kept, falling, -mx.inf)
+    vocabulary = logits.shape[-1]
+    for count in (*(count for count in BATCHES if count < vocabulary), vocabulary):
+        falling, ids = top_k(logits, count)
+        falling = falling.astype(mx.float32)
+        kept = _prefix(falling, total, mass)
+        if count == vocabulary or not mx.any(kept[..., -1]).item():  # else it may go on behind them
+            break
+    return ids, mx.where(kept, falling, -mx.inf)
 
 
-def _falling_prefix(scores: mx.array, total: mx.array, mass: float) -> tuple[mx.array, mx.array, mx.array]:
-    """Indices and scores in falling order, and which of them the prefix takes."""
-    order = mx.argsort(-scores, axis=-1)
-    falling = mx.take_along_axis(scores, order, axis=-1)
+def _prefix(falling: mx.array, total: mx.array, mass: float) -> mx.array:
+    """Which of the falling scores belong to the shortest prefix whose probabilities add up to `mass`."""
     before = mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=False)
     first = mx.arange(falling.shape[-1]) == 0
-    return order, falling, mx.logical_or(before < mass - ROUNDING, first)
+    return mx.logical_or(before < mass - ROUNDING, first)

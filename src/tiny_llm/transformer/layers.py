@@ -9,15 +9,14 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from ..basics import silu
 from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
 from ..layers.dense import check_shape
 from ..positional_encoding import RoPE
 from .ops import Ops
-from .positions import Offset, row_positions
-from .weights import Weights, multiply
+from .positions import Offset, row_offsets
+from .weights import Weights, multiply, multiply_gated
 
 
 @dataclass(eq=False, repr=False)
@@ -55,16 +54,22 @@ class MultiHeadAttention(ABC):
     def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         """[B, L, hidden] -> query [B, L, num_heads, head_dim], key and value with num_kv_heads instead."""
 
-    def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
-        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
+    def forward(
+        self,
+        x: mx.array,
+        offset: Offset,
+        cache: TinyKvCache,
+        mask: Mask,
+        residual: mx.array | None = None,
+    ) -> mx.array:
+        """[B, L, hidden] -> the same, plus the residual; row b holds the tokens from offset[b] on."""
         if x.ndim != 3:
             raise ValueError(f"{type(self).__name__}: x: got {x.shape}, expected (B, L, {self.hidden_size})")
         query, key, value = self.project(x)
-        positions = row_positions(offset, *x.shape[:2])
-        query, key = self.rope(query, positions), self.rope(key, positions)
-        query, key, value = (heads.swapaxes(1, 2) for heads in (query, key, value))
-        attended = self.ops.attend(query, key, value, cache, mask)
-        return multiply(mx.flatten(attended.swapaxes(1, 2), -2, -1), self.wo)
+        starts = row_offsets(offset, rows=x.shape[0])
+        query, key = self.rope.heads_first(query, starts), self.rope.heads_first(key, starts)
+        attended = self.ops.attend(query, key, value.swapaxes(1, 2), cache, mask)
+        return multiply(mx.flatten(attended.swapaxes(1, 2), -2, -1), self.wo, residual=residual)
 
     def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offsets[b] on."""
@@ -83,9 +88,9 @@ class MLP:
         self.hidden_dim = hidden_dim
         self.w_gate, self.w_up, self.w_down = w_gate, w_up, w_down
 
-    def __call__(self, x: mx.array) -> mx.array:
-        """[..., dim] -> the same."""
-        return multiply(silu(multiply(x, self.w_gate)) * multiply(x, self.w_up), self.w_down)
+    def __call__(self, x: mx.array, *, residual: mx.array | None = None) -> mx.array:
+        """[..., dim] -> the same, plus the residual."""
+        return multiply(multiply_gated(x, self.w_gate, self.w_up), self.w_down, residual=residual)
 
 
 @dataclass(eq=False, repr=False)
@@ -135,8 +140,8 @@ class TransformerBlock:
 
     def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
-        x = x + self.self_attn.forward(self.input_layernorm(x), offset, cache, mask)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        x = self.self_attn.forward(self.input_layernorm(x), offset, cache, mask, residual=x)
+        return self.mlp(self.post_attention_layernorm(x), residual=x)
 
     def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""

@@ -8,7 +8,7 @@ import mlx.core as mx
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock, split_heads
 from .model import Transformer
-from .weights import multiply
+from .weights import multiply_all
 
 
 @dataclass(eq=False, repr=False)
@@ -31,10 +31,12 @@ class Qwen2Attention(MultiHeadAttention):
         self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
 
     def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        query = split_heads(multiply(x, self.wq, self.bq), self.num_heads)
-        key = split_heads(multiply(x, self.wk, self.bk), self.num_kv_heads)
-        value = split_heads(multiply(x, self.wv, self.bv), self.num_kv_heads)
-        return query, key, value
+        query, key, value = multiply_all(x, [self.wq, self.wk, self.wv], [self.bq, self.bk, self.bv])
+        return (
+            split_heads(query, self.num_heads),
+            split_heads(key, self.num_kv_heads),
+            split_heads(value, self.num_kv_heads),
+        )
 
 
 @dataclass(eq=False, repr=False)

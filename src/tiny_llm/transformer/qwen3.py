@@ -9,7 +9,7 @@ from ..layer_norm import RMSNorm
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock, split_heads
 from .model import Transformer
-from .weights import multiply
+from .weights import multiply_all
 
 
 @dataclass(eq=False, repr=False)
@@ -29,10 +29,12 @@ class Qwen3Attention(MultiHeadAttention):
         self.key_norm = RMSNorm(self.head_dim, self.k_norm, self.rms_norm_eps)
 
     def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        query = self.query_norm(split_heads(multiply(x, self.wq), self.num_heads))
-        key = self.key_norm(split_heads(multiply(x, self.wk), self.num_kv_heads))
-        value = split_heads(multiply(x, self.wv), self.num_kv_heads)
-        return query, key, value
+        query, key, value = multiply_all(x, [self.wq, self.wk, self.wv])
+        return (
+            self.query_norm(split_heads(query, self.num_heads)),
+            self.key_norm(split_heads(key, self.num_kv_heads)),
+            split_heads(value, self.num_kv_heads),
+        )
 
 
 @dataclass(eq=False, repr=False)

@@ -1,12 +1,20 @@
 """How the weights of a checkpoint's layer are held, and what is done with them in either form."""
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import mlx.core as mx
 
-from ..basics import linear
+from ..basics import linear, silu_multiply
 from ..embedding import Embedding
-from ..quantize import QuantizedEmbedding, QuantizedWeights, quantized_linear
+from ..quantize import (
+    QuantizedEmbedding,
+    QuantizedWeights,
+    quantized_gate,
+    quantized_linear,
+    quantized_linears,
+)
 
 Weights = mx.array | QuantizedWeights
 
@@ -26,11 +34,34 @@ def read_packed(layer: Any, dtype: mx.Dtype) -> Weights:
     return read_dense(layer, dtype)
 
 
-def multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx.array:
-    """Map `x` [..., I] through weights [O, I] of either form to [..., O]."""
+def multiply(
+    x: mx.array, weights: Weights, bias: mx.array | None = None, residual: mx.array | None = None
+) -> mx.array:
+    """Map `x` [..., I] through weights [O, I] of either form to [..., O], and add the `residual`."""
     if isinstance(weights, QuantizedWeights):
-        return quantized_linear(x, weights, bias)
-    return linear(x, weights, bias)
+        return quantized_linear(x, weights, bias, residual=residual)
+    product = linear(x, weights, bias)
+    return product if residual is None else residual + product
+
+
+def multiply_all(
+    x: mx.array, matrices: Sequence[Weights], biases: Sequence[mx.array] | None = None
+) -> list[mx.array]:
+    """Map `x` [..., I] through several matrices, with a bias each if there are any."""
+    packed = [weights for weights in matrices if isinstance(weights, QuantizedWeights)]
+    if len(packed) == len(matrices):
+        return quantized_linears(x, packed, biases)
+    return [
+        multiply(x, weights, bias)
+        for weights, bias in zip_longest(matrices, biases or ())
+    ]
+
+
+def multiply_gated(x: mx.array, gate: Weights, up: Weights) -> mx.array:
+    """Compute silu(gate x) * up x for weights [O, I] of either form."""
+    if isinstance(gate, QuantizedWeights) and isinstance(up, QuantizedWeights):
+        return quantized_gate(x, gate, up)
+    return silu_multiply(multiply(x, gate), multiply(x, up))
 
 
 def token_table(vocab_size: int, hidden_size: int, weights: Weights) -> Embedding | QuantizedEmbedding:

@@ -25,7 +25,7 @@ struct Compiled : MTL::ComputePipelineState {
   int64_t most_threads;
 };
 
-std::map<std::string, MTL::Library> libraries;                            // by name, as MLX keeps them
+std::map<std::string, MTL::Library> libraries;                        // by name, as MLX keeps them
 std::map<std::pair<MTL::Library*, std::string>, Compiled> pipelines;  // by the name of the pipeline
 
 Dispatch current;
@@ -39,7 +39,8 @@ Bound bound(const mx::array& array, int slot, int64_t offset, bool writable) {
     elements += (array.shape(axis) - 1) * array.strides(axis);
   }
   char* address = const_cast<char*>(array.data<char>()) + offset;
-  return {slot, array.data_shared_ptr(), address, elements * static_cast<int64_t>(array.itemsize()), writable};
+  return {slot, array.data_shared_ptr(), address, elements * static_cast<int64_t>(array.itemsize()),
+          writable};
 }
 
 std::vector<uint64_t> sizes(const MTL::Size& size) { return {size.width, size.height, size.depth}; }
@@ -105,7 +106,8 @@ MTL::Library* Device::get_library(const std::string& name, const std::string& pa
 
 MTL::Library* Device::get_library(const std::string& name, const CompileOptions& options,
                                   const std::function<std::string()>& builder) {
-  if (options.math_mode != MathMode::Safe) throw std::logic_error(name + ": the kernels need safe mathematics");
+  if (options.math_mode != MathMode::Safe)
+    throw std::logic_error(name + ": the kernels need safe mathematics");
   if (auto known = recorder::libraries.find(name); known != recorder::libraries.end()) return &known->second;
   std::string source = builder();  // may throw, and then there is no library
   return &(recorder::libraries[name] = {source});
@@ -116,7 +118,8 @@ MTL::ComputePipelineState* Device::get_kernel(const std::string& base_name, MTL:
                                               const std::vector<MTL::Function*>&) {
   std::vector<int32_t> values;
   for (const auto& [value, type, index] : constants) {
-    if (type != MTL::DataTypeInt || index != values.size()) throw std::logic_error("constants: 0, 1, ..., all int");
+    if (type != MTL::DataTypeInt || index != values.size())
+      throw std::logic_error("constants: 0, 1, ..., all int");
     values.push_back(*static_cast<const int32_t*>(value));
   }
   const std::string& name = hash_name.empty() ? base_name : hash_name;
@@ -138,7 +141,8 @@ MTL::ComputePipelineState* Device::get_kernel(const std::string& base_name, MTL:
 }
 
 CommandEncoder& get_command_encoder(Stream) {
-  static CommandEncoder only(device(mlx::core::Device::gpu), 0, device(mlx::core::Device::gpu).residency_sets());
+  static CommandEncoder only(device(mlx::core::Device::gpu), 0,
+                             device(mlx::core::Device::gpu).residency_sets());
   return only;
 }
 

@@ -17,9 +17,7 @@ namespace mx = mlx::core;
 namespace {
 
 // MLX's own operations run on the processor, under the number of its stream.
-mx::Stream gpu_stream() {
-  return mx::Stream(mx::default_stream(mx::Device::cpu).index, mx::Device::gpu);
-}
+mx::Stream gpu_stream() { return mx::Stream(mx::default_stream(mx::Device::cpu).index, mx::Device::gpu); }
 
 // What MLX's evaluation does for one array after the other, with our primitives on the GPU.
 void evaluate(mx::array array) {
@@ -42,7 +40,8 @@ void evaluate(mx::array array) {
 }
 
 nb::tuple as_python(const recorder::Bound& buffer) {
-  return nb::make_tuple(buffer.slot, reinterpret_cast<uintptr_t>(buffer.address), buffer.bytes, buffer.writable);
+  return nb::make_tuple(buffer.slot, reinterpret_cast<uintptr_t>(buffer.address), buffer.bytes,
+                        buffer.writable);
 }
 
 }  // namespace
@@ -67,8 +66,8 @@ NB_MODULE(metal_device, m) {
       for (const auto& [slot, bytes] : dispatch.arguments) {
         arguments[nb::int_(slot)] = nb::bytes(bytes.data(), bytes.size());
       }
-      call(dispatch.pipeline.kernel, dispatch.pipeline.source, dispatch.pipeline.constants, buffers, arguments,
-           dispatch.threadgroups, dispatch.threads);
+      call(dispatch.pipeline.kernel, dispatch.pipeline.source, dispatch.pipeline.constants, buffers,
+           arguments, dispatch.threadgroups, dispatch.threads);
     };
   });
 }

@@ -52,6 +52,10 @@ mx::Stream cpu_stream(const char* function, mx::StreamOrDevice stream) {
     mx::Stream known = mx::to_stream(stream);
     if (known.device == mx::Device::cpu) return known;
   }
+  refuse_gpu(function);
+}
+
+void refuse_gpu(const char* function) {
   throw std::runtime_error(std::string(function) +
                            ": this build has no kernel for the gpu; use a cpu stream");
 }

@@ -38,6 +38,9 @@ void check_heads(const char* function, int num_heads, int num_kv_heads);
 mlx::core::Stream cpu_stream(const char* function, mlx::core::StreamOrDevice stream);
 mlx::core::Stream kernel_stream(const char* function, mlx::core::StreamOrDevice stream);
 
+// What is evaluated on a GPU for which there is no kernel: a graph was moved there.
+[[noreturn]] void refuse_gpu(const char* function);
+
 std::string to_text(const mlx::core::Shape& shape);
 std::string to_text(mlx::core::Dtype dtype);
 std::string to_text(double number);

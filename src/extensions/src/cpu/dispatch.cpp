@@ -45,4 +45,8 @@ void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
       });
 }
 
+void enqueue(mx::Stream stream, std::function<void()> work) {
+  mx::cpu::get_command_encoder(stream).dispatch(std::move(work));
+}
+
 }  // namespace tiny_llm_ext::cpu

@@ -7,6 +7,14 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
+// What a step does to a sum. PairMac, where there is one, does it to pairs of bfloat16 (vec/avx512_pairs.h).
+struct FloatMac {
+  VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
+};
+
+// How a block reads A as the steps advance.
+enum class Walk { along_rows, down_columns };
+
 struct Broadcasts {
   const float* data;
   int64_t n_stride;     // between output rows
@@ -17,36 +25,65 @@ struct Broadcasts {
 // Asks for the next tile's part of what a block reads in one step. With a single row vector the loops are as
 // fast as memory, and their short runs hide from the hardware what comes next; spread over the steps like
 // this, the requests neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
-template <int NR, int G, bool kAccumulate>
+template <int NR, int G, Walk kWalk>
 VEC_FN void prefetch_ahead(Broadcasts a, int step) {
   constexpr int kLine = 64 / sizeof(float);
-  if constexpr (kAccumulate) {
+  if constexpr (kWalk == Walk::down_columns) {
     for (int n = 0; n < NR * G; n += kLine) __builtin_prefetch(a.data + a.ahead + n, 0, 2);
   } else if (step * G % kLine == 0) {
     for (int n = 0; n < NR; n++) __builtin_prefetch(a.data + a.ahead + n * a.n_stride, 0, 2);
   }
 }
 
+// The addresses of one element in each of NR rows. Left alone, a compiler keeps an offset for every row, more
+// than there are registers; a base for every four rows and two strides will do.
+template <int NR>
+struct RowAddresses {
+  const float* base[(NR + 3) / 4];
+  int64_t stride;
+
+  VEC_FN RowAddresses of(Broadcasts a) {
+    RowAddresses rows;
+    rows.stride = a.n_stride;
+#pragma GCC unroll 4
+    for (int i = 0; i < (NR + 3) / 4; i++) rows.base[i] = a.data + 4 * i * a.n_stride;
+    return rows;
+  }
+  inline __attribute__((always_inline)) void advance(int64_t by) {
+#pragma GCC unroll 4
+    for (const float*& p : base) {
+      p += by;
+      __asm__("" : "+r"(p));  // what it is equal to is not to be worked out
+    }
+  }
+  inline __attribute__((always_inline)) const float* operator[](int n) const {
+    return base[n / 4] + n % 4 * stride;
+  }
+};
+
 // NR x MR accumulators. G is the spread of row_tile-inl.h: A advances G elements a step.
-template <class Mac, int NR, int MR, int G, bool kAccumulate>
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk>
 VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c) {
   F acc[NR][MR];
 #pragma GCC unroll 16
   for (int n = 0; n < NR; n++)
 #pragma GCC unroll 4
     for (int m = 0; m < MR; m++) acc[n][m] = kAccumulate ? load(c + (n * MR + m) * kLanes) : zero();
+  constexpr bool kManyRows = MR == 1 && NR > 8 && kWalk == Walk::along_rows;
+  [[maybe_unused]] auto rows = RowAddresses<NR>::of(a);
   for (int step = 0; step < steps; step++) {
     F row[MR];
 #pragma GCC unroll 4
     for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
-    if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kAccumulate>(a, step);
+    if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kWalk>(a, step);
 #pragma GCC unroll 16
     for (int n = 0; n < NR; n++) {
-      F x = broadcast<G>(a.data + n * a.n_stride);
+      F x = broadcast<G>(kManyRows ? rows[n] : a.data + n * a.n_stride);
 #pragma GCC unroll 4
       for (int m = 0; m < MR; m++) acc[n][m] = Mac::mac(x, row[m], acc[n][m]);
     }
     a.data += a.step_stride;
+    if constexpr (kManyRows) rows.advance(a.step_stride);
     b += MR * kLanes;
   }
 #pragma GCC unroll 16
@@ -64,47 +101,53 @@ constexpr int block_rows(int MR) {
   return kRegisters == 32 ? (MR == 1 ? 16 : MR <= 3 ? 8 : 6) : (MR == 1 ? 8 : 6);
 }
 
-template <class Mac, int NR, int MR, int G, bool kAccumulate>
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk>
 VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N) {
   for (; n + NR <= N; n += NR)
-    gemm_block<Mac, NR, MR, G, kAccumulate>({a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b,
-                                            steps, c + n * MR * kLanes);
+    gemm_block<Mac, NR, MR, G, kAccumulate, kWalk>(
+        {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes);
   return n;
 }
 
-template <class Mac, int MR, int G, bool kAccumulate>
+template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk>
 static void gemm(Broadcasts a, const float* b, int steps, float* c, int N) {
   constexpr int NR = block_rows(MR);
-  int n = gemm_rows<Mac, NR, MR, G, kAccumulate>(0, a, b, steps, c, N);
-  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate>(n, a, b, steps, c, N);
-  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate>(n, a, b, steps, c, N);
-  n = gemm_rows<Mac, 2, MR, G, kAccumulate>(n, a, b, steps, c, N);
-  gemm_rows<Mac, 1, MR, G, kAccumulate>(n, a, b, steps, c, N);
+  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N);
+  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
+  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
+  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
+  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
 }
 
-// Picks the instance for a tile's number of row vectors and its spread.
-template <class Mac, bool kAccumulate>
+// Picks the instance for a tile's number of row vectors.
+template <class Mac, bool kAccumulate, Walk kWalk>
+static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int N) {
+  switch (vectors) {
+    case 1:
+      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+    case 2:
+      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+    case 3:
+      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+    case 4:
+      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+  }
+}
+
+// The same for a tile that may be spread.
+template <class Mac, bool kAccumulate, Walk kWalk>
 static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int N) {
   switch (spread) {
     case 2:
-      return gemm<Mac, 1, 2, kAccumulate>(a, b, steps, c, N);
+      return gemm<Mac, 1, 2, kAccumulate, kWalk>(a, b, steps, c, N);
     case 4:
-      return gemm<Mac, 1, 4, kAccumulate>(a, b, steps, c, N);
+      return gemm<Mac, 1, 4, kAccumulate, kWalk>(a, b, steps, c, N);
     case 8:
-      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate>(a, b, steps, c, N);
+      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kWalk>(a, b, steps, c, N);
     case 16:
-      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate>(a, b, steps, c, N);
+      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kWalk>(a, b, steps, c, N);
   }
-  switch (vectors) {
-    case 1:
-      return gemm<Mac, 1, 1, kAccumulate>(a, b, steps, c, N);
-    case 2:
-      return gemm<Mac, 2, 1, kAccumulate>(a, b, steps, c, N);
-    case 3:
-      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate>(a, b, steps, c, N);
-    case 4:
-      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate>(a, b, steps, c, N);
-  }
+  gemm_vectors<Mac, kAccumulate, kWalk>(vectors, a, b, steps, c, N);
 }
 
 // The rate of the registers alone: the inner loop of gemm_block without its loads.

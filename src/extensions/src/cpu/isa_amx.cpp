@@ -2,6 +2,8 @@
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/amx_format-inl.h"
+#include "cpu/linear-inl.h"
+#include "cpu/product_amx-inl.h"
 #include "cpu/quantized-inl.h"
 #include "cpu/quantized_amx-inl.h"
 
@@ -12,7 +14,8 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
-    amx::offer_quantized<amx::PairStream, amx::AmxProduct, Element::bf16>(table);
+    amx::offer_quantized<amx::PairUnits, amx::AmxMany, Element::bf16>(table, 4);
+    amx::offer_linear<amx::AmxProduct, Element::bf16>(table);
     return table;
   }();
   return kernels;

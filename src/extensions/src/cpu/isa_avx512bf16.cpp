@@ -1,7 +1,9 @@
 // AVX-512 with bfloat16 dot products for bfloat16 inputs.
 #include "cpu/vec/avx512_pairs.h"
 
+#include "cpu/linear-inl.h"
 #include "cpu/pairs_format-inl.h"
+#include "cpu/product_pairs-inl.h"
 #include "cpu/quantized-inl.h"
 #include "cpu/quantized_pairs-inl.h"
 
@@ -12,7 +14,8 @@ const Kernels& avx512bf16_kernels() {
     Kernels table = avx512_kernels();
     table.name = "avx512bf16";
     avx512bf16::offer<avx512bf16::PairsFormat>(table);
-    avx512bf16::offer_quantized<avx512bf16::PairStream, avx512bf16::PairsProduct, Element::bf16>(table);
+    avx512bf16::offer_quantized<avx512bf16::PairUnits, avx512bf16::PairsMany, Element::bf16>(table);
+    avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);
     return table;
   }();
   return kernels;

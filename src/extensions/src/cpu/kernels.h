@@ -8,10 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-namespace tiny_llm_ext::cpu {
+#include "cpu/element.h"
+#include "cpu/linear_task.h"
+#include "cpu/row_kernels.h"
 
-enum class Element : int { f32, f16, bf16 };  // indexes the arrays of Kernels
-constexpr int kElements = 3;
+namespace tiny_llm_ext::cpu {
 
 enum class MaskKind : int { none, boolean, f32, f16, bf16 };
 
@@ -84,23 +85,23 @@ struct QuantizedTask {
   int64_t biases_row_stride;
   void* y;
   int64_t y_row_stride;
-  int64_t rows, outputs;
+  int64_t rows, outputs;  // at least 1 of each
   int64_t groups;  // K / group
   int32_t group;   // 32, 64 or 128
   int32_t bits;    // 4 or 8
-  bool streamed;   // the whole product has few rows, and each task all of them
+  bool few;        // the whole product has few rows, and each task all of them
 };
 
-// Quantized products of one element type. First x is packed, `tile_rows` rows at a time or, if streamed, in
-// one piece; the packed tiles lie behind each other. Then each task runs on the packed rows that are its own.
+// Quantized products of one element type. First x is packed, `task_rows` rows at a time or, if they are few,
+// in one piece; the packed pieces lie behind each other. Then each task runs on the packed rows that are its
+// own. Where a packed piece has no bytes, x is used as it is.
 struct QuantizedKernels {
   size_t (*packed_bytes)(const QuantizedTask& task);
   void (*pack)(const QuantizedTask& task, void* packed);
   size_t (*scratch_bytes)(const QuantizedTask& task);
   void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
-  int streamed_rows;  // up to here a product is streamed
-  int tile_rows;
-  int task_tiles, task_outputs;  // most of one task
+  int few_rows;                     // up to here rows are few
+  int64_t task_rows, task_outputs;  // of one task: of many rows at most, of few at least so many outputs
 };
 
 // One instruction set, attention first. `forward` visits key tiles of `key_tile` keys, and query tiles of
@@ -121,6 +122,8 @@ struct Kernels {
   double (*peak[kElements])(int64_t steps);
 
   QuantizedKernels quantized[kElements];
+  RowKernels rows[kElements];
+  LinearKernels linear[kElements];
 };
 
 // One getter an instruction set, defined in isa_<name>.cpp.

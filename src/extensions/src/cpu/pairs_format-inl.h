@@ -25,16 +25,12 @@ struct PairsFormat {
   static constexpr int kTilesPerTask = 4;
   static constexpr bool kSpreads = true;
 
-  struct Mac {
-    VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
-  };
-
   static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return (E + 1) / 2; }
   static constexpr int output_rows(int E) { return E; }
   static constexpr size_t key_floats(int E) { return kKeyTile / 2 * padded(E) + kKeyTile * padded(steps(E)); }
 
-  static double peak(int64_t steps) { return multiply_peak<Mac, 4>(steps); }
+  static double peak(int64_t steps) { return multiply_peak<PairMac, 4>(steps); }
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
@@ -67,7 +63,7 @@ struct PairsFormat {
   }
 
   static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
-    vector_scores<Mac>(tile, keys.k, count, steps(E), s);
+    vector_scores<PairMac>(tile, keys.k, count, steps(E), s);
   }
 
   VEC_FN F exponentials(float* s, int stride, int keys, Exponent exponent) {
@@ -79,7 +75,7 @@ struct PairsFormat {
   }
 
   static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
-    vector_values<Mac>(tile, keys.v, (count + 1) / 2, E, p);
+    vector_values<PairMac>(tile, keys.v, (count + 1) / 2, E, p);
   }
 };
 

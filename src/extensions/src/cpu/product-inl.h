@@ -1,132 +1,196 @@
 // Many rows times weights: y (M, N) = x (M, K) w^T as the first product of attention, with x for the queries
 // and weight rows for the keys. x is packed once a call, in tiles of kTileLanes rows across the lanes; a
-// block of weight rows is widened, some depth of K at a time, and multiplied with several tiles while it is
-// in the cache.
+// block of weight rows, some depth of K at a time, is multiplied with several tiles while it is in the cache.
+//
+// Where the weights come from is the caller's business. A `Weights` gives
+//   bias(n)                              of output n
+//   fill<Product>(n, begin, depth, out)  weights of output n from element `begin` on, zeros beyond the last
+//   ask_for(n, begin, depth)             brings the memory that `fill` will read into the cache
+//   in_place<Product>()                  the rows themselves if they can be multiplied as they lie; else none
 #pragma once
 
 #include "cpu/elements-inl.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/row_tile-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kProductOutputs = 48;  // of a block; whole blocks of every kernel
-constexpr int kProductTiles = 8;     // row tiles of a task, at most
+constexpr int kProductTiles = 8;  // row tiles of a task, at most
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// The rows and outputs of a task.
+struct ProductTask {
+  const void* x;
+  int64_t x_row_stride;
+  void* y;
+  int64_t y_row_stride;
+  int64_t rows, outputs, K;
+
+  int64_t tiles() const { return (rows + kTileLanes - 1) / kTileLanes; }
+  int rows_of(int64_t tile) const {
+    int64_t left = rows - tile * kTileLanes;
+    return left < kTileLanes ? (int)left : kTileLanes;
+  }
+  int vectors_of(int64_t tile) const { return (rows_of(tile) + kLanes - 1) / kLanes; }
+};
+
+// Weight rows of a block in the unit of a product.
+template <class Weight>
+struct WeightRows {
+  const Weight* data;
+  int64_t stride;
+  int64_t ahead;  // to what is read next
+};
 
 // Products in float32.
 struct WideProduct {
   static constexpr int kElementsPerStep = 1;
+  static constexpr int kDepthUnit = 1;      // the depth of a product is a multiple of this
+  static constexpr int kOutputUnit = 1;     // likewise the outputs of weights that are multiplied in place
+  static constexpr bool kAsksAhead = true;  // for the next weights by itself, with a single row vector
   static constexpr int kDepth = 128;
   typedef float Weight;
-
-  struct Mac {
-    VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
-  };
+  typedef FloatMac Mac;
 
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
   template <Element kElement>
-  VEC_FN F read(const StorageOf<kElement>* row, int64_t K, int step) {
-    return load_some<kElement>(row + step, K - step);
+  VEC_FN F read(const StorageOf<kElement>* row, int64_t count) {
+    return load_some<kElement>(row, count);
   }
 
-  // `count` numbers of one group.
-  template <int kBits>
-  static void widen(const uint8_t* p, int count, F scale, F bias, float* out) {
-    for (int e = 0; e < count; e += kLanes, p += kLanes * kBits / 8)
-      store(out + e, fma(kBits == 4 ? load_u4(p) : load_u8(p), scale, bias));
+  // The sums of an output across the lanes, as they are transposed; and then the outputs of a row.
+  VEC_FN F outputs(const float* c, int64_t) { return load(c); }
+  template <Element kElement>
+  VEC_FN void write(StorageOf<kElement>* y, F x, int64_t count) {
+    store_some<kElement>(y, x, count);
   }
 
-  static void multiply(const float* w, const float* x, int vectors, int depth, float* c) {
-    gemm_tile<Mac, true>(vectors, 1, {w, kDepth, 1, 0}, x, depth, c, kProductOutputs);
+  static void multiply(WeightRows<float> w, int outputs, const float* x, int vectors, int depth, float* c) {
+    gemm_vectors<Mac, true, Walk::along_rows>(vectors, {w.data, w.stride, 1, w.ahead}, x, depth, c, outputs);
   }
 };
 
-// Floats of a packed tile.
+// Packed vectors of a row.
 template <class Product>
-VEC_FN int64_t packed_floats(const QuantizedTask& task) {
-  return task.groups * task.group / Product::kElementsPerStep * kTileLanes;
+VEC_FN int64_t product_steps(int64_t K) {
+  return round_up(K, Product::kDepthUnit) / Product::kElementsPerStep;
+}
+
+template <class Product>
+VEC_FN int64_t packed_floats(int64_t K) {
+  return product_steps<Product>(K) * kTileLanes;
 }
 
 template <class Product, Element kElement>
-static void pack_product(const QuantizedTask& task, float* packed) {
-  const int64_t K = task.groups * task.group;
+static void pack_product(const ProductTask& task, float* packed) {
   auto* x = (const StorageOf<kElement>*)task.x;
-  for (int64_t m = 0; m < task.rows; m += kTileLanes, packed += packed_floats<Product>(task)) {
-    int rows = task.rows - m < kTileLanes ? (int)(task.rows - m) : kTileLanes;
-    pack_transposed(rows, (rows + kLanes - 1) / kLanes, (int)(K / Product::kElementsPerStep), packed,
-                    [&](int row, int step) {
-                      return Product::template read<kElement>(x + (m + row) * task.x_row_stride, K, step);
-                    });
+  for (int64_t tile = 0; tile < task.tiles(); tile++, packed += packed_floats<Product>(task.K)) {
+    auto read = [&](int row, int step) {
+      int64_t begin = (int64_t)step * Product::kElementsPerStep;
+      return Product::template read<kElement>(x + (tile * kTileLanes + row) * task.x_row_stride + begin,
+                                              task.K - begin);
+    };
+    pack_transposed(task.rows_of(tile), task.vectors_of(tile), (int)product_steps<Product>(task.K), packed,
+                    read);
   }
+}
+
+// Scratch of a task: sums [tile][output][lane] and one block of weights, with room for whole vectors of
+// outputs.
+template <class Product>
+constexpr int kOutputsOfVector = kLanes * Product::kElementsPerStep;
+
+template <class Product>
+VEC_FN int64_t sums_of_tile(const ProductTask& task) {
+  return round_up(task.outputs, kOutputsOfVector<Product>) * kTileLanes;
 }
 
 template <class Product>
-static size_t product_floats() {
-  return kProductOutputs * (kProductTiles * kTileLanes + Product::kDepth);
+static size_t product_bytes(const ProductTask& task) {
+  return task.tiles() * sums_of_tile<Product>(task) * sizeof(float) +
+         round_up(task.outputs, kOutputsOfVector<Product>) * Product::kDepth *
+             sizeof(typename Product::Weight);
 }
 
-// Weights of all outputs of the block, from element `begin` on; outputs beyond the last are zero.
-template <class Product, Element kElement, int kBits>
-static void widen_block(const QuantizedTask& task, int64_t begin, int depth,
-                        typename Product::Weight* block) {
-  for (int n = 0; n < kProductOutputs; n++, block += Product::kDepth) {
-    if (n >= task.outputs) {
-      memset(block, 0, depth * sizeof(*block));
-      continue;
+// y rows of a tile from its sums [output][lane].
+template <class Product, Element kElement>
+static void finish_tile(const ProductTask& task, int64_t tile, const float* c) {
+  const int rows = task.rows_of(tile), vectors = task.vectors_of(tile);
+  auto* y = (StorageOf<kElement>*)task.y + tile * kTileLanes * task.y_row_stride;
+  for (int v = 0; v < vectors; v++)
+    for (int64_t n = 0; n < task.outputs; n += kOutputsOfVector<Product>) {
+      F block[kLanes];
+      for (int j = 0; j < kLanes; j++)
+        block[j] = Product::outputs(c + ((n + j * Product::kElementsPerStep) * vectors + v) * kLanes,
+                                    vectors * kLanes);
+      transpose(block);
+      for (int r = v * kLanes; r < rows && r < (v + 1) * kLanes; r++)
+        Product::template write<kElement>(y + r * task.y_row_stride + n, block[r % kLanes], task.outputs - n);
     }
-    auto* words = (const uint8_t*)(task.w + n * task.w_row_stride);
-    auto* scales = (const StorageOf<kElement>*)task.scales + n * task.scales_row_stride;
-    auto* biases = (const StorageOf<kElement>*)task.biases + n * task.biases_row_stride;
-    for (int e = 0; e < depth; e += task.group) {
-      int64_t g = (begin + e) / task.group;
-      Product::template widen<kBits>(words + (begin + e) * kBits / 8, task.group,
-                                     fill_from<kElement>(scales + g), fill_from<kElement>(biases + g),
-                                     block + e);
+}
+
+// The sums begin with the bias.
+template <class Product, class Weights>
+static void start_sums(const ProductTask& task, const Weights& weights, float* sums) {
+  for (int64_t tile = 0; tile < task.tiles(); tile++, sums += sums_of_tile<Product>(task)) {
+    float* c = sums;
+    for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Product>); n++) {
+      const F bias = set1(n < task.outputs ? weights.bias(n) : 0);
+      for (int v = 0; v < task.vectors_of(tile); v++, c += kLanes) store(c, bias);
     }
   }
 }
 
-// y rows of a tile from its sums [output][lane].
-template <Element kElement>
-static void finish_tile(const QuantizedTask& task, int64_t m, int rows, const float* c) {
-  const int vectors = (rows + kLanes - 1) / kLanes;
-  for (int v = 0; v < vectors; v++)
-    for (int64_t n = 0; n < task.outputs; n += kLanes) {
-      F block[kLanes];
-      for (int j = 0; j < kLanes; j++) block[j] = load(c + ((n + j) * vectors + v) * kLanes);
-      transpose(block);
-      for (int r = v * kLanes; r < rows && r < (v + 1) * kLanes; r++)
-        store_some<kElement>((StorageOf<kElement>*)task.y + (m + r) * task.y_row_stride + n,
-                             block[r % kLanes], task.outputs - n);
-    }
+// All rows of a block of weights; those beyond the last output are zero.
+template <class Product, class Weights>
+static WeightRows<typename Product::Weight> fill_block(const ProductTask& task, const Weights& weights,
+                                                       int64_t begin, int depth,
+                                                       typename Product::Weight* block) {
+  for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Product>); n++) {
+    typename Product::Weight* row = block + n * Product::kDepth;
+    if (n < task.outputs)
+      weights.template fill<Product>(n, begin, depth, row);
+    else
+      memset(row, 0, depth * sizeof(*row));
+  }
+  return {block, Product::kDepth, 0};
 }
 
-template <class Product, Element kElement, int kBits>
-static void product(const QuantizedTask& task, const float* x, float* sums) {
-  const int64_t K = task.groups * task.group;
-  auto* weights = (typename Product::Weight*)(sums + kProductOutputs * kProductTiles * kTileLanes);
-  const int64_t tiles = (task.rows + kTileLanes - 1) / kTileLanes;
-  memset(sums, 0, tiles * kProductOutputs * kTileLanes * sizeof(float));
-  auto rows_of = [&](int64_t tile) {
-    int64_t rows = task.rows - tile * kTileLanes;
-    return rows < kTileLanes ? (int)rows : kTileLanes;
-  };
+template <class Product, Element kElement, class Weights>
+static void product(const ProductTask& task, const Weights& weights, const float* x, float* sums) {
+  typedef typename Product::Weight Weight;
+  const int64_t K = round_up(task.K, Product::kDepthUnit), tiles = task.tiles();
+  const int64_t tile_sums = sums_of_tile<Product>(task);
+  auto* block = (Weight*)(sums + tiles * tile_sums);
+  const WeightRows<Weight> in_place = weights.template in_place<Product>();
+  const bool asks_ahead = Product::kAsksAhead && in_place.data && tiles == 1 && task.vectors_of(0) == 1;
+  start_sums<Product>(task, weights, sums);
   Product::enter();
   for (int64_t begin = 0; begin < K; begin += Product::kDepth) {
-    int depth = K - begin < Product::kDepth ? (int)(K - begin) : Product::kDepth;
-    widen_block<Product, kElement, kBits>(task, begin, depth, weights);
+    const int depth = K - begin < Product::kDepth ? (int)(K - begin) : Product::kDepth;
+    WeightRows<Weight> rows = {};
+    if (in_place.data)
+      rows = {in_place.data + begin, in_place.stride, Product::kDepth};
+    else
+      rows = fill_block<Product>(task, weights, begin, depth, block);
     for (int64_t tile = 0; tile < tiles; tile++) {
-      int vectors = (rows_of(tile) + kLanes - 1) / kLanes;
+      // The next weights come into the cache meanwhile.
+      if (!asks_ahead)
+        for (int64_t n = tile * task.outputs / tiles; n < (tile + 1) * task.outputs / tiles; n++)
+          weights.ask_for(n, begin + depth, Product::kDepth);
+      const int vectors = task.vectors_of(tile);
       Product::multiply(
-          weights,
-          x + tile * packed_floats<Product>(task) + begin / Product::kElementsPerStep * vectors * kLanes,
-          vectors, depth, sums + tile * kProductOutputs * kTileLanes);
+          rows, (int)task.outputs,
+          x + tile * packed_floats<Product>(task.K) + begin / Product::kElementsPerStep * vectors * kLanes,
+          vectors, depth, sums + tile * tile_sums);
     }
   }
   Product::leave();
   for (int64_t tile = 0; tile < tiles; tile++)
-    finish_tile<kElement>(task, tile * kTileLanes, rows_of(tile), sums + tile * kProductOutputs * kTileLanes);
+    finish_tile<Product, kElement>(task, tile, sums + tile * tile_sums);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,62 +1,60 @@
 // Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32.
 //
-// Up to kStreamedRows rows take the form that is as fast as memory, more the one that is as fast as the
-// multiply units; they round differently, so a row's bits depend on which of the two it is, but on nothing
-// else.
+// Few rows take the form that is as fast as memory, more the one that is as fast as the multiply units; they
+// round differently, so a row's bits depend on which of the two it is, but on nothing else.
 #pragma once
 
-#include "cpu/product-inl.h"
-#include "cpu/quantized_stream-inl.h"
+#include "cpu/quantized_few-inl.h"
+#include "cpu/quantized_many-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-template <template <int> class Stream, class Product, Element kElement>
+template <template <int> class Units, class Product, Element kElement>
 struct Quantized {
   static size_t packed_bytes(const QuantizedTask& task) {
-    if (!task.streamed)
-      return (task.rows + kTileLanes - 1) / kTileLanes * packed_floats<Product>(task) * sizeof(float);
-    return (task.bits == 4 ? StreamedX<Stream<4>>(task).floats() : StreamedX<Stream<8>>(task).floats()) *
-           sizeof(float);
+    if (task.few)
+      return (task.bits == 4 ? FewRows<Units<4>>(task).floats() : FewRows<Units<8>>(task).floats()) *
+             sizeof(float);
+    if (Product::template in_place<kElement>(task)) return 0;
+    return task.rows * task.groups * task.group * Product::kItem;
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
-    if (!task.streamed)
-      pack_product<Product, kElement>(task, (float*)packed);
+    if (!task.few)
+      pack_many<Product, kElement>(task, packed);
     else if (task.bits == 4)
-      pack_streamed<Stream<4>, kElement>(task, (float*)packed);
+      pack_few<Units<4>, kElement>(task, (float*)packed);
     else
-      pack_streamed<Stream<8>, kElement>(task, (float*)packed);
+      pack_few<Units<8>, kElement>(task, (float*)packed);
   }
 
   static size_t scratch_bytes(const QuantizedTask& task) {
-    size_t floats = !task.streamed   ? product_floats<Product>()
-                    : task.bits == 4 ? streamed_floats(task, StreamedX<Stream<4>>(task))
-                                     : streamed_floats(task, StreamedX<Stream<8>>(task));
-    return floats * sizeof(float);
+    return task.few ? 0 : many_floats<Product>() * sizeof(float);
   }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
     if (task.bits == 4)
-      run_bits<4>(task, (const float*)packed, (float*)scratch);
+      run_bits<4>(task, packed, scratch);
     else
-      run_bits<8>(task, (const float*)packed, (float*)scratch);
+      run_bits<8>(task, packed, scratch);
   }
 
  private:
   template <int kBits>
-  static void run_bits(const QuantizedTask& task, const float* packed, float* scratch) {
-    if (task.streamed)
-      stream<Stream<kBits>, kElement>(task, packed, scratch);
-    else
-      product<Product, kElement, kBits>(task, packed, scratch);
+  static void run_bits(const QuantizedTask& task, const void* packed, void* scratch) {
+    if (task.few) return run_few<Units<kBits>, kElement>(task, (const float*)packed);
+    const bool in_place = Product::template in_place<kElement>(task);
+    const int64_t stride = in_place ? task.x_row_stride : task.groups * task.group;
+    run_many<Product, kElement, kBits>(task, (const float*)(in_place ? task.x : packed),
+                                       stride / Product::kPerStep, (float*)scratch);
   }
 };
 
-template <template <int> class Stream, class Product, Element kElement>
-static void offer_quantized(Kernels& kernels) {
-  typedef Quantized<Stream, Product, kElement> Q;
-  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,    Q::scratch_bytes, Q::run,
-                                      kStreamedRows,   kTileLanes, kProductTiles,    kProductOutputs};
+template <template <int> class Units, class Product, Element kElement>
+static void offer_quantized(Kernels& kernels, int few_rows = 8) {
+  typedef Quantized<Units, Product, kElement> Q;
+  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,   Q::scratch_bytes, Q::run,
+                                      few_rows,        kManyRows, kManyOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,5 +1,6 @@
-// CPU evaluation of the quantized product: blocks of rows and outputs, each a task for the kernel.
+// CPU evaluation of products with quantized weights: blocks of rows and outputs, each a task for the kernel.
 #include <algorithm>
+#include <cstring>
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
@@ -7,61 +8,190 @@
 #include "cpu/dense_rows.h"
 #include "cpu/dispatch.h"
 #include "cpu/pool.h"
+#include "cpu/row_memory.h"
+#include "quantized_linear.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
 namespace {
 
 // Multiply-adds below which waking a second thread costs more than it brings.
-constexpr double kSingleThreadWork = 200e3;
+constexpr double kSingleThreadWork = 600e3;
+// Few rows stream the weights. Long streams are asked for ahead; several leave something to share out at the
+// end.
+constexpr int64_t kTasksPerThread = 4;
 
-void run(const cpu::Arrays& inputs, mx::array& y, const QuantizedParams& params) {
-  const cpu::QuantizedKernels& kernels = params.kernels->quantized[static_cast<int>(element_of(y.dtype()))];
-  const int64_t M = y.shape(0), N = y.shape(1), K = inputs[0].shape(1);
-  if (y.size() == 0) return;
-  const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
-  const cpu::DenseRows a(inputs[0], threads), b(inputs[1], threads), scales(inputs[2], threads),
-      biases(inputs[3], threads);
+// The rows of an array as tasks read them, one stride apart.
+class Rows {
+ public:
+  Rows(const mx::array& x, int64_t count, int threads) {
+    const cpu::RowReader reader(x);
+    if (auto same = reader.stride()) {
+      data_ = x.data<std::byte>();
+      stride_ = *same;
+      return;
+    }
+    const int64_t bytes = reader.row_bytes();
+    copy_.emplace(cpu::allocate(count * bytes));
+    auto* const to = static_cast<std::byte*>(copy_->buffer().raw_ptr());
+    cpu::parallel_for(count, threads, [&](int64_t row) {
+      const std::byte* from = reader.row(row, to + row * bytes);
+      if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
+    });
+    data_ = to;
+    stride_ = x.shape(-1);
+  }
 
-  cpu::QuantizedTask all = {};
-  all.x_row_stride = a.stride(2);
-  all.w_row_stride = b.stride(2);
-  all.scales_row_stride = scales.stride(2);
-  all.biases_row_stride = biases.stride(2);
-  all.y_row_stride = N;
-  all.groups = K / params.group_size;
-  all.group = params.group_size;
-  all.bits = params.bits;
-  all.streamed = M <= kernels.streamed_rows;
+  const std::byte* at(int64_t row, int64_t column, int64_t itemsize) const {
+    return data_ + (row * stride_ + column) * itemsize;
+  }
+  int64_t stride() const { return stride_; }
 
-  const int64_t pack_rows = all.streamed ? M : kernels.tile_rows;
-  all.rows = pack_rows;
-  const int64_t tile_bytes = kernels.packed_bytes(all);
-  mx::allocator::Data packed = cpu::allocate(tile_bytes * divide_up(M, pack_rows));
-  auto* const packed_x = static_cast<std::byte*>(packed.buffer().raw_ptr());
-  cpu::parallel_for(divide_up(M, pack_rows), threads, [&](int64_t tile) {
-    cpu::QuantizedTask task = all;
-    task.x = a.at(tile * pack_rows * a.stride(2));
-    task.rows = std::min(pack_rows, M - tile * pack_rows);
-    kernels.pack(task, packed_x + tile * tile_bytes);
-  });
+ private:
+  const std::byte* data_;
+  int64_t stride_;
+  std::optional<mx::allocator::Data> copy_;
+};
 
-  const int64_t task_rows = all.streamed ? M : kernels.task_tiles * kernels.tile_rows;
-  const int64_t output_blocks = divide_up(N, kernels.task_outputs);
-  cpu::parallel_for(divide_up(M, task_rows) * output_blocks, threads, [&](int64_t item) {
-    // The rows of a block stay in the caches while the weights stream by.
-    const int64_t m = item / output_blocks * task_rows;
-    const int64_t n = item % output_blocks * kernels.task_outputs;
-    cpu::QuantizedTask task = all;
-    task.w = reinterpret_cast<const uint32_t*>(b.at(n * b.stride(2)));
+struct Weights {
+  Weights(const QuantizedMatrix& matrix, int threads)
+      : words(matrix.weight, threads),
+        scales(matrix.scales, threads),
+        biases(matrix.biases, threads),
+        outputs(matrix.weight.shape(0)) {
+    if (matrix.bias) bias.emplace(*matrix.bias, 1, 1);
+  }
+
+  // The weights of the outputs from n on.
+  void give(cpu::QuantizedTask& task, int64_t n) const {
+    task.w = reinterpret_cast<const uint32_t*>(words.at(n * words.stride(2)));
+    task.w_row_stride = words.stride(2);
     task.scales = scales.at(n * scales.stride(2));
+    task.scales_row_stride = scales.stride(2);
     task.biases = biases.at(n * biases.stride(2));
-    task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
-    task.rows = std::min(task_rows, M - m);
-    task.outputs = std::min<int64_t>(kernels.task_outputs, N - n);
-    kernels.run(task, packed_x + m / pack_rows * tile_bytes,
-                cpu::thread_scratch(kernels.scratch_bytes(task)));
-  });
+    task.biases_row_stride = biases.stride(2);
+  }
+
+  cpu::DenseRows words, scales, biases;
+  std::optional<Rows> bias;
+  int64_t outputs;
+};
+
+// Some rows of an array (M, N) from column n on, or of what is not there.
+struct Block {
+  std::byte* data = nullptr;
+  int64_t row_bytes = 0;
+
+  std::byte* row(int64_t m) const { return data + m * row_bytes; }
+};
+
+class Products {
+ public:
+  Products(const QuantizedCall& call, std::vector<mx::array>& y)
+      : call_(call),
+        y_(y),
+        rows_(call.params.kernels->rows[static_cast<int>(element_of(call.x.dtype()))]),
+        kernels_(call.params.kernels->quantized[static_cast<int>(element_of(call.x.dtype()))]),
+        M_(y[0].size() / y[0].shape(-1)),
+        itemsize_(y[0].itemsize()) {
+    double work = 0;
+    for (const QuantizedMatrix& matrix : call.matrices) {
+      outputs_ += matrix.weight.shape(0);
+      work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
+    }
+    threads_ = work < kSingleThreadWork ? 1 : call.params.threads;
+    for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
+    all_.groups = call.matrices[0].scales.shape(1);
+    all_.group = call.params.group_size;
+    all_.bits = call.params.bits;
+    all_.few = M_ <= kernels_.few_rows;
+  }
+
+  void run() {
+    const Rows x(call_.x, M_, threads_);
+    if (call_.residual) residual_.emplace(*call_.residual, M_, threads_);
+    all_.x_row_stride = x.stride();
+    const int64_t most_rows = all_.few ? M_ : kernels_.task_rows;
+    const int64_t row_blocks = divide_up(M_, most_rows);
+    all_.rows = most_rows;
+    const int64_t packed_bytes = kernels_.packed_bytes(all_);
+    const mx::allocator::Data packed = cpu::allocate(packed_bytes * row_blocks);
+    auto* const packed_x = static_cast<std::byte*>(packed.buffer().raw_ptr());
+    const auto task_of = [&](int64_t block) {
+      cpu::QuantizedTask task = all_;
+      task.x = x.at(block * most_rows, 0, itemsize_);
+      task.rows = std::min(most_rows, M_ - block * most_rows);
+      return task;
+    };
+    if (packed_bytes > 0) {
+      cpu::parallel_for(row_blocks, threads_, [&](int64_t block) {
+        kernels_.pack(task_of(block), packed_x + block * packed_bytes);
+      });
+    }
+
+    const int64_t most_outputs =
+        all_.few ? std::max(kernels_.task_outputs, divide_up(outputs_, kTasksPerThread * threads_))
+                 : kernels_.task_outputs;
+    std::vector<int64_t> begins = {0};  // of each output array, in tasks
+    for (const mx::array& y : y_) begins.push_back(begins.back() + divide_up(y.shape(-1), most_outputs));
+    cpu::parallel_for(row_blocks * begins.back(), threads_, [&](int64_t item) {
+      // The rows of a block stay in the caches while the weights stream by.
+      const int64_t block = item / begins.back(), place = item % begins.back();
+      const auto next = std::upper_bound(begins.begin(), begins.end(), place);
+      const size_t which = next - begins.begin() - 1;
+      const int64_t n = (place - begins[which]) * most_outputs;
+      cpu::QuantizedTask task = task_of(block);
+      task.outputs = std::min(most_outputs, weights_[which].outputs - n);
+      run(task, packed_x + block * packed_bytes, which, block * most_rows, n);
+    });
+  }
+
+ private:
+  // One array of outputs from row m and column n on.
+  void run(cpu::QuantizedTask task, const void* packed, size_t which, int64_t m, int64_t n) const {
+    const int64_t N = weights_[which].outputs;
+    const Block y = {y_[which].data<std::byte>() + (m * N + n) * itemsize_, N * itemsize_};
+    const size_t scratch_bytes = (kernels_.scratch_bytes(task) + 63) / 64 * 64;
+    const Block up = {nullptr, task.outputs * itemsize_};
+    auto* const scratch = static_cast<std::byte*>(
+        cpu::thread_scratch(scratch_bytes + (call_.gated ? task.rows * up.row_bytes : 0)));
+    multiply(task, packed, scratch, which, n, y);
+    if (call_.gated) {
+      const Block other = {scratch + scratch_bytes, up.row_bytes};
+      multiply(task, packed, scratch, which + 1, n, other);
+      for (int64_t i = 0; i < task.rows; i++)
+        rows_.silu_multiply(y.row(i), other.row(i), y.row(i), task.outputs);
+    }
+    for (int64_t i = 0; residual_ && i < task.rows; i++)
+      rows_.add(residual_->at(m + i, n, itemsize_), y.row(i), y.row(i), task.outputs);
+  }
+
+  void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
+                Block y) const {
+    weights_[matrix].give(task, n);
+    task.y = y.data;
+    task.y_row_stride = y.row_bytes / itemsize_;
+    kernels_.run(task, packed, scratch);
+    for (int64_t i = 0; weights_[matrix].bias && i < task.rows; i++)
+      rows_.add(y.row(i), weights_[matrix].bias->at(0, n, itemsize_), y.row(i), task.outputs);
+  }
+
+  const QuantizedCall& call_;
+  std::vector<mx::array>& y_;
+  const cpu::RowKernels& rows_;
+  const cpu::QuantizedKernels& kernels_;
+  const int64_t M_, itemsize_;
+  int64_t outputs_ = 0;
+  int threads_;
+  std::vector<Weights> weights_;
+  std::optional<Rows> residual_;
+  cpu::QuantizedTask all_ = {};
+};
+
+void run(const QuantizedCall& call, std::vector<mx::array>& y) {
+  const bool nothing =
+      std::all_of(y.begin(), y.end(), [](const mx::array& some) { return some.size() == 0; });
+  if (!nothing) Products(call, y).run();
 }
 
 }  // namespace
@@ -69,7 +199,15 @@ void run(const cpu::Arrays& inputs, mx::array& y, const QuantizedParams& params)
 void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  run(arrays, results[0], params);
+                  const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
+                  run({arrays[0], {matrix}, {}, false, params}, results);
+                });
+}
+
+void QuantizedLinear::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  run(quantized_call(arrays, params), results);
                 });
 }
 

@@ -1,16 +1,16 @@
-// Products with quantized weights in pairs of bfloat16: few rows with the vector unit, where the small
-// integers of the weights are exact; many with weights rounded to bfloat16.
+// Products with quantized weights in pairs of bfloat16: few rows with the small integers of the weights,
+// which are exact; many with weights rounded to bfloat16.
 #pragma once
 
-#include "cpu/product-inl.h"
-#include "cpu/quantized_stream-inl.h"
+#include "cpu/quantized_few-inl.h"
+#include "cpu/quantized_many-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// A vector of words gives kFactors vectors of pairs: half bytes a and a + 4 of each word. The two half bytes
-// of a byte are factors of the same unit of x; the upper one counts sixteenfold.
+// A word gives four vectors of pairs: its half bytes a and a + 4. The two half bytes of a byte are factors of
+// the same unit of x; the upper one counts sixteenfold.
 template <int kBits_>
-struct PairStream {
+struct PairUnits {
   static constexpr int kBits = kBits_;
   static constexpr int kUnits = 16 / kBits;
   static constexpr int kFactors = 4;
@@ -23,7 +23,7 @@ struct PairStream {
     return __builtin_bit_cast(float, low >> 16 | (high & 0xffff0000));
   }
 
-  VEC_FN W load(const uint32_t* p) { return _mm512_loadu_si512(p); }
+  VEC_FN W load(const float* words) { return _mm512_loadu_si512(words); }
   template <int kFactor>
   VEC_FN F factor(W words) {
     static constexpr PairTable kNumber(8, 1), kLower(0, 1), kUpper(8, 16);
@@ -32,34 +32,36 @@ struct PairStream {
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
 };
 
-struct PairsProduct {
-  static constexpr int kElementsPerStep = 2;
+struct PairsMany {
+  static constexpr int kPerStep = 2;
   static constexpr int kDepth = 256;
-  typedef uint16_t Weight;
+  static constexpr size_t kItem = sizeof(uint16_t);
 
-  struct Mac {
-    VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
-  };
+  typedef PairMac Mac;
 
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
   template <Element kElement>
-  VEC_FN F read(const uint16_t* row, int64_t K, int step) {
-    return load_pairs(row + 2 * step, (int)(K - 2 * step));
+  VEC_FN bool in_place(const QuantizedTask& task) {
+    return task.x_row_stride % 2 == 0;
+  }
+  template <Element kElement>
+  static void pack_row(const uint16_t* x, int64_t K, void* out) {
+    memcpy(out, x, K * sizeof(*x));
   }
 
-  template <int kBits>
-  static void widen(const uint8_t* p, int count, F scale, F bias, uint16_t* out) {
-    if constexpr (kBits == 4)
-      widen_half_bytes(p, count, scale, bias, out);
-    else
-      for (int e = 0; e < count; e += 2 * kLanes, p += 2 * kLanes)
-        store_pairs(out + e, fma(load_u8(p), scale, bias), fma(load_u8(p + kLanes), scale, bias));
+  template <int kBits, int kPair = 0>
+  VEC_FN void widen(W word, F scale, F bias, float* out, int64_t stride) {
+    if constexpr (kPair < 16 / kBits) {
+      store(out + kPair * stride, make_pairs(fma(number<kBits, 2 * kPair>(word), scale, bias),
+                                             fma(number<kBits, 2 * kPair + 1>(word), scale, bias)));
+      widen<kBits, kPair + 1>(word, scale, bias, out, stride);
+    }
   }
 
-  static void multiply(const uint16_t* w, const float* x, int vectors, int depth, float* c) {
-    gemm_tile<Mac, true>(vectors, 1, {(const float*)w, kDepth / 2, 1, 0}, x, depth / 2, c, kProductOutputs);
+  static void multiply(const float* x, int64_t x_stride, int rows, const float* w, int steps, float* c) {
+    gemm_vectors<Mac, true, Walk::along_rows>(kRowVectors, {x, x_stride, 1, 0}, w, steps, c, rows);
   }
 };
 

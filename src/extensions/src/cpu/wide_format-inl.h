@@ -10,14 +10,16 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // The two products on vectors, for formats that broadcast elements (or pairs of elements) of K and V.
 template <class Mac>
 static void vector_scores(const RowTile& tile, Rows k, int keys, int steps, float* s) {
-  gemm_tile<Mac, false>(tile.vectors, tile.spread, {(const float*)k.data, k.stride, tile.spread, k.ahead},
-                        tile.q, steps / tile.spread, s, keys);
+  gemm_tile<Mac, false, Walk::along_rows>(tile.vectors, tile.spread,
+                                          {(const float*)k.data, k.stride, tile.spread, k.ahead}, tile.q,
+                                          steps / tile.spread, s, keys);
 }
 
 template <class Mac>
 static void vector_values(RowTile& tile, Rows v, int steps, int E, const float* p) {
-  gemm_tile<Mac, true>(tile.vectors, tile.spread, {(const float*)v.data, tile.spread, v.stride, v.ahead}, p,
-                       steps, tile.o, E / tile.spread);
+  gemm_tile<Mac, true, Walk::down_columns>(tile.vectors, tile.spread,
+                                           {(const float*)v.data, tile.spread, v.stride, v.ahead}, p, steps,
+                                           tile.o, E / tile.spread);
 }
 
 template <Element kElement_>
@@ -29,10 +31,6 @@ struct WideFormat {
   static constexpr bool kSpreads = true;
   typedef StorageOf<kElement> T;
 
-  struct Mac {
-    VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
-  };
-
   static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return E; }
   static constexpr int output_rows(int E) { return E; }
@@ -40,7 +38,7 @@ struct WideFormat {
     return kElement == Element::f32 ? 0 : 2 * kKeyTile * padded(E);
   }
 
-  static double peak(int64_t steps) { return multiply_peak<Mac, 2>(steps); }
+  static double peak(int64_t steps) { return multiply_peak<FloatMac, 2>(steps); }
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
@@ -72,7 +70,7 @@ struct WideFormat {
   }
 
   static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
-    vector_scores<Mac>(tile, keys.k, count, E, s);
+    vector_scores<FloatMac>(tile, keys.k, count, E, s);
   }
 
   // The probabilities of one row vector, in place; returns their sum.
@@ -88,7 +86,7 @@ struct WideFormat {
   }
 
   static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
-    vector_values<Mac>(tile, keys.v, count, E, p);
+    vector_values<FloatMac>(tile, keys.v, count, E, p);
   }
 };
 

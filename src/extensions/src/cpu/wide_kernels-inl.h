@@ -2,7 +2,9 @@
 #pragma once
 
 #include "cpu/forward-inl.h"
+#include "cpu/linear-inl.h"
 #include "cpu/quantized-inl.h"
+#include "cpu/row_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -12,9 +14,15 @@ static Kernels wide_kernels(const char* name) {
   offer<WideFormat<Element::f32>>(kernels);
   offer<WideFormat<Element::f16>>(kernels);
   offer<WideFormat<Element::bf16>>(kernels);
-  offer_quantized<WideStream, WideProduct, Element::f32>(kernels);
-  offer_quantized<WideStream, WideProduct, Element::f16>(kernels);
-  offer_quantized<WideStream, WideProduct, Element::bf16>(kernels);
+  offer_quantized<WideUnits, WideMany, Element::f32>(kernels);
+  offer_quantized<WideUnits, WideMany, Element::f16>(kernels);
+  offer_quantized<WideUnits, WideMany, Element::bf16>(kernels);
+  offer_rows<Element::f32>(kernels);
+  offer_rows<Element::f16>(kernels);
+  offer_rows<Element::bf16>(kernels);
+  offer_linear<WideProduct, Element::f32>(kernels);
+  offer_linear<WideProduct, Element::f16>(kernels);
+  offer_linear<WideProduct, Element::bf16>(kernels);
   return kernels;
 }
 

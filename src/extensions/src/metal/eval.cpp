@@ -70,8 +70,4 @@ void Attention::eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::a
   (plan.readable ? run_readable(plan, bound, outputs, stream()) : run_fast(plan, bound, outputs, stream()));
 }
 
-void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  throw std::runtime_error("paged_attention: this build has no kernel for the gpu");
-}
-
 }  // namespace tiny_llm_ext

@@ -36,7 +36,7 @@ void KernelInputs::bind_fast(FastAttentionArguments& args) {
     args.sinks_head_stride = sinks.trailing[0];
     bind(kSinksSlot, sinks.array);
   } else {
-    bind(kSinksSlot, call_.query);
+    bind_nothing(kSinksSlot);
   }
   args.q_lens = bind_lengths(kQueryLengthsSlot, call_.q_lens);
   args.kv_start = bind_lengths(kKeyStartsSlot, call_.kv_start);
@@ -52,7 +52,7 @@ HeadStrides KernelInputs::bind_rows(int slot, const mx::array& rows, bool dense)
 
 MaskStrides KernelInputs::bind_mask() {
   if (!call_.mask) {
-    bind(kMaskSlot, call_.query);
+    bind_nothing(kMaskSlot);
     return {};
   }
   Entry mask = along_batch(*call_.mask, 3);
@@ -62,7 +62,7 @@ MaskStrides KernelInputs::bind_mask() {
 
 LengthsInput KernelInputs::bind_lengths(int slot, const std::optional<mx::array>& lengths) {
   if (!lengths) {
-    bind(slot, call_.query);
+    bind_nothing(slot);
     return {};
   }
   Entry entry = along_batch(*lengths, 0);
@@ -89,9 +89,12 @@ mx::array KernelInputs::copy(const mx::array& array, const mx::Shape& shape) {
   return copies_.back();
 }
 
-// An empty array may have no memory to bind, and nobody reads it.
 void KernelInputs::bind(int slot, const mx::array& array) {
-  bindings_.push_back({slot, array.size() == 0 ? call_.query : array});
+  if (array.size() == 0) return bind_nothing(slot);  // it may have no memory
+  bindings_.push_back({slot, array});
 }
+
+// Nobody reads it, but a slot wants a buffer: the query, which comes first.
+void KernelInputs::bind_nothing(int slot) { bindings_.push_back({slot, bindings_.front().array}); }
 
 }  // namespace tiny_llm_ext::metal

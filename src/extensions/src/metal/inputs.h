@@ -35,6 +35,7 @@ class KernelInputs {
   Entry along_batch(const mx::array& array, int trailing);
   mx::array copy(const mx::array& array, const mx::Shape& shape);
   void bind(int slot, const mx::array& array);
+  void bind_nothing(int slot);
 
   const AttentionInputs& call_;
   const Problem& problem_;

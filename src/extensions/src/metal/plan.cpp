@@ -40,9 +40,11 @@ std::vector<Plan> make_plans(const Problem& problem, const Tuning& tuning) {
   }
   const FastAttentionArguments args = make_arguments(problem, tuning);
   const bool sinks = problem.sinks;
+  // As attention.metal instantiates it: the longer a row, the fewer keys share the registers with it.
+  const int64_t prefill_keys = compiled_head_size(args.E) < 128 ? 32 : 16;
   Plan readable = {true, args, readable_attention(args.N, args.L), {}, 1, kLanes};
   Plan prefill = {false, args,     prefill_attention(args, problem.dtype, problem.mask, sinks),
-                  {},    kRowTile, compiled_head_size(args.E) < 128 ? 32 : 16};
+                  {},    kRowTile, prefill_keys};
   Plan decode = {false, args, decode_attention(args, problem.dtype, problem.mask, sinks),
                  {},    1,    args.keys_per_split};
   if (split_count(args) > 1) decode.merge = merge_attention(args, problem.dtype);

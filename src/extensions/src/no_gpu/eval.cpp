@@ -1,22 +1,10 @@
 // GPU evaluation in a build without GPU kernels. The router does not come here; a graph moved to the GPU
 // would.
-#include <sstream>
-#include <stdexcept>
-
+#include "attention/checks.h"
 #include "attention/gpu.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
-
-namespace {
-
-[[noreturn]] void refuse(const char* function, const mx::Device& device) {
-  std::ostringstream text;
-  text << function << ": this build has no kernel for " << device;
-  throw std::runtime_error(text.str());
-}
-
-}  // namespace
 
 bool gpu::exists() { return false; }
 
@@ -30,15 +18,11 @@ Verdict gpu::accepts(const Problem&) { return {false, "this build has no gpu ker
 void gpu::explain(const Problem&, Explanation&) {}
 
 void Attention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  refuse("flash_attention", device());
-}
-
-void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  refuse("paged_attention", device());
+  refuse_gpu("flash_attention");
 }
 
 void QuantizedMatmul::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  refuse("quantized_matmul", device());
+  refuse_gpu("quantized_matmul");
 }
 
 }  // namespace tiny_llm_ext

@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "attention_case.h"
 #include "check.h"
 #include "cpu/isa.h"
 #include "guarded.h"
-#include "typed_memory.h"
+#include "matrix.h"
 
 namespace tiny_llm_ext::tests {
 namespace {
@@ -19,23 +18,6 @@ namespace {
 using cpu::Element;
 using cpu::Kernels;
 using cpu::QuantizedTask;
-
-struct Matrix {
-  int64_t rows, columns, stride;
-  std::vector<double> values;  // dense
-
-  double at(int64_t row, int64_t column) const { return values[row * columns + column]; }
-};
-
-Guarded write(const Matrix& matrix, Element element, Guard side) {
-  Guarded memory((std::max<int64_t>(matrix.rows - 1, 0) * matrix.stride + matrix.columns) * bytes_of(element),
-                 side);
-  for (int64_t row = 0; row < matrix.rows; ++row) {
-    for (int64_t column = 0; column < matrix.columns; ++column)
-      put(memory, element, row * matrix.stride + column, matrix.at(row, column));
-  }
-  return memory;
-}
 
 // Sizes and values of the problem with that number.
 struct QuantizedCase {
@@ -53,7 +35,7 @@ struct QuantizedCase {
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
     M = number % 4 ? 1 + below(9) : below(65);
-    N = below(49);
+    N = 1 + below(100);
     groups = below(1 + 1200 / group);
     guard = below(2) ? Guard::after : Guard::before;
     const auto draw = [&](int64_t rows, int64_t columns, auto next) {
@@ -109,14 +91,24 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
                               .groups = c.groups,
                               .group = c.group,
                               .bits = c.bits,
-                              .streamed = c.M <= quantized.streamed_rows};
-  Guarded packed(quantized.packed_bytes(task), Guard::after, 64);
-  quantized.pack(task, packed.as<void>());
+                              .few = c.M <= quantized.few_rows};
+  const size_t packed_bytes = quantized.packed_bytes(task);  // 0: x is used where it lies
+  Guarded packed(packed_bytes, Guard::after, 64);
+  if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
   Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
-  quantized.run(task, packed.as<void>(), scratch.as<void>());
+  const int64_t step = task.few ? c.N : quantized.task_outputs;
+  for (int64_t n = 0; n < c.N; n += step) {
+    QuantizedTask part = task;
+    part.w += n * task.w_row_stride;
+    part.scales = scales.as<std::byte>() + n * c.scales.stride * bytes_of(c.element);
+    part.biases = biases.as<std::byte>() + n * c.biases.stride * bytes_of(c.element);
+    part.y = y.as<std::byte>() + n * bytes_of(c.element);
+    part.outputs = std::min(step, c.N - n);
+    quantized.run(part, packed.as<void>(), scratch.as<void>());
+  }
 
   // Where bfloat16 rows multiply in pairs, many of them take weights rounded to bfloat16.
-  const bool rounded_weights = kernels.bf16_products[static_cast<int>(c.element)] && !task.streamed;
+  const bool rounded_weights = kernels.bf16_products[static_cast<int>(c.element)] && !task.few;
   const double weights = rounded_weights ? 0x1p-9 : 2e-6;
   const double storage = c.element == Element::f32 ? 0 : c.element == Element::f16 ? 0x1p-11 : 0x1p-8;
   for (int64_t m = 0; m < c.M; ++m) {

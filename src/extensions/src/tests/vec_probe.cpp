@@ -6,12 +6,42 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 namespace {
 
-// Calls with<G>() for the power of two that equals g.
+// Calls with<G>() for the power of two up to kLanes that equals g.
 template <int G, class With>
 void for_group(int g, With with) {
   if (g == G) with.template operator()<G>();
   if constexpr (G < kLanes) for_group<2 * G>(g, with);
 }
+
+// Calls with<index>() for the one that equals `index`, of `count`.
+template <int kCount, class With, int kIndex = 0>
+void for_index(int index, With with) {
+  if (index == kIndex) with.template operator()<kIndex>();
+  if constexpr (kIndex + 1 < kCount) for_index<kCount, With, kIndex + 1>(index, with);
+}
+
+#ifdef VEC_PAIRS
+const tests::PairProbe kPairs = {
+    .load_pairs = [](const uint16_t* p, int count,
+                     uint16_t* out) { store((float*)out, load_pairs(p, count)); },
+    .zip_pairs = [](const uint16_t* low, const uint16_t* high, int count,
+                    uint16_t* out) { store((float*)out, zip_pairs(low, high, count)); },
+    .make_pairs = [](const float* low, const float* high,
+                     uint16_t* out) { store((float*)out, make_pairs(load(low), load(high))); },
+    .dot_pairs =
+        [](const uint16_t* a, const uint16_t* b, const float* acc, float* out) {
+          store(out, dot_pairs(load((const float*)a), load((const float*)b), load(acc)));
+        },
+    .look_up =
+        [](int less, int times, int index, const uint32_t* p, uint16_t* out) {
+          static constexpr PairTable kNumber(8, 1), kLower(0, 1), kUpper(8, 16);
+          const PairTable& table = times == 16 ? kUpper : less == 0 ? kLower : kNumber;
+          for_index<4>(index, [&]<int kIndex>() {
+            store((float*)out, look_up<kIndex>(_mm512_loadu_si512(p), table));
+          });
+        },
+};
+#endif
 
 const tests::VecProbe kProbe = {
     .lanes = kLanes,
@@ -37,6 +67,13 @@ const tests::VecProbe kProbe = {
     .store_bf16 = [](const float* x, uint16_t* out) { store_bf16(out, load(x)); },
     .load_u4 = [](const uint8_t* p, float* out) { store(out, load_u4(p)); },
     .load_u8 = [](const uint8_t* p, float* out) { store(out, load_u8(p)); },
+    .number =
+        [](int bits, int index, const uint32_t* p, float* out) {
+          if (bits == 4)
+            for_index<8>(index, [&]<int kIndex>() { store(out, number<4, kIndex>(load_words<4>(p))); });
+          else
+            for_index<4>(index, [&]<int kIndex>() { store(out, number<8, kIndex>(load_words<8>(p))); });
+        },
     .broadcast = [](int g, const float* p,
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
     .sum_groups = [](int g, const float* x,
@@ -48,6 +85,11 @@ const tests::VecProbe kProbe = {
           transpose(block);
           for (int i = 0; i < kLanes; ++i) store(rows + i * kLanes, block[i]);
         },
+#ifdef VEC_PAIRS
+    .pairs = &kPairs,
+#else
+    .pairs = nullptr,
+#endif
 };
 
 }  // namespace

@@ -23,9 +23,23 @@ struct VecProbe {
   void (*store_bf16)(const float* x, uint16_t* out);
   void (*load_u4)(const uint8_t* p, float* out);
   void (*load_u8)(const uint8_t* p, float* out);
+  // Number `index` of `bits` bits in every word of p, less half the range.
+  void (*number)(int bits, int index, const uint32_t* p, float* out);
   void (*broadcast)(int G, const float* p, float* out);
   void (*sum_groups)(int G, const float* x, float* out);
   void (*transpose)(float* rows);  // [lanes][lanes], in place
+  const struct PairProbe* pairs;   // null where there are no pairs of bfloat16
+};
+
+// The operations on pairs, in vectors of `lanes` pairs: 2 * lanes bfloat16 numbers.
+struct PairProbe {
+  void (*load_pairs)(const uint16_t* p, int count, uint16_t* out);
+  void (*zip_pairs)(const uint16_t* low, const uint16_t* high, int count, uint16_t* out);
+  void (*make_pairs)(const float* low, const float* high, uint16_t* out);
+  void (*dot_pairs)(const uint16_t* a, const uint16_t* b, const float* acc, float* out);
+  // Half bytes `index` and `index` + 4 of every word of p, each less `less` and times `times`, for one of the
+  // tables of the kernels: (8, 1), (0, 1) or (8, 16).
+  void (*look_up)(int less, int times, int index, const uint32_t* p, uint16_t* out);
 };
 
 // Of the instruction set this executable was built for.

@@ -6,6 +6,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -234,6 +235,101 @@ void test_unpacking(const VecProbe& vec) {
   }
 }
 
+// Words whose numbers run through all values; every lane has its own.
+std::vector<uint32_t> words_from(int first, int lanes) {
+  std::vector<uint32_t> words(lanes);
+  for (int i = 0; i < lanes; ++i) {
+    for (int byte = 0; byte < 4; ++byte)
+      words[i] |= static_cast<uint32_t>((first + 37 * i + 91 * byte) & 255) << 8 * byte;
+  }
+  return words;
+}
+
+void test_numbers_in_words(const VecProbe& vec) {
+  const int lanes = vec.lanes;
+  Floats out(lanes);
+  for (int first = 0; first < 256; ++first) {
+    const std::vector<uint32_t> words = words_from(first, lanes);
+    for (int bits : {4, 8}) {
+      for (int index = 0; index < 32 / bits; ++index) {
+        vec.number(bits, index, words.data(), out.data());
+        for (int i = 0; i < lanes; ++i) {
+          const int field = static_cast<int>(words[i] >> bits * index & ((1u << bits) - 1));
+          check(out[i] == field - (1 << (bits - 1)), "number<" + std::to_string(bits) + ">");
+        }
+      }
+    }
+  }
+}
+
+using Halves = std::vector<uint16_t>;
+
+Halves random_halves(int count, unsigned seed) {
+  Halves out;
+  for (float x : random_floats(count, seed)) out.push_back(kBfloat16.encode(x));
+  return out;
+}
+
+// The first `count` elements are read and no more, zeros stand behind them.
+void test_loading_pairs(const VecProbe& vec) {
+  const int lanes = vec.lanes;
+  Halves out(2 * lanes);
+  for (int count = 0; count <= 2 * lanes; ++count) {
+    const Halves source = random_halves(count, 10);
+    vec.pairs->load_pairs(source.data(), count, out.data());
+    for (int i = 0; i < 2 * lanes; ++i) check(out[i] == (i < count ? source[i] : 0), "load_pairs");
+  }
+  for (int count = 1; count <= lanes; ++count) {
+    const Halves low = random_halves(count, 11), high = random_halves(count, 12);
+    for (const uint16_t* second : {high.data(), static_cast<const uint16_t*>(nullptr)}) {
+      vec.pairs->zip_pairs(low.data(), second, count, out.data());
+      for (int i = 0; i < lanes; ++i) {
+        check(out[2 * i] == (i < count ? low[i] : 0), "zip_pairs: low");
+        check(out[2 * i + 1] == (i < count && second ? high[i] : 0), "zip_pairs: high");
+      }
+    }
+  }
+}
+
+void test_rounding_and_multiplying_pairs(const VecProbe& vec) {
+  const int lanes = vec.lanes;
+  const Floats a = random_floats(lanes, 13), b = random_floats(lanes, 14);
+  Halves out(2 * lanes);
+  vec.pairs->make_pairs(a.data(), b.data(), out.data());
+  for (int i = 0; i < lanes; ++i) {
+    check(out[2 * i] == kBfloat16.encode(a[i]), "make_pairs: low");
+    check(out[2 * i + 1] == kBfloat16.encode(b[i]), "make_pairs: high");
+  }
+  const Halves x = random_halves(2 * lanes, 15), y = random_halves(2 * lanes, 16);
+  Floats sums(lanes);
+  vec.pairs->dot_pairs(x.data(), y.data(), a.data(), sums.data());
+  for (int i = 0; i < lanes; ++i) {
+    double sum = a[i], size = std::fabs(sum);
+    for (int j = 2 * i; j < 2 * i + 2; ++j) {
+      sum += kBfloat16.decode(x[j]) * kBfloat16.decode(y[j]);
+      size += std::fabs(kBfloat16.decode(x[j]) * kBfloat16.decode(y[j]));
+    }
+    check(std::fabs(sums[i] - sum) <= 0x1p-22 * size, "dot_pairs");
+  }
+}
+
+void test_half_bytes_to_pairs(const VecProbe& vec) {
+  const int lanes = vec.lanes;
+  for (int first = 0; first < 256; ++first) {
+    const std::vector<uint32_t> words = words_from(first, lanes);
+    Halves out(2 * lanes);
+    for (const auto& [less, times] : {std::pair{8, 1}, std::pair{0, 1}, std::pair{8, 16}}) {
+      for (int index = 0; index < 4; ++index) {
+        vec.pairs->look_up(less, times, index, words.data(), out.data());
+        for (int i = 0; i < 2 * lanes; ++i) {
+          const int half_byte = static_cast<int>(words[i / 2] >> (16 * (i % 2) + 4 * index) & 15);
+          check(kBfloat16.decode(out[i]) == (half_byte - less) * times, "look_up");
+        }
+      }
+    }
+  }
+}
+
 int run(const std::string& isa, int samples) {
   try {
     cpu::kernels_named(isa);
@@ -246,6 +342,12 @@ int run(const std::string& isa, int samples) {
   test_halves(kBfloat16, "bf16", vec.lanes, vec.load_bf16, vec.store_bf16, samples);
   test_arithmetic(vec);
   test_unpacking(vec);
+  test_numbers_in_words(vec);
+  if (vec.pairs) {
+    test_loading_pairs(vec);
+    test_rounding_and_multiplying_pairs(vec);
+    test_half_bytes_to_pairs(vec);
+  }
   test_lane_movement(vec);
   return finish("vec_test " + isa);
 }

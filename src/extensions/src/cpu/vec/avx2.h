@@ -12,6 +12,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kLanes = 8;
 constexpr int kRegisters = 16;
 constexpr int kRowVectors = 2;
+constexpr bool kMasks = false;
 
 typedef __m256 F;
 typedef __m256 M;  // all bits of a lane set or clear
@@ -85,12 +86,6 @@ template <int kBits, int kIndex>
 VEC_FN F number(W words) {
   const __m256i up = _mm256_slli_epi32(words, 32 - kBits - kBits * kIndex);
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(up, 32 - kBits));
-}
-
-template <int G>
-VEC_FN F stretch(const float* p) {
-  if constexpr (G == 1) return _mm256_broadcast_ss(p);
-  if constexpr (G == 2) return _mm256_set_m128(_mm_set1_ps(p[1]), _mm_set1_ps(p[0]));
 }
 
 template <int G>

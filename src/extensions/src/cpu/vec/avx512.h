@@ -12,6 +12,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kLanes = 16;
 constexpr int kRegisters = 32;
 constexpr int kRowVectors = 4;
+constexpr bool kMasks = true;  // there are loads of the first n < kLanes elements, zeros behind them
 
 typedef __m512 F;
 typedef __mmask16 M;
@@ -51,6 +52,15 @@ VEC_FN F load_bf16(const uint16_t* p) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
+VEC_FN __mmask16 first(int n) { return (__mmask16)((1u << n) - 1); }
+VEC_FN F load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
+VEC_FN F load_first_f16(const uint16_t* p, int n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
+}
+VEC_FN F load_first_bf16(const uint16_t* p, int n) {
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
 VEC_FN void store_f16(uint16_t* p, F x) {
   _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -88,20 +98,6 @@ VEC_FN F number(W words) {
     return _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * kIndex), table);
   } else {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * kIndex), 24));
-  }
-}
-
-template <int G>
-VEC_FN F stretch(const float* p) {
-  if constexpr (G == 1) return _mm512_set1_ps(*p);
-  if constexpr (G == 2) {
-    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    const __m128 both = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i*)p));
-    return _mm512_permutexvar_ps(lane, _mm512_castps128_ps512(both));
-  }
-  if constexpr (G == 4) {
-    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_permutexvar_ps(lane, _mm512_castps128_ps512(_mm_loadu_ps(p)));
   }
 }
 

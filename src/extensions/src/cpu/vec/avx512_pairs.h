@@ -8,6 +8,10 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // acc + a.low * b.low + a.high * b.high in every lane.
 VEC_FN F dot_pairs(F a, F b, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
 
+struct PairMac {
+  VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
+};
+
 // Rounds two float vectors to pairs (low, high).
 VEC_FN F make_pairs(F low, F high) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
@@ -28,23 +32,6 @@ VEC_FN F load_pairs(const uint16_t* p, int count) {
   if (count >= 2 * kLanes) return _mm512_loadu_ps(p);
   __mmask32 some = count <= 0 ? 0 : (__mmask32)((uint64_t{1} << count) - 1);
   return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(some, p));
-}
-
-// 2 * kLanes numbers rounded to bfloat16, in their order.
-VEC_FN void store_pairs(uint16_t* p, F first, F second) {
-  _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(second, first));
-}
-
-// `count` half bytes from p on, the lower one of a byte first: each times scale plus bias, rounded to
-// bfloat16. There are sixteen of them: they are looked up.
-VEC_FN void widen_half_bytes(const uint8_t* p, int count, F scale, F bias, uint16_t* out) {
-  const F numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i table = _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh(fma(numbers, scale, bias)));
-  for (int e = 0; e < count; e += 32, p += 16) {
-    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
-    const __m512i indices = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));  // lower, upper half byte
-    _mm512_storeu_si512(out + e, _mm512_permutexvar_epi16(indices, table));
-  }
 }
 
 // What a half byte stands for: (half byte - less) * times, exact in bfloat16. Twice over, so that the bit

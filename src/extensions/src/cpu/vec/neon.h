@@ -12,6 +12,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kLanes = 4;
 constexpr int kRegisters = 32;
 constexpr int kRowVectors = 4;
+constexpr bool kMasks = false;
 
 typedef float32x4_t F;
 typedef uint32x4_t M;  // all bits of a lane set or clear
@@ -72,12 +73,6 @@ template <int kBits, int kIndex>
 VEC_FN F number(W words) {
   const W up = vshlq_n_s32(words, 32 - kBits - kBits * kIndex);
   return vcvtq_f32_s32(vshrq_n_s32(up, 32 - kBits));
-}
-
-template <int G>
-VEC_FN F stretch(const float* p) {
-  static_assert(G == 1, "a vector holds the numbers of one group");
-  return vld1q_dup_f32(p);
 }
 
 template <int G>

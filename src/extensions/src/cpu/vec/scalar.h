@@ -11,6 +11,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kLanes = 4;
 constexpr int kRegisters = 16;  // the fewest a supported machine has
 constexpr int kRowVectors = 2;
+constexpr bool kMasks = false;
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));  // all bits of a lane set or clear
@@ -102,13 +103,6 @@ template <int kBits, int kIndex>
 VEC_FN F number(W words) {
   const W up = (W)((U)words << (32 - kBits - kBits * kIndex));
   return __builtin_convertvector(up >> (32 - kBits), F);
-}
-
-// Each of G numbers in kLanes / G neighbouring lanes.
-template <int G>
-VEC_FN F stretch(const float* p) {
-  static_assert(G == 1, "a vector holds the numbers of one group");
-  return set1(*p);
 }
 
 template <int G>

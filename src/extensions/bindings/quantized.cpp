@@ -1,0 +1,60 @@
+// Names, keywords, defaults and docstrings of products with quantized weights.
+#include "bindings/quantized.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "attention/checks.h"
+#include "quantized_linear.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tiny_llm_ext {
+namespace {
+
+using Triple = std::tuple<mx::array, mx::array, mx::array>;
+
+std::vector<mx::array> through(const mx::array& x, const std::vector<Triple>& matrices, int group_size,
+                               int bits, const std::optional<std::vector<mx::array>>& bias,
+                               const std::optional<mx::array>& residual, bool gated,
+                               mx::StreamOrDevice stream) {
+  if (bias && bias->size() != matrices.size()) {
+    reject("quantized_linear", "bias", std::to_string(bias->size()) + " arrays",
+           std::to_string(matrices.size()) + ", one for each matrix");
+  }
+  std::vector<QuantizedMatrix> all;
+  for (const auto& [weight, scales, biases] : matrices) {
+    all.push_back({weight, scales, biases, {}});
+    if (bias) all.back().bias = (*bias)[all.size() - 1];
+  }
+  return quantized_linear(x, all, group_size, bits, residual, gated, stream);
+}
+
+}  // namespace
+
+void define_quantized(nb::module_& m) {
+  m.def(
+      "quantized_matmul", &quantized_matmul, "scales"_a, "biases"_a, "group_size"_a, "bits"_a, "a"_a, "b"_a,
+      "transpose_b"_a = false, "stream"_a = nb::none(),
+      "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
+      "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
+      "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
+      "Up to 8 rows (4 with AMX) multiply the weights as they are; with more, bfloat16 rows multiply "
+      "weights\n"
+      "rounded to bfloat16 where the processor has such products. So the last bits of a row may depend on\n"
+      "which of the two it is, and on nothing else.");
+  m.def(
+      "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
+      "bias"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false, "stream"_a = nb::none(),
+      "x (..., K) through several quantized matrices at once: a list of arrays (..., N) in the dtype of "
+      "x.\n\n"
+      "A matrix is (weight, scales, biases) as in `quantized_matmul`; all have one group size and number of\n"
+      "bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one "
+      "result,\n"
+      "silu(first) * second. A residual (..., N) is added to a single result.");
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,68 @@
+// Names, keywords, defaults and docstrings of the small operations around the products.
+#include "bindings/rows.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/variant.h>
+
+#include "bindings/arguments.h"
+#include "row_operations.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tiny_llm_ext {
+
+void define_row_operations(nb::module_& m) {
+  m.def(
+      "rms_norm",
+      [](const mx::array& x, const mx::array& weight, double eps, std::nullptr_t, mx::StreamOrDevice stream) {
+        return rms_norm(x, weight, eps, stream);
+      },
+      "x"_a, "weight"_a, "eps"_a, nb::kw_only(), "residual"_a = nb::none(), "stream"_a = nb::none(),
+      "x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).");
+  m.def(
+      "rms_norm",
+      [](const mx::array& x, const mx::array& weight, double eps, const mx::array& residual,
+         mx::StreamOrDevice stream) { return add_rms_norm(x, residual, weight, eps, stream); },
+      "x"_a, "weight"_a, "eps"_a, nb::kw_only(), "residual"_a, "stream"_a = nb::none(),
+      "x + residual, rounded to their dtype, and the norm of that: two arrays in one pass.");
+  m.def(
+      "rope",
+      [](const mx::array& x, const mx::array& cos, const mx::array& sin, nb::handle offset, bool traditional,
+         bool heads_first, mx::StreamOrDevice stream) {
+        return rope(x, cos, sin, offsets_from("rope", offset), traditional, heads_first, stream);
+      },
+      "x"_a, "cos"_a, "sin"_a, "offset"_a, nb::kw_only(), "traditional"_a = false, "heads_first"_a = false,
+      "stream"_a = nb::none(),
+      nb::sig("def rope(x: mlx.core.array, cos: mlx.core.array, sin: mlx.core.array, "
+              "offset: int | collections.abc.Sequence[int] | mlx.core.array, *, traditional: bool = False, "
+              "heads_first: bool = False, stream: mlx.core.Stream | mlx.core.Device | None = None) "
+              "-> mlx.core.array"),
+      "x (N, S, H, D) with pairs of its last axis rotated, at the positions offset .. offset + S - 1. Rows "
+      "of\n"
+      "cos and sin (P, D / 2) float32 hold the cosines and sines of the angles of a position.\n\n"
+      "The offset is one number, or one for each of the N rows. Pair i is (2i, 2i + 1) if traditional, else\n"
+      "(i, i + D / 2). With heads_first the result is (N, H, S, D).");
+  m.def("silu_multiply", &silu_multiply, "gate"_a, "up"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "silu(gate) * up for two arrays of one shape and dtype.");
+  m.def("quantized_rows", &quantized_rows, "ids"_a, "weight"_a, "scales"_a, "biases"_a, "group_size"_a,
+        "bits"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "The rows at ids (...) of the quantized weights (V, K * bits / 32) uint32: (..., K) in the dtype of\n"
+        "scales and biases (V, K / group_size). An id outside 0 .. V - 1 gives a row of NaN.");
+  m.def(
+      "argmax", &argmax, "x"_a, nb::kw_only(), "stream"_a = nb::none(),
+      "The index (...) uint32 of the largest number along the last axis of x (..., V), the first of equals.\n"
+      "A NaN is larger than any number here, as in mx.argmax on the CPU.");
+  m.def("categorical", &categorical, "logits"_a, "uniform"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "An index (...) uint32 for each row of logits (..., V): the first one up to which e^x / sum e^x adds "
+        "up to\n"
+        "more than that row's number of uniform (...), float32 from [0, 1).");
+  m.def(
+      "top_k", &top_k, "x"_a, "k"_a, nb::kw_only(), "stream"_a = nb::none(),
+      "The k largest numbers along the last axis of x (..., V) and their indices uint32: (..., k) each, in\n"
+      "falling order, of equals the first one first. NaN comes behind all numbers.");
+  m.def("logsumexp", &logsumexp, "x"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "log(sum(e^x)) along the last axis of x (..., V): (...) float32.");
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,37 @@
+// The front door of a draw by log probabilities, and its transforms.
+#include "attention/checks.h"
+#include "row_operations.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "categorical";
+
+mx::array drawn(const mx::array& logits, const mx::array& uniform, mx::Stream stream) {
+  return mx::array(uniform.shape(), mx::uint32, std::make_shared<Categorical>(stream), {logits, uniform});
+}
+
+}  // namespace
+
+mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream) {
+  check_floating(kName, "logits", logits);
+  if (logits.ndim() == 0 || logits.shape(-1) == 0)
+    reject(kName, "logits", to_text(logits.shape()), "(..., V) with V of at least 1");
+  if (uniform.dtype() != mx::float32) reject(kName, "uniform", to_text(uniform.dtype()), "float32");
+  mx::Shape rows(logits.shape().begin(), logits.shape().end() - 1);
+  if (uniform.shape() != rows)
+    reject(kName, "uniform", to_text(uniform.shape()), to_text(rows) + ", one for each row of logits");
+  return drawn(logits, uniform, cpu_stream(kName, stream));
+}
+
+std::pair<std::vector<mx::array>, std::vector<int>> Categorical::vmap(const std::vector<mx::array>& inputs,
+                                                                      const std::vector<int>& axes) {
+  const int size = axes[0] >= 0 ? inputs[0].shape(axes[0]) : inputs[1].shape(axes[1]);
+  return {{drawn(lead(inputs[0], axes[0], size), lead(inputs[1], axes[1], size), stream())}, {0}};
+}
+
+std::vector<mx::Shape> Categorical::output_shapes(const std::vector<mx::array>& inputs) {
+  return {inputs[1].shape()};
+}
+
+}  // namespace tiny_llm_ext

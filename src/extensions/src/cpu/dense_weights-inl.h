@@ -1,0 +1,49 @@
+// Dense weights as products take them: where they lie, or copied block by block into the unit of a product.
+#pragma once
+
+#include "cpu/product-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+VEC_FN ProductTask product_of(const LinearTask& task) {
+  return {task.x, task.x_row_stride, task.y, task.y_row_stride, task.rows, task.outputs, task.K};
+}
+
+template <Element kElement>
+struct DenseWeights {
+  typedef StorageOf<kElement> T;
+
+  const LinearTask& task;
+
+  const T* row(int64_t n) const { return (const T*)task.w + n * task.w_row_stride; }
+
+  float bias(int64_t n) const {
+    if (!task.bias) return 0;
+    float lanes[kLanes];
+    store(lanes, fill_from<kElement>((const T*)task.bias + n));
+    return lanes[0];
+  }
+
+  template <class Product>
+  void fill(int64_t n, int64_t begin, int depth, typename Product::Weight* out) const {
+    constexpr int kElements = kLanes * Product::kElementsPerStep;
+    const T* p = row(n) + begin;
+    for (int e = 0; e < depth; e += kElements)
+      store((float*)(out + e), Product::template read<kElement>(p + e, task.K - begin - e));
+  }
+
+  void ask_for(int64_t n, int64_t begin, int depth) const { prefetch(row(n) + begin, depth * sizeof(T)); }
+
+  template <class Product>
+  WeightRows<typename Product::Weight> in_place() const {
+    typedef typename Product::Weight Weight;
+    constexpr int kAlignment = 4;  // of what a product broadcasts
+    if (sizeof(T) == sizeof(Weight) && task.K % Product::kDepthUnit == 0 &&
+        task.outputs % Product::kOutputUnit == 0 && task.w_row_stride * sizeof(T) % kAlignment == 0 &&
+        (uintptr_t)task.w % kAlignment == 0)
+      return {(const Weight*)task.w, task.w_row_stride, 0};
+    return {};
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

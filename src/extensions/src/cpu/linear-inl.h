@@ -1,0 +1,49 @@
+// Products with dense weights: y (M, N) = x (M, K) w^T + bias, sums in float32.
+//
+// Few rows take the form that is as fast as memory, more the one that is as fast as the multiply units; they
+// round differently, so a row's bits depend on which of the two it is, but on nothing else.
+#pragma once
+
+#include "cpu/dense_stream-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kLinearOutputs = 96;  // of a task, at most
+
+template <class Product, Element kElement>
+struct Linear {
+  static size_t packed_bytes(const LinearTask& task) {
+    const ProductTask all = product_of(task);
+    return (task.streamed ? DenseX<Product>(task).floats() : all.tiles() * packed_floats<Product>(all.K)) *
+           sizeof(float);
+  }
+
+  static void pack(const LinearTask& task, void* packed) {
+    if (task.streamed)
+      pack_dense<Product, kElement>(task, (float*)packed);
+    else
+      pack_product<Product, kElement>(product_of(task), (float*)packed);
+  }
+
+  static size_t scratch_bytes(const LinearTask& task) {
+    return task.streamed ? dense_floats<Product>(task) * sizeof(float)
+                         : product_bytes<Product>(product_of(task));
+  }
+
+  static void run(const LinearTask& task, const void* packed, void* scratch) {
+    if (task.streamed)
+      stream_dense<Product, kElement>(task, (const float*)packed, (float*)scratch);
+    else
+      product<Product, kElement>(product_of(task), DenseWeights<kElement>{task}, (const float*)packed,
+                                 (float*)scratch);
+  }
+};
+
+template <class Product, Element kElement>
+static void offer_linear(Kernels& kernels) {
+  typedef Linear<Product, kElement> L;
+  kernels.linear[(int)kElement] = {L::packed_bytes, L::pack,    L::scratch_bytes, L::run,
+                                   kStreamedRows,   kTileLanes, kProductTiles,    kLinearOutputs};
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,87 @@
+// CPU evaluation of the dense product: blocks of rows and outputs, each a task for the kernel.
+#include <algorithm>
+
+#include "attention/inputs.h"
+#include "attention/tiles.h"
+#include "cpu/allocate.h"
+#include "cpu/dense_rows.h"
+#include "cpu/dispatch.h"
+#include "cpu/pool.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+// Multiply-adds below which waking a second thread costs more than it brings.
+constexpr double kSingleThreadWork = 200e3;
+
+// Outputs of a task, at most `most`, such that the thread with the most tasks has the least to do; among
+// equals the largest.
+int64_t outputs_of_task(int64_t N, int64_t row_blocks, int threads, int64_t most) {
+  int64_t best = most, least_work = INT64_MAX;
+  for (int64_t outputs = most; outputs >= cpu::kOutputUnit; outputs -= cpu::kOutputUnit) {
+    const int64_t work = divide_up(divide_up(N, outputs) * row_blocks, threads) * outputs;
+    if (work < least_work) least_work = work, best = outputs;
+  }
+  return best;
+}
+
+void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
+  const cpu::LinearKernels& kernels = params.kernels->linear[static_cast<int>(element_of(y.dtype()))];
+  const int64_t M = y.shape(0), N = y.shape(1), K = inputs[0].shape(1);
+  if (y.size() == 0) return;
+  const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
+  const cpu::DenseRows x(inputs[0], threads), w(inputs[1], threads);
+  std::optional<cpu::DenseRows> bias;
+  if (inputs.size() > 2) bias.emplace(inputs[2], threads);
+
+  cpu::LinearTask all = {};
+  all.x_row_stride = x.stride(2);
+  all.w_row_stride = w.stride(2);
+  all.y_row_stride = N;
+  all.K = K;
+  all.streamed = M <= kernels.streamed_rows;
+
+  const int64_t pack_rows = all.streamed ? M : kernels.tile_rows, tiles = divide_up(M, pack_rows);
+  all.rows = pack_rows;
+  const int64_t tile_bytes = kernels.packed_bytes(all);
+  // Vectors that straddle two cache lines cost two reads.
+  constexpr uintptr_t kAlignment = 64;
+  const mx::allocator::Data packed = cpu::allocate(tile_bytes * tiles + kAlignment);
+  auto* const packed_x = reinterpret_cast<std::byte*>(
+      divide_up(reinterpret_cast<uintptr_t>(packed.buffer().raw_ptr()), kAlignment) * kAlignment);
+  cpu::parallel_for(tiles, threads, [&](int64_t tile) {
+    cpu::LinearTask task = all;
+    task.x = x.at(tile * pack_rows * x.stride(2));
+    task.rows = std::min(pack_rows, M - tile * pack_rows);
+    kernels.pack(task, packed_x + tile * tile_bytes);
+  });
+
+  const int64_t task_tiles = all.streamed ? 1 : divide_up(tiles, divide_up(tiles, kernels.task_tiles));
+  const int64_t row_blocks = divide_up(tiles, task_tiles);
+  const int64_t outputs = outputs_of_task(N, row_blocks, threads, kernels.task_outputs);
+  const int64_t output_blocks = divide_up(N, outputs);
+  cpu::parallel_for(row_blocks * output_blocks, threads, [&](int64_t item) {
+    // The rows of a block stay in the caches while the weights stream by.
+    const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;
+    const int64_t n = item % output_blocks * outputs;
+    cpu::LinearTask task = all;
+    task.w = w.at(n * w.stride(2));
+    task.bias = bias ? bias->at(n) : nullptr;
+    task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
+    task.rows = std::min(task_tiles * pack_rows, M - m);
+    task.outputs = std::min(outputs, N - n);
+    kernels.run(task, packed_x + tile * tile_bytes, cpu::thread_scratch(kernels.scratch_bytes(task)));
+  });
+}
+
+}  // namespace
+
+void Linear::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  run(arrays, results[0], params);
+                });
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,192 @@
+// Few rows times quantized weights: the weights stream by once, and memory should set the pace.
+//
+// A word of packed weights gives some vectors of factors, each for one unit of x; a unit is broadcast from
+// memory. The sum over a group is multiplied by the scales once; the biases meet the sum of x over the group.
+// The order of the operations does not depend on the number of rows, nor do the bits of a row.
+#pragma once
+
+#include "cpu/quantized_words-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// Units in float32: the elements of x themselves.
+template <int kBits_>
+struct WideUnits {
+  static constexpr int kBits = kBits_;
+  static constexpr int kUnits = 32 / kBits;    // of x beside a word
+  static constexpr int kFactors = 32 / kBits;  // that a word gives
+  static constexpr int unit_of(int factor) { return factor; }
+
+  // A unit of the elements of x beside a word.
+  static float pack(const float* share, int unit) { return share[unit]; }
+
+  VEC_FN W load(const float* words) { return load_words<kBits>((const uint32_t*)words); }
+  template <int kFactor>
+  VEC_FN F factor(W words) {
+    return number<kBits, kFactor>(words);
+  }
+  VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
+};
+
+constexpr int kFewRowsAtOnce = kRegisters == 32 ? 8 : 4;  // that share a word's factors
+constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one request beside each word's products
+constexpr int kSums = 2;  // of a row and an output, so that an addition need not wait for the one before
+
+// x of a call: [word][unit][row], then the sum of every group, [group][row]. The sums belong to elements of x
+// as they were given.
+template <class Units>
+struct FewRows {
+  int64_t rows;  // 1, 2, 4 or 8; those that x lacks are zero
+  int64_t words, groups;
+
+  explicit FewRows(const QuantizedTask& task)
+      : rows(1), words(task.groups * task.group * Units::kBits / 32), groups(task.groups) {
+    while (rows < task.rows) rows *= 2;
+  }
+
+  size_t floats() const { return (words * Units::kUnits + groups) * rows; }
+  template <class Float>
+  Float* sums(Float* packed) const {
+    return packed + words * Units::kUnits * rows;
+  }
+};
+
+template <class Units, Element kElement>
+static void pack_few(const QuantizedTask& task, float* packed) {
+  const FewRows<Units> layout(task);
+  constexpr int kShare = 32 / Units::kBits;
+  if (layout.rows > task.rows) memset(packed, 0, layout.floats() * sizeof(float));
+  for (int64_t m = 0; m < task.rows; m++) {
+    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
+    float* out = packed + m;
+    for (int64_t g = 0; g < task.groups; g++, x += task.group) {
+      float wide[128], lanes[kLanes];
+      F sum = zero();
+      for (int e = 0; e < task.group; e += kLanes) {
+        F part = load_as<kElement>(x + e);
+        store(wide + e, part);
+        sum = add(sum, part);
+      }
+      store(lanes, sum);
+      float total = 0;
+      for (int lane = 0; lane < kLanes; lane++) total += lanes[lane];
+      layout.sums(packed)[g * layout.rows + m] = total;
+      for (int e = 0; e < task.group; e += kShare)
+        for (int unit = 0; unit < Units::kUnits; unit++, out += layout.rows)
+          *out = Units::pack(wide + e, unit);
+    }
+  }
+}
+
+// dot[row][sum] += the factors of a word.
+template <class Units, int kFactor, int MR>
+VEC_FN void multiply_word(W word, const float* x, int64_t rows, F (*dot)[kSums]) {
+  if constexpr (kFactor < Units::kFactors) {
+    const F factor = Units::template factor<kFactor>(word);
+    const float* unit = x + Units::unit_of(kFactor) * rows;
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; m++)
+      dot[m][kFactor % kSums] = Units::mac(factor, set1(unit[m]), dot[m][kFactor % kSums]);
+    multiply_word<Units, kFactor + 1, MR>(word, x, rows, dot);
+  }
+}
+
+// The sums of kLanes outputs, for MR rows.
+template <class Units, Element kElement, int MR>
+struct FewSums {
+  typedef StorageOf<kElement> T;
+
+  RowBlock<uint32_t> words;
+  RowBlock<T> scales, biases;
+  TurnedFactors<Units::kBits, kElement> factors;
+  float turned[kLanes * kLanes];
+  F acc[MR];
+
+  // Those of the outputs from n on.
+  FewSums(const QuantizedTask& task, int64_t n)
+      : words(task.w + n * task.w_row_stride, task.w_row_stride, task.outputs - n,
+              task.groups * task.group * Units::kBits / 32),
+        scales((const T*)task.scales + n * task.scales_row_stride, task.scales_row_stride, task.outputs - n,
+               task.groups),
+        biases((const T*)task.biases + n * task.biases_row_stride, task.biases_row_stride, task.outputs - n,
+               task.groups) {
+    for (int m = 0; m < MR; m++) acc[m] = zero();
+  }
+
+  // `next` leads from a word to the one of the row that is read after this one.
+  VEC_FN void run(FewSums& sums, int group_words, int64_t next, const float* x, const float* x_sums,
+                  int64_t rows) {
+    const int64_t length = sums.words.length;
+    const int part = group_words < kLanes ? group_words : kLanes;  // of a group, in one turn of words
+    for (int64_t word = 0; word < length; word += kLanes) {
+      turn_words(sums.words, word, sums.turned);
+      const int64_t left = length - word;
+      const int64_t ahead = left > kWordsAhead ? word + kWordsAhead : next + kWordsAhead - left;
+      const int count = left < kLanes ? (int)left : kLanes;
+      for (int begin = 0; begin < count; begin += part) {
+        const int64_t group = (word + begin) / group_words;
+        if ((word + begin) % group_words == 0) {
+          if (group % kLanes == 0) sums.factors.read(sums.scales, sums.biases, group);
+          add_biases(sums, group, x_sums + group * rows);
+        }
+        multiply(sums, group, begin, part, ahead, x + (word + begin) * Units::kUnits * rows, rows);
+      }
+    }
+  }
+
+ private:
+  // The biases of a group, times the sums of x over it.
+  VEC_FN void add_biases(FewSums& sums, int64_t group, const float* x_sums) {
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; m++)
+      sums.acc[m] = fma(sums.factors.bias[group % kLanes], set1(x_sums[m]), sums.acc[m]);
+  }
+
+  // Turned words of a group, from `begin` on. Beside each a row's words further on are asked for.
+  VEC_FN void multiply(FewSums& sums, int64_t group, int begin, int count, int64_t ahead, const float* x,
+                       int64_t rows) {
+    F dot[MR][kSums];
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; m++)
+#pragma GCC unroll 2
+      for (int s = 0; s < kSums; s++) dot[m][s] = zero();
+    for (int word = begin; word < begin + count; word++, x += Units::kUnits * rows) {
+      __builtin_prefetch(sums.words.row[word] + ahead);
+      multiply_word<Units, 0, MR>(Units::load(sums.turned + word * kLanes), x, rows, dot);
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; m++)
+      sums.acc[m] = fma(add(dot[m][0], dot[m][1]), sums.factors.scale[group % kLanes], sums.acc[m]);
+  }
+};
+
+template <class Units, Element kElement, int MR>
+static void few_rows(const QuantizedTask& task, const float* x) {
+  const FewRows<Units> layout(task);
+  for (int64_t n = 0; n < task.outputs; n += kLanes) {
+    const int64_t next = n + kLanes < task.outputs ? kLanes * task.w_row_stride : 0;
+    for (int64_t m = 0; m < layout.rows; m += MR) {
+      FewSums<Units, kElement, MR> sums(task, n);
+      sums.run(sums, task.group * Units::kBits / 32, next, x + m, layout.sums(x) + m, layout.rows);
+      for (int64_t i = m; i < m + MR && i < task.rows; i++)
+        store_some<kElement>((StorageOf<kElement>*)task.y + i * task.y_row_stride + n, sums.acc[i - m],
+                             task.outputs - n);
+    }
+  }
+}
+
+template <class Units, Element kElement>
+static void run_few(const QuantizedTask& task, const float* x) {
+  switch (FewRows<Units>(task).rows) {
+    case 1:
+      return few_rows<Units, kElement, 1>(task, x);
+    case 2:
+      return few_rows<Units, kElement, 2>(task, x);
+    case 4:
+      return few_rows<Units, kElement, 4>(task, x);
+    default:
+      return few_rows<Units, kElement, kFewRowsAtOnce>(task, x);
+  }
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,120 @@
+// CPU evaluation of rotary embedding: token by token, each with the row of the table at its position.
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+
+#include "attention/checks.h"
+#include "attention/inputs.h"
+#include "cpu/allocate.h"
+#include "cpu/dispatch.h"
+#include "cpu/pool.h"
+#include "cpu/row_memory.h"
+#include "row_operations.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr double kNanosecondsPerElement = 0.2;
+
+// Offsets by row, wherever they come from.
+class OffsetReader {
+ public:
+  OffsetReader(const std::variant<int64_t, std::vector<int64_t>>& given, const mx::array* array)
+      : given_(given) {
+    if (!array) return;
+    data_ = array->data<std::byte>();
+    wide_ = array->dtype() == mx::int64;
+    stride_ = array->ndim() == 0 ? 0 : array->strides(0);
+  }
+
+  int64_t operator[](int64_t row) const {
+    if (!data_) {
+      auto number = std::get_if<int64_t>(&given_);
+      return number ? *number : std::get<std::vector<int64_t>>(given_)[row];
+    }
+    if (wide_) return reinterpret_cast<const int64_t*>(data_)[row * stride_];
+    return reinterpret_cast<const int32_t*>(data_)[row * stride_];
+  }
+
+ private:
+  std::variant<int64_t, std::vector<int64_t>> given_;
+  const std::byte* data_ = nullptr;
+  bool wide_ = false;
+  int64_t stride_ = 0;
+};
+
+struct Sizes {
+  int64_t rows, length, heads, dims, positions, itemsize;
+};
+
+// Throws before anything is written; the output is NaN then.
+void check_positions(const OffsetReader& offsets, const Sizes& sizes, std::byte* y) {
+  const int64_t most = sizes.positions - sizes.length;
+  for (int64_t n = 0; n < sizes.rows; n++) {
+    if (offsets[n] >= 0 && offsets[n] <= most) continue;
+    std::memset(y, 0xff, sizes.rows * sizes.length * sizes.heads * sizes.dims * sizes.itemsize);
+    throw std::runtime_error(complaint("rope", "offset",
+                                       std::to_string(offsets[n]) + " for row " + std::to_string(n),
+                                       "0 to " + std::to_string(most)));
+  }
+}
+
+// The heads of one token, dense in `room`.
+void gather_heads(const std::byte* from, const Sizes& sizes, int64_t head_stride, int64_t element_stride,
+                  std::byte* room) {
+  for (int64_t h = 0; h < sizes.heads; h++) {
+    for (int64_t e = 0; e < sizes.dims; e++, room += sizes.itemsize)
+      std::memcpy(room, from + (h * head_stride + e * element_stride) * sizes.itemsize, sizes.itemsize);
+  }
+}
+
+}  // namespace
+
+void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const mx::array& x = inputs[0];
+  mx::array& out = outputs[0];
+  out.set_data(cpu::allocate(out.nbytes()));
+  if (out.size() == 0) return;
+
+  const Sizes sizes = {x.shape(0), x.shape(1),         x.shape(2),
+                       x.shape(3), inputs[1].shape(0), int64_t(x.itemsize())};
+  const int64_t token_stride = params_.heads_first ? sizes.dims : sizes.heads * sizes.dims;
+  cpu::RopeTask task = {};
+  task.y_head_stride = params_.heads_first ? sizes.length * sizes.dims : sizes.dims;
+  task.heads = sizes.heads;
+  task.half = sizes.dims / 2;
+  task.traditional = params_.traditional;
+  task.inverse = params_.inverse;
+  auto run = [=, kernel = kernels_of(x).rope, threads = threads_, x = x.data<std::byte>(),
+              y = out.data<std::byte>(), strides = x.strides(), dense = last_axis_is_dense(x),
+              cos = cpu::RowReader(inputs[1]), sin = cpu::RowReader(inputs[2]),
+              offsets = OffsetReader(params_.offset, inputs.size() == 4 ? &inputs[3] : nullptr)] {
+    check_positions(offsets, sizes, y);
+    const double cost = kNanosecondsPerElement * sizes.heads * sizes.dims;
+    cpu::for_rows(sizes.rows * sizes.length, cost, threads, [&](int64_t begin, int64_t end) {
+      const size_t table_bytes = cos.row_bytes();
+      const size_t bytes = 2 * table_bytes + (dense ? 0 : sizes.heads * sizes.dims * sizes.itemsize);
+      auto* room = static_cast<std::byte*>(cpu::thread_scratch(bytes));
+      cpu::RopeTask token = task;
+      for (int64_t index = begin; index < end; index++) {
+        const int64_t n = index / sizes.length, s = index % sizes.length;
+        token.cos = reinterpret_cast<const float*>(cos.row(offsets[n] + s, room));
+        token.sin = reinterpret_cast<const float*>(sin.row(offsets[n] + s, room + table_bytes));
+        const std::byte* from = x + (n * strides[0] + s * strides[1]) * sizes.itemsize;
+        token.x_head_stride = strides[2];
+        if (!dense) {
+          gather_heads(from, sizes, strides[2], strides[3], room + 2 * table_bytes);
+          from = room + 2 * table_bytes;
+          token.x_head_stride = sizes.dims;
+        }
+        token.x = from;
+        const int64_t place = n * sizes.length * sizes.heads * sizes.dims + s * token_stride;
+        token.y = y + place * sizes.itemsize;
+        kernel(token);
+      }
+    });
+  };
+  cpu::enqueue(stream(), std::move(run));
+}
+
+}  // namespace tiny_llm_ext

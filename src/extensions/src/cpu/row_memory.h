@@ -1,0 +1,53 @@
+// The memory of row operations: where the rows of an input lie, and who may reuse it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+
+#include "mlx/array.h"
+
+namespace tiny_llm_ext::cpu {
+
+// The rows of an array along its last axis, counted in the order of its other axes. Made before its data is
+// there, and small enough to be carried to where it is.
+class RowReader {
+ public:
+  explicit RowReader(const mlx::core::array& x);
+
+  // The elements of that row, dense: where they lie, or gathered into `room`, which must hold row_bytes().
+  const std::byte* row(int64_t index, void* room) const {
+    if (!dense_) return gather(index, static_cast<std::byte*>(room));
+    return data_ + (axes_.empty() ? index * stride_ : offset_of(index)) * itemsize_;
+  }
+
+  size_t row_bytes() const { return width_ * itemsize_; }
+
+  // Elements from each row to the next; none where that differs or rows are not dense.
+  std::optional<int64_t> stride() const {
+    return dense_ && axes_.empty() ? std::optional(stride_) : std::nullopt;
+  }
+
+ private:
+  int64_t offset_of(int64_t index) const;
+  const std::byte* gather(int64_t index, std::byte* room) const;
+
+  const std::byte* data_;
+  int64_t itemsize_, width_, element_stride_, stride_ = 0;
+  bool dense_;
+  // Axes in front of the last one, where one stride does not lead from each row to the next.
+  mlx::core::Shape axes_;
+  mlx::core::Strides axis_strides_;
+};
+
+// Gives `out` memory: that of the first of the inputs that lies like it and is not needed any more, or its
+// own.
+void place_output(mlx::core::array& out, std::initializer_list<const mlx::core::array*> inputs);
+
+// Calls work(begin, end) for ranges that together are the rows 0 .. rows - 1. As many threads take part as
+// the work is worth that is `cost` nanoseconds a row on one of them.
+void for_rows(int64_t rows, double cost, int threads,
+              const std::function<void(int64_t begin, int64_t end)>& work);
+
+}  // namespace tiny_llm_ext::cpu

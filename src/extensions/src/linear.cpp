@@ -1,0 +1,113 @@
+// The front door of the dense product, the primitive's identity and its transforms.
+#include "attention/checks.h"
+#include "cpu/isa.h"
+#include "cpu/pool.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "linear";
+
+void check(const std::vector<mx::array>& inputs) {
+  constexpr const char* kArguments[] = {"x", "w", "bias"};
+  const std::initializer_list<std::string_view> shapes[] = {{"M", "K"}, {"N", "K"}, {"N"}};
+  check_floating(kName, "x", inputs[0]);
+  Dims dims(kName);
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (inputs[i].dtype() != inputs[0].dtype()) {
+      reject(kName, kArguments[i], to_text(inputs[i].dtype()),
+             to_text(inputs[0].dtype()) + ", the dtype of x");
+    }
+    dims.match(kArguments[i], inputs[i].shape(), shapes[i]);
+  }
+}
+
+mx::array product(const std::vector<mx::array>& inputs, LinearParams params, mx::Stream stream) {
+  return mx::array({inputs[0].shape(0), inputs[1].shape(0)}, inputs[0].dtype(),
+                   std::make_shared<Linear>(stream, params), inputs);
+}
+
+}  // namespace
+
+mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx::array>& bias,
+                 mx::StreamOrDevice stream) {
+  std::vector<mx::array> inputs = {x, w};
+  if (bias) inputs.push_back(*bias);
+  check(inputs);
+  return product(inputs, {&cpu::active_kernels(), cpu::default_threads()}, cpu_stream(kName, stream));
+}
+
+// The GPU folders have no dense product: MLX's own are tuned there. Only a graph moved to a GPU comes here.
+void Linear::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) { cpu_stream(kName, stream()); }
+
+// Each gradient is a product of the same kind: dx = dy w, dw = dy^T x; that of the bias is the sum of dy.
+std::vector<mx::array> Linear::vjp(const std::vector<mx::array>& primals,
+                                   const std::vector<mx::array>& cotangents, const std::vector<int>& argnums,
+                                   const std::vector<mx::array>&) {
+  const mx::array& dy = cotangents[0];
+  auto transposed = [&](const mx::array& x) { return mx::transpose(x, stream()); };
+  std::vector<mx::array> gradients;
+  for (int argument : argnums) {
+    if (argument == 0) {
+      gradients.push_back(product({dy, transposed(primals[1])}, params_, stream()));
+    } else if (argument == 1) {
+      gradients.push_back(product({transposed(dy), transposed(primals[0])}, params_, stream()));
+    } else {
+      mx::array sum = mx::sum(mx::astype(dy, mx::float32, stream()), 0, false, stream());
+      gradients.push_back(mx::astype(sum, dy.dtype(), stream()));
+    }
+  }
+  return gradients;
+}
+
+// The product is linear in x and in w: the tangents of both add up, and that of the bias is added as a bias.
+std::vector<mx::array> Linear::jvp(const std::vector<mx::array>& primals,
+                                   const std::vector<mx::array>& tangents, const std::vector<int>& argnums) {
+  std::optional<mx::array> sum;
+  auto add = [&](const mx::array& term) { sum = sum ? mx::add(*sum, term, stream()) : term; };
+  for (size_t i = 0; i < argnums.size(); i++) {
+    if (argnums[i] == 0) add(product({tangents[i], primals[1]}, params_, stream()));
+    if (argnums[i] == 1) add(product({primals[0], tangents[i]}, params_, stream()));
+    if (argnums[i] == 2) {
+      add(mx::broadcast_to(tangents[i], {primals[0].shape(0), tangents[i].shape(0)}, stream()));
+    }
+  }
+  return {*sum};
+}
+
+// Mapped rows are more rows. Mapped weights are a product each.
+std::pair<std::vector<mx::array>, std::vector<int>> Linear::vmap(const std::vector<mx::array>& inputs,
+                                                                 const std::vector<int>& axes) {
+  bool rows_only = axes[0] >= 0;
+  for (size_t i = 1; i < axes.size(); i++) rows_only = rows_only && axes[i] < 0;
+  if (rows_only) {
+    mx::array x = mx::moveaxis(inputs[0], axes[0], 0, stream());
+    std::vector<mx::array> flat = inputs;
+    flat[0] = mx::flatten(x, 0, 1, stream());
+    return {{mx::unflatten(product(flat, params_, stream()), 0, {x.shape(0), x.shape(1)}, stream())}, {0}};
+  }
+  int count = 0;
+  for (size_t i = 0; i < axes.size(); i++) {
+    if (axes[i] >= 0) count = inputs[i].shape(axes[i]);
+  }
+  std::vector<mx::array> results;
+  for (int n = 0; n < count; n++) {
+    std::vector<mx::array> own = inputs;
+    for (size_t i = 0; i < axes.size(); i++) {
+      if (axes[i] >= 0) own[i] = mx::take(inputs[i], n, axes[i], stream());
+    }
+    results.push_back(product(own, params_, stream()));
+  }
+  return {{mx::stack(results, 0, stream())}, {0}};
+}
+
+bool Linear::is_equivalent(const mx::Primitive& other) const {
+  return params_ == static_cast<const Linear&>(other).params_;
+}
+
+std::vector<mx::Shape> Linear::output_shapes(const std::vector<mx::array>& inputs) {
+  return {{inputs[0].shape(0), inputs[1].shape(0)}};
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,139 @@
+// The front door of linear layers on quantized weights, their meaning and their transforms.
+#include "quantized_linear.h"
+
+#include "attention/checks.h"
+#include "cpu/isa.h"
+#include "cpu/pool.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "quantized_linear";
+
+void check_vector(const char* argument, const mx::array& vector, const mx::array& x, const mx::Shape& shape) {
+  if (vector.dtype() != x.dtype())
+    reject(kName, argument, to_text(vector.dtype()), to_text(x.dtype()) + ", the dtype of x");
+  if (vector.shape() != shape) reject(kName, argument, to_text(vector.shape()), to_text(shape));
+}
+
+void check_arguments(const mx::array& x, const std::vector<QuantizedMatrix>& matrices, int group_size,
+                     int bits, bool residual, bool gated) {
+  if (x.ndim() == 0) reject(kName, "x", "()", "(..., K)");
+  if (matrices.empty()) reject(kName, "matrices", "none", "at least one");
+  if (gated && matrices.size() != 2)
+    reject(kName, "matrices", std::to_string(matrices.size()), "2, as gated is True");
+  if (residual && matrices.size() != 1 && !gated)
+    reject(kName, "residual", std::to_string(matrices.size()) + " results", "one result to add it to");
+  for (const QuantizedMatrix& matrix : matrices) {
+    check_quantized(kName, matrix.scales, matrix.biases, group_size, bits, x, matrix.weight);
+    if (matrix.bias) check_vector("bias", *matrix.bias, x, {matrix.weight.shape(0)});
+    if (matrix.bias.has_value() != matrices[0].bias.has_value())
+      reject(kName, "bias", "some matrices with one", "one for each matrix, or for none");
+  }
+  if (gated && matrices[0].weight.shape() != matrices[1].weight.shape()) {
+    reject(kName, "matrices", to_text(matrices[1].weight.shape()),
+           to_text(matrices[0].weight.shape()) + " as the first, as gated is True");
+  }
+}
+
+mx::Shape result_shape(const mx::array& x, const mx::array& weight) {
+  mx::Shape shape = x.shape();
+  shape.back() = weight.shape(0);
+  return shape;
+}
+
+std::vector<mx::Shape> result_shapes(const std::vector<mx::array>& inputs,
+                                     const QuantizedLinearParams& params) {
+  const QuantizedCall call = quantized_call(inputs, params);
+  std::vector<mx::Shape> shapes;
+  for (const QuantizedMatrix& matrix : call.matrices) {
+    shapes.push_back(result_shape(call.x, matrix.weight));
+    if (call.gated) break;
+  }
+  return shapes;
+}
+
+std::vector<mx::array> results(const std::vector<mx::array>& inputs, const QuantizedLinearParams& params,
+                               mx::Stream stream) {
+  std::vector<mx::Shape> shapes = result_shapes(inputs, params);
+  const std::vector<mx::Dtype> dtypes(shapes.size(), inputs[0].dtype());
+  return mx::array::make_arrays(std::move(shapes), dtypes, std::make_shared<QuantizedLinear>(stream, params),
+                                inputs);
+}
+
+}  // namespace
+
+QuantizedCall quantized_call(const std::vector<mx::array>& inputs, const QuantizedLinearParams& params) {
+  QuantizedCall call = {inputs[0], {}, {}, params.gated, params};
+  if (params.residual) call.residual = inputs[1];
+  const size_t step = params.biased ? 4 : 3;
+  for (size_t i = params.residual ? 2 : 1; i < inputs.size(); i += step) {
+    call.matrices.push_back({inputs[i], inputs[i + 1], inputs[i + 2], {}});
+    if (params.biased) call.matrices.back().bias = inputs[i + 3];
+  }
+  return call;
+}
+
+std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<QuantizedMatrix>& matrices,
+                                        int group_size, int bits, const std::optional<mx::array>& residual,
+                                        bool gated, mx::StreamOrDevice stream) {
+  check_arguments(x, matrices, group_size, bits, residual.has_value(), gated);
+  if (residual) check_vector("residual", *residual, x, result_shape(x, matrices[0].weight));
+  std::vector<mx::array> inputs = {x};
+  if (residual) inputs.push_back(*residual);
+  for (const QuantizedMatrix& matrix : matrices) {
+    inputs.insert(inputs.end(), {matrix.weight, matrix.scales, matrix.biases});
+    if (matrix.bias) inputs.push_back(*matrix.bias);
+  }
+  const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::default_threads()};
+  return results(inputs, {params, matrices[0].bias.has_value(), residual.has_value(), gated},
+                 cpu_stream(kName, stream));
+}
+
+// One product after the other; derivatives along weights, scales and biases do not exist.
+std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inputs) {
+  const QuantizedCall call = quantized_call(inputs, params_);
+  const mx::array rows = mx::flatten(call.x, 0, -2, stream());
+  std::vector<mx::array> outputs;
+  for (const QuantizedMatrix& matrix : call.matrices) {
+    mx::array product = quantized_matmul(matrix.scales, matrix.biases, params_.group_size, params_.bits, rows,
+                                         matrix.weight, true, stream());
+    product = mx::reshape(product, result_shape(call.x, matrix.weight), stream());
+    outputs.push_back(matrix.bias ? mx::add(product, *matrix.bias, stream()) : product);
+  }
+  if (call.gated) {
+    auto widen = [&](const mx::array& array) { return mx::astype(array, mx::float32, stream()); };
+    const mx::array gate = widen(outputs[0]);
+    const mx::array gated =
+        mx::multiply(mx::multiply(gate, mx::sigmoid(gate, stream()), stream()), widen(outputs[1]), stream());
+    outputs = {mx::astype(gated, call.x.dtype(), stream())};
+  }
+  if (call.residual) outputs[0] = mx::add(*call.residual, outputs[0], stream());
+  return outputs;
+}
+
+// Mapped rows are more rows.
+std::pair<std::vector<mx::array>, std::vector<int>> QuantizedLinear::vmap(
+    const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
+  const size_t rows = params_.residual ? 2 : 1;
+  int size = 0;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (axes[i] < 0) continue;
+    if (i >= rows) throw NotImplemented(std::string(kName) + ": vmap is supported along x and residual only");
+    size = inputs[i].shape(axes[i]);
+  }
+  std::vector<mx::array> mapped = inputs;
+  for (size_t i = 0; i < rows; i++) mapped[i] = lead(inputs[i], axes[i], size);
+  std::vector<mx::array> outputs = results(mapped, params_, stream());
+  return {outputs, std::vector<int>(outputs.size(), 0)};
+}
+
+bool QuantizedLinear::is_equivalent(const mx::Primitive& other) const {
+  return params_ == static_cast<const QuantizedLinear&>(other).params_;
+}
+
+std::vector<mx::Shape> QuantizedLinear::output_shapes(const std::vector<mx::array>& inputs) {
+  return result_shapes(inputs, params_);
+}
+
+}  // namespace tiny_llm_ext

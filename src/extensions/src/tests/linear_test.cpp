@@ -1,0 +1,117 @@
+// The dense product of one instruction set against its definition in double, on memory with guarded ends.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "cpu/isa.h"
+#include "guarded.h"
+#include "matrix.h"
+
+namespace tiny_llm_ext::tests {
+namespace {
+
+using cpu::Element;
+using cpu::Kernels;
+using cpu::LinearTask;
+
+// Sizes and values of the problem with that number.
+struct LinearCase {
+  Element element;
+  int64_t M, N, K;
+  bool has_bias;
+  Guard guard;
+  Matrix x, w, bias;
+
+  explicit LinearCase(int number) {
+    std::mt19937 generator(number);
+    std::normal_distribution<double> normal;
+    const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
+    element = static_cast<Element>(number % cpu::kElements);
+    M = number % 4 ? 1 + below(9) : below(200);
+    N = below(97);
+    K = number % 5 ? below(700) : 32 * below(20);
+    has_bias = below(2);
+    guard = below(2) ? Guard::after : Guard::before;
+    const auto draw = [&](int64_t rows, int64_t columns) {
+      Matrix matrix{rows, columns, columns + (below(2) ? 0 : below(7)), {}};
+      for (int64_t i = 0; i < rows * columns; ++i)
+        matrix.values.push_back(rounded(element, normal(generator)));
+      return matrix;
+    };
+    x = draw(M, K);
+    w = draw(N, K);
+    bias = draw(1, N);
+  }
+
+  std::string name() const {
+    return std::to_string(M) + " x " + std::to_string(N) + " x " + std::to_string(K) +
+           (has_bias ? " with bias" : "") + ", element type " + std::to_string(static_cast<int>(element));
+  }
+};
+
+void test_case(const Kernels& kernels, const LinearCase& c) {
+  const int64_t y_stride = c.N + 3;
+  const Guarded x = write(c.x, c.element, c.guard), w = write(c.w, c.element, c.guard);
+  const Guarded bias = write(c.bias, c.element, c.guard);
+  const Guarded y((std::max<int64_t>(c.M - 1, 0) * y_stride + c.N) * bytes_of(c.element), c.guard);
+  const cpu::LinearKernels& linear = kernels.linear[static_cast<int>(c.element)];
+  const LinearTask task = {.x = x.as<void>(),
+                           .x_row_stride = c.x.stride,
+                           .w = w.as<void>(),
+                           .w_row_stride = c.w.stride,
+                           .bias = c.has_bias ? bias.as<void>() : nullptr,
+                           .y = y.as<void>(),
+                           .y_row_stride = y_stride,
+                           .rows = c.M,
+                           .outputs = c.N,
+                           .K = c.K,
+                           .streamed = c.M <= linear.streamed_rows};
+  Guarded packed(linear.packed_bytes(task), Guard::after, 64);
+  linear.pack(task, packed.as<void>());
+  Guarded scratch(linear.scratch_bytes(task), Guard::after, 64);
+  linear.run(task, packed.as<void>(), scratch.as<void>());
+
+  const double storage = c.element == Element::f32 ? 0 : c.element == Element::f16 ? 0x1p-11 : 0x1p-8;
+  for (int64_t m = 0; m < c.M; ++m) {
+    for (int64_t n = 0; n < c.N; ++n) {
+      double sum = c.has_bias ? c.bias.at(0, n) : 0, size = std::fabs(sum);
+      for (int64_t k = 0; k < c.K; ++k) {
+        sum += c.x.at(m, k) * c.w.at(n, k);
+        size += std::fabs(c.x.at(m, k) * c.w.at(n, k));
+      }
+      const double got = get(y, c.element, m * y_stride + n);
+      if (!(std::fabs(got - sum) <= 2e-6 * size + storage * std::fabs(sum) + 0x1p-25)) {
+        check(false, c.name() + ": row " + std::to_string(m) + " output " + std::to_string(n) + ": " +
+                         std::to_string(got) + ", expected " + std::to_string(sum));
+        return;
+      }
+    }
+    for (int64_t n = c.N; n < y_stride && m + 1 < c.M; ++n) {
+      if (!check(std::isnan(get(y, c.element, m * y_stride + n)), c.name() + ": written between the rows"))
+        return;
+    }
+  }
+  check(true, c.name());
+}
+
+int test_isa(const std::string& isa, int cases) {
+  const Kernels* kernels;
+  try {
+    kernels = &cpu::kernels_named(isa);
+  } catch (const std::invalid_argument&) {
+    return kSkipped;
+  }
+  for (int number = 0; number < cases; ++number) test_case(*kernels, LinearCase(number));
+  return finish("linear_test " + isa);
+}
+
+}  // namespace
+}  // namespace tiny_llm_ext::tests
+
+// linear_test ISA CASES
+int main(int, char** argv) { return tiny_llm_ext::tests::test_isa(argv[1], std::stoi(argv[2])); }

@@ -1,0 +1,181 @@
+"""The dense product equals the float64 product, on every instruction set."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.basics import linear as layer
+from tiny_llm.extension import load_extension
+
+from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.child import run_python
+from ..support.linear import assert_near, assert_product, expected, inputs
+from ..support.native import available_isas
+from ..support.refusal import case_id, refused
+
+linear = load_extension().linear
+
+
+def check(x, w, bias=None):
+    out = linear(x, w, bias)
+    assert_product(out, x, w, bias)
+    return out
+
+
+ROWS = [1, 2, 7, 8, 9, 16, 31, 33, 128, 257]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("K", [129, 896])
+@pytest.mark.parametrize("M", ROWS)
+def test_each_number_of_rows(M, K, dtype):
+    """N is a multiple of no block."""
+    check(*inputs(M, 203, K, dtype))
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_each_instruction_set(isa, monkeypatch):
+    """The instruction set is chosen once a process."""
+    monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
+    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", "each_number")
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("N", [1, 2, 5, 15, 16, 17, 47, 48, 49, 97, 300])
+@pytest.mark.parametrize("M", [1, 11, 40])
+def test_each_number_of_outputs(M, N, dtype):
+    check(*inputs(M, N, 64, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", [1, 5, 12, 70])
+@pytest.mark.parametrize("K", [1, 2, 3, 15, 16, 17, 31, 33, 63, 100, 255, 257, 513, 2000])
+def test_each_depth(K, M, dtype):
+    check(*inputs(M, 33, K, dtype))
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 64), (3, 0, 64), (3, 5, 0), (70, 5, 0), (0, 0, 0)], ids=str)
+def test_sizes_of_zero(shape):
+    M, N, K = shape
+    x, w, bias = mx.zeros((M, K)), mx.zeros((N, K)), mx.arange(N).astype(mx.float32)
+    assert mx.array_equal(linear(x, w), mx.zeros((M, N)))
+    assert mx.array_equal(linear(x, w, bias), mx.broadcast_to(bias, (M, N)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("counts", [(8, *range(1, 8)), (600, 9, 16, 17, 63, 65, 520)], ids=["few", "many"])
+def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, dtype):
+    """Few rows and many rows have one order of operations each."""
+    most, *others = counts
+    x, w, bias = inputs(most, 101, 1157, dtype)
+    together = linear(x, w, bias)
+    for count in others:
+        begin = (most - count) // 2
+        some = linear(x[begin : begin + count], w, bias)
+        assert mx.array_equal(some, together[begin : begin + count])
+
+
+@pytest.mark.parametrize("function", [linear, layer], ids=["kernel", "layer"])
+def test_the_bias_is_part_of_the_sum_that_is_rounded(function):
+    """257 lies between the bfloat16 numbers 256 and 258: rounded first, the sum with 1 would be 256."""
+    ones = mx.ones((1, 257), dtype=mx.bfloat16)
+    assert function(ones, ones).item() == 256
+    assert function(ones, ones, mx.array([1.0], dtype=mx.bfloat16)).item() == 258
+
+
+def strided(x):
+    """The same values with gaps in both axes."""
+    return mx.contiguous(mx.repeat(mx.repeat(x, 2, axis=0), 2, axis=1))[::2, ::2]
+
+
+def transposed(x):
+    return mx.contiguous(x.T).T
+
+
+def rows_apart(x):
+    """The rows of 16-bit weights lie an odd number of elements apart."""
+    return mx.contiguous(mx.concatenate([x, x[:, :1]], axis=1))[:, : x.shape[1]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("layout", [strided, transposed, rows_apart])
+@pytest.mark.parametrize("M", [1, 33])
+def test_layouts(M, layout, dtype):
+    x, w, bias = inputs(M, 50, 192, dtype)
+    plain = check(x, w, bias)
+    assert mx.array_equal(linear(layout(x), layout(w), mx.repeat(bias, 2)[::2]), plain)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", [1, 33])
+def test_weights_that_begin_at_an_odd_element(M, dtype):
+    x, w, _ = inputs(M, 51, 192, dtype)
+    moved = mx.concatenate([w[:1, :1].reshape(-1), w.reshape(-1)])[1:].reshape(w.shape)
+    assert mx.array_equal(linear(x, moved), check(x, w))
+
+
+def test_one_row_of_weights_for_all_outputs_by_stride():
+    x, w, bias = inputs(9, 1, 128)
+    check(x, mx.broadcast_to(w, (40, 128)), mx.broadcast_to(bias, (40,)))
+
+
+def test_nan_and_infinity_stay_in_their_row_and_output():
+    for M in (5, 12):
+        x, w, bias = inputs(M, 40, 131)
+        x[3, 130] = mx.nan
+        w[5, 1] = mx.inf
+        bias[7] = mx.nan
+        wrong = ~mx.isfinite(linear(x, w, bias))
+        columns = (mx.arange(40) == 5) | (mx.arange(40) == 7)
+        assert mx.array_equal(wrong, (mx.arange(M)[:, None] == 3) | columns)
+
+
+FITTING = {"x": mx.zeros((3, 20)), "w": mx.zeros((5, 20)), "bias": mx.zeros((5,))}
+HALF = mx.float16
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [
+        ("x", {"x": mx.zeros((3, 20), dtype=mx.int32)}),
+        ("w", {"w": mx.zeros((5, 20), dtype=HALF)}),
+        ("bias", {"bias": mx.zeros((5,), dtype=HALF)}),
+        ("x", {"x": mx.zeros((20,))}),
+        ("x", {"x": mx.zeros((2, 3, 20))}),
+        ("w", {"w": mx.zeros((20,))}),
+        ("w", {"w": mx.zeros((5, 19))}),
+        ("bias", {"bias": mx.zeros((4,))}),
+        ("bias", {"bias": mx.zeros((1, 5))}),
+        ("bias", {"bias": mx.zeros(())}),
+    ],
+    ids=case_id,
+)
+def test_refused_at_the_call(argument, wrong):
+    with refused(argument, function="linear"):
+        linear(**(FITTING | wrong))
+
+
+def test_what_fits_is_not_refused():
+    assert linear(**FITTING).shape == (3, 5)
+
+
+def test_a_gpu_without_a_kernel_is_named():
+    with pytest.raises(RuntimeError, match=r"^linear: .*gpu"):
+        linear(**FITTING, stream=mx.gpu)
+
+
+@pytest.mark.parametrize("shape", [(130,), (9, 130), (2, 3, 130), (2, 0, 130), (1, 2, 3, 130)], ids=str)
+def test_the_layer_takes_any_leading_axes(shape):
+    _, w, bias = inputs(1, 40, 130)
+    x = normal(*shape)
+    out = layer(x, w, bias)
+    assert out.shape == (*shape[:-1], 40)
+    assert_near(out.reshape(-1, 40), expected(x.reshape(-1, 130), w, bias))
+
+
+def test_the_layer_leaves_integers_and_mixed_types_to_mlx():
+    x, w, _ = inputs(3, 5, 7)
+    assert layer(x.astype(HALF), w).dtype == mx.float32
+    whole = mx.arange(6).reshape(2, 3)
+    with pytest.raises(ValueError, match="matmul"):
+        layer(whole, whole)

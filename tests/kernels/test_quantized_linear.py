@@ -1,0 +1,152 @@
+"""Linear layers in one pass give, bit by bit, what one product and one operation after the other give."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tiny_llm.extension import load_extension
+
+from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.quantized import assert_product, packed
+from ..support.tolerance import to_float64
+
+native = load_extension()
+ROWS = [1, 2, 5, 9, 40, 300]
+SINGLE_THREAD_AND_MORE = [(33, 192), (700, 1152)]
+
+
+def triple(weights):
+    return weights.words, weights.scales, weights.biases
+
+
+def product(x, weights):
+    rows = native.quantized_matmul(*weights[:4], mx.flatten(x, 0, -2), weights.words, True)
+    return rows.reshape(*x.shape[:-1], len(weights.words))
+
+
+def linear(x, matrices, **options):
+    one = matrices[0]
+    return native.quantized_linear(x, [triple(w) for w in matrices], one.group_size, one.bits, **options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("size", SINGLE_THREAD_AND_MORE, ids=str)
+@pytest.mark.parametrize("M", ROWS)
+def test_several_matrices_with_biases(M, size, dtype):
+    N, K = size
+    matrices = [packed(n, K, dtype=dtype, seed=n) for n in (N, 7, 2 * N)]
+    biases = [normal(len(w.words), dtype=dtype) for w in matrices]
+    x = normal(M, K, dtype=dtype)
+    for y, weights, bias in zip(linear(x, matrices, bias=biases), matrices, biases, strict=True):
+        assert mx.array_equal(y, product(x, weights) + bias)
+    for y, weights in zip(linear(x, matrices), matrices, strict=True):
+        assert_product(y, x, weights)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("size", SINGLE_THREAD_AND_MORE, ids=str)
+@pytest.mark.parametrize("M", ROWS)
+def test_a_gate(M, size, dtype):
+    gate, up = (packed(*size, dtype=dtype, seed=seed) for seed in (1, 2))
+    x = normal(M, size[1], dtype=dtype) * 0.1
+    (y,) = linear(x, [gate, up], gated=True)
+    assert mx.array_equal(y, native.silu_multiply(product(x, gate), product(x, up)))
+    a, b = (to_float64(x) @ w.dense().T for w in (gate, up))
+    expected = a / (1 + np.exp(-a)) * b
+    allowed = {mx.float32: 1e-5, mx.float16: 3e-3, mx.bfloat16: 2e-2}[dtype] * np.abs(expected).max()
+    assert np.abs(to_float64(y) - expected).max() <= allowed
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", ROWS)
+def test_a_residual(M, dtype):
+    weights, x = packed(70, 576, dtype=dtype), normal(M, 576, dtype=dtype)
+    residual, bias = normal(M, 70, dtype=dtype, seed=3), normal(70, dtype=dtype)
+    (y,) = linear(x, [weights], residual=residual, bias=[bias])
+    assert mx.array_equal(y, residual + (product(x, weights) + bias))
+
+
+@pytest.mark.parametrize("shape", [(64,), (3, 64), (2, 3, 64), (2, 1, 5, 64), (0, 64), (2, 0, 64)], ids=str)
+def test_any_number_of_axes(shape):
+    weights, x = packed(9, 64), normal(*shape)
+    (y,) = linear(x, [weights], residual=mx.ones((*shape[:-1], 9)))
+    assert y.shape == (*shape[:-1], 9)
+    if y.size:
+        assert mx.array_equal(y, product(x[None], weights)[0] + 1)
+
+
+def test_layouts():
+    """Rows a stride apart, rows without one stride, and gaps between elements; residual and bias likewise."""
+    weights = packed(50, 192)
+    x, residual, bias = normal(4, 6, 192), normal(4, 6, 50), normal(50)
+    plain = linear(x, [weights], residual=residual, bias=[bias])[0]
+    wide = mx.contiguous(mx.concatenate([x, x], axis=-1))[..., :192]
+    turned = mx.contiguous(x.swapaxes(0, 1)).swapaxes(0, 1)
+    spread = mx.contiguous(mx.repeat(x, 2, axis=-1))[..., ::2]
+    turned_residual = mx.contiguous(residual.swapaxes(0, 1)).swapaxes(0, 1)
+    spread_bias = mx.contiguous(mx.repeat(bias, 3))[::3]
+    for moved in (wide, turned, spread):
+        y = linear(moved, [weights], residual=turned_residual, bias=[spread_bias])[0]
+        assert mx.array_equal(y, plain)
+
+
+def test_gradient_along_x_and_the_residual():
+    gate, up, x, residual = (
+        packed(40, 64, seed=1),
+        packed(40, 64, seed=2),
+        normal(3, 5, 64) * 0.1,
+        normal(3, 5, 40),
+    )
+    seed = normal(3, 5, 40, seed=4)
+
+    def fused(x, residual):
+        return (linear(x, [gate, up], gated=True, residual=residual)[0] * seed).sum()
+
+    def plain(x, residual):
+        a, b = (x @ mx.array(w.dense().T.astype(np.float32)) for w in (gate, up))
+        return ((a * mx.sigmoid(a) * b + residual) * seed).sum()
+
+    for got, expected in zip(
+        mx.grad(fused, argnums=(0, 1))(x, residual), mx.grad(plain, argnums=(0, 1))(x, residual), strict=True
+    ):
+        assert mx.allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_vmap_and_compile():
+    weights, x, residual = packed(40, 64), normal(6, 3, 64), normal(6, 3, 40)
+
+    def layer(x, residual):
+        return linear(x, [weights], residual=residual)[0]
+
+    expected = layer(x, residual)
+    assert mx.array_equal(mx.vmap(layer)(x, residual), expected)
+    assert mx.array_equal(mx.vmap(layer, in_axes=(1, 1), out_axes=1)(x, residual), expected)
+    assert mx.array_equal(mx.compile(layer)(x, residual), expected)
+
+
+def test_the_gradient_along_weights_is_refused():
+    weights, x = packed(4, 64), normal(2, 64)
+    with pytest.raises(NotImplementedError, match="quantized_matmul"):
+        mx.grad(lambda s: linear(x, [weights._replace(scales=s)])[0].sum())(weights.scales)
+
+
+ONE, OTHER = packed(8, 64), packed(9, 64)
+REFUSED = {
+    "matrices: got none": ((), {}),
+    "matrices: got 1": ([ONE], {"gated": True}),
+    "matrices: got \\(9, 8\\)": ([ONE, OTHER], {"gated": True}),
+    "residual: got 2 results": ([ONE, OTHER], {"residual": mx.ones((3, 8))}),
+    "residual: got \\(3, 9\\)": ([ONE], {"residual": mx.ones((3, 9))}),
+    "residual: got float16": ([ONE], {"residual": mx.ones((3, 8), dtype=mx.float16)}),
+    "bias: got \\(9,\\)": ([ONE], {"bias": [mx.ones(9)]}),
+    "bias: got 2 arrays": ([ONE], {"bias": [mx.ones(8), mx.ones(8)]}),
+    "a: got \\(3, 64\\)": ([packed(8, 32, group_size=32)], {}),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_bad_input(text):
+    matrices, options = REFUSED[text]
+    group_size = matrices[0].group_size if matrices else 64
+    with pytest.raises(ValueError, match=f"^quantized_linear: {text}.*, expected "):
+        native.quantized_linear(normal(3, 64), [triple(w) for w in matrices], group_size, 4, **options)
