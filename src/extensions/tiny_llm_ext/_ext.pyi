@@ -205,9 +205,9 @@ def quantized_matmul(
     Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
-    Up to 8 rows (4 with AMX) multiply the weights as they are; with more, bfloat16 rows multiply weights
-    rounded to bfloat16 where the processor has such products. So the last bits of a row may depend on
-    which of the two it is, and on nothing else.
+    Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to
+    bfloat16 where the processor has such products. So the last bits of a row may depend on which of the
+    two it is, and on nothing else.
     """
 
 def quantized_linear(

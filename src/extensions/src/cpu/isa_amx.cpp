@@ -14,8 +14,9 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
-    amx::offer_quantized<amx::PairUnits, amx::AmxMany, Element::bf16>(table, 4);
-    amx::offer_linear<amx::AmxProduct, Element::bf16>(table);
+    // Few rows are multiplied in float32: processors with tiles have slow vector products of bfloat16.
+    amx::offer_quantized<amx::WideUnits, amx::AmxMany, Element::bf16>(table);
+    amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table);
     return table;
   }();
   return kernels;

@@ -10,38 +10,38 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLinearOutputs = 96;  // of a task, at most
 
-template <class Product, Element kElement>
+template <class Product, Element kElement, class Few>
 struct Linear {
   static size_t packed_bytes(const LinearTask& task) {
     const ProductTask all = product_of(task);
-    return (task.streamed ? DenseX<Product>(task).floats() : all.tiles() * packed_floats<Product>(all.K)) *
+    return (task.streamed ? DenseX<Few>(task).floats() : all.tiles() * packed_floats<Product>(all.K)) *
            sizeof(float);
   }
 
   static void pack(const LinearTask& task, void* packed) {
     if (task.streamed)
-      pack_dense<Product, kElement>(task, (float*)packed);
+      pack_dense<Few, kElement>(task, (float*)packed);
     else
       pack_product<Product, kElement>(product_of(task), (float*)packed);
   }
 
   static size_t scratch_bytes(const LinearTask& task) {
-    return task.streamed ? dense_floats<Product>(task) * sizeof(float)
-                         : product_bytes<Product>(product_of(task));
+    return task.streamed ? dense_floats<Few>(task) * sizeof(float) : product_bytes<Product>(product_of(task));
   }
 
   static void run(const LinearTask& task, const void* packed, void* scratch) {
     if (task.streamed)
-      stream_dense<Product, kElement>(task, (const float*)packed, (float*)scratch);
+      stream_dense<Few, kElement>(task, (const float*)packed, (float*)scratch);
     else
       product<Product, kElement>(product_of(task), DenseWeights<kElement>{task}, (const float*)packed,
                                  (float*)scratch);
   }
 };
 
-template <class Product, Element kElement>
+// `Few` is the product of few rows.
+template <class Product, Element kElement, class Few = Product>
 static void offer_linear(Kernels& kernels) {
-  typedef Linear<Product, kElement> L;
+  typedef Linear<Product, kElement, Few> L;
   kernels.linear[(int)kElement] = {L::packed_bytes, L::pack,    L::scratch_bytes, L::run,
                                    kStreamedRows,   kTileLanes, kProductTiles,    kLinearOutputs};
 }

@@ -15,13 +15,12 @@ struct Quantized {
     if (task.few)
       return (task.bits == 4 ? FewRows<Units<4>>(task).floats() : FewRows<Units<8>>(task).floats()) *
              sizeof(float);
-    if (Product::template in_place<kElement>(task)) return 0;
-    return task.rows * task.groups * task.group * Product::kItem;
+    return Product::template packed_bytes<kElement>(task);
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
     if (!task.few)
-      pack_many<Product, kElement>(task, packed);
+      Product::template pack<kElement>(task, packed);
     else if (task.bits == 4)
       pack_few<Units<4>, kElement>(task, (float*)packed);
     else
@@ -43,18 +42,18 @@ struct Quantized {
   template <int kBits>
   static void run_bits(const QuantizedTask& task, const void* packed, void* scratch) {
     if (task.few) return run_few<Units<kBits>, kElement>(task, (const float*)packed);
-    const bool in_place = Product::template in_place<kElement>(task);
+    const bool in_place = Product::template packed_bytes<kElement>(task) == 0;
     const int64_t stride = in_place ? task.x_row_stride : task.groups * task.group;
-    run_many<Product, kElement, kBits>(task, (const float*)(in_place ? task.x : packed),
-                                       stride / Product::kPerStep, (float*)scratch);
+    const ManyX x = {(const float*)(in_place ? task.x : packed), stride / Product::kPerStep};
+    run_many<Product, kElement, kBits>(task, x, (float*)scratch);
   }
 };
 
 template <template <int> class Units, class Product, Element kElement>
-static void offer_quantized(Kernels& kernels, int few_rows = 8) {
+static void offer_quantized(Kernels& kernels) {
   typedef Quantized<Units, Product, kElement> Q;
   kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,   Q::scratch_bytes, Q::run,
-                                      few_rows,        kManyRows, kManyOutputs};
+                                      kFewRows,        kManyRows, kManyOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

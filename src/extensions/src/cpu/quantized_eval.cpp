@@ -21,6 +21,13 @@ constexpr double kSingleThreadWork = 600e3;
 // end.
 constexpr int64_t kTasksPerThread = 4;
 
+// Of packed x: vectors and tiles then lie in as few cache lines as they can.
+constexpr uintptr_t kAlignment = 64;
+
+std::byte* aligned(std::byte* p) {
+  return p + (kAlignment - reinterpret_cast<uintptr_t>(p) % kAlignment) % kAlignment;
+}
+
 // The rows of an array as tasks read them, one stride apart.
 class Rows {
  public:
@@ -115,8 +122,8 @@ class Products {
     const int64_t row_blocks = divide_up(M_, most_rows);
     all_.rows = most_rows;
     const int64_t packed_bytes = kernels_.packed_bytes(all_);
-    const mx::allocator::Data packed = cpu::allocate(packed_bytes * row_blocks);
-    auto* const packed_x = static_cast<std::byte*>(packed.buffer().raw_ptr());
+    const mx::allocator::Data packed = cpu::allocate(packed_bytes * row_blocks + kAlignment);
+    auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
     const auto task_of = [&](int64_t block) {
       cpu::QuantizedTask task = all_;
       task.x = x.at(block * most_rows, 0, itemsize_);

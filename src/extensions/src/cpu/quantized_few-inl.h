@@ -28,6 +28,7 @@ struct WideUnits {
   VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
 };
 
+constexpr int kFewRows = 8;                               // at most
 constexpr int kFewRowsAtOnce = kRegisters == 32 ? 8 : 4;  // that share a word's factors
 constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one request beside each word's products
 constexpr int kSums = 2;  // of a row and an output, so that an addition need not wait for the one before

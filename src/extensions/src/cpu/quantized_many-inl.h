@@ -11,12 +11,17 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kManyOutputs = kRowVectors * kLanes;  // of a task
 constexpr int kManyRows = 256;                      // of a task, at most
 
+// Rows of x, as a product packs them or, if it need not, as they lie: steps of kPerStep elements.
+struct ManyX {
+  const float* data;
+  int64_t stride;  // steps of a row
+};
+
 // Products in float32.
 struct WideMany {
   static constexpr int kPerStep = 1;  // elements of K in a lane
   // Elements of K that are widened at a time; no more groups than lanes.
   static constexpr int kDepth = kLanes < 8 ? 128 : 256;
-  static constexpr size_t kItem = sizeof(float);
 
   typedef FloatMac Mac;
 
@@ -24,12 +29,16 @@ struct WideMany {
   VEC_FN void leave() {}
 
   template <Element kElement>
-  VEC_FN bool in_place(const QuantizedTask&) {
-    return kElement == Element::f32;
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return kElement == Element::f32 ? 0 : task.rows * task.groups * task.group * sizeof(float);
   }
   template <Element kElement>
-  static void pack_row(const StorageOf<kElement>* x, int64_t K, void* out) {
-    for (int64_t k = 0; k < K; k += kLanes) store((float*)out + k, load_as<kElement>(x + k));
+  static void pack(const QuantizedTask& task, void* packed) {
+    const int64_t K = task.groups * task.group;
+    for (int64_t m = 0; m < task.rows; m++) {
+      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
+      for (int64_t k = 0; k < K; k += kLanes) store((float*)packed + m * K + k, load_as<kElement>(x + k));
+    }
   }
 
   // A word's weights, to steps `stride` floats apart.
@@ -41,20 +50,12 @@ struct WideMany {
     }
   }
 
-  // c[row][output] += x[row][step] * w[step][output].
-  static void multiply(const float* x, int64_t x_stride, int rows, const float* w, int steps, float* c) {
-    gemm_vectors<Mac, true, Walk::along_rows>(kRowVectors, {x, x_stride, 1, 0}, w, steps, c, rows);
+  // c[row][output] += x[row][first + step] * w[step][output].
+  static void multiply(ManyX x, int64_t first, int rows, const float* w, int steps, float* c) {
+    gemm_vectors<Mac, true, Walk::along_rows>(kRowVectors, {x.data + first, x.stride, 1, 0}, w, steps, c,
+                                              rows);
   }
 };
-
-// Rows of x as `run` gets them: K elements of kItem bytes each, behind each other, unless they are in place.
-template <class Product, Element kElement>
-static void pack_many(const QuantizedTask& task, void* packed) {
-  const int64_t K = task.groups * task.group;
-  for (int64_t m = 0; m < task.rows; m++)
-    Product::template pack_row<kElement>((const StorageOf<kElement>*)task.x + m * task.x_row_stride, K,
-                                         (char*)packed + m * K * Product::kItem);
-}
 
 // Scratch: the sums [row][output], then the widened weights [step][output].
 template <class Product>
@@ -85,7 +86,7 @@ static void widen_block(const RowBlock<uint32_t>& words, const RowBlock<StorageO
 }
 
 template <class Product, Element kElement, int kBits>
-static void run_many(const QuantizedTask& task, const float* x, int64_t x_stride, float* sums) {
+static void run_many(const QuantizedTask& task, ManyX x, float* sums) {
   typedef StorageOf<kElement> T;
   const int64_t K = task.groups * task.group;
   float* weights = sums + kManyOutputs * kManyRows;
@@ -104,8 +105,7 @@ static void run_many(const QuantizedTask& task, const float* x, int64_t x_stride
       widen_block<Product, kElement, kBits>(words, scales, biases, task.group * kBits / 32, begin, depth,
                                             weights + n);
     }
-    Product::multiply(x + begin / Product::kPerStep, x_stride, (int)task.rows, weights,
-                      depth / Product::kPerStep, sums);
+    Product::multiply(x, begin / Product::kPerStep, (int)task.rows, weights, depth / Product::kPerStep, sums);
   }
   Product::leave();
   for (int64_t m = 0; m < task.rows; m++)

@@ -35,7 +35,6 @@ struct PairUnits {
 struct PairsMany {
   static constexpr int kPerStep = 2;
   static constexpr int kDepth = 256;
-  static constexpr size_t kItem = sizeof(uint16_t);
 
   typedef PairMac Mac;
 
@@ -43,12 +42,15 @@ struct PairsMany {
   VEC_FN void leave() {}
 
   template <Element kElement>
-  VEC_FN bool in_place(const QuantizedTask& task) {
-    return task.x_row_stride % 2 == 0;
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return task.x_row_stride % 2 == 0 ? 0 : task.rows * task.groups * task.group * sizeof(uint16_t);
   }
   template <Element kElement>
-  static void pack_row(const uint16_t* x, int64_t K, void* out) {
-    memcpy(out, x, K * sizeof(*x));
+  static void pack(const QuantizedTask& task, void* packed) {
+    const int64_t K = task.groups * task.group;
+    for (int64_t m = 0; m < task.rows; m++)
+      memcpy((uint16_t*)packed + m * K, (const uint16_t*)task.x + m * task.x_row_stride,
+             K * sizeof(uint16_t));
   }
 
   template <int kBits, int kPair = 0>
@@ -60,8 +62,9 @@ struct PairsMany {
     }
   }
 
-  static void multiply(const float* x, int64_t x_stride, int rows, const float* w, int steps, float* c) {
-    gemm_vectors<Mac, true, Walk::along_rows>(kRowVectors, {x, x_stride, 1, 0}, w, steps, c, rows);
+  static void multiply(ManyX x, int64_t first, int rows, const float* w, int steps, float* c) {
+    gemm_vectors<Mac, true, Walk::along_rows>(kRowVectors, {x.data + first, x.stride, 1, 0}, w, steps, c,
+                                              rows);
   }
 };
 
