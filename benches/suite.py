@@ -141,9 +141,10 @@ def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[st
                 stdout=subprocess.DEVNULL,
                 check=False,
             )
-            if not file.exists():
-                raise SystemExit(done.returncode or 1)
-            rows += json.loads(file.read_text())["rows"]
+            found = json.loads(file.read_text())["rows"] if file.exists() else []
+            if done.returncode not in (0, 1) or len(found) != len(names):  # 1: a row was wrong
+                raise SystemExit(f"pdm bench {suite.name}: its process ended early, at {len(found)} rows")
+            rows += found
     return sorted(rows, key=lambda row: (names.index(row["row"]), row["threads"]))
 
 

@@ -96,9 +96,11 @@ def _contestant(name: str, read: Callable[[Sequence[int]], _Steps]) -> Contestan
 
 
 def bytes_of(checkpoint: Checkpoint) -> int:
-    """Bytes of the weights as our model holds them; a step reads each of them once."""
+    """Bytes of the weights that a step reads: all but a token table that does not make the logits, too."""
+    tied = checkpoint.mlx_model.args.tie_word_embeddings
     return sum(
         array.nbytes
         for name, part in named_parts(checkpoint.mlx_model)
+        if tied or "embed_tokens" not in name
         for array in named_arrays(part, name).values()
     )

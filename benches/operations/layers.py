@@ -19,7 +19,7 @@ from tiny_llm.loading.progress import silent
 from tiny_llm.loading.random_model import random_config, random_weights
 from tiny_llm.loading.weights import assemble
 from tiny_llm.models import MODELS, dispatch_model
-from tiny_llm.transformer.positions import row_offsets, row_positions
+from tiny_llm.transformer.positions import row_offsets
 
 MODEL, STAGE = "qwen2-0.5b", 2
 MLX = "mlx f32"
@@ -85,7 +85,7 @@ def _ours(
     simple: dict[str, Callable[[], mx.array]] = {
         "mlp": lambda: block.mlp(x),
         "norm": lambda: block.input_layernorm(x),
-        "rope": lambda: block.self_attn.rope(x, row_positions(offsets, 1, x.shape[1])),
+        "rope": lambda: block.self_attn.rope.heads_first(x, offsets),
         "embedding": lambda: model.embedding(x),
         "head": lambda: model.score(x),
     }

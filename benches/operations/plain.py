@@ -39,7 +39,7 @@ class PlainBlock:
 
     def rope(self, x: mx.array) -> mx.array:
         """[1, L, heads, size], as our layer has it."""
-        return self._rotate(x.swapaxes(1, 2)).swapaxes(1, 2)
+        return self._rotate(x.swapaxes(1, 2))
 
     def attention(self, x: mx.array) -> mx.array:
         query, key, value = (self._heads(layer(x)) for layer in (self._q, self._k, self._v))

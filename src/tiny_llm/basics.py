@@ -55,7 +55,7 @@ def silu(x: mx.array) -> mx.array:
 
 def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
     """Compute silu(gate) * up for two arrays of one shape and dtype: what the gate lets through."""
-    native = cpu_kernels(gate.dtype)
+    native = cpu_kernels(gate.dtype) if (gate.shape, gate.dtype) == (up.shape, up.dtype) else None
     product: mx.array = silu(gate) * up if native is None else native.silu_multiply(gate, up)
     return product
 

@@ -26,15 +26,6 @@ class RMSNorm:
         normalised: mx.array = native.rms_norm(x, self.weight, self.eps)
         return normalised
 
-    def of_sum(self, x: mx.array, residual: mx.array) -> tuple[mx.array, mx.array]:
-        """Return x + residual and the norm of it, for two arrays [..., dim] of one dtype."""
-        native = cpu_kernels(x.dtype)
-        if native is None:
-            total = x + residual
-            return total, self(total)
-        both: tuple[mx.array, mx.array] = native.rms_norm(x, self.weight, self.eps, residual=residual)
-        return both
-
     def _normalise(self, x: mx.array) -> mx.array:
         # float16 ends at 65504, which the square of 256 exceeds: all of this is float32, rounded at the end.
         wide = as_float32(x, "RMSNorm: x")

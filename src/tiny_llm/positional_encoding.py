@@ -76,7 +76,7 @@ class RoPE:
         That is the layout which attention takes, and what a model calls for every token.
         """
         native = cpu_kernels(x.dtype)
-        if native is not None:
+        if native is not None and x.shape[-1] == self.dims:
             table, traditional = self._table, self.traditional
             rotated: mx.array = native.rope(
                 x, table.cos, table.sin, offset, traditional=traditional, heads_first=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any
 
 import mlx.core as mx
@@ -13,6 +12,7 @@ from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
 from .extension import cpu_kernels, load_extension
 
+NO_BIAS: tuple[mx.array | None, ...] = (None,)
 _NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)
 
 
@@ -81,7 +81,7 @@ def quantized_linear(
 
     A `residual` [..., O] is added to that.
     """
-    if native := _one_pass(x, [w]):
+    if native := _one_pass(x, [w], [y for y in (bias, residual) if y is not None]):
         return native([w], bias=None if bias is None else [bias], residual=residual)[0]
     product = quantized_matmul(w.scales, w.biases, w.group_size, w.bits, x, w.weight, transpose_b=True)
     product = product if bias is None else product + bias
@@ -92,11 +92,11 @@ def quantized_linears(
     x: mx.array, matrices: Sequence[QuantizedWeights], biases: Sequence[mx.array] | None = None
 ) -> list[mx.array]:
     """Map `x` [..., I] through several matrices, each with its bias if there are any, in one pass."""
-    if native := _one_pass(x, matrices):
+    if native := _one_pass(x, matrices, biases or ()):
         return native(matrices, bias=biases)
     return [
         quantized_linear(x, w, bias)
-        for w, bias in zip_longest(matrices, biases or ())
+        for w, bias in zip(matrices, biases or NO_BIAS * len(matrices), strict=True)
     ]
 
 
@@ -107,11 +107,15 @@ def quantized_gate(x: mx.array, gate: QuantizedWeights, up: QuantizedWeights) ->
     return silu_multiply(quantized_linear(x, gate), quantized_linear(x, up))
 
 
-def _one_pass(x: mx.array, matrices: Sequence[QuantizedWeights]) -> Callable[..., list[mx.array]] | None:
+def _one_pass(
+    x: mx.array, matrices: Sequence[QuantizedWeights], added: Sequence[mx.array] = ()
+) -> Callable[..., list[mx.array]] | None:
     """The native product of x with matrices that share a format; None where there is none."""
     native = cpu_kernels(x.dtype)
     group_size, bits = matrices[0].group_size, matrices[0].bits
-    if native is None or any((w.group_size, w.bits) != (group_size, bits) for w in matrices):
+    if native is None or any(y.dtype != x.dtype for y in added):
+        return None
+    if any((w.group_size, w.bits) != (group_size, bits) for w in matrices):
         return None
 
     def run(matrices: Sequence[QuantizedWeights], **options: Any) -> list[mx.array]:

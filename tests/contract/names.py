@@ -114,6 +114,13 @@ qwen3.Qwen3TransformerBlock.__call__(self, x, offset, cache, mask=None)
 BINDINGS = [
     "axpby(x, y, alpha, beta, *, stream=None)",
     "linear(x, w, bias=None, *, stream=None)",
+    "quantized_linear(x, matrices, group_size, bits, *, bias=None, residual=None, gated=False, stream=None)",
+    "silu_multiply(gate, up, *, stream=None)",
+    "quantized_rows(ids, weight, scales, biases, group_size, bits, *, stream=None)",
+    "argmax(x, *, stream=None)",
+    "top_k(x, k, *, stream=None)",
+    "logsumexp(x, *, stream=None)",
+    "categorical(logits, uniform, *, stream=None)",
     "quantized_matmul(scales, biases, group_size, bits, a, b, transpose_b=False, stream=None)",
     "flash_attention(query, key, value, mask=None, scale=1.0, is_causal=False, "
     "*, num_kv_heads, num_heads, stream=None)",
@@ -134,6 +141,7 @@ NATIVE_NAMES = {
     "load_library",
     "logsumexp",
     "paged_attention",
+    "quantized_linear",
     "quantized_matmul",
     "quantized_rows",
     "rms_norm",

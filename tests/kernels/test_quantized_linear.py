@@ -75,6 +75,15 @@ def test_any_number_of_axes(shape):
         assert mx.array_equal(y, product(x[None], weights)[0] + 1)
 
 
+@pytest.mark.parametrize("sizes", [(0, 8), (8, 0), (8, 0, 8), (0, 0)], ids=str)
+@pytest.mark.parametrize("M", [1, 20])
+def test_matrices_without_outputs(M, sizes):
+    x, matrices = normal(M, 64), [packed(size, 64) for size in sizes]
+    for y, weights in zip(linear(x, matrices), matrices, strict=True):
+        assert y.shape == (M, len(weights.words))
+        assert mx.array_equal(y, product(x, weights))
+
+
 def test_layouts():
     """Rows a stride apart, rows without one stride, and gaps between elements; residual and bias likewise."""
     weights = packed(50, 192)
@@ -140,7 +149,7 @@ REFUSED = {
     "residual: got float16": ([ONE], {"residual": mx.ones((3, 8), dtype=mx.float16)}),
     "bias: got \\(9,\\)": ([ONE], {"bias": [mx.ones(9)]}),
     "bias: got 2 arrays": ([ONE], {"bias": [mx.ones(8), mx.ones(8)]}),
-    "a: got \\(3, 64\\)": ([packed(8, 32, group_size=32)], {}),
+    "x: got \\(3, 64\\)": ([packed(8, 32, group_size=32)], {}),
 }
 
 

@@ -25,7 +25,7 @@ void check_arguments(const mx::array& x, const std::vector<QuantizedMatrix>& mat
   if (residual && matrices.size() != 1 && !gated)
     reject(kName, "residual", std::to_string(matrices.size()) + " results", "one result to add it to");
   for (const QuantizedMatrix& matrix : matrices) {
-    check_quantized(kName, matrix.scales, matrix.biases, group_size, bits, x, matrix.weight);
+    check_quantized({kName, "x", "weight"}, matrix.scales, matrix.biases, group_size, bits, x, matrix.weight);
     if (matrix.bias) check_vector("bias", *matrix.bias, x, {matrix.weight.shape(0)});
     if (matrix.bias.has_value() != matrices[0].bias.has_value())
       reject(kName, "bias", "some matrices with one", "one for each matrix, or for none");

@@ -15,8 +15,13 @@ struct QuantizedMatrix {
   std::optional<mx::array> bias;
 };
 
+// What errors call the function and its arguments.
+struct QuantizedNames {
+  const char *function, *rows, *weight;
+};
+
 // Throws unless the arrays are a quantized matrix b and rows a (..., K) that fit it.
-void check_quantized(const char* function, const mx::array& scales, const mx::array& biases, int group_size,
+void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases, int group_size,
                      int bits, const mx::array& a, const mx::array& b);
 
 // One evaluation.

@@ -20,41 +20,43 @@ mx::array product(const std::vector<mx::array>& inputs, QuantizedParams params, 
 }
 
 // (..., words) of a matrix whose group g of a row has a scale.
-void check_shapes(const char* function, const mx::array& scales, const mx::array& biases, int group_size,
-                  int bits, const mx::array& a, const mx::array& b) {
+void check_shapes(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
+                  int group_size, int bits, const mx::array& a, const mx::array& b) {
+  const char* const function = names.function;
   Dims dims(function);
   dims.match("scales", scales.shape(), {"N", "groups"});
   dims.match("biases", biases.shape(), {"N", "groups"});
-  dims.match("b", b.shape(), {"N", "words"});
-  dims.match("a", a.shape(), {"M...", "K"});
+  dims.match(names.weight, b.shape(), {"N", "words"});
+  dims.match(names.rows, a.shape(), {"M...", "K"});
   int64_t K = int64_t{dims["groups"]} * group_size;
   std::string groups = std::to_string(dims["groups"]) + " groups of " + std::to_string(group_size);
   if (dims["words"] != K * bits / 32) {
-    reject(function, "b", to_text(b.shape()),
+    reject(function, names.weight, to_text(b.shape()),
            std::to_string(K * bits / 32) + " columns, " + groups + " numbers of " + std::to_string(bits) +
                " bits");
   }
   if (dims["K"] != K) {
-    reject(function, "a", to_text(a.shape()), std::to_string(K) + " columns, " + groups);
+    reject(function, names.rows, to_text(a.shape()), std::to_string(K) + " columns, " + groups);
   }
 }
 
 }  // namespace
 
-void check_quantized(const char* function, const mx::array& scales, const mx::array& biases, int group_size,
+void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases, int group_size,
                      int bits, const mx::array& a, const mx::array& b) {
+  const char* const function = names.function;
   if (group_size != 32 && group_size != 64 && group_size != 128) {
     reject(function, "group_size", std::to_string(group_size), "32, 64 or 128");
   }
   if (bits != 4 && bits != 8) reject(function, "bits", std::to_string(bits), "4 or 8");
   check_floating(function, "scales", scales);
-  for (auto [argument, x] : {std::pair{"biases", &biases}, std::pair{"a", &a}}) {
+  for (auto [argument, x] : {std::pair{"biases", &biases}, std::pair{names.rows, &a}}) {
     if (x->dtype() != scales.dtype()) {
       reject(function, argument, to_text(x->dtype()), to_text(scales.dtype()) + ", the dtype of scales");
     }
   }
-  if (b.dtype() != mx::uint32) reject(function, "b", to_text(b.dtype()), "uint32");
-  check_shapes(function, scales, biases, group_size, bits, a, b);
+  if (b.dtype() != mx::uint32) reject(function, names.weight, to_text(b.dtype()), "uint32");
+  check_shapes(names, scales, biases, group_size, bits, a, b);
 }
 
 mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int group_size, int bits,
@@ -62,7 +64,7 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
                            mx::StreamOrDevice stream) {
   if (!transpose_b) reject(kName, "transpose_b", "False", "True");
   if (a.ndim() != 2) reject(kName, "a", to_text(a.shape()), "(M, K)");
-  check_quantized(kName, scales, biases, group_size, bits, a, b);
+  check_quantized({kName, "a", "b"}, scales, biases, group_size, bits, a, b);
   return product({a, b, scales, biases}, {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
                  kernel_stream(kName, stream));
 }

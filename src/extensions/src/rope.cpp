@@ -38,6 +38,7 @@ void check_offsets(const Offsets& offset, const mx::array& x, const mx::array& c
     for (int64_t number : *numbers) check_offset(number, length, positions);
   } else {
     const mx::array& array = std::get<mx::array>(offset);
+    if (length > positions) check_offset(0, length, positions);  // whatever it holds
     if (array.dtype() != mx::int32 && array.dtype() != mx::int64)
       reject(kName, "offset", to_text(array.dtype()), "int32 or int64");
     if (array.ndim() > 1 || (array.ndim() == 1 && array.shape(0) != N))

@@ -1,7 +1,6 @@
 """How the weights of a checkpoint's layer are held, and what is done with them in either form."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import mlx.core as mx
@@ -9,6 +8,7 @@ import mlx.core as mx
 from ..basics import linear, silu_multiply
 from ..embedding import Embedding
 from ..quantize import (
+    NO_BIAS,
     QuantizedEmbedding,
     QuantizedWeights,
     quantized_gate,
@@ -53,7 +53,7 @@ def multiply_all(
         return quantized_linears(x, packed, biases)
     return [
         multiply(x, weights, bias)
-        for weights, bias in zip_longest(matrices, biases or ())
+        for weights, bias in zip(matrices, biases or NO_BIAS * len(matrices), strict=True)
     ]
 
 

@@ -16,7 +16,7 @@ mlx::core::allocator::Data allocate(int64_t bytes) {
         std::malloc(bytes);  // volatile: compilers may take an unused allocation as granted
     std::free(probe);
     if (!probe) {
-      throw std::runtime_error("flash_attention: out of memory: cannot allocate " + std::to_string(bytes) +
+      throw std::runtime_error("tiny_llm_ext: out of memory: cannot allocate " + std::to_string(bytes) +
                                " bytes");
     }
   }

@@ -2,7 +2,7 @@
 // and weight rows for the keys. x is packed once a call, in tiles of kTileLanes rows across the lanes; a
 // block of weight rows, some depth of K at a time, is multiplied with several tiles while it is in the cache.
 //
-// Where the weights come from is the caller's business. A `Weights` gives
+// Weights (cpu/dense_weights-inl.h) give
 //   bias(n)                              of output n
 //   fill<Product>(n, begin, depth, out)  weights of output n from element `begin` on, zeros beyond the last
 //   ask_for(n, begin, depth)             brings the memory that `fill` will read into the cache

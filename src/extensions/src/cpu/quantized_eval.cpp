@@ -84,6 +84,12 @@ struct Weights {
   int64_t outputs;
 };
 
+int64_t rows_before_last_axis(const mx::array& x) {
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < static_cast<int>(x.ndim()); axis++) rows *= x.shape(axis);
+  return rows;
+}
+
 // Some rows of an array (M, N) from column n on, or of what is not there.
 struct Block {
   std::byte* data = nullptr;
@@ -99,7 +105,7 @@ class Products {
         y_(y),
         rows_(call.params.kernels->rows[static_cast<int>(element_of(call.x.dtype()))]),
         kernels_(call.params.kernels->quantized[static_cast<int>(element_of(call.x.dtype()))]),
-        M_(y[0].size() / y[0].shape(-1)),
+        M_(rows_before_last_axis(call.x)),
         itemsize_(y[0].itemsize()) {
     double work = 0;
     for (const QuantizedMatrix& matrix : call.matrices) {

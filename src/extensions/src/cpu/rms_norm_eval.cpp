@@ -38,7 +38,7 @@ void RmsNorm::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arr
       for (int64_t m = begin; m < end; m++) {
         row.x = from_x.row(m, room);
         row.residual = added ? from_residual.row(m, room + aligned) : nullptr;
-        row.sum = sum + m * bytes;
+        row.sum = added ? sum + m * bytes : nullptr;
         row.y = y + m * bytes;
         kernel(row);
       }

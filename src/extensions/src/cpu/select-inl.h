@@ -108,7 +108,14 @@ static float logsumexp(const void* row, int64_t count) {
   const float kLog2E = 1.44269504f;
   const StorageOf<kElement>* x = (const StorageOf<kElement>*)row;
   const float best = largest_lane(largest_in<kElement>(x, count));
-  if (best == INFINITY) return best;
+  if (best == INFINITY) {
+    for (int64_t i = 0; i < count; i++) {
+      float lanes[kLanes];
+      store(lanes, fill_from<kElement>(x + i));
+      if (lanes[0] != lanes[0]) return lanes[0];  // a NaN beside it
+    }
+    return best;
+  }
   // Where all are -inf, so is the result: they are taken against 0.
   const F reference = set1(best == -INFINITY ? 0.0f : best), scale = set1(kLog2E);
   F sums[4] = {zero(), zero(), zero(), zero()};
