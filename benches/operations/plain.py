@@ -38,7 +38,7 @@ class PlainBlock:
         return self._normalise(x, self._first_norm)
 
     def rope(self, x: mx.array) -> mx.array:
-        """[1, L, heads, size], as our layer has it."""
+        """[1, L, heads, size] -> [1, heads, L, size], as our layer has it."""
         return self._rotate(x.swapaxes(1, 2))
 
     def attention(self, x: mx.array) -> mx.array:
