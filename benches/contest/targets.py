@@ -31,7 +31,7 @@ def judge(case: Case, row: Measured) -> Iterator[Verdict]:
             yield Verdict("time of a step", "<=", STEP_SECONDS, row.seconds(OURS), "s")
         case "prefill" if LLAMA_CPP in case.rivals:
             yield speedup(row, LLAMA_CPP, PREFILL_OVER_LLAMA)
-            if case.prompt == 512 and case.group == "prefill":
+            if case.prompt == 512 and case.group == "prefill" and row.threads > 1:
                 seconds = row.seconds(OURS)
                 yield Verdict("rate", ">=", PREFILL_RATE, case.prompt / seconds if seconds else None, "tok/s")
         case "prefill":

@@ -21,8 +21,8 @@ struct QuantizedNames {
 };
 
 // Throws unless the arrays are a quantized matrix b and rows a (..., K) that fit it.
-void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases, int group_size,
-                     int bits, const mx::array& a, const mx::array& b);
+void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
+                     int group_size, int bits, const mx::array& a, const mx::array& b);
 
 // One evaluation.
 struct QuantizedCall {

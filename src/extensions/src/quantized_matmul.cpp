@@ -42,8 +42,8 @@ void check_shapes(const QuantizedNames& names, const mx::array& scales, const mx
 
 }  // namespace
 
-void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases, int group_size,
-                     int bits, const mx::array& a, const mx::array& b) {
+void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
+                     int group_size, int bits, const mx::array& a, const mx::array& b) {
   const char* const function = names.function;
   if (group_size != 32 && group_size != 64 && group_size != 128) {
     reject(function, "group_size", std::to_string(group_size), "32, 64 or 128");

@@ -17,7 +17,8 @@ float check_arguments(const mx::array& x, const mx::array& weight, double eps) {
     reject(kName, "weight", to_text(weight.shape()),
            "(" + std::to_string(x.shape(-1)) + ",), the last axis of x " + to_text(x.shape()));
   }
-  if (!(eps >= 0 && std::isfinite(static_cast<float>(eps)))) reject(kName, "eps", to_text(eps), "a finite number of at least 0");
+  if (!(eps >= 0 && std::isfinite(static_cast<float>(eps))))
+    reject(kName, "eps", to_text(eps), "a finite number of at least 0");
   return static_cast<float>(eps);
 }
 

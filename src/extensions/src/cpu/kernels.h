@@ -86,10 +86,10 @@ struct QuantizedTask {
   void* y;
   int64_t y_row_stride;
   int64_t rows, outputs;  // at least 1 of each
-  int64_t groups;  // K / group
-  int32_t group;   // 32, 64 or 128
-  int32_t bits;    // 4 or 8
-  bool few;        // the whole product has few rows, and each task all of them
+  int64_t groups;         // K / group
+  int32_t group;          // 32, 64 or 128
+  int32_t bits;           // 4 or 8
+  bool few;               // the whole product has few rows, and each task all of them
 };
 
 // Quantized products of one element type. First x is packed, `task_rows` rows at a time or, if they are few,
