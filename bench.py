@@ -14,6 +14,6 @@ if __name__ == "__main__":
     if name not in SUITES:
         print(f"no benchmark {name!r}; there is: {', '.join(SUITES)}", file=sys.stderr)
         sys.exit(2)
-    if name == "model" and {"-h", "--help"} & set(arguments):
+    if name == "model" and not {"-h", "--help"}.isdisjoint(arguments):
         print(f"Other benchmarks, each with --help: pdm bench {', '.join(SUITES[1:])}.\n")
     sys.exit(importlib.import_module(f"benches.{name}").main(arguments))
