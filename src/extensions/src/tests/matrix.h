@@ -1,11 +1,14 @@
-// A matrix of numbers, and its image in guarded memory.
+// A matrix of numbers, its image in guarded memory, and the check of a product.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "attention_case.h"
+#include "check.h"
 #include "guarded.h"
 #include "typed_memory.h"
 
@@ -26,6 +29,35 @@ inline Guarded write(const Matrix& matrix, cpu::Element element, Guard side) {
       put(memory, element, row * matrix.stride + column, matrix.at(row, column));
   }
   return memory;
+}
+
+// A sum of products, and that of their sizes.
+struct ExactSum {
+  double sum, size;
+};
+
+// y (M, N) is exact(m, n), within an `error` relative to the size and one rounding to its type; between its
+// rows nothing was written.
+template <class Exact>
+void check_product(const Guarded& y, cpu::Element element, int64_t M, int64_t N, int64_t stride, double error,
+                   const std::string& name, Exact exact) {
+  const double storage = element == cpu::Element::f32 ? 0 : element == cpu::Element::f16 ? 0x1p-11 : 0x1p-8;
+  for (int64_t m = 0; m < M; ++m) {
+    for (int64_t n = 0; n < N; ++n) {
+      const ExactSum expected = exact(m, n);
+      const double got = get(y, element, m * stride + n);
+      const double allowed = error * expected.size + storage * std::fabs(expected.sum) + 0x1p-25;
+      if (!(std::fabs(got - expected.sum) <= allowed)) {
+        check(false, name + ": row " + std::to_string(m) + " output " + std::to_string(n) + ": " +
+                         std::to_string(got) + ", expected " + std::to_string(expected.sum));
+        return;
+      }
+    }
+    for (int64_t n = N; n < stride && m + 1 < M; ++n) {
+      if (!check(std::isnan(get(y, element, m * stride + n)), name + ": written between the rows")) return;
+    }
+  }
+  check(true, name);
 }
 
 }  // namespace tiny_llm_ext::tests
