@@ -129,7 +129,7 @@ def test_every_part_has_a_name_of_its_own_in_the_file(shortcut: str) -> None:
     assert twin.peer_name("model.layers.11.self_attn.o_proj") == "blk.11.attn_output"
 
 
-@pytest.mark.peers
+@pytest.mark.llama_cpp
 @pytest.mark.parametrize("shortcut", FAMILIES)
 def test_llama_cpp_computes_the_same_from_the_file(shortcut: str, tmp_path: Path) -> None:
     from benches.contest.llama_cpp import llama_cpp
