@@ -14,11 +14,11 @@ from tiny_llm.loading import ModelConfig
 Kind = Literal["decode", "prefill", "batch", "memory", "start"]
 
 GROUPS: dict[str, str] = {
-    "decode": "one token after the other, 0.5B parameters in 4 bits, beside llama.cpp",
-    "prefill": "from a prompt to the first token, 0.5B parameters in 4 bits, beside llama.cpp",
+    "decode": "one token after the other, 0.5B parameters in 4 bits, beside llama-cpp-python",
+    "prefill": "from a prompt to the first token, 0.5B parameters in 4 bits, beside llama-cpp-python",
     "mlx-lm": "the same weights in mlx-lm, which is fastest in float32",
     "batch": f"{SEQUENCES} sequences that decode together, beside a single one",
-    "shapes": "other models, beside llama.cpp",
+    "shapes": "other models, beside llama-cpp-python",
     "memory": "the most that a process of ours has in memory, Python and MLX included (not a timing)",
     "start": "the embedded model: a step, a fresh process to its first printed token, and an import",
 }
