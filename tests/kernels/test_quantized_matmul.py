@@ -59,7 +59,9 @@ def test_sizes_of_zero(shape):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("counts", [(8, *range(1, 8)), (600, 9, 16, 17, 63, 65, 520)], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "counts", [(2, 1), (8, *range(3, 8)), (600, 9, 16, 17, 63, 65, 520)], ids=["one or two", "few", "many"]
+)
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, bits, dtype):
     """Few rows leave the weights packed, many share unpacked ones; each form has one order of operations."""
     weights = packed(101, 1152, group_size=128, bits=bits, dtype=dtype)

@@ -1,30 +1,30 @@
 // Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32.
 //
-// Few rows take the form that is as fast as memory, more the one that is as fast as the multiply units; they
-// round differently, so a row's bits depend on which of the two it is, but on nothing else.
+// One or two rows and few rows take forms that are as fast as memory, more the one that is as fast as the
+// multiply units. They round differently, so a row's bits depend on which of the three it is, but on nothing
+// else.
 #pragma once
 
 #include "cpu/quantized_few-inl.h"
 #include "cpu/quantized_many-inl.h"
+#include "cpu/quantized_one-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 template <template <int> class Units, class Product, Element kElement>
 struct Quantized {
   static size_t packed_bytes(const QuantizedTask& task) {
-    if (task.few)
-      return (task.bits == 4 ? FewRows<Units<4>>(task).floats() : FewRows<Units<8>>(task).floats()) *
-             sizeof(float);
-    return Product::template packed_bytes<kElement>(task);
+    if (!task.few) return Product::template packed_bytes<kElement>(task);
+    return sizeof(float) * (task.bits == 4 ? few_floats<Units<4>>(task) : few_floats<Units<8>>(task));
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
     if (!task.few)
       Product::template pack<kElement>(task, packed);
     else if (task.bits == 4)
-      pack_few<Units<4>, kElement>(task, (float*)packed);
+      pack_bits<4>(task, (float*)packed);
     else
-      pack_few<Units<8>, kElement>(task, (float*)packed);
+      pack_bits<8>(task, (float*)packed);
   }
 
   static size_t scratch_bytes(const QuantizedTask& task) {
@@ -39,8 +39,22 @@ struct Quantized {
   }
 
  private:
+  template <class TheUnits>
+  static size_t few_floats(const QuantizedTask& task) {
+    return task.rows <= kOneRows ? OneRows<TheUnits>(task).floats() : FewRows<TheUnits>(task).floats();
+  }
+
+  template <int kBits>
+  static void pack_bits(const QuantizedTask& task, float* packed) {
+    if (task.rows <= kOneRows)
+      pack_one<Units<kBits>, kElement>(task, packed);
+    else
+      pack_few<Units<kBits>, kElement>(task, packed);
+  }
+
   template <int kBits>
   static void run_bits(const QuantizedTask& task, const void* packed, void* scratch) {
+    if (task.few && task.rows <= kOneRows) return run_one<Units<kBits>, kElement>(task, (const float*)packed);
     if (task.few) return run_few<Units<kBits>, kElement>(task, (const float*)packed);
     const bool in_place = Product::template packed_bytes<kElement>(task) == 0;
     const int64_t stride = in_place ? task.x_row_stride : task.groups * task.group;

@@ -1,49 +1,33 @@
-// Few rows times quantized weights: the weights stream by once, and memory should set the pace.
+// Few rows times quantized weights, more than one or two: the lanes go across outputs, so that a unit of x is
+// read once for many of them.
 //
 // A word of packed weights gives some vectors of factors, each for one unit of x; a unit is broadcast from
 // memory. The sum over a group is multiplied by the scales once; the biases meet the sum of x over the group.
 // The order of the operations does not depend on the number of rows, nor do the bits of a row.
 #pragma once
 
+#include "cpu/quantized_units-inl.h"
 #include "cpu/quantized_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Units in float32: the elements of x themselves.
-template <int kBits_>
-struct WideUnits {
-  static constexpr int kBits = kBits_;
-  static constexpr int kUnits = 32 / kBits;    // of x beside a word
-  static constexpr int kFactors = 32 / kBits;  // that a word gives
-  static constexpr int unit_of(int factor) { return factor; }
-
-  // A unit of the elements of x beside a word.
-  static float pack(const float* share, int unit) { return share[unit]; }
-
-  VEC_FN W load(const float* words) { return load_words<kBits>((const uint32_t*)words); }
-  template <int kFactor>
-  VEC_FN F factor(W words) {
-    return number<kBits, kFactor>(words);
-  }
-  VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
-};
-
 constexpr int kFewRows = 8;                               // at most
 constexpr int kFewRowsAtOnce = kRegisters == 32 ? 8 : 4;  // that share a word's factors
 constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one request beside each word's products
+constexpr int64_t kOutputsAhead = 64;  // whose scales and biases are asked for
 constexpr int kSums = 2;  // of a row and an output, so that an addition need not wait for the one before
 
 // x of a call: [word][unit][row], then the sum of every group, [group][row]. The sums belong to elements of x
 // as they were given.
 template <class Units>
 struct FewRows {
-  int64_t rows;  // 1, 2, 4 or 8; those that x lacks are zero
+  int64_t rows;  // 4 or 8; those that x lacks are zero
   int64_t words, groups;
 
   explicit FewRows(const QuantizedTask& task)
-      : rows(1), words(task.groups * task.group * Units::kBits / 32), groups(task.groups) {
-    while (rows < task.rows) rows *= 2;
-  }
+      : rows(task.rows <= 4 ? 4 : 8),
+        words(task.groups * task.group * Units::kBits / 32),
+        groups(task.groups) {}
 
   size_t floats() const { return (words * Units::kUnits + groups) * rows; }
   template <class Float>
@@ -61,17 +45,8 @@ static void pack_few(const QuantizedTask& task, float* packed) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     float* out = packed + m;
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
-      float wide[128], lanes[kLanes];
-      F sum = zero();
-      for (int e = 0; e < task.group; e += kLanes) {
-        F part = load_as<kElement>(x + e);
-        store(wide + e, part);
-        sum = add(sum, part);
-      }
-      store(lanes, sum);
-      float total = 0;
-      for (int lane = 0; lane < kLanes; lane++) total += lanes[lane];
-      layout.sums(packed)[g * layout.rows + m] = total;
+      float wide[128];
+      layout.sums(packed)[g * layout.rows + m] = widen_group<kElement>(x, task.group, wide);
       for (int e = 0; e < task.group; e += kShare)
         for (int unit = 0; unit < Units::kUnits; unit++, out += layout.rows)
           *out = Units::pack(wide + e, unit);
@@ -80,20 +55,20 @@ static void pack_few(const QuantizedTask& task, float* packed) {
 }
 
 // dot[row][sum] += the factors of a word.
-template <class Units, int kFactor, int MR>
-VEC_FN void multiply_word(W word, const float* x, int64_t rows, F (*dot)[kSums]) {
+template <class Units, int kFactor, int MR, int kRows>
+VEC_FN void multiply_word(W word, const float* x, F (*dot)[kSums]) {
   if constexpr (kFactor < Units::kFactors) {
     const F factor = Units::template factor<kFactor>(word);
-    const float* unit = x + Units::unit_of(kFactor) * rows;
+    const float* unit = x + Units::unit_of(kFactor) * kRows;
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
       dot[m][kFactor % kSums] = Units::mac(factor, set1(unit[m]), dot[m][kFactor % kSums]);
-    multiply_word<Units, kFactor + 1, MR>(word, x, rows, dot);
+    multiply_word<Units, kFactor + 1, MR, kRows>(word, x, dot);
   }
 }
 
-// The sums of kLanes outputs, for MR rows.
-template <class Units, Element kElement, int MR>
+// The sums of kLanes outputs, for MR of the kRows rows that x is packed for.
+template <class Units, Element kElement, int MR, int kRows>
 struct FewSums {
   typedef StorageOf<kElement> T;
 
@@ -115,8 +90,7 @@ struct FewSums {
   }
 
   // `next` leads from a word to the one of the row that is read after this one.
-  VEC_FN void run(FewSums& sums, int group_words, int64_t next, const float* x, const float* x_sums,
-                  int64_t rows) {
+  VEC_FN void run(FewSums& sums, int group_words, int64_t next, const float* x, const float* x_sums) {
     const int64_t length = sums.words.length;
     const int part = group_words < kLanes ? group_words : kLanes;  // of a group, in one turn of words
     for (int64_t word = 0; word < length; word += kLanes) {
@@ -128,9 +102,9 @@ struct FewSums {
         const int64_t group = (word + begin) / group_words;
         if ((word + begin) % group_words == 0) {
           if (group % kLanes == 0) sums.factors.read(sums.scales, sums.biases, group);
-          add_biases(sums, group, x_sums + group * rows);
+          add_biases(sums, group, x_sums + group * kRows);
         }
-        multiply(sums, group, begin, part, ahead, x + (word + begin) * Units::kUnits * rows, rows);
+        multiply(sums, group, begin, part, ahead, x + (word + begin) * Units::kUnits * kRows);
       }
     }
   }
@@ -144,16 +118,15 @@ struct FewSums {
   }
 
   // Turned words of a group, from `begin` on. Beside each a row's words further on are asked for.
-  VEC_FN void multiply(FewSums& sums, int64_t group, int begin, int count, int64_t ahead, const float* x,
-                       int64_t rows) {
+  VEC_FN void multiply(FewSums& sums, int64_t group, int begin, int count, int64_t ahead, const float* x) {
     F dot[MR][kSums];
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
 #pragma GCC unroll 2
       for (int s = 0; s < kSums; s++) dot[m][s] = zero();
-    for (int word = begin; word < begin + count; word++, x += Units::kUnits * rows) {
+    for (int word = begin; word < begin + count; word++, x += Units::kUnits * kRows) {
       __builtin_prefetch(sums.words.row[word] + ahead);
-      multiply_word<Units, 0, MR>(Units::load(sums.turned + word * kLanes), x, rows, dot);
+      multiply_word<Units, 0, MR, kRows>(Units::load(sums.turned + word * kLanes), x, dot);
     }
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
@@ -161,33 +134,30 @@ struct FewSums {
   }
 };
 
-template <class Units, Element kElement, int MR>
+template <class Units, Element kElement, int kRows>
 static void few_rows(const QuantizedTask& task, const float* x) {
+  constexpr int MR = kRows < kFewRowsAtOnce ? kRows : kFewRowsAtOnce;
+  typedef StorageOf<kElement> T;
   const FewRows<Units> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
     const int64_t next = n + kLanes < task.outputs ? kLanes * task.w_row_stride : 0;
-    for (int64_t m = 0; m < layout.rows; m += MR) {
-      FewSums<Units, kElement, MR> sums(task, n);
-      sums.run(sums, task.group * Units::kBits / 32, next, x + m, layout.sums(x) + m, layout.rows);
+    for (int64_t i = n + kOutputsAhead; i < n + kOutputsAhead + kLanes; i++) {
+      __builtin_prefetch((const T*)task.scales + i * task.scales_row_stride);
+      __builtin_prefetch((const T*)task.biases + i * task.biases_row_stride);
+    }
+    for (int64_t m = 0; m < kRows; m += MR) {
+      FewSums<Units, kElement, MR, kRows> sums(task, n);
+      sums.run(sums, task.group * Units::kBits / 32, next, x + m, layout.sums(x) + m);
       for (int64_t i = m; i < m + MR && i < task.rows; i++)
-        store_some<kElement>((StorageOf<kElement>*)task.y + i * task.y_row_stride + n, sums.acc[i - m],
-                             task.outputs - n);
+        store_some<kElement>((T*)task.y + i * task.y_row_stride + n, sums.acc[i - m], task.outputs - n);
     }
   }
 }
 
 template <class Units, Element kElement>
 static void run_few(const QuantizedTask& task, const float* x) {
-  switch (FewRows<Units>(task).rows) {
-    case 1:
-      return few_rows<Units, kElement, 1>(task, x);
-    case 2:
-      return few_rows<Units, kElement, 2>(task, x);
-    case 4:
-      return few_rows<Units, kElement, 4>(task, x);
-    default:
-      return few_rows<Units, kElement, kFewRowsAtOnce>(task, x);
-  }
+  if (task.rows <= 4) return few_rows<Units, kElement, 4>(task, x);
+  few_rows<Units, kElement, kFewRows>(task, x);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -2,8 +2,8 @@
 // which are exact; many with weights rounded to bfloat16.
 #pragma once
 
-#include "cpu/quantized_few-inl.h"
 #include "cpu/quantized_many-inl.h"
+#include "cpu/quantized_units-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

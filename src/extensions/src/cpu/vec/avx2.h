@@ -88,6 +88,10 @@ VEC_FN F number(W words) {
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(up, 32 - kBits));
 }
 
+VEC_FN F pick(F x, const int32_t* from) {
+  return _mm256_permutevar8x32_ps(x, _mm256_loadu_si256((const __m256i*)from));
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4 || G == 8, "a power of two up to the number of lanes");

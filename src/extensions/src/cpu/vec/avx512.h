@@ -101,6 +101,8 @@ VEC_FN F number(W words) {
   }
 }
 
+VEC_FN F pick(F x, const int32_t* from) { return _mm512_permutexvar_ps(_mm512_loadu_si512(from), x); }
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   if constexpr (G == 1) return _mm512_set1_ps(*p);

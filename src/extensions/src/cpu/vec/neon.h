@@ -75,6 +75,11 @@ VEC_FN F number(W words) {
   return vcvtq_f32_s32(vshrq_n_s32(up, 32 - kBits));
 }
 
+VEC_FN F pick(F x, const int32_t* from) {
+  const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), vld1q_u32((const uint32_t*)from), 0x04040404);
+  return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(x), vreinterpretq_u8_u32(bytes)));
+}
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");

@@ -105,6 +105,9 @@ VEC_FN F number(W words) {
   return __builtin_convertvector(up >> (32 - kBits), F);
 }
 
+// Lane i takes lane from[i] of x.
+VEC_FN F pick(F x, const int32_t* from) { return F{x[from[0]], x[from[1]], x[from[2]], x[from[3]]}; }
+
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");

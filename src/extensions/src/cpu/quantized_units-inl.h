@@ -1,0 +1,42 @@
+// What a word of packed weights is multiplied with: it gives some vectors of factors, each for one unit of x.
+#pragma once
+
+#include "cpu/elements-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// Units in float32: the elements of x themselves.
+template <int kBits_>
+struct WideUnits {
+  static constexpr int kBits = kBits_;
+  static constexpr int kUnits = 32 / kBits;    // of x beside a word
+  static constexpr int kFactors = 32 / kBits;  // that a word gives
+  static constexpr int unit_of(int factor) { return factor; }
+
+  // A unit of the elements of x beside a word.
+  static float pack(const float* share, int unit) { return share[unit]; }
+
+  VEC_FN W load(const float* words) { return load_words<kBits>((const uint32_t*)words); }
+  template <int kFactor>
+  VEC_FN F factor(W words) {
+    return number<kBits, kFactor>(words);
+  }
+  VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
+};
+
+// The elements of x beside a group of weights in float32, and their sum.
+template <Element kElement>
+VEC_FN float widen_group(const StorageOf<kElement>* x, int count, float* wide) {
+  F sum = zero();
+  for (int e = 0; e < count; e += kLanes) {
+    F part = load_as<kElement>(x + e);
+    store(wide + e, part);
+    sum = add(sum, part);
+  }
+  float lanes[kLanes], total = 0;
+  store(lanes, sum);
+  for (int lane = 0; lane < kLanes; lane++) total += lanes[lane];
+  return total;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
