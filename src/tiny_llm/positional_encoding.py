@@ -55,6 +55,16 @@ class RoPE:
         self.traditional = traditional
         self._table = _shared_table(dims, seq_len, base)
 
+    @property
+    def cos(self) -> mx.array:
+        """[seq_len, dims / 2] float32: the cosine of the angle of each pair at each position."""
+        return self._table.cos
+
+    @property
+    def sin(self) -> mx.array:
+        """Likewise, the sine."""
+        return self._table.sin
+
     def __call__(self, x: mx.array, offset: list[slice] | slice | None = None) -> mx.array:
         """Rotate `x` [N, S, H, D] with D = dims; same shape and dtype.
 
@@ -66,8 +76,7 @@ class RoPE:
         if native is None:
             return self._rotate(x, spans)
         starts = [span.start for span in spans] if isinstance(offset, list) else spans[0].start
-        table = self._table
-        rotated: mx.array = native.rope(x, table.cos, table.sin, starts, traditional=self.traditional)
+        rotated: mx.array = native.rope(x, self.cos, self.sin, starts, traditional=self.traditional)
         return rotated
 
     def heads_first(self, x: mx.array, offset: int | list[int]) -> mx.array:
@@ -77,9 +86,8 @@ class RoPE:
         """
         native = cpu_kernels(x.dtype)
         if native is not None and x.shape[-1] == self.dims:
-            table, traditional = self._table, self.traditional
             rotated: mx.array = native.rope(
-                x, table.cos, table.sin, offset, traditional=traditional, heads_first=True
+                x, self.cos, self.sin, offset, traditional=self.traditional, heads_first=True
             )
             return rotated
         self._check(x)
@@ -98,8 +106,8 @@ class RoPE:
     def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
         wide = x.astype(mx.float32)
         # [N or 1, S, 1, dims / 2], to broadcast over the heads
-        cos = mx.stack([self._table.cos[span] for span in spans])[:, :, None]
-        sin = mx.stack([self._table.sin[span] for span in spans])[:, :, None]
+        cos = mx.stack([self.cos[span] for span in spans])[:, :, None]
+        sin = mx.stack([self.sin[span] for span in spans])[:, :, None]
 
         if self.traditional:
             pairs = wide.reshape(*x.shape[:-1], self.dims // 2, 2)

@@ -5,7 +5,9 @@ import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
+from tiny_llm.positional_encoding import RoPE
 from tiny_llm.transformer.cached_attention import attend_flash, attend_grouped, attend_paged
+from tiny_llm.transformer.positions import NewTokens
 
 from ..support.cases import normal
 
@@ -13,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 LENGTH = 3000
 HEADS, SIZE = 2, 64
+ROPE = RoPE(SIZE, 2 * LENGTH)
 KEYS_AND_VALUES = 2 * 4 * HEADS * SIZE * LENGTH  # bytes of one request in one layer
 
 
@@ -25,14 +28,15 @@ def filled(cache):
 def step_through(layers, attend, x):
     """The queries of a layer, and its new keys and values, come from the attention of the layer before."""
     for cache in layers:
-        token = x[:, :HEADS]
-        x = attend(x, token, token, cache, "causal")
+        token = x[:, :, :HEADS]
+        attended = attend(NewTokens(x, token, token, ROPE, cache.offset), cache, "causal")
+        x = mx.unflatten(attended, -1, (-1, SIZE))
     return x
 
 
 def memory_of_steps(layers, attend, rows=1, steps=4) -> int:
     """The most bytes that a few steps need beside what was there before; each is under way with the next."""
-    x = normal(rows, 4, 1, SIZE)
+    x = normal(rows, 1, 4, SIZE)
     mx.eval(step_through(layers, attend, x), [cache.storage for cache in layers])
     mx.synchronize()
     mx.reset_peak_memory()

@@ -43,8 +43,9 @@ void define_quantized(nb::module_& m) {
       "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
       "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
       "Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to\n"
-      "bfloat16 where the processor has such products. So the last bits of a row may depend on which of the\n"
-      "two it is, and on nothing else.");
+      "bfloat16 where the processor has such products. One or two rows, up to 8 and more are added up in\n"
+      "orders of their own: the last bits of a row may depend on which of the three it is, and on nothing\n"
+      "else.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false, "stream"_a = nb::none(),

@@ -7,42 +7,42 @@ namespace {
 
 constexpr const char* kName = "rope";
 
-void check_table(const mx::array& x, const mx::array& cos, const mx::array& sin) {
+void check_table(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin) {
   for (auto [argument, table] : {std::pair{"cos", &cos}, std::pair{"sin", &sin}}) {
-    if (table->dtype() != mx::float32) reject(kName, argument, to_text(table->dtype()), "float32");
+    if (table->dtype() != mx::float32) reject(function, argument, to_text(table->dtype()), "float32");
     if (table->ndim() != 2 || 2 * int64_t{table->shape(1)} != x.shape(3)) {
-      reject(kName, argument, to_text(table->shape()), "(P, D / 2) with D of x " + to_text(x.shape()));
+      reject(function, argument, to_text(table->shape()), "(P, D / 2) with D of x " + to_text(x.shape()));
     }
   }
   if (sin.shape() != cos.shape()) {
-    reject(kName, "sin", to_text(sin.shape()), to_text(cos.shape()) + ", the shape of cos");
+    reject(function, "sin", to_text(sin.shape()), to_text(cos.shape()) + ", the shape of cos");
   }
 }
 
-void check_offset(int64_t offset, int64_t length, int64_t positions) {
+void check_offset(const char* function, int64_t offset, int64_t length, int64_t positions) {
   if (offset < 0 || offset > positions - length) {
-    reject(kName, "offset", std::to_string(offset) + " for " + std::to_string(length) + " tokens",
+    reject(function, "offset", std::to_string(offset) + " for " + std::to_string(length) + " tokens",
            "all of them at positions 0.." + std::to_string(positions - 1) + " of cos");
   }
 }
 
-void check_offsets(const Offsets& offset, const mx::array& x, const mx::array& cos) {
+void check_offsets(const char* function, const Offsets& offset, const mx::array& x, const mx::array& cos) {
   const int64_t N = x.shape(0), length = x.shape(1), positions = cos.shape(0);
   if (auto number = std::get_if<int64_t>(&offset)) {
-    check_offset(*number, length, positions);
+    check_offset(function, *number, length, positions);
   } else if (auto numbers = std::get_if<std::vector<int64_t>>(&offset)) {
     if (static_cast<int64_t>(numbers->size()) != N) {
-      reject(kName, "offset", std::to_string(numbers->size()) + " numbers",
+      reject(function, "offset", std::to_string(numbers->size()) + " numbers",
              "one for each of " + std::to_string(N) + " rows of x");
     }
-    for (int64_t number : *numbers) check_offset(number, length, positions);
+    for (int64_t number : *numbers) check_offset(function, number, length, positions);
   } else {
     const mx::array& array = std::get<mx::array>(offset);
-    if (length > positions) check_offset(0, length, positions);  // whatever it holds
+    if (length > positions) check_offset(function, 0, length, positions);  // whatever it holds
     if (array.dtype() != mx::int32 && array.dtype() != mx::int64)
-      reject(kName, "offset", to_text(array.dtype()), "int32 or int64");
+      reject(function, "offset", to_text(array.dtype()), "int32 or int64");
     if (array.ndim() > 1 || (array.ndim() == 1 && array.shape(0) != N))
-      reject(kName, "offset", to_text(array.shape()), "() or (" + std::to_string(N) + ",)");
+      reject(function, "offset", to_text(array.shape()), "() or (" + std::to_string(N) + ",)");
   }
 }
 
@@ -65,12 +65,17 @@ void only_along_x(const char* transform, bool only_x) {
 
 }  // namespace
 
+void check_rotation(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin,
+                    const Offsets& offset) {
+  check_table(function, x, cos, sin);
+  check_offsets(function, offset, x, cos);
+}
+
 mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, const Offsets& offset,
                bool traditional, bool heads_first, mx::StreamOrDevice stream) {
   check_floating(kName, "x", x);
   if (x.ndim() != 4) reject(kName, "x", to_text(x.shape()), "(N, S, H, D)");
-  check_table(x, cos, sin);
-  check_offsets(offset, x, cos);
+  check_rotation(kName, x, cos, sin, offset);
   RopeParams params = {{}, traditional, heads_first};
   std::vector<mx::array> inputs = {x, cos, sin};
   if (auto number = std::get_if<int64_t>(&offset)) params.offset = *number;

@@ -27,12 +27,15 @@ std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array
 // an array () or (N,) of int32 or int64, which is checked when it is evaluated.
 using Offsets = std::variant<int64_t, std::vector<int64_t>, mx::array>;
 
-// x (N, S, H, D) with the pairs of its last axis rotated by the angles of their positions offset .. offset +
-// S
-// - 1, of which cos and sin (P, D / 2) float32 hold a row each. Pair i is (2i, 2i + 1) if traditional, else
+// x (N, S, H, D) with the pairs of its last axis rotated by the angles of their positions, the S from offset
+// on, of which cos and sin (P, D / 2) float32 hold a row each. Pair i is (2i, 2i + 1) if traditional, else
 // (i, i + D / 2). The result is (N, H, S, D) if heads_first.
 mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, const Offsets& offset,
                bool traditional, bool heads_first, mx::StreamOrDevice stream);
+
+// Throws unless the table and the offset are what `rope` takes for an x (N, S, H, D).
+void check_rotation(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin,
+                    const Offsets& offset);
 
 // silu(gate) * up for two arrays of one shape and dtype.
 mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream);

@@ -206,8 +206,9 @@ def quantized_matmul(
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
     Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to
-    bfloat16 where the processor has such products. So the last bits of a row may depend on which of the
-    two it is, and on nothing else.
+    bfloat16 where the processor has such products. One or two rows, up to 8 and more are added up in
+    orders of their own: the last bits of a row may depend on which of the three it is, and on nothing
+    else.
     """
 
 def quantized_linear(
@@ -370,6 +371,29 @@ def logsumexp(
     | None = None,
 ) -> mlx.core.array:
     """log(sum(e^x)) along the last axis of x (..., V): (...) float32."""
+
+def cached_attention(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    caches: Sequence[tuple[mlx.core.array, mlx.core.array, int] | None],
+    cos: mlx.core.array,
+    sin: mlx.core.array,
+    offset: int | Sequence[int],
+    *,
+    scale: float | None = None,
+    traditional: bool = False,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]:
+    """
+    Causal attention of new tokens to those of caches: (B, L, Hq * E), and the caches with the new tokens.
+
+    Query is (B, L, Hq, E), key and value are (B, L, Hkv, E). Query and key are rotated as by `rope`, at
+    the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order
+    of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and holds
+    `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
+    in the same memory where nobody else holds the array.
+    """
 
 def last_run() -> dict[str, Any]:
     """

@@ -30,12 +30,11 @@ class TinyKvFullCache(TinyKvCache):
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
         check_tokens("TinyKvFullCache", key, value)
-        keys, values = self._with_room_for(key)
+        keys, values = self.room_for(key.shape, key.dtype)
         end = self.offset + key.shape[2]
         keys[:, :, self.offset : end] = key
         values[:, :, self.offset : end] = value
-        self._storage = keys, values
-        self.offset = end
+        self.take(keys, values, key.shape[2])
         return keys[:, :, :end], values[:, :, :end], end, mask
 
     def rewind(self, n: int) -> None:
@@ -44,18 +43,18 @@ class TinyKvFullCache(TinyKvCache):
         if self.offset == 0:
             self._storage = None
 
-    def _with_room_for(self, key: mx.array) -> tuple[mx.array, mx.array]:
-        batch, heads, length, size = key.shape
+    def room_for(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
+        """Keys and values [B, H, capacity, D], with room from `offset` on for new `tokens` [B, H, L, D]."""
+        batch, heads, length, size = tokens
         needed = self.offset + length
         if self._storage is None:
             shape = (batch, heads, _blocks(needed), size)
-            return mx.zeros(shape, key.dtype), mx.zeros(shape, key.dtype)
+            return mx.zeros(shape, dtype), mx.zeros(shape, dtype)
         keys, values = self._storage
         expected = (*keys.shape[:2], length, keys.shape[3])
-        if key.shape != expected or key.dtype != keys.dtype:
+        if tokens != expected or dtype != keys.dtype:
             raise ValueError(
-                f"TinyKvFullCache: key: got {key.shape} {key.dtype}, "
-                f"expected {expected} {keys.dtype} as before"
+                f"TinyKvFullCache: key: got {tokens} {dtype}, expected {expected} {keys.dtype} as before"
             )
         capacity = keys.shape[2]
         if needed <= capacity:
@@ -63,6 +62,11 @@ class TinyKvFullCache(TinyKvCache):
         # Half as much again each time: n tokens cost at most 3 n copies of a token in all.
         more = [(0, 0), (0, 0), (0, _blocks(max(needed, capacity * 3 // 2)) - capacity), (0, 0)]
         return mx.pad(keys, more), mx.pad(values, more)
+
+    def take(self, keys: mx.array, values: mx.array, added: int) -> None:
+        """Keep what `room_for` gave, now that so many tokens more are written."""
+        self._storage = keys, values
+        self.offset += added
 
 
 def _blocks(tokens: int) -> int:

@@ -5,22 +5,47 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from ..attention import flash_attention, paged_attention, scaled_dot_product_attention_grouped
-from ..kv_cache import BatchingKvCache, TinyKvCache
+from ..extension import cpu_kernels
+from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from ..kv_cache.base import Mask
+from .positions import NewTokens
 
 Attention = Callable[..., mx.array]
 
+# New tokens of a row. To start each operation on so few of them alone costs more than to run it.
+_FEW_TOKENS = 8
 
-def attend_grouped(
-    query: mx.array, key: mx.array, value: mx.array, cache: TinyKvCache, mask: Mask
-) -> mx.array:
+
+def attend_grouped(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
     """With every score in memory."""
-    return _attend_dense(scaled_dot_product_attention_grouped, query, key, value, cache, mask)
+    return _attend_dense(scaled_dot_product_attention_grouped, *tokens.heads_first(), cache, mask)
 
 
-def attend_flash(query: mx.array, key: mx.array, value: mx.array, cache: TinyKvCache, mask: Mask) -> mx.array:
+def attend_flash(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
     """In tiles, without a matrix of scores."""
-    return _attend_dense(flash_attention, query, key, value, cache, mask)
+    if tokens.query.shape[1] <= _FEW_TOKENS and mask == "causal":
+        attended = _attend_natively(tokens, cache)
+        if attended is not None:
+            return attended
+    return _attend_dense(flash_attention, *tokens.heads_first(), cache, mask)
+
+
+def attend_paged(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+    """In the pages themselves, which hold float32."""
+    query, key, value = tokens.heads_first()
+    paged = cache.update_and_fetch_paged(
+        key.astype(mx.float32), value.astype(mx.float32), query.shape[2], mask
+    )
+    result = paged_attention(
+        query,
+        paged.key_pages,
+        paged.value_pages,
+        paged.block_table,
+        paged.context_lens,
+        paged.page_size,
+        mask=paged.mask,
+    )
+    return _join_heads(result.astype(query.dtype))
 
 
 def _attend_dense(
@@ -28,27 +53,49 @@ def _attend_dense(
 ) -> mx.array:
     if not isinstance(cache, BatchingKvCache):
         keys, values, _, mask = cache.update_and_fetch(key, value, query.shape[2], mask)
-        return attention(query, keys, values, mask=mask)
+        return _join_heads(attention(query, keys, values, mask=mask))
     # The requests of a batch have no token in common. One dense array for all of them would be a padded copy
     # of every token they hold, at each step; instead each attends to its own cache, where it lies.
-    rows = [mx.zeros_like(query[:1])] * query.shape[0]
+    rows = [_join_heads(mx.zeros_like(query[:1]))] * query.shape[0]
     for slot, request in cache.requests(key, value, mask).items():
         row = slice(slot, slot + 1)
         rows[slot] = _attend_dense(attention, query[row], key[row], value[row], request, "causal")
     return mx.concatenate(rows)
 
 
-def attend_paged(query: mx.array, key: mx.array, value: mx.array, cache: TinyKvCache, mask: Mask) -> mx.array:
-    """In the pages themselves, which hold float32."""
-    keys, values = key.astype(mx.float32), value.astype(mx.float32)
-    tokens = cache.update_and_fetch_paged(keys, values, query.shape[2], mask)
-    result = paged_attention(
-        query,
-        tokens.key_pages,
-        tokens.value_pages,
-        tokens.block_table,
-        tokens.context_lens,
-        tokens.page_size,
-        mask=tokens.mask,
-    )
-    return result.astype(query.dtype)
+def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
+    """Rotation, append and attention of all rows as one operation; None where the caches have none."""
+    kernels = cpu_kernels(tokens.query.dtype)
+    if kernels is None:
+        return None
+    key, value = tokens.key.swapaxes(1, 2), tokens.value.swapaxes(1, 2)
+    if isinstance(cache, TinyKvFullCache):
+        slots: list[TinyKvCache | None] = [cache]
+        shape = key.shape
+    elif isinstance(cache, BatchingKvCache):
+        requests = cache.requests(key, value, "causal")
+        slots = [requests.get(slot) for slot in range(key.shape[0])]
+        shape = (1, *key.shape[1:])
+    else:
+        return None
+    caches = [slot for slot in slots if isinstance(slot, TinyKvFullCache)]
+    if len(caches) < len(slots) - slots.count(None):
+        return None
+    given = [
+        (*slot.room_for(shape, key.dtype), slot.offset) if isinstance(slot, TinyKvFullCache) else None
+        for slot in slots
+    ]
+    rope = tokens.rope
+    attended: mx.array
+    attended, grown = kernels.cached_attention(
+        tokens.query, tokens.key, tokens.value, given, rope.cos, rope.sin, tokens.starts,
+        traditional=rope.traditional,
+    )  # fmt: skip
+    for request, (keys, values) in zip(caches, grown, strict=True):
+        request.take(keys, values, shape[2])
+    return attended
+
+
+def _join_heads(x: mx.array) -> mx.array:
+    """[B, H, L, D] -> [B, L, H * D]."""
+    return mx.flatten(x.swapaxes(1, 2), -2, -1)

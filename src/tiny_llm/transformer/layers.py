@@ -15,7 +15,7 @@ from ..layer_norm import RMSNorm
 from ..layers.dense import check_shape
 from ..positional_encoding import RoPE
 from .ops import Ops
-from .positions import Offset, row_offsets
+from .positions import NewTokens, Offset, row_offsets
 from .weights import Weights, multiply, multiply_gated
 
 
@@ -65,11 +65,8 @@ class MultiHeadAttention(ABC):
         """[B, L, hidden] -> the same, plus the residual; row b holds the tokens from offset[b] on."""
         if x.ndim != 3:
             raise ValueError(f"{type(self).__name__}: x: got {x.shape}, expected (B, L, {self.hidden_size})")
-        query, key, value = self.project(x)
-        starts = row_offsets(offset, rows=x.shape[0])
-        query, key = self.rope.heads_first(query, starts), self.rope.heads_first(key, starts)
-        attended = self.ops.attend(query, key, value.swapaxes(1, 2), cache, mask)
-        return multiply(mx.flatten(attended.swapaxes(1, 2), -2, -1), self.wo, residual=residual)
+        tokens = NewTokens(*self.project(x), self.rope, row_offsets(offset, rows=x.shape[0]))
+        return multiply(self.ops.attend(tokens, cache, mask), self.wo, residual=residual)
 
     def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offsets[b] on."""

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
+from .positions import NewTokens
 from .weights import Weights
 
 Read = Callable[[Any, mx.Dtype], Weights]
@@ -18,8 +19,8 @@ class Ops:
     """The slots that a stage fills.
 
     read: how the weights of a checkpoint's layer are held, for activations of a given type.
-    attend: query [B, H_q, L, D], new key and value [B, H, L, D], cache, mask -> like the query.
+    attend: new tokens, cache, mask -> [B, L, H_q * D]; the cache holds the tokens afterwards.
     """
 
     read: Read
-    attend: Callable[[mx.array, mx.array, mx.array, TinyKvCache, Mask], mx.array]
+    attend: Callable[[NewTokens, TinyKvCache, Mask], mx.array]

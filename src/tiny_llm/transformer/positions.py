@@ -1,11 +1,34 @@
-"""Where the new tokens of each row stand in their sequence."""
+"""The new tokens of a layer, and where those of each row stand in their sequence."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
+from ..positional_encoding import RoPE
+
 Offset = int | Sequence[int] | mx.array
+
+
+@dataclass(eq=False, slots=True)
+class NewTokens:
+    """Query [B, L, H_q, D], key and value [B, L, H, D] of one layer, not rotated yet.
+
+    Row b stands at the positions from starts[b] on, or from `starts` on if that is one number.
+    """
+
+    query: mx.array
+    key: mx.array
+    value: mx.array
+    rope: RoPE
+    starts: int | list[int]
+
+    def heads_first(self) -> tuple[mx.array, mx.array, mx.array]:
+        """Rotated, as attention takes them: query [B, H_q, L, D], key and value [B, H, L, D]."""
+        query = self.rope.heads_first(self.query, self.starts)
+        key = self.rope.heads_first(self.key, self.starts)
+        return query, key, self.value.swapaxes(1, 2)
 
 
 def row_offsets(offset: Offset, rows: int) -> int | list[int]:

@@ -29,6 +29,11 @@ void fill_with_nan(mx::array& array) {
 void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
   for (mx::array& output : outputs) output.set_data(allocate(output.nbytes()));
+  dispatch_placed(stream, inputs, outputs, std::move(work));
+}
+
+void dispatch_placed(mx::Stream stream, const Arrays& inputs, const Arrays& outputs,
+                     std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
   auto weak = [](const Arrays& arrays) {
     Arrays copies;
     for (const mx::array& array : arrays) copies.push_back(mx::array::unsafe_weak_copy(array));

@@ -14,6 +14,10 @@ using Arrays = std::vector<mlx::core::array>;
 void dispatch(mlx::core::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work);
 
+// The same with outputs that have memory.
+void dispatch_placed(mlx::core::Stream stream, const Arrays& inputs, const Arrays& outputs,
+                     std::function<void(const Arrays& inputs, Arrays& outputs)> work);
+
 // Calls work() there likewise. For kernels with little to do, to which `dispatch` is most of the cost: they
 // take the addresses of their arrays beforehand, which MLX keeps until the work is done.
 void enqueue(mlx::core::Stream stream, std::function<void()> work);

@@ -10,6 +10,7 @@
 #include "attention/last_run.h"
 #include "attention/tiles.h"
 #include "cpu/allocate.h"
+#include "cpu/attend.h"
 #include "cpu/dense_rows.h"
 #include "cpu/dispatch.h"
 #include "cpu/merge.h"
@@ -103,6 +104,7 @@ class Forward {
         mask_(inputs.mask, problem.mask),
         sinks_(gather_sinks(inputs.sinks)),
         o_(o.data<std::byte>()),
+        o_strides_(o.strides()),
         lse_(lse.data<float>()) {}
 
   void run() {
@@ -160,8 +162,10 @@ class Forward {
            ((kv_head * plan.chunks + chunk) * rows + row) * (problem_.E + 2);
   }
 
+  int64_t output_stride(int axis_from_right) const { return o_strides_[o_strides_.size() - axis_from_right]; }
   std::byte* output(int64_t b, int64_t head) const {
-    return o_ + (b * problem_.Hq + head) * problem_.L * problem_.E * problem_.element_bytes();
+    mx::Strides batch_strides(o_strides_.begin(), o_strides_.end() - 3);
+    return o_ + (batch_offset(b, batch_, batch_strides) + head * output_stride(3)) * problem_.element_bytes();
   }
   float* log_sum(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
 
@@ -203,8 +207,8 @@ class Forward {
     task.v_row_stride = v_.stride(2);
     task.sinks = sinks_.empty() ? nullptr : sinks_.data() + b * problem_.Hq + head;
     task.o = output(b, head);
-    task.o_head_stride = problem_.L * problem_.E;
-    task.o_row_stride = problem_.E;
+    task.o_head_stride = output_stride(3);
+    task.o_row_stride = output_stride(2);
     task.lse = log_sum(b, head);
     task.lse_head_stride = problem_.L;
     task.partial = split ? partial(plan, kv_head, chunk, row_begin) : nullptr;
@@ -239,7 +243,7 @@ class Forward {
         std::fill(row.begin(), row.end(), 0.0f);
         lse = -std::numeric_limits<float>::infinity();
       }
-      store(row, output(b, head) + i * problem_.E * problem_.element_bytes());
+      store(row, output(b, head) + i * output_stride(2) * problem_.element_bytes());
     }
   }
 
@@ -265,6 +269,7 @@ class Forward {
   MaskWalk mask_;
   std::vector<float> sinks_;
   std::byte* o_;
+  mx::Strides o_strides_;
   float* lse_;
   float* partials_ = nullptr;
 };
@@ -286,6 +291,10 @@ std::vector<Sequence> read_contexts(const mx::array& lengths, int64_t L, int64_t
 
 }  // namespace
 
+void cpu::attend(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse) {
+  Forward(inputs, problem, nullptr, o, lse).run();
+}
+
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   check_inputs(inputs);
   cpu::dispatch(
@@ -300,7 +309,7 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
                                throw std::runtime_error(complaint(kFunction, argument, got, expected));
                              });
         }
-        Forward(call, problem, nullptr, results[0], results[1]).run();
+        cpu::attend(call, problem, results[0], results[1]);
       });
 }
 

@@ -53,15 +53,23 @@ const std::byte* RowReader::gather(int64_t index, std::byte* room) const {
   return room;
 }
 
-void place_output(mx::array& out, std::initializer_list<const mx::array*> inputs) {
+bool place_output(mx::array& out, std::initializer_list<const mx::array*> inputs) {
   for (const mx::array* input : inputs) {
     if (input->is_donatable() && input->flags().row_contiguous && input->dtype() == out.dtype() &&
         input->shape() == out.shape()) {
       out.copy_shared_buffer(*input);
-      return;
+      return true;
     }
   }
   out.set_data(allocate(out.nbytes()));
+  return false;
+}
+
+void hold_inputs_once(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  for (mx::array& output : outputs) {
+    // A tracer is differentiated after its evaluation.
+    if (&output.inputs() != &inputs && !output.is_tracer()) output.inputs().clear();
+  }
 }
 
 void for_rows(int64_t rows, double cost, int threads,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <vector>
 
 #include "mlx/array.h"
 
@@ -41,9 +42,14 @@ class RowReader {
   mlx::core::Strides axis_strides_;
 };
 
-// Gives `out` memory: that of the first of the inputs that lies like it and is not needed any more, or its
-// own.
-void place_output(mlx::core::array& out, std::initializer_list<const mlx::core::array*> inputs);
+// Gives `out` memory: that of the first of the inputs that lies like it and is not needed any more, or else
+// its own. Returns whether it is an input's.
+bool place_output(mlx::core::array& out, std::initializer_list<const mlx::core::array*> inputs);
+
+// To be called before `place_output` where there are several outputs: MLX holds the inputs of an operation
+// once for each of them, and an input that is held twice looks as if somebody else needed it. One list stays,
+// that of the evaluation under way.
+void hold_inputs_once(const std::vector<mlx::core::array>& inputs, std::vector<mlx::core::array>& outputs);
 
 // Calls work(begin, end) for ranges that together are the rows 0 .. rows - 1. As many threads take part as
 // the work is worth that is `cost` nanoseconds a row on one of them.

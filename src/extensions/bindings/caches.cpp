@@ -1,0 +1,65 @@
+// Names, keywords, defaults and docstring of attention to caches.
+#include "bindings/caches.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "attention/checks.h"
+#include "bindings/arguments.h"
+#include "cached_attention.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tiny_llm_ext {
+namespace {
+
+using Cache = std::tuple<mx::array, mx::array, int64_t>;
+
+std::variant<int64_t, std::vector<int64_t>> numbers_from(nb::handle object) {
+  Offsets offset = offsets_from("cached_attention", object);
+  if (auto number = std::get_if<int64_t>(&offset)) return *number;
+  if (auto numbers = std::get_if<std::vector<int64_t>>(&offset)) return std::move(*numbers);
+  reject("cached_attention", "offset", "an array", "an integer, or one for each row");
+}
+
+}  // namespace
+
+void define_cached_attention(nb::module_& m) {
+  m.def(
+      "cached_attention",
+      [](const mx::array& query, const mx::array& key, const mx::array& value,
+         const std::vector<std::optional<Cache>>& caches, const mx::array& cos, const mx::array& sin,
+         nb::handle offset, std::optional<double> scale, bool traditional, mx::StreamOrDevice stream) {
+        std::vector<std::optional<TokenCache>> given;
+        for (const std::optional<Cache>& cache : caches) {
+          given.emplace_back();
+          if (cache) given.back() = {std::get<0>(*cache), std::get<1>(*cache), std::get<2>(*cache)};
+        }
+        CachedAttentionResult result = cached_attention(query, key, value, given, cos, sin,
+                                                        numbers_from(offset), scale, traditional, stream);
+        return std::pair{std::move(result.attended), std::move(result.caches)};
+      },
+      "query"_a, "key"_a, "value"_a, "caches"_a, "cos"_a, "sin"_a, "offset"_a, nb::kw_only(),
+      "scale"_a = nb::none(), "traditional"_a = false, "stream"_a = nb::none(),
+      nb::sig("def cached_attention(query: mlx.core.array, key: mlx.core.array, value: mlx.core.array, "
+              "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | None], "
+              "cos: mlx.core.array, sin: mlx.core.array, offset: int | collections.abc.Sequence[int], *, "
+              "scale: float | None = None, traditional: bool = False, "
+              "stream: mlx.core.Stream | mlx.core.Device | None = None) "
+              "-> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]"),
+      "Causal attention of new tokens to those of caches: (B, L, Hq * E), and the caches with the new "
+      "tokens.\n\n"
+      "Query is (B, L, Hq, E), key and value are (B, L, Hkv, E). Query and key are rotated as by `rope`, at\n"
+      "the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order\n"
+      "of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and "
+      "holds\n"
+      "`length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens "
+      "more,\n"
+      "in the same memory where nobody else holds the array.");
+}
+
+}  // namespace tiny_llm_ext

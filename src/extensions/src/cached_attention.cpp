@@ -1,0 +1,161 @@
+// The front door of attention to caches, and what it means.
+#include "cached_attention.h"
+
+#include "attention/checks.h"
+#include "attention/inputs.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "cached_attention";
+
+void check_cache(const TokenCache& cache, const mx::array& key, int64_t L) {
+  Dims dims(kName);
+  dims.match("key", key.shape(), {"B", "L", "Hkv", "E"});
+  dims.match("keys", cache.keys.shape(), {"N", "Hkv", "capacity", "E"});
+  dims.match("values", cache.values.shape(), {"N", "Hkv", "capacity", "E"});
+  for (auto [argument, x] : {std::pair{"keys", &cache.keys}, std::pair{"values", &cache.values}}) {
+    if (x->dtype() != key.dtype())
+      reject(kName, argument, to_text(x->dtype()), to_text(key.dtype()) + ", the dtype of query");
+  }
+  const int64_t most = cache.keys.shape(2) - L;
+  if (cache.length < 0 || cache.length > most) {
+    reject(kName, "length", std::to_string(cache.length),
+           "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " tokens more");
+  }
+}
+
+// How much of the batch each cache holds.
+CachedAttentionParams place_caches(const std::vector<std::optional<TokenCache>>& caches,
+                                   const mx::array& key) {
+  CachedAttentionParams params = {};
+  int64_t rows = 0;
+  for (const std::optional<TokenCache>& cache : caches) {
+    if (cache) {
+      check_cache(*cache, key, key.shape(1));
+      params.caches.push_back({static_cast<int>(rows), cache->length});
+    }
+    rows += cache ? cache->keys.shape(0) : 1;
+  }
+  if (rows != key.shape(0)) {
+    reject(kName, "caches", std::to_string(rows) + " rows in all",
+           std::to_string(key.shape(0)) + " as query");
+  }
+  return params;
+}
+
+// The primitive rotates an even head of any size; the kernels of attention have the last word on the rest.
+bool has_kernel(const mx::array& query, int64_t kv_heads) {
+  Problem problem = {};
+  problem.Hq = query.shape(2);
+  problem.Hkv = kv_heads;
+  problem.E = problem.V = query.shape(3);
+  problem.dtype = element_of(query.dtype());
+  problem.backend = Backend::cpu;
+  return fused_kernel(problem).ok;
+}
+
+}  // namespace
+
+CachedAttentionResult cached_attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                                       const std::vector<std::optional<TokenCache>>& caches,
+                                       const mx::array& cos, const mx::array& sin,
+                                       const std::variant<int64_t, std::vector<int64_t>>& offset,
+                                       std::optional<double> scale, bool traditional,
+                                       mx::StreamOrDevice stream) {
+  check_floating(kName, "query", query);
+  Dims dims(kName);
+  dims.match("query", query.shape(), {"B", "L", "Hq", "E"});
+  dims.match("key", key.shape(), {"B", "L", "Hkv", "E"});
+  dims.match("value", value.shape(), {"B", "L", "Hkv", "E"});
+  for (auto [argument, x] : {std::pair{"key", &key}, std::pair{"value", &value}}) {
+    if (x->dtype() != query.dtype())
+      reject(kName, argument, to_text(x->dtype()), to_text(query.dtype()) + ", the dtype of query");
+  }
+  check_heads(kName, dims["Hq"], dims["Hkv"]);
+  std::visit([&](const auto& given) { check_rotation(kName, query, cos, sin, given); }, offset);
+
+  CachedAttentionParams params = place_caches(caches, key);
+  params.offset = offset;
+  params.scale = scale ? check_scale(kName, *scale) : 1 / std::sqrt(static_cast<float>(dims["E"]));
+  params.traditional = traditional;
+  std::vector<mx::array> inputs = {query, key, value, cos, sin};
+  for (const std::optional<TokenCache>& cache : caches) {
+    if (cache) inputs.insert(inputs.end(), {cache->keys, cache->values});
+  }
+  auto primitive = std::make_shared<CachedAttention>(cpu_stream(kName, stream), std::move(params));
+  const std::vector<mx::Dtype> dtypes(inputs.size() - CachedAttention::kFirstCache + 1, query.dtype());
+  const std::vector<mx::array> outputs =
+      has_kernel(query, dims["Hkv"])
+          ? mx::array::make_arrays(primitive->output_shapes(inputs), dtypes, primitive, inputs)
+          : primitive->graph(inputs);
+  CachedAttentionResult result = {outputs[0], {}};
+  for (size_t i = 1; i < outputs.size(); i += 2) result.caches.push_back({outputs[i], outputs[i + 1]});
+  return result;
+}
+
+std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inputs) {
+  const mx::array &query = inputs[0], &key = inputs[1];
+  const int L = query.shape(1), heads = query.shape(2), E = query.shape(3);
+  const Offsets offset = std::visit([](const auto& given) -> Offsets { return given; }, params_.offset);
+  const auto rotated = [&](const mx::array& x) {
+    return rope(x, inputs[3], inputs[4], offset, params_.traditional, true, stream());
+  };
+  const mx::array queries = rotated(query), keys = rotated(key);
+  const mx::array values = mx::swapaxes(inputs[2], 1, 2, stream());
+  const auto some = [&](const mx::array& x, int first, int rows) {
+    mx::Shape stop = x.shape();
+    stop[0] = first + rows;
+    return mx::slice(x, {first, 0, 0, 0}, stop, stream());
+  };
+  // Of each row, in order.
+  std::vector<mx::array> attended, outputs = {query};
+  int row = 0;
+  const auto idle_until = [&](int next) {
+    if (next > row) attended.push_back(mx::zeros({next - row, heads, L, E}, query.dtype(), stream()));
+  };
+  AttentionOptions options;
+  options.scale = params_.scale;
+  options.causal = true;
+  options.on_fallback = "allow";
+  options.stream = stream();
+  for (size_t i = 0; i < params_.caches.size(); i++) {
+    const auto [first, length] = params_.caches[i];
+    const int begin = static_cast<int>(length), end = begin + L;
+    const auto append = [&](const mx::array& cache, const mx::array& tokens) {
+      mx::Shape stop = cache.shape();
+      stop[2] = end;
+      return mx::slice_update(cache, some(tokens, first, cache.shape(0)), {0, 0, begin, 0}, stop, stream());
+    };
+    const auto present = [&](const mx::array& cache) {
+      mx::Shape stop = cache.shape();
+      stop[2] = end;
+      return mx::slice(cache, {0, 0, 0, 0}, stop, stream());
+    };
+    const mx::array new_keys = append(inputs[kFirstCache + 2 * i], keys);
+    const mx::array new_values = append(inputs[kFirstCache + 2 * i + 1], values);
+    const int rows = new_keys.shape(0);
+    idle_until(first);
+    attended.push_back(
+        attention(some(queries, first, rows), present(new_keys), present(new_values), options).first);
+    row = first + rows;
+    outputs.insert(outputs.end(), {new_keys, new_values});
+  }
+  idle_until(query.shape(0));
+  const mx::array all = mx::swapaxes(mx::concatenate(attended, 0, stream()), 1, 2, stream());
+  outputs[0] = mx::flatten(all, -2, -1, stream());
+  return outputs;
+}
+
+bool CachedAttention::is_equivalent(const mx::Primitive& other) const {
+  return params_ == static_cast<const CachedAttention&>(other).params_;
+}
+
+std::vector<mx::Shape> CachedAttention::output_shapes(const std::vector<mx::array>& inputs) {
+  const mx::Shape& query = inputs[0].shape();
+  std::vector<mx::Shape> shapes = {{query[0], query[1], query[2] * query[3]}};
+  for (size_t i = kFirstCache; i < inputs.size(); i++) shapes.push_back(inputs[i].shape());
+  return shapes;
+}
+
+}  // namespace tiny_llm_ext
