@@ -88,14 +88,17 @@ def quantized_linear(
     return product if residual is None else residual + product
 
 
-def quantized_linears(
-    x: mx.array, matrices: Sequence[QuantizedWeights], biases: Sequence[mx.array] | None = None
+def quantized_heads(
+    x: mx.array, matrices: Sequence[QuantizedWeights], biases: Sequence[mx.array] | None, size: int
 ) -> list[mx.array]:
-    """Map `x` [..., I] through several matrices, each with its bias if there are any, in one pass."""
+    """Map `x` [..., I] through several matrices [H * size, I] to [..., H, size], in one pass.
+
+    Each has its bias if there are any.
+    """
     if native := _one_pass(x, matrices, biases or ()):
-        return native(matrices, bias=biases)
+        return native(matrices, bias=biases, split=size)
     return [
-        quantized_linear(x, w, bias)
+        mx.unflatten(quantized_linear(x, w, bias), -1, (-1, size))
         for w, bias in zip(matrices, biases or NO_BIAS * len(matrices), strict=True)
     ]
 

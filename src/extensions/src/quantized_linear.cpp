@@ -17,18 +17,24 @@ void check_vector(const char* argument, const mx::array& vector, const mx::array
 }
 
 void check_arguments(const mx::array& x, const std::vector<QuantizedMatrix>& matrices, int group_size,
-                     int bits, bool residual, bool gated) {
+                     int bits, bool residual, bool gated, std::optional<int> split) {
   if (x.ndim() == 0) reject(kName, "x", "()", "(..., K)");
   if (matrices.empty()) reject(kName, "matrices", "none", "at least one");
   if (gated && matrices.size() != 2)
     reject(kName, "matrices", std::to_string(matrices.size()), "2, as gated is True");
   if (residual && matrices.size() != 1 && !gated)
     reject(kName, "residual", std::to_string(matrices.size()) + " results", "one result to add it to");
+  if (split && (residual || gated))
+    reject(kName, "split", std::to_string(*split), "none with residual or gated");
   for (const QuantizedMatrix& matrix : matrices) {
     check_quantized({kName, "x", "weight"}, matrix.scales, matrix.biases, group_size, bits, x, matrix.weight);
     if (matrix.bias) check_vector("bias", *matrix.bias, x, {matrix.weight.shape(0)});
     if (matrix.bias.has_value() != matrices[0].bias.has_value())
       reject(kName, "bias", "some matrices with one", "one for each matrix, or for none");
+    if (split && (*split < 1 || matrix.weight.shape(0) % *split != 0)) {
+      reject(kName, "split", std::to_string(*split),
+             "a divisor of the " + std::to_string(matrix.weight.shape(0)) + " rows of each weight");
+    }
   }
   if (gated && matrices[0].weight.shape() != matrices[1].weight.shape()) {
     reject(kName, "matrices", to_text(matrices[1].weight.shape()),
@@ -36,9 +42,13 @@ void check_arguments(const mx::array& x, const std::vector<QuantizedMatrix>& mat
   }
 }
 
-mx::Shape result_shape(const mx::array& x, const mx::array& weight) {
+mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split = 0) {
   mx::Shape shape = x.shape();
   shape.back() = weight.shape(0);
+  if (split > 0) {
+    shape.back() /= split;
+    shape.push_back(split);
+  }
   return shape;
 }
 
@@ -47,7 +57,7 @@ std::vector<mx::Shape> result_shapes(const std::vector<mx::array>& inputs,
   const QuantizedCall call = quantized_call(inputs, params);
   std::vector<mx::Shape> shapes;
   for (const QuantizedMatrix& matrix : call.matrices) {
-    shapes.push_back(result_shape(call.x, matrix.weight));
+    shapes.push_back(result_shape(call.x, matrix.weight, params.split));
     if (call.gated) break;
   }
   return shapes;
@@ -76,8 +86,8 @@ QuantizedCall quantized_call(const std::vector<mx::array>& inputs, const Quantiz
 
 std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<QuantizedMatrix>& matrices,
                                         int group_size, int bits, const std::optional<mx::array>& residual,
-                                        bool gated, mx::StreamOrDevice stream) {
-  check_arguments(x, matrices, group_size, bits, residual.has_value(), gated);
+                                        bool gated, std::optional<int> split, mx::StreamOrDevice stream) {
+  check_arguments(x, matrices, group_size, bits, residual.has_value(), gated, split);
   if (residual) check_vector("residual", *residual, x, result_shape(x, matrices[0].weight));
   std::vector<mx::array> inputs = {x};
   if (residual) inputs.push_back(*residual);
@@ -86,7 +96,8 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
     if (matrix.bias) inputs.push_back(*matrix.bias);
   }
   const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::default_threads()};
-  return results(inputs, {params, matrices[0].bias.has_value(), residual.has_value(), gated},
+  return results(inputs,
+                 {params, matrices[0].bias.has_value(), residual.has_value(), gated, split.value_or(0)},
                  cpu_stream(kName, stream));
 }
 
@@ -98,8 +109,8 @@ std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inpu
   for (const QuantizedMatrix& matrix : call.matrices) {
     mx::array product = quantized_matmul(matrix.scales, matrix.biases, params_.group_size, params_.bits, rows,
                                          matrix.weight, true, stream());
-    product = mx::reshape(product, result_shape(call.x, matrix.weight), stream());
-    outputs.push_back(matrix.bias ? mx::add(product, *matrix.bias, stream()) : product);
+    if (matrix.bias) product = mx::add(product, *matrix.bias, stream());
+    outputs.push_back(mx::reshape(product, result_shape(call.x, matrix.weight, params_.split), stream()));
   }
   if (call.gated) {
     auto widen = [&](const mx::array& array) { return mx::astype(array, mx::float32, stream()); };

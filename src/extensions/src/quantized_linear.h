@@ -35,13 +35,15 @@ struct QuantizedCall {
 
 // x (..., K) times the transpose of each matrix, plus its bias: arrays (..., N) in the dtype of x. If gated
 // there are two matrices of one shape and one result, silu(first) * second. A residual (..., N) is added to a
-// single result. Each of these steps rounds, as if it were an operation of its own.
+// single result. Each of these steps rounds, as if it were an operation of its own. With a `split` the
+// results are (..., N / split, split): heads of that size.
 std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<QuantizedMatrix>& matrices,
                                         int group_size, int bits, const std::optional<mx::array>& residual,
-                                        bool gated, mx::StreamOrDevice stream);
+                                        bool gated, std::optional<int> split, mx::StreamOrDevice stream);
 
 struct QuantizedLinearParams : QuantizedParams {
   bool biased, residual, gated;
+  int split;  // 0: the results are not split
 
   bool operator==(const QuantizedLinearParams&) const = default;
 };

@@ -220,6 +220,7 @@ def quantized_linear(
     bias: Sequence[mlx.core.array] | None = None,
     residual: mlx.core.array | None = None,
     gated: bool = False,
+    split: int | None = None,
     stream: mlx.core.Stream
     | mlx.core.ThreadLocalStream
     | mlx.core.Device
@@ -231,7 +232,8 @@ def quantized_linear(
 
     A matrix is (weight, scales, biases) as in `quantized_matmul`; all have one group size and number of
     bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one result,
-    silu(first) * second. A residual (..., N) is added to a single result.
+    silu(first) * second. A residual (..., N) is added to a single result. With a split the results are
+    (..., N / split, split).
     """
 
 @overload

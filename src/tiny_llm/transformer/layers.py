@@ -143,8 +143,3 @@ class TransformerBlock:
     def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
         return self.forward(x, offset, cache, mask)
-
-
-def split_heads(x: mx.array, heads: int) -> mx.array:
-    """[B, L, heads * D] -> [B, L, heads, D]."""
-    return mx.unflatten(x, -1, (heads, -1))

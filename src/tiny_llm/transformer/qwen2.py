@@ -6,9 +6,9 @@ from typing import Any
 import mlx.core as mx
 
 from ..positional_encoding import RoPE
-from .layers import MultiHeadAttention, TransformerBlock, split_heads
+from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
-from .weights import multiply_all
+from .weights import multiply_heads
 
 
 @dataclass(eq=False, repr=False)
@@ -31,12 +31,9 @@ class Qwen2Attention(MultiHeadAttention):
         self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
 
     def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        query, key, value = multiply_all(x, [self.wq, self.wk, self.wv], [self.bq, self.bk, self.bv])
-        return (
-            split_heads(query, self.num_heads),
-            split_heads(key, self.num_kv_heads),
-            split_heads(value, self.num_kv_heads),
-        )
+        matrices, biases = [self.wq, self.wk, self.wv], [self.bq, self.bk, self.bv]
+        query, key, value = multiply_heads(x, matrices, biases, self.head_dim)
+        return query, key, value
 
 
 @dataclass(eq=False, repr=False)

@@ -7,9 +7,9 @@ import mlx.core as mx
 
 from ..layer_norm import RMSNorm
 from ..positional_encoding import RoPE
-from .layers import MultiHeadAttention, TransformerBlock, split_heads
+from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
-from .weights import multiply_all
+from .weights import multiply_heads
 
 
 @dataclass(eq=False, repr=False)
@@ -29,12 +29,8 @@ class Qwen3Attention(MultiHeadAttention):
         self.key_norm = RMSNorm(self.head_dim, self.k_norm, self.rms_norm_eps)
 
     def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        query, key, value = multiply_all(x, [self.wq, self.wk, self.wv])
-        return (
-            self.query_norm(split_heads(query, self.num_heads)),
-            self.key_norm(split_heads(key, self.num_kv_heads)),
-            split_heads(value, self.num_kv_heads),
-        )
+        query, key, value = multiply_heads(x, [self.wq, self.wk, self.wv], None, self.head_dim)
+        return self.query_norm(query), self.key_norm(key), value
 
 
 @dataclass(eq=False, repr=False)

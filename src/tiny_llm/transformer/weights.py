@@ -12,8 +12,8 @@ from ..quantize import (
     QuantizedEmbedding,
     QuantizedWeights,
     quantized_gate,
+    quantized_heads,
     quantized_linear,
-    quantized_linears,
 )
 
 Weights = mx.array | QuantizedWeights
@@ -44,15 +44,15 @@ def multiply(
     return product if residual is None else residual + product
 
 
-def multiply_all(
-    x: mx.array, matrices: Sequence[Weights], biases: Sequence[mx.array] | None = None
+def multiply_heads(
+    x: mx.array, matrices: Sequence[Weights], biases: Sequence[mx.array] | None, size: int
 ) -> list[mx.array]:
-    """Map `x` [..., I] through several matrices, with a bias each if there are any."""
+    """Map `x` [..., I] through matrices [H * size, I] to [..., H, size], each with its bias if there are any."""
     packed = [weights for weights in matrices if isinstance(weights, QuantizedWeights)]
     if len(packed) == len(matrices):
-        return quantized_linears(x, packed, biases)
+        return quantized_heads(x, packed, biases, size)
     return [
-        multiply(x, weights, bias)
+        mx.unflatten(multiply(x, weights, bias), -1, (-1, size))
         for weights, bias in zip(matrices, biases or NO_BIAS * len(matrices), strict=True)
     ]
 

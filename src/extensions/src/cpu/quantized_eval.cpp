@@ -146,7 +146,8 @@ class Products {
         all_.few ? std::max(kernels_.task_outputs, divide_up(outputs_, kTasksPerThread * threads_))
                  : kernels_.task_outputs;
     std::vector<int64_t> begins = {0};  // of each output array, in tasks
-    for (const mx::array& y : y_) begins.push_back(begins.back() + divide_up(y.shape(-1), most_outputs));
+    for (size_t i = 0; i < y_.size(); i++)
+      begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
     cpu::parallel_for(row_blocks * begins.back(), threads_, [&](int64_t item) {
       // The rows of a block stay in the caches while the weights stream by.
       const int64_t block = item / begins.back(), place = item % begins.back();
