@@ -12,15 +12,13 @@ from tiny_llm.models import dispatch_model
 
 from ..loading.folders import write_folder
 from ..support.checkpoints import checkpoint, tokens
-from ..support.logits import assert_logits
+from ..support.logits import TOLERANCE, assert_logits
 from ..support.mlx_lm_model import peer
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 FAMILIES = ["qwen2", "qwen3"]
 DTYPES = [mx.float32, mx.bfloat16, mx.float16]
-# How far a logit may lie from the peer's, in units of the largest one.
-TOLERANCE = {mx.float32: 1e-4, mx.bfloat16: 2e-2, mx.float16: 2e-2}
 # Every way to run a model with a cache: the week it is from, and its options.
 CACHED = {
     "packed": (2, {}),
