@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import mlx.core as mx
 import pytest
 
-from ..support.native import DEVICE, active_isa, available_isas
+from ..support.native import DEVICE, assert_forced_isa
 
 
 @pytest.fixture(autouse=True, scope="session")
 def the_active_instruction_set_is_the_forced_one() -> None:
-    assert active_isa() == os.environ.get("TINY_LLM_CPU_ISA", available_isas()[0])
+    assert_forced_isa()
 
 
 @pytest.fixture(autouse=True)

@@ -15,3 +15,8 @@ available_isas = _extension.cpu_isas
 # Where the tests of the kernels run. Those that ask for a processor run nowhere else: tools/check_mac.py
 # has the list of the others.
 DEVICE = {"cpu": mx.cpu, "gpu": mx.gpu}[os.environ.get("TINY_LLM_TEST_DEVICE", "cpu")]
+
+
+def assert_forced_isa() -> None:
+    """What runs is the instruction set named by TINY_LLM_CPU_ISA, or the best of this machine."""
+    assert active_isa() == os.environ.get("TINY_LLM_CPU_ISA", available_isas()[0])

@@ -1,0 +1,129 @@
+"""Products with dense and with packed weights equal the float64 oracle, tried on random legal calls."""
+
+import math
+
+import mlx.core as mx
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tiny_llm.extension import load_extension
+
+from ..support import quantized
+from ..support.cases import DTYPES, normal
+from ..support.child import run_python
+from ..support.linear import assert_product
+from ..support.native import active_isa, assert_forced_isa, available_isas
+from ..support.rounding import assert_within, gated, plus, product
+from ..support.rows import LAYOUTS as GAPS_AND_TURNS
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+native = load_extension()
+TRY = settings(deadline=None, derandomize=True, max_examples=150)
+
+
+def as_it_is(x):
+    return x
+
+
+def inside(x):
+    """The same values within an array of others, which spoil every sum that they get into."""
+    other = mx.nan if mx.issubdtype(x.dtype, mx.floating) else 2**32 - 1
+    return mx.pad(x, [(1, 2)] * x.ndim, constant_values=other)[(slice(1, -2),) * x.ndim]
+
+
+LAYOUTS = st.sampled_from([as_it_is, inside, *GAPS_AND_TURNS])
+# Up to eight rows share one pass over the weights; more share weights that were unpacked for them.
+ROWS = st.one_of(st.sampled_from([1, 2, 3, 4, 5, 8, 9]), st.integers(0, 70))
+SHAPES = st.one_of(ROWS.map(lambda M: (M,)), st.sampled_from([(), (2, 3), (4, 1), (1, 9), (0, 3), (2, 1, 5)]))
+# From 200 000 multiply-adds on, a product is shared out among threads.
+OUTPUTS = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 97, 130, 300]))
+DEPTHS = st.one_of(st.integers(1, 40), st.sampled_from([63, 64, 65, 127, 129, 255, 257, 513, 1000]))
+GROUPS = st.integers(1, 6)
+# The outputs of matrices that share x, and whether the first of two is the gate of the second.
+MATRICES = st.one_of(
+    st.tuples(st.lists(OUTPUTS, min_size=1, max_size=3), st.just(False)),
+    st.tuples(OUTPUTS.map(lambda N: [N, N]), st.just(True)),
+)
+TYPES = st.sampled_from(DTYPES)
+FORMATS = st.fixed_dictionaries(
+    {"group_size": st.sampled_from([32, 64, 128]), "bits": st.sampled_from([4, 8]), "dtype": TYPES}
+)
+SEEDS = st.integers(0, 1000)
+
+
+def assume_a_size(outputs):
+    """Errors are measured by the largest output: a single one may cancel out to nearly nothing."""
+    assume(outputs != 1)
+
+
+def arrays(weights, layout):
+    """Words, scales and biases, each of them in that layout."""
+    return layout(weights.words), layout(weights.scales), layout(weights.biases)
+
+
+@TRY
+@given(ROWS, OUTPUTS, DEPTHS, TYPES, st.booleans(), LAYOUTS, LAYOUTS, SEEDS)
+def test_a_dense_product_equals_the_oracle(M, N, K, dtype, biased, x_layout, w_layout, seed):
+    assume_a_size(M * N)
+    x, w = normal(M, K, dtype=dtype, seed=seed), normal(N, K, dtype=dtype, seed=seed + 1)
+    bias = normal(N, dtype=dtype, seed=seed + 2) if biased else None
+    laid_out = None if bias is None else w_layout(bias)
+    assert_product(native.linear(x_layout(x), w_layout(w), laid_out), x, w, bias)
+
+
+@TRY
+@given(ROWS, OUTPUTS, GROUPS, FORMATS, LAYOUTS, LAYOUTS, SEEDS)
+def test_a_quantized_product_equals_the_oracle(M, N, groups, format, x_layout, w_layout, seed):
+    assume_a_size(M * N)
+    K = groups * format["group_size"]
+    x = normal(M, K, dtype=format["dtype"], seed=seed)
+    weights = quantized.packed(N, K, **format, seed=seed + 1)
+    words, scales, biases = arrays(weights, w_layout)
+    out = native.quantized_matmul(
+        scales, biases, format["group_size"], format["bits"], x_layout(x), words, True
+    )
+    quantized.assert_product(out, x, weights)
+
+
+@TRY
+@given(SHAPES, MATRICES, GROUPS, FORMATS, st.booleans(), st.booleans(), LAYOUTS, LAYOUTS, SEEDS)
+def test_quantized_layers_equal_the_oracle(
+    shape, matrices, groups, format, biased, residual, x_layout, w_layout, seed
+):
+    """With biases or without, a gate or none, and a residual wherever there is one result."""
+    (outputs, has_gate), K, dtype = matrices, groups * format["group_size"], format["dtype"]
+    assume_a_size(math.prod(shape) * min(outputs))
+    x = normal(*shape, K, dtype=dtype, seed=seed)
+    weights = [quantized.packed(N, K, **format, seed=seed + i) for i, N in enumerate(outputs, start=1)]
+
+    options = {"gated": has_gate}
+    want = [product(x, w) for w in weights]
+    if biased:
+        biases = [normal(N, dtype=dtype, seed=seed + i) for i, N in enumerate(outputs, start=4)]
+        want = [plus(y, bias) for y, bias in zip(want, biases, strict=True)]
+        options["bias"] = [w_layout(bias) for bias in biases]
+    if has_gate:
+        want = [gated(*want, dtype)]
+    if residual and len(want) == 1:
+        added = normal(*shape, outputs[0], dtype=dtype, seed=seed + 9)
+        want = [plus(want[0], added)]
+        options["residual"] = x_layout(added)
+
+    laid_out = [arrays(w, w_layout) for w in weights]
+    results = native.quantized_linear(x_layout(x), laid_out, format["group_size"], format["bits"], **options)
+    for y, expected in zip(results, want, strict=True):
+        assert_within(y, expected, dtype)
+
+
+def test_the_instruction_set_is_the_forced_one():
+    assert_forced_isa()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
+def test_each_other_instruction_set(isa, monkeypatch):
+    """The same calls in a process of its own: the instruction set is chosen once."""
+    monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
+    chosen = ("-k", "oracle or forced")
+    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, *chosen)
+    assert result.returncode == 0, result.stdout

@@ -1,0 +1,52 @@
+"""Chains of operations in float64, and how far the same chain may lie from that if it rounds after each.
+
+Every operation may cost what the one tolerance of products allows; what it gets wrong already, it passes on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mlx.core as mx
+import numpy as np
+
+from .quantized import RELATIVE_FLOOR, Packed
+from .tolerance import Float64, to_float64
+
+STEEPEST_SILU = 1.1  # the largest slope of x * sigmoid(x), rounded up
+
+
+class Estimate(NamedTuple):
+    """Exact values, and the error that each of them may have."""
+
+    value: Float64
+    error: Float64
+
+
+def product(x: mx.array, weights: Packed) -> Estimate:
+    """x (..., K) times the transposed weights."""
+    return _rounded(to_float64(x) @ weights.dense().T, 0.0, x.dtype)
+
+
+def plus(a: Estimate, b: mx.array) -> Estimate:
+    return _rounded(a.value + to_float64(b), a.error, b.dtype)
+
+
+def gated(gate: Estimate, up: Estimate, dtype: mx.Dtype) -> Estimate:
+    """silu(gate) * up, which is rounded once."""
+    silu = gate.value / (1 + np.exp(-gate.value))
+    silu_error = STEEPEST_SILU * gate.error
+    error = silu_error * (np.abs(up.value) + up.error) + np.abs(silu) * up.error
+    return _rounded(silu * up.value, error, dtype)
+
+
+def assert_within(actual: mx.array, want: Estimate, dtype: mx.Dtype) -> None:
+    """`actual` is of that type, and each element as near as its error allows."""
+    assert actual.dtype == dtype
+    assert actual.shape == want.value.shape
+    excess = np.abs(to_float64(actual) - want.value) - want.error
+    assert (excess <= 0).all(), f"error {excess.max():.3g} more than allowed"  # never true of NaN
+
+
+def _rounded(value: Float64, error: Float64 | float, dtype: mx.Dtype) -> Estimate:
+    return Estimate(value, error + RELATIVE_FLOOR[dtype] * np.abs(value).max(initial=0.0))
