@@ -20,6 +20,7 @@ from ..support.rows import LAYOUTS as GAPS_AND_TURNS
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 native = load_extension()
 TRY = settings(deadline=None, derandomize=True, max_examples=150)
+MORE = settings(TRY, max_examples=300)  # where there is more to choose
 
 
 def as_it_is(x):
@@ -86,7 +87,7 @@ def test_a_quantized_product_equals_the_oracle(M, N, groups, format, x_layout, w
     quantized.assert_product(out, x, weights)
 
 
-@TRY
+@MORE
 @given(SHAPES, MATRICES, GROUPS, FORMATS, st.booleans(), st.booleans(), LAYOUTS, LAYOUTS, SEEDS)
 def test_quantized_layers_equal_the_oracle(
     shape, matrices, groups, format, biased, residual, x_layout, w_layout, seed
