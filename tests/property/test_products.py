@@ -19,8 +19,8 @@ from ..support.rows import LAYOUTS as GAPS_AND_TURNS
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 native = load_extension()
-TRY = settings(deadline=None, derandomize=True, max_examples=150)
-MORE = settings(TRY, max_examples=300)  # where there is more to choose
+TRY = settings(deadline=None, derandomize=True, max_examples=100)
+MORE = settings(TRY, max_examples=250)  # where there is more to choose
 
 
 def as_it_is(x):
