@@ -14,7 +14,14 @@ from .support.quantized import assert_product, packed
 from .support.qwen2_parts import mlp_arguments, one_layer
 from .support.refusal import case_id
 from .support.tolerance import to_float64
-from .tiny_llm_base import QuantizedWeights, Qwen2ModelWeek2, quantize, quantized_linear, qwen2_week2
+from .tiny_llm_base import (
+    QuantizedWeights,
+    Qwen2ModelWeek2,
+    explain,
+    quantize,
+    quantized_linear,
+    qwen2_week2,
+)
 
 in_each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 
@@ -149,8 +156,9 @@ def test_task_3_quantized_matmul_gpu_through_the_python_function(M, dtype):
     weights, a = packed(96, 896, dtype=dtype), normal(M, 896, dtype=dtype)
     scales, biases, group_size, bits, words = weights
     with mx.stream(mx.gpu):
-        result = quantize.quantized_matmul(scales, biases, group_size, bits, a, words, transpose_b=True)
-        assert_product(result, a, weights)
+        arguments = (scales, biases, group_size, bits, a, words)
+        assert explain(quantize.quantized_matmul, *arguments, transpose_b=True).path == "mlx.quantized_matmul"
+        assert_product(quantize.quantized_matmul(*arguments, transpose_b=True), a, weights)
 
 
 # Task 4: the layers and the model on packed weights

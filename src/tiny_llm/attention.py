@@ -19,7 +19,7 @@ from .layers.arguments import (
     without_gradient,
 )
 from .layers.dense import attend, check_inputs, check_mask, check_shape
-from .layers.explanation import Explanation
+from .layers.explanation import Explanation, explain, explains
 from .layers.merge import merge_lse, merge_partials
 from .layers.paged import paged_attention
 
@@ -265,7 +265,8 @@ def attention_reference(
     return (out, lse) if return_lse else out
 
 
-def explain(
+@explains(flash_attention, attention_reference)
+def _explain(
     function: Callable[..., Any],
     query: mx.array,
     key: mx.array,
@@ -276,19 +277,7 @@ def explain(
     return_lse: bool = False,
     **options: Unpack[AttentionOptions],
 ) -> Explanation:
-    """Tell what `function` would do with these arguments, without running anything.
-
-    explain(flash_attention, query, key, value, mask="causal")
-
-    `function` is `flash_attention` or `attention_reference`, and the options are those of
-    `flash_attention`. The memory layout of an array that is not evaluated yet, and lengths that are not,
-    are unknown: they count as dense and as full.
-    """
     native = {flash_attention: "explain_attention", attention_reference: "explain_attention_reference"}
-    if function not in native:
-        raise ValueError(
-            f"explain: function: got {function}, expected flash_attention or attention_reference"
-        )
     name = function.__name__
     arguments = native_options(name, query, key, value, {**options, "return_lse": return_lse})
     explanation = getattr(load_extension(), native[function])

@@ -11,6 +11,7 @@ import mlx.core as mx
 from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
 from .extension import cpu_kernels, load_extension
+from .layers.explanation import ProductExplanation, explains
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
 _NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)
@@ -129,6 +130,10 @@ def _one_pass(
     return run
 
 
+def _mlx_multiplies() -> bool:
+    return mx.default_device() == mx.gpu
+
+
 def quantized_matmul(
     scales: mx.array,
     biases: mx.array,
@@ -142,15 +147,27 @@ def quantized_matmul(
 
     Sums are float32 and rounded once, to the type of a. Only the transposed product exists.
     On a GPU this is the product of MLX, tuned there; `tiny_llm_ext.quantized_matmul` has our kernels.
+    `explain` says which one runs.
     """
     if a.ndim == 0:
         raise ValueError("quantized_matmul: a: got a number, expected (..., I)")
     rows = mx.flatten(a, 0, -2) if a.ndim > 1 else a[None]
-    if mx.default_device() == mx.gpu:
+    if _mlx_multiplies():
         product = mx.quantized_matmul(rows, b, scales, biases, transpose_b, group_size, bits)
     else:
         product = load_extension().quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
     return product.reshape(*a.shape[:-1], product.shape[-1])
+
+
+@explains(quantized_matmul)
+def _explain_product(
+    function: Callable[..., mx.array], *arguments: Any, **options: Any
+) -> ProductExplanation:
+    function(*arguments, **options)  # not evaluated; refuses what the call refuses
+    if _mlx_multiplies():
+        ours = "that of MLX was tuned on GPUs; ours, tiny_llm_ext.quantized_matmul, was never timed on one"
+        return ProductExplanation("mlx.quantized_matmul", (ours,))
+    return ProductExplanation("cpu.quantized_matmul")
 
 
 def dequantize_linear(mlx_layer: Any) -> mx.array:

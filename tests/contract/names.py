@@ -12,7 +12,7 @@ attention.causal_mask(L, S, dtype)
 attention.scaled_dot_product_attention_grouped(query, key, value, scale=None, mask=None)
 attention.flash_attention(query, key, value, scale=None, mask=None)
 attention.attention_reference(query, key, value, scale=None, mask=None)
-attention.explain(function, query, key, value, scale=None, mask=None)
+attention.explain(function)
 attention.merge_lse(o1, lse1, o2, lse2)
 attention.paged_attention(query, key_pages, value_pages, block_table, context_lens, page_size, \
 scale=None, mask=None)

@@ -1,6 +1,49 @@
-"""What `tiny_llm.attention.explain` answers."""
+"""`explain`, and what it answers. The modules of the functions say what there is to tell about them."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+Explainer = TypeVar("Explainer", bound=Callable[..., Any])
+
+_explainers: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def explains(*functions: Callable[..., Any]) -> Callable[[Explainer], Explainer]:
+    """`explain` asks what is decorated with this about `functions`: with the function, then its arguments."""
+
+    def register(explainer: Explainer) -> Explainer:
+        _explainers.update(dict.fromkeys(functions, explainer))
+        return explainer
+
+    return register
+
+
+def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Tell what `function` would do with these arguments, without running anything.
+
+    explain(flash_attention, query, key, value, mask="causal") -> Explanation
+    explain(quantized_matmul, scales, biases, group_size, bits, a, b, True) -> ProductExplanation
+
+    `function` is one of these or `attention_reference`. The memory layout of an array that is not evaluated
+    yet, and lengths that are not, are unknown: they count as dense and as full.
+    """
+    if function not in _explainers:
+        known = ", ".join(sorted(known.__name__ for known in _explainers))
+        raise ValueError(f"explain: function: got {function}, expected one of {known}")
+    return _explainers[function](function, *arguments, **options)
+
+
+@dataclass(frozen=True)
+class ProductExplanation:
+    """Whose kernel computes a product with packed weights.
+
+    path: cpu.quantized_matmul, which is ours, or mlx.quantized_matmul
+    reasons: why not ours
+    """
+
+    path: str
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
