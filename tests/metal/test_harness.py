@@ -107,6 +107,55 @@ def test_lanes_meet_in_operations(order, compiler):
     assert np.array_equal(outputs["y"][64:].reshape(2, 32), want)
 
 
+MATRICES = """
+#include <metal_simdgroup_matrix>
+#include <metal_stdlib>
+using namespace metal;
+kernel void f(device const T* x [[buffer(0)]], device const T* y [[buffer(1)]], device OUT* z [[buffer(2)]],
+              uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = (lane / 4 & 4) + lane / 2 % 4, column = (lane / 4 & 2) * 2 + lane % 2 * 2;
+  const uint at = row * 8 + column;
+  simdgroup_matrix<T, 8, 8> a, b;
+  simdgroup_matrix<OUT, 8, 8> c;
+  for (uint i = 0; i < 2; i++) {
+    a.thread_elements()[i] = x[at + i];
+    b.thread_elements()[i] = y[at + i];
+    c.thread_elements()[i] = OUT(1.0f);
+  }
+  simdgroup_multiply_accumulate(c, a, b, c);
+  for (uint i = 0; i < 2; i++) z[at + i] = c.thread_elements()[i];
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", available_compilers())
+@pytest.mark.parametrize(
+    ("kind", "result"),
+    [("float", "float"), ("half", "half"), ("half", "float"), ("bfloat", "bfloat"), ("bfloat", "float")],
+)
+def test_matrices_of_every_type_are_multiplied(kind, result, compiler):
+    """Small integers, which every type holds exactly, and so does bfloat the upper half of a float."""
+    kernel = Kernel(
+        MATRICES.replace("OUT", result).replace("T*", f"{kind}*").replace("<T,", f"<{kind},"),
+        "f",
+        compiler=compiler,
+    )
+    generator = np.random.default_rng(0)
+    x, y = (generator.integers(-3, 4, (8, 8)).astype(np.float32) for _ in range(2))
+    outputs, reports = kernel(
+        (1, 1, 1), (32, 1, 1), {"x": stored(x, kind), "y": stored(y, kind), "z": stored(0 * x, result)}
+    )
+    assert reports == []
+    assert np.array_equal(outputs["z"], stored(x @ y + 1, result))
+
+
+def stored(x, kind):
+    """The bits of numbers in a type of Metal."""
+    if kind == "bfloat":
+        return (x.view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype({"float": np.float32, "half": np.float16}[kind])
+
+
 def test_buffers_go_by_their_slots_and_a_const_one_is_no_output():
     kernel = Kernel(FRAME.replace("BODY", "y[tile.x * 64 + i] = n;"), "f")
     assert kernel.slots == {"x": 0, "y": 2, "n": 1}
