@@ -9,6 +9,8 @@ import sys
 import mlx.core as mx
 import pytest
 
+from benches import on_a_mac
+
 from ..support.child import ROOT
 
 PROGRAM = ROOT / "tools/check_mac.py"
@@ -90,11 +92,27 @@ def test_a_part_that_fails_or_crashes_does_not_lose_the_others(tmp_path):
     assert "ValueError: no such kernel" in text
 
 
-def test_what_is_timed_is_checked_too(program):
-    row = program.time_attention(mx.float32, 4, 2, 33, 40, 64)
-    assert 0 < row["error"] < row["allowed"] < 1e-4
-    assert row["path"].startswith("cpu.")
-    assert row["seconds"].keys() == {"ours", "mx.fast"}
+def check_row(row, beside):
+    assert 0 < row["error"] < row["allowed"] < 0.1
+    assert row["seconds"].keys() == {"ours", beside}
+    assert row["times_as_fast"] > 0
+
+
+def test_what_is_timed_is_checked_too():
+    for row in (
+        on_a_mac.attention_row(mx.float32, 4, 2, 64, 33, 40),
+        on_a_mac.readable_row(4, 2, 64, 33, 40),
+    ):
+        check_row(row, "mx.fast")
+        assert row["path"].startswith("cpu.")
+    for count in (1, 9):
+        check_row(on_a_mac.product_row(mx.float16, count, 128, 72), "mx.quantized_matmul")
+
+
+def test_a_wrong_result_is_no_row_to_trust():
+    zeros = mx.zeros((3, 4))
+    row = on_a_mac.compare(lambda: zeros + 1, lambda: zeros, "nobody", zeros, 0.5)
+    assert (row["error"], row["error_beside"], row["allowed"]) == (1, 0, 0.5)
 
 
 def test_the_tests_that_it_runs_exist(program):
