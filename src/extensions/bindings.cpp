@@ -144,6 +144,17 @@ void define_attention_functions(nb::module_& m) {
       nb::kw_only(), "num_kv_heads"_a, "num_heads"_a, "stream"_a = nb::none(),
       "The course's flat form, float32 only: query (N, L, E), key and value (N_kv, S, E), mask (N, L, S) or "
       "None.");
+  m.def(
+      "explain_flash_attention",
+      [](const mx::array& query, const mx::array& key, const mx::array& value,
+         const std::optional<mx::array>& mask, double scale, bool is_causal, int num_kv_heads, int num_heads,
+         mx::StreamOrDevice stream) -> nb::typed<nb::dict, nb::str, nb::any> {
+        return to_dict(explain_flash_attention(query, key, value, mask, scale, is_causal, num_kv_heads,
+                                               num_heads, stream));
+      },
+      "query"_a, "key"_a, "value"_a, "mask"_a = nb::none(), "scale"_a = 1.0, "is_causal"_a = false,
+      nb::kw_only(), "num_kv_heads"_a, "num_heads"_a, "stream"_a = nb::none(),
+      "What `flash_attention` would do with these arguments. Runs nothing.");
 }
 
 void define_paged_attention(nb::module_& m) {

@@ -124,6 +124,8 @@ BINDINGS = [
     "quantized_matmul(scales, biases, group_size, bits, a, b, transpose_b=False, stream=None)",
     "flash_attention(query, key, value, mask=None, scale=1.0, is_causal=False, "
     "*, num_kv_heads, num_heads, stream=None)",
+    "explain_flash_attention(query, key, value, mask=None, scale=1.0, is_causal=False, "
+    "*, num_kv_heads, num_heads, stream=None)",
     "paged_attention(query, key_pages, value_pages, block_table, context_lens, scale=1.0, is_causal=False, "
     "*, num_kv_heads, num_heads, stream=None)",
 ]
@@ -135,6 +137,7 @@ NATIVE_NAMES = {
     "cpu_isa",
     "cpu_isas",
     "cpu_threads",
+    "explain_flash_attention",
     "flash_attention",
     "last_run",
     "linear",

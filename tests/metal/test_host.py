@@ -174,9 +174,11 @@ def test_the_flat_form_takes_the_kernel_to_read(causal, E):
     query, key, value = qkv(batch=(1,), heads=4, kv_heads=2, L=33, S=40, E=E)
     mask = normal(4, 33, 40)
     mx.eval(query, key, value, mask)
-    flat = extension.flash_attention(
-        query[0], key[0], value[0], mask, 0.3, causal, num_kv_heads=2, num_heads=4, stream=device.gpu_stream()
-    )
+    arguments = query[0], key[0], value[0], mask, 0.3, causal
+    options = {"num_kv_heads": 2, "num_heads": 4, "stream": device.gpu_stream()}
+    told = extension.explain_flash_attention(*arguments, **options)
+    assert (told["path"], told["reasons"]) == ("metal.flash_attention_f32_e128", ())
+    flat = extension.flash_attention(*arguments, **options)
     notes = gpu.evaluate(flat)
     assert (notes.kernels, notes.reports) == (["flash_attention_f32_e128"], [])
     lse = extension.attention(query, key, value, mask=mask, scale=0.3, causal=causal)[1]

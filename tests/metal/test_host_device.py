@@ -64,6 +64,23 @@ def test_the_kernel_to_read_is_a_way_out_too():
     assert len(told["reasons"]) == 2
 
 
+def test_the_flat_form_goes_on_to_a_fast_kernel_and_says_why():
+    """With its 1024 threads the kernel to read is the one that a GPU may not allow."""
+    told = told_by("""
+allow({'flash_attention': 832})
+query = qkv(batch=(1,), heads=2, L=40, E=64)[0][0]
+flat = dict(num_kv_heads=2, num_heads=2, stream=device.gpu_stream())
+told = extension.explain_flash_attention(query, query, query, **flat)
+kernels = gpu.evaluate(extension.flash_attention(query, query, query, **flat)).kernels
+print(json.dumps({"path": told["path"], "reasons": told["reasons"], "kernels": kernels}))
+""")
+    assert told["kernels"] == ["attention_prefill_f32_e64"]
+    assert told["path"] == "metal.attention_prefill_f32_e64"
+    assert told["reasons"] == [
+        "flash_attention_f32_e128 needs 1024 threads in a threadgroup, this GPU allows 832"
+    ]
+
+
 def test_without_a_kernel_the_reference_takes_over_and_the_reasons_are_told():
     told = told_by("allow({'attention': 96})\ntell(*qkv(L=2, E=64, dtype=mx.float16))")
     assert (told["path"], told["fused"]) == ("reference", False)

@@ -174,6 +174,49 @@ void state_refusal(const AttentionOptions& options, Explanation& explanation) {
   }
 }
 
+// The call that a flat one stands for.
+struct Unflattened {
+  mx::array query, key, value;
+  AttentionOptions options;
+};
+
+Unflattened unflatten(const mx::array& query, const mx::array& key, const mx::array& value,
+                      const std::optional<mx::array>& mask, double scale, bool is_causal, int num_kv_heads,
+                      int num_heads, mx::StreamOrDevice stream) {
+  for (auto [argument, x] :
+       {std::pair{"query", &query}, std::pair{"key", &key}, std::pair{"value", &value}}) {
+    if (x->dtype() != mx::float32) reject(kFunction, argument, to_text(x->dtype()), "float32");
+  }
+  Dims dims(kFunction);
+  dims.match("query", query.shape(), {"N", "L", "E"});
+  dims.match("key", key.shape(), {"N_kv", "S", "E"});
+  dims.match("value", value.shape(), {"N_kv", "S", "E"});
+  if (mask) {
+    if (mask->dtype() != mx::float32) reject(kFunction, "mask", to_text(mask->dtype()), "float32");
+    dims.match("mask", mask->shape(), {"N", "L", "S"});
+  }
+  check_heads(kFunction, num_heads, num_kv_heads);
+  if (dims["N"] % num_heads != 0) {
+    reject(kFunction, "query", std::to_string(dims["N"]) + " rows",
+           "a multiple of num_heads = " + std::to_string(num_heads));
+  }
+  int batch = dims["N"] / num_heads;
+  if (dims["N_kv"] != static_cast<int64_t>(batch) * num_kv_heads) {
+    reject(
+        kFunction, "key", std::to_string(dims["N_kv"]) + " rows",
+        std::to_string(num_kv_heads) + " for each of the " + std::to_string(batch) + " sequences of query");
+  }
+
+  AttentionOptions options;
+  options.scale = scale;
+  options.causal = is_causal;
+  options.stream = stream;
+  options.readable = true;
+  auto split = [&](const mx::array& x, int heads) { return mx::unflatten(x, 0, {batch, heads}, stream); };
+  if (mask) options.mask = split(*mask, num_heads);
+  return {split(query, num_heads), split(key, num_kv_heads), split(value, num_kv_heads), options};
+}
+
 }  // namespace
 
 OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
@@ -220,41 +263,17 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
                           const std::optional<mx::array>& mask, double scale, bool is_causal,
                           int num_kv_heads, int num_heads,
                           const std::function<void(const std::string&)>& warn, mx::StreamOrDevice stream) {
-  for (auto [argument, x] :
-       {std::pair{"query", &query}, std::pair{"key", &key}, std::pair{"value", &value}}) {
-    if (x->dtype() != mx::float32) reject(kFunction, argument, to_text(x->dtype()), "float32");
-  }
-  Dims dims(kFunction);
-  dims.match("query", query.shape(), {"N", "L", "E"});
-  dims.match("key", key.shape(), {"N_kv", "S", "E"});
-  dims.match("value", value.shape(), {"N_kv", "S", "E"});
-  if (mask) {
-    if (mask->dtype() != mx::float32) reject(kFunction, "mask", to_text(mask->dtype()), "float32");
-    dims.match("mask", mask->shape(), {"N", "L", "S"});
-  }
-  check_heads(kFunction, num_heads, num_kv_heads);
-  if (dims["N"] % num_heads != 0) {
-    reject(kFunction, "query", std::to_string(dims["N"]) + " rows",
-           "a multiple of num_heads = " + std::to_string(num_heads));
-  }
-  int batch = dims["N"] / num_heads;
-  if (dims["N_kv"] != static_cast<int64_t>(batch) * num_kv_heads) {
-    reject(
-        kFunction, "key", std::to_string(dims["N_kv"]) + " rows",
-        std::to_string(num_kv_heads) + " for each of the " + std::to_string(batch) + " sequences of query");
-  }
-
-  AttentionOptions options;
-  options.scale = scale;
-  options.causal = is_causal;
-  options.warn = warn;
-  options.stream = stream;
-  options.readable = true;
-  auto split = [&](const mx::array& x, int heads) { return mx::unflatten(x, 0, {batch, heads}, stream); };
-  if (mask) options.mask = split(*mask, num_heads);
-  auto [o, lse] =
-      attention(split(query, num_heads), split(key, num_kv_heads), split(value, num_kv_heads), options);
+  Unflattened call = unflatten(query, key, value, mask, scale, is_causal, num_kv_heads, num_heads, stream);
+  call.options.warn = warn;
+  auto [o, lse] = attention(call.query, call.key, call.value, call.options);
   return mx::flatten(o, 0, 1, stream);
+}
+
+Explanation explain_flash_attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                                    const std::optional<mx::array>& mask, double scale, bool is_causal,
+                                    int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
+  Unflattened call = unflatten(query, key, value, mask, scale, is_causal, num_kv_heads, num_heads, stream);
+  return explain_attention(call.query, call.key, call.value, call.options);
 }
 
 bool Attention::is_equivalent(const mx::Primitive& other) const {

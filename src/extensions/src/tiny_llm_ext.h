@@ -66,6 +66,10 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
                           int num_kv_heads, int num_heads,
                           const std::function<void(const std::string&)>& warn, mx::StreamOrDevice stream);
 
+Explanation explain_flash_attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                                    const std::optional<mx::array>& mask, double scale, bool is_causal,
+                                    int num_kv_heads, int num_heads, mx::StreamOrDevice stream);
+
 // Attention over keys and values in pages (P, num_kv_heads, page, E), all float32: token t of sequence b lies
 // in slot t % page of page block_table[b][t / page]. Query is (B * num_heads, L, E), its last row stands at
 // the last of the context_lens[b] tokens. Tokens of a page whose id is none of 0 .. P - 1 count as absent.

@@ -126,6 +126,24 @@ def flash_attention(
     The course's flat form, float32 only: query (N, L, E), key and value (N_kv, S, E), mask (N, L, S) or None.
     """
 
+def explain_flash_attention(
+    query: mlx.core.array,
+    key: mlx.core.array,
+    value: mlx.core.array,
+    mask: mlx.core.array | None = None,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    num_kv_heads: int,
+    num_heads: int,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> dict[str, Any]:
+    """What `flash_attention` would do with these arguments. Runs nothing."""
+
 def paged_attention(
     query: mlx.core.array,
     key_pages: mlx.core.array,
