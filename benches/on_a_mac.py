@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -78,8 +79,9 @@ def product_row(dtype: mx.Dtype, count: int, inputs: int, outputs: int) -> Row:
     weight, scales, biases = mx.quantize(dense, group_size=GROUP_SIZE, bits=BITS)
     mx.eval(x, weight, scales, biases)
     with mx.stream(mx.cpu):
-        wide = (array.astype(mx.float32) for array in (scales, biases))
-        expected = x.astype(mx.float32) @ mx.dequantize(weight, *wide, GROUP_SIZE, BITS).T
+        wide_scales, wide_biases = scales.astype(mx.float32), biases.astype(mx.float32)
+        exact = mx.dequantize(weight, wide_scales, wide_biases, GROUP_SIZE, BITS)
+        expected = x.astype(mx.float32) @ exact.T
         mx.eval(expected)
     ours = load_extension().quantized_matmul
     row = compare(
@@ -87,7 +89,7 @@ def product_row(dtype: mx.Dtype, count: int, inputs: int, outputs: int) -> Row:
         lambda: mx.quantized_matmul(x, weight, scales, biases, True, GROUP_SIZE, BITS),
         "mx.quantized_matmul",
         expected,
-        PRODUCT_ERROR[dtype] * mx.abs(expected).max().item(),
+        PRODUCT_ERROR[dtype] * float(mx.abs(expected).max()),
     )
     case = f"{dtype} {count} rows of {inputs}, {outputs} outputs of {BITS} bits"
     return {"case": case, **row, "path": "tiny_llm_ext.quantized_matmul"}
@@ -101,10 +103,11 @@ def random_inputs(dtype: mx.Dtype, heads: int, kv_heads: int, E: int, L: int, S:
     return arrays
 
 
-def exact_attention(*inputs: mx.array) -> mx.array:
+def exact_attention(query: mx.array, key: mx.array, value: mx.array) -> mx.array:
     """In float32, by the processor."""
     with mx.stream(mx.cpu):
-        expected: mx.array = attention_reference(*(x.astype(mx.float32) for x in inputs), mask="causal")
+        wide = [x.astype(mx.float32) for x in (query, key, value)]
+        expected: mx.array = attention_reference(wide[0], wide[1], wide[2], mask="causal")
         mx.eval(expected)
     return expected
 
@@ -124,9 +127,8 @@ def compare(
     }
     mx.eval(ours())
     path = load_extension().last_run()["path"]
-    samples, _ = interleave(
-        {name: lambda call=call: mx.eval(call()) for name, call in calls.items()}, repeats=ROUNDS
-    )
+    turns = {name: partial(_evaluate, call) for name, call in calls.items()}
+    samples, _ = interleave(turns, repeats=ROUNDS)
     return {
         "path": path,
         "beside": beside,
@@ -136,3 +138,7 @@ def compare(
         "seconds": {name: sample.record() for name, sample in samples.items()},
         "times_as_fast": samples[beside].median / samples["ours"].median,
     }
+
+
+def _evaluate(call: Callable[[], mx.array]) -> None:
+    mx.eval(call())
