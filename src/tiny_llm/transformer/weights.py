@@ -47,7 +47,7 @@ def multiply(
 def multiply_heads(
     x: mx.array, matrices: Sequence[Weights], biases: Sequence[mx.array] | None, size: int
 ) -> list[mx.array]:
-    """Map `x` [..., I] through matrices [H * size, I] to [..., H, size], with their biases if there are any."""
+    """Map `x` [..., I] through matrices [H * size, I] to [..., H, size], and add their biases if any."""
     packed = [weights for weights in matrices if isinstance(weights, QuantizedWeights)]
     if len(packed) == len(matrices):
         return quantized_heads(x, packed, biases, size)
