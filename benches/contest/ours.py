@@ -20,6 +20,7 @@ from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
 from tiny_llm.loading.parts import named_arrays, named_parts
 from tiny_llm.loading.progress import silent
+from tiny_llm.sampling.select import argmax
 
 
 def forms_of_ours(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, Contestant]:
@@ -84,7 +85,7 @@ def _contestant(name: str, read: Callable[[Sequence[int]], _Steps]) -> Contestan
         steps = read(request.prompt)
         logits = steps.last
         for left in range(request.output_tokens, 0, -1):
-            chosen: Any = mx.argmax(logits, axis=-1).tolist()
+            chosen: Any = argmax(logits).tolist()
             yield chosen[-1]
             if left > 1:
                 logits = steps.step(chosen[-1])
