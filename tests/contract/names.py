@@ -114,7 +114,10 @@ qwen3.Qwen3TransformerBlock.__call__(self, x, offset, cache, mask=None)
 BINDINGS = [
     "axpby(x, y, alpha, beta, *, stream=None)",
     "linear(x, w, bias=None, *, stream=None)",
-    "quantized_linear(x, matrices, group_size, bits, *, bias=None, residual=None, gated=False, stream=None)",
+    "quantized_linear(x, matrices, group_size, bits, *, bias=None, residual=None, gated=False, split=None, "
+    "stream=None)",
+    "cached_attention(query, key, value, caches, cos, sin, offset, *, scale=None, traditional=False, "
+    "stream=None)",
     "silu_multiply(gate, up, *, stream=None)",
     "quantized_rows(ids, weight, scales, biases, group_size, bits, *, stream=None)",
     "argmax(x, *, stream=None)",
@@ -133,6 +136,7 @@ NATIVE_NAMES = {
     "argmax",
     "attention",
     "axpby",
+    "cached_attention",
     "categorical",
     "cpu_isa",
     "cpu_isas",
