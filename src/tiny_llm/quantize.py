@@ -11,6 +11,7 @@ import mlx.core as mx
 from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
 from .extension import cpu_kernels, load_extension
+from .layer_norm import RMSNorm
 from .layers.explanation import ProductExplanation, explains
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
@@ -90,25 +91,41 @@ def quantized_linear(
 
 
 def quantized_heads(
-    x: mx.array, matrices: Sequence[QuantizedWeights], biases: Sequence[mx.array] | None, size: int
+    x: mx.array,
+    matrices: Sequence[QuantizedWeights],
+    biases: Sequence[mx.array] | None,
+    size: int,
+    *,
+    norm: RMSNorm | None = None,
 ) -> list[mx.array]:
     """Map `x` [..., I] through several matrices [H * size, I] to [..., H, size], in one pass.
 
-    Each has its bias if there are any.
+    Each has its bias if there are any. With a `norm`, x passes it first.
     """
     if native := _one_pass(x, matrices, biases or ()):
-        return native(matrices, bias=biases, split=size)
+        return native(matrices, bias=biases, norm=_of_native(norm), split=size)
+    x = x if norm is None else norm(x)
     return [
         mx.unflatten(quantized_linear(x, w, bias), -1, (-1, size))
         for w, bias in zip(matrices, biases or NO_BIAS * len(matrices), strict=True)
     ]
 
 
-def quantized_gate(x: mx.array, gate: QuantizedWeights, up: QuantizedWeights) -> mx.array:
-    """Compute silu(gate x) * up x, for two matrices [O, I], in one pass over `x` [..., I]: [..., O]."""
+def quantized_gate(
+    x: mx.array, gate: QuantizedWeights, up: QuantizedWeights, *, norm: RMSNorm | None = None
+) -> mx.array:
+    """Compute silu(gate x) * up x, for two matrices [O, I], in one pass over `x` [..., I]: [..., O].
+
+    With a `norm`, x passes it first.
+    """
     if native := _one_pass(x, [gate, up]):
-        return native([gate, up], gated=True)[0]
+        return native([gate, up], norm=_of_native(norm), gated=True)[0]
+    x = x if norm is None else norm(x)
     return silu_multiply(quantized_linear(x, gate), quantized_linear(x, up))
+
+
+def _of_native(norm: RMSNorm | None) -> tuple[mx.array, float] | None:
+    return None if norm is None else (norm.weight, norm.eps)
 
 
 def _one_pass(

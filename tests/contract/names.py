@@ -114,8 +114,8 @@ qwen3.Qwen3TransformerBlock.__call__(self, x, offset, cache, mask=None)
 BINDINGS = [
     "axpby(x, y, alpha, beta, *, stream=None)",
     "linear(x, w, bias=None, *, stream=None)",
-    "quantized_linear(x, matrices, group_size, bits, *, bias=None, residual=None, gated=False, split=None, "
-    "stream=None)",
+    "quantized_linear(x, matrices, group_size, bits, *, bias=None, norm=None, residual=None, gated=False, "
+    "split=None, stream=None)",
     "cached_attention(query, key, value, caches, cos, sin, offset, *, scale=None, traditional=False, "
     "stream=None)",
     "silu_multiply(gate, up, *, stream=None)",

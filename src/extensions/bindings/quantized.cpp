@@ -2,6 +2,7 @@
 #include "bindings/quantized.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -19,6 +20,7 @@ using Triple = std::tuple<mx::array, mx::array, mx::array>;
 
 std::vector<mx::array> through(const mx::array& x, const std::vector<Triple>& matrices, int group_size,
                                int bits, const std::optional<std::vector<mx::array>>& bias,
+                               const std::optional<std::pair<mx::array, double>>& norm,
                                const std::optional<mx::array>& residual, bool gated, std::optional<int> split,
                                mx::StreamOrDevice stream) {
   if (bias && bias->size() != matrices.size()) {
@@ -30,7 +32,9 @@ std::vector<mx::array> through(const mx::array& x, const std::vector<Triple>& ma
     all.push_back({weight, scales, biases, {}});
     if (bias) all.back().bias = (*bias)[all.size() - 1];
   }
-  return quantized_linear(x, all, group_size, bits, residual, gated, split, stream);
+  std::optional<FirstNorm> first;
+  if (norm) first = {norm->first, norm->second};
+  return quantized_linear(x, all, group_size, bits, first, residual, gated, split, stream);
 }
 
 }  // namespace
@@ -48,15 +52,16 @@ void define_quantized(nb::module_& m) {
       "else.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
-      "bias"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false, "split"_a = nb::none(),
-      "stream"_a = nb::none(),
+      "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,
+      "split"_a = nb::none(), "stream"_a = nb::none(),
       "x (..., K) through several quantized matrices at once: a list of arrays (..., N) in the dtype of "
       "x.\n\n"
       "A matrix is (weight, scales, biases) as in `quantized_matmul`; all have one group size and number of\n"
       "bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one "
       "result,\n"
       "silu(first) * second. A residual (..., N) is added to a single result. With a split the results are\n"
-      "(..., N / split, split).");
+      "(..., N / split, split).\n\n"
+      "A norm (weight, eps) is applied to x first, as by `rms_norm`.");
 }
 
 }  // namespace tiny_llm_ext

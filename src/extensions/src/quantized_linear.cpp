@@ -74,10 +74,12 @@ std::vector<mx::array> results(const std::vector<mx::array>& inputs, const Quant
 }  // namespace
 
 QuantizedCall quantized_call(const std::vector<mx::array>& inputs, const QuantizedLinearParams& params) {
-  QuantizedCall call = {inputs[0], {}, {}, params.gated, params};
-  if (params.residual) call.residual = inputs[1];
+  QuantizedCall call = {inputs[0], {}, {}, {}, params.gated, params};
+  size_t next = 1;
+  if (params.residual) call.residual = inputs[next++];
+  if (params.eps) call.norm = {inputs[next++], *params.eps};
   const size_t step = params.biased ? 4 : 3;
-  for (size_t i = params.residual ? 2 : 1; i < inputs.size(); i += step) {
+  for (size_t i = next; i < inputs.size(); i += step) {
     call.matrices.push_back({inputs[i], inputs[i + 1], inputs[i + 2], {}});
     if (params.biased) call.matrices.back().bias = inputs[i + 3];
   }
@@ -85,26 +87,33 @@ QuantizedCall quantized_call(const std::vector<mx::array>& inputs, const Quantiz
 }
 
 std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<QuantizedMatrix>& matrices,
-                                        int group_size, int bits, const std::optional<mx::array>& residual,
-                                        bool gated, std::optional<int> split, mx::StreamOrDevice stream) {
+                                        int group_size, int bits, const std::optional<FirstNorm>& norm,
+                                        const std::optional<mx::array>& residual, bool gated,
+                                        std::optional<int> split, mx::StreamOrDevice stream) {
   check_arguments(x, matrices, group_size, bits, residual.has_value(), gated, split);
   if (residual) check_vector("residual", *residual, x, result_shape(x, matrices[0].weight));
   std::vector<mx::array> inputs = {x};
   if (residual) inputs.push_back(*residual);
+  std::optional<float> eps;
+  if (norm) {
+    eps = check_norm(kName, "norm", x, norm->weight, norm->eps);
+    inputs.push_back(norm->weight);
+  }
   for (const QuantizedMatrix& matrix : matrices) {
     inputs.insert(inputs.end(), {matrix.weight, matrix.scales, matrix.biases});
     if (matrix.bias) inputs.push_back(*matrix.bias);
   }
   const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::default_threads()};
   return results(inputs,
-                 {params, matrices[0].bias.has_value(), residual.has_value(), gated, split.value_or(0)},
+                 {params, matrices[0].bias.has_value(), residual.has_value(), gated, split.value_or(0), eps},
                  cpu_stream(kName, stream));
 }
 
 // One product after the other; derivatives along weights, scales and biases do not exist.
 std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inputs) {
   const QuantizedCall call = quantized_call(inputs, params_);
-  const mx::array rows = mx::flatten(call.x, 0, -2, stream());
+  const mx::array x = call.norm ? rms_norm(call.x, call.norm->weight, call.norm->eps, stream()) : call.x;
+  const mx::array rows = mx::flatten(x, 0, -2, stream());
   std::vector<mx::array> outputs;
   for (const QuantizedMatrix& matrix : call.matrices) {
     mx::array product = quantized_matmul(matrix.scales, matrix.biases, params_.group_size, params_.bits, rows,

@@ -15,6 +15,12 @@ struct QuantizedMatrix {
   std::optional<mx::array> bias;
 };
 
+// The root mean square norm with a weight (K,), which x passes first: see `rms_norm`.
+struct FirstNorm {
+  mx::array weight;
+  double eps;
+};
+
 // What errors call the function and its arguments.
 struct QuantizedNames {
   const char *function, *rows, *weight;
@@ -28,22 +34,25 @@ void check_quantized(const QuantizedNames& names, const mx::array& scales, const
 struct QuantizedCall {
   mx::array x;
   std::vector<QuantizedMatrix> matrices;
+  std::optional<FirstNorm> norm;
   std::optional<mx::array> residual;
   bool gated;
   QuantizedParams params;
 };
 
-// x (..., K) times the transpose of each matrix, plus its bias: arrays (..., N) in the dtype of x. If gated
-// there are two matrices of one shape and one result, silu(first) * second. A residual (..., N) is added to a
-// single result. Each of these steps rounds, as if it were an operation of its own. With a `split` the
-// results are (..., N / split, split): heads of that size.
+// x (..., K), normalised if there is a norm, times the transpose of each matrix, plus its bias: arrays (...,
+// N) in the dtype of x. If gated there are two matrices of one shape and one result, silu(first) * second. A
+// residual (..., N) is added to a single result. Each of these steps rounds, as if it were an operation of
+// its own. With a `split` the results are (..., N / split, split): heads of that size.
 std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<QuantizedMatrix>& matrices,
-                                        int group_size, int bits, const std::optional<mx::array>& residual,
-                                        bool gated, std::optional<int> split, mx::StreamOrDevice stream);
+                                        int group_size, int bits, const std::optional<FirstNorm>& norm,
+                                        const std::optional<mx::array>& residual, bool gated,
+                                        std::optional<int> split, mx::StreamOrDevice stream);
 
 struct QuantizedLinearParams : QuantizedParams {
   bool biased, residual, gated;
-  int split;  // 0: the results are not split
+  int split;                 // 0: the results are not split
+  std::optional<float> eps;  // of the norm, if there is one
 
   bool operator==(const QuantizedLinearParams&) const = default;
 };
@@ -51,7 +60,8 @@ struct QuantizedLinearParams : QuantizedParams {
 // What the inputs of a QuantizedLinear stand for.
 QuantizedCall quantized_call(const std::vector<mx::array>& inputs, const QuantizedLinearParams& params);
 
-// Inputs: x, perhaps the residual, then each matrix: weight, scales, biases and perhaps the bias.
+// Inputs: x, perhaps the residual, perhaps the weight of the norm, then each matrix: weight, scales, biases
+// and perhaps the bias.
 class QuantizedLinear : public RowOperation {
  public:
   QuantizedLinear(mx::Stream stream, QuantizedLinearParams params)

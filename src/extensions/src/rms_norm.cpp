@@ -10,19 +10,24 @@ namespace {
 constexpr const char* kName = "rms_norm";
 
 float check_arguments(const mx::array& x, const mx::array& weight, double eps) {
-  check_floating(kName, "x", x);
-  check_floating(kName, "weight", weight);
-  if (x.ndim() == 0) reject(kName, "x", "()", "(..., K)");
-  if (weight.ndim() != 1 || weight.shape(0) != x.shape(-1)) {
-    reject(kName, "weight", to_text(weight.shape()),
-           "(" + std::to_string(x.shape(-1)) + ",), the last axis of x " + to_text(x.shape()));
-  }
-  if (!(eps >= 0 && std::isfinite(static_cast<float>(eps))))
-    reject(kName, "eps", to_text(eps), "a finite number of at least 0");
-  return static_cast<float>(eps);
+  return check_norm(kName, "weight", x, weight, eps);
 }
 
 }  // namespace
+
+float check_norm(const char* function, const char* argument, const mx::array& x, const mx::array& weight,
+                 double eps) {
+  check_floating(function, "x", x);
+  check_floating(function, argument, weight);
+  if (x.ndim() == 0) reject(function, "x", "()", "(..., K)");
+  if (weight.ndim() != 1 || weight.shape(0) != x.shape(-1)) {
+    reject(function, argument, to_text(weight.shape()),
+           "(" + std::to_string(x.shape(-1)) + ",), the last axis of x " + to_text(x.shape()));
+  }
+  if (!(eps >= 0 && std::isfinite(static_cast<float>(eps))))
+    reject(function, "eps", to_text(eps), "a finite number of at least 0");
+  return static_cast<float>(eps);
+}
 
 mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::StreamOrDevice stream) {
   const float checked = check_arguments(x, weight, eps);

@@ -19,6 +19,10 @@ namespace mx = mlx::core;
 // another floating-point type.
 mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::StreamOrDevice stream);
 
+// Throws unless `rms_norm` takes these for x; gives eps.
+float check_norm(const char* function, const char* argument, const mx::array& x, const mx::array& weight,
+                 double eps);
+
 // x + residual, rounded to their dtype, and the norm of that.
 std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array& residual,
                                              const mx::array& weight, double eps, mx::StreamOrDevice stream);

@@ -236,6 +236,7 @@ def quantized_linear(
     bits: int,
     *,
     bias: Sequence[mlx.core.array] | None = None,
+    norm: tuple[mlx.core.array, float] | None = None,
     residual: mlx.core.array | None = None,
     gated: bool = False,
     split: int | None = None,
@@ -252,6 +253,8 @@ def quantized_linear(
     bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one result,
     silu(first) * second. A residual (..., N) is added to a single result. With a split the results are
     (..., N / split, split).
+
+    A norm (weight, eps) is applied to x first, as by `rms_norm`.
     """
 
 @overload

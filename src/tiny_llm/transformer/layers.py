@@ -51,8 +51,8 @@ class MultiHeadAttention(ABC):
         check_shape(name, "wo", self.wo.shape, (self.hidden_size, inner))
 
     @abstractmethod
-    def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        """[B, L, hidden] -> query [B, L, num_heads, head_dim], key and value with num_kv_heads instead."""
+    def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
+        """[B, L, hidden], or its norm -> query [B, L, num_heads, head_dim], key and value likewise."""
 
     def forward(
         self,
@@ -60,12 +60,14 @@ class MultiHeadAttention(ABC):
         offset: Offset,
         cache: TinyKvCache,
         mask: Mask,
+        *,
+        norm: RMSNorm | None = None,
         residual: mx.array | None = None,
     ) -> mx.array:
-        """[B, L, hidden] -> the same, plus the residual; row b holds the tokens from offset[b] on."""
+        """[B, L, hidden], or its norm -> the same, plus the residual; row b stands at offset[b]."""
         if x.ndim != 3:
             raise ValueError(f"{type(self).__name__}: x: got {x.shape}, expected (B, L, {self.hidden_size})")
-        tokens = NewTokens(*self.project(x), self.rope, row_offsets(offset, rows=x.shape[0]))
+        tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))
         return multiply(self.ops.attend(tokens, cache, mask), self.wo, residual=residual)
 
     def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
@@ -85,9 +87,11 @@ class MLP:
         self.hidden_dim = hidden_dim
         self.w_gate, self.w_up, self.w_down = w_gate, w_up, w_down
 
-    def __call__(self, x: mx.array, *, residual: mx.array | None = None) -> mx.array:
-        """[..., dim] -> the same, plus the residual."""
-        return multiply(multiply_gated(x, self.w_gate, self.w_up), self.w_down, residual=residual)
+    def __call__(
+        self, x: mx.array, *, norm: RMSNorm | None = None, residual: mx.array | None = None
+    ) -> mx.array:
+        """[..., dim], or its norm -> the same, plus the residual."""
+        return multiply(multiply_gated(x, self.w_gate, self.w_up, norm), self.w_down, residual=residual)
 
 
 @dataclass(eq=False, repr=False)
@@ -137,8 +141,8 @@ class TransformerBlock:
 
     def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
-        x = self.self_attn.forward(self.input_layernorm(x), offset, cache, mask, residual=x)
-        return self.mlp(self.post_attention_layernorm(x), residual=x)
+        x = self.self_attn.forward(x, offset, cache, mask, norm=self.input_layernorm, residual=x)
+        return self.mlp(x, norm=self.post_attention_layernorm, residual=x)
 
     def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""

@@ -28,8 +28,8 @@ class Qwen3Attention(MultiHeadAttention):
         self.query_norm = RMSNorm(self.head_dim, self.q_norm, self.rms_norm_eps)
         self.key_norm = RMSNorm(self.head_dim, self.k_norm, self.rms_norm_eps)
 
-    def project(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        query, key, value = multiply_heads(x, [self.wq, self.wk, self.wv], None, self.head_dim)
+    def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
+        query, key, value = multiply_heads(x, [self.wq, self.wk, self.wv], None, self.head_dim, norm)
         return self.query_norm(query), self.key_norm(key), value
 
 

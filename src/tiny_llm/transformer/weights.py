@@ -7,6 +7,7 @@ import mlx.core as mx
 
 from ..basics import linear, silu_multiply
 from ..embedding import Embedding
+from ..layer_norm import RMSNorm
 from ..quantize import (
     NO_BIAS,
     QuantizedEmbedding,
@@ -45,22 +46,28 @@ def multiply(
 
 
 def multiply_heads(
-    x: mx.array, matrices: Sequence[Weights], biases: Sequence[mx.array] | None, size: int
+    x: mx.array,
+    matrices: Sequence[Weights],
+    biases: Sequence[mx.array] | None,
+    size: int,
+    norm: RMSNorm | None,
 ) -> list[mx.array]:
-    """Map `x` [..., I] through matrices [H * size, I] to [..., H, size], and add their biases if any."""
+    """Map `x` [..., I], or its norm, through matrices [H * size, I], with their biases, to [..., H, size]."""
     packed = [weights for weights in matrices if isinstance(weights, QuantizedWeights)]
     if len(packed) == len(matrices):
-        return quantized_heads(x, packed, biases, size)
+        return quantized_heads(x, packed, biases, size, norm=norm)
+    x = x if norm is None else norm(x)
     return [
         mx.unflatten(multiply(x, weights, bias), -1, (-1, size))
         for weights, bias in zip(matrices, biases or NO_BIAS * len(matrices), strict=True)
     ]
 
 
-def multiply_gated(x: mx.array, gate: Weights, up: Weights) -> mx.array:
-    """Compute silu(gate x) * up x for weights [O, I] of either form."""
+def multiply_gated(x: mx.array, gate: Weights, up: Weights, norm: RMSNorm | None) -> mx.array:
+    """Compute silu(gate x) * up x for `x` or its norm, and weights [O, I] of either form."""
     if isinstance(gate, QuantizedWeights) and isinstance(up, QuantizedWeights):
-        return quantized_gate(x, gate, up)
+        return quantized_gate(x, gate, up, norm=norm)
+    x = x if norm is None else norm(x)
     return silu_multiply(multiply(x, gate), multiply(x, up))
 
 

@@ -21,6 +21,8 @@ constexpr double kSingleThreadWork = 1.2e6;
 // end.
 constexpr int64_t kTasksPerThread = 4;
 
+constexpr double kNormNanoseconds = 0.25;  // of an element
+
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;
 
@@ -31,6 +33,12 @@ std::byte* aligned(std::byte* p) {
 // The rows of an array as tasks read them, one stride apart.
 class Rows {
  public:
+  // Room for rows of so many elements, which somebody else fills.
+  Rows(int64_t count, int64_t width, int64_t itemsize)
+      : stride_(width), copy_(cpu::allocate(count * width * itemsize)) {
+    data_ = place();
+  }
+
   Rows(const mx::array& x, int64_t count, int threads) {
     const cpu::RowReader reader(x);
     if (auto same = reader.stride()) {
@@ -40,7 +48,7 @@ class Rows {
     }
     const int64_t bytes = reader.row_bytes();
     copy_.emplace(cpu::allocate(count * bytes));
-    auto* const to = static_cast<std::byte*>(copy_->buffer().raw_ptr());
+    std::byte* const to = place();
     cpu::parallel_for(count, threads, [&](int64_t row) {
       const std::byte* from = reader.row(row, to + row * bytes);
       if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
@@ -53,6 +61,9 @@ class Rows {
     return data_ + (row * stride_ + column) * itemsize;
   }
   int64_t stride() const { return stride_; }
+
+  // Where the rows are written.
+  std::byte* place() { return static_cast<std::byte*>(copy_->buffer().raw_ptr()); }
 
  private:
   const std::byte* data_;
@@ -121,7 +132,7 @@ class Products {
   }
 
   void run() {
-    const Rows x(call_.x, M_, threads_);
+    const Rows x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, M_, threads_);
     all_.x_row_stride = x.stride();
     const int64_t most_rows = all_.few ? M_ : kernels_.task_rows;
@@ -161,6 +172,28 @@ class Products {
   }
 
  private:
+  Rows read_x() const {
+    Rows given(call_.x, M_, threads_);
+    if (!call_.norm) return given;
+    const int64_t width = call_.x.shape(-1);
+    Rows normalised(M_, width, itemsize_);
+    const cpu::RowReader weight(call_.norm->weight);
+    cpu::NormTask task = {};
+    task.weight_element = element_of(call_.norm->weight.dtype());
+    task.eps = static_cast<float>(call_.norm->eps);
+    task.width = width;
+    cpu::for_rows(M_, kNormNanoseconds * width, threads_, [&](int64_t begin, int64_t end) {
+      cpu::NormTask row = task;
+      row.weight = weight.row(0, cpu::thread_scratch(weight.row_bytes()));
+      for (int64_t m = begin; m < end; m++) {
+        row.x = given.at(m, 0, itemsize_);
+        row.y = normalised.place() + m * width * itemsize_;
+        rows_.rms_norm(row);
+      }
+    });
+    return normalised;
+  }
+
   // One array of outputs from row m and column n on.
   void run(cpu::QuantizedTask task, const void* packed, size_t which, int64_t m, int64_t n) const {
     const int64_t N = weights_[which].outputs;
@@ -214,7 +247,7 @@ void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
                   const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
-                  run({arrays[0], {matrix}, {}, false, params}, results);
+                  run({arrays[0], {matrix}, {}, {}, false, params}, results);
                 });
 }
 
