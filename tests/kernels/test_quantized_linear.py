@@ -66,6 +66,32 @@ def test_a_residual(M, dtype):
     assert mx.array_equal(y, residual + (product(x, weights) + bias))
 
 
+@pytest.mark.parametrize("weight_dtype", [mx.float32, None], ids=["float32 weight", "weight like x"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", ROWS)
+def test_a_norm_first(M, dtype, weight_dtype):
+    weights, x = packed(70, 576, dtype=dtype), normal(M, 576, dtype=dtype) * 3
+    norm = normal(576, dtype=weight_dtype or dtype, seed=5)
+    residual = normal(M, 70, dtype=dtype, seed=3)
+    normalised = native.rms_norm(x, norm, 1e-3)
+    (y,) = linear(x, [weights], norm=(norm, 1e-3), residual=residual)
+    assert mx.array_equal(y, residual + product(normalised, weights))
+    (y,) = linear(x, [weights, weights], norm=(norm, 1e-3), gated=True)
+    assert mx.array_equal(y, linear(normalised, [weights, weights], gated=True)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", ROWS)
+def test_results_in_heads(M, dtype):
+    matrices = [packed(heads * 24, 192, dtype=dtype, seed=heads) for heads in (6, 1, 2)]
+    biases = [normal(len(w.words), dtype=dtype) for w in matrices]
+    x = normal(2, M, 192, dtype=dtype)
+    whole = linear(x, matrices, bias=biases)
+    for heads, flat in zip(linear(x, matrices, bias=biases, split=24), whole, strict=True):
+        assert heads.shape == (2, M, flat.shape[-1] // 24, 24)
+        assert mx.array_equal(mx.flatten(heads, -2, -1), flat)
+
+
 @pytest.mark.parametrize("shape", [(64,), (3, 64), (2, 3, 64), (2, 1, 5, 64), (0, 64), (2, 0, 64)], ids=str)
 def test_any_number_of_axes(shape):
     weights, x = packed(9, 64), normal(*shape)
@@ -121,11 +147,33 @@ def test_gradient_along_x_and_the_residual():
         assert mx.allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_gradients_through_a_norm_and_heads():
+    weights, x, norm = packed(40, 64), normal(3, 5, 64), normal(64, seed=6)
+    seed = normal(3, 5, 5, 8, seed=4)
+
+    def fused(x, norm):
+        return (linear(x, [weights], norm=(norm, 1e-5), split=8)[0] * seed).sum()
+
+    def plain(x, norm):
+        heads = mx.fast.rms_norm(x, norm, 1e-5) @ mx.array(weights.dense().T.astype(np.float32))
+        return (mx.unflatten(heads, -1, (5, 8)) * seed).sum()
+
+    for got, expected in zip(
+        mx.grad(fused, argnums=(0, 1))(x, norm), mx.grad(plain, argnums=(0, 1))(x, norm), strict=True
+    ):
+        assert mx.allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_vmap_and_compile():
-    weights, x, residual = packed(40, 64), normal(6, 3, 64), normal(6, 3, 40)
+    weights, x, residual, norm = packed(40, 64), normal(6, 3, 64), normal(6, 3, 40), normal(64)
 
     def layer(x, residual):
-        return linear(x, [weights], residual=residual)[0]
+        return linear(x, [weights], norm=(norm, 1e-5), residual=residual)[0]
+
+    def heads(x):
+        return linear(x, [weights], split=8)[0]
+
+    assert mx.array_equal(mx.vmap(heads)(x), heads(x))
 
     expected = layer(x, residual)
     assert mx.array_equal(mx.vmap(layer)(x, residual), expected)
@@ -149,6 +197,12 @@ REFUSED = {
     "residual: got float16": ([ONE], {"residual": mx.ones((3, 8), dtype=mx.float16)}),
     "bias: got \\(9,\\)": ([ONE], {"bias": [mx.ones(9)]}),
     "bias: got 2 arrays": ([ONE], {"bias": [mx.ones(8), mx.ones(8)]}),
+    "norm: got \\(63,\\)": ([ONE], {"norm": (mx.ones(63), 1e-5)}),
+    "norm: got int32": ([ONE], {"norm": (mx.ones(64, dtype=mx.int32), 1e-5)}),
+    "eps: got -1": ([ONE], {"norm": (mx.ones(64), -1.0)}),
+    "split: got 3": ([ONE], {"split": 3}),
+    "split: got 0": ([ONE], {"split": 0}),
+    "split: got 4": ([ONE], {"split": 4, "residual": mx.ones((3, 8))}),
     "x: got \\(3, 64\\)": ([packed(8, 32, group_size=32)], {}),
 }
 
