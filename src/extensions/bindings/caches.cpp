@@ -43,7 +43,7 @@ void define_cached_attention(nb::module_& m) {
                                                         numbers_from(offset), scale, traditional, stream);
         return std::pair{std::move(result.attended), std::move(result.caches)};
       },
-      "query"_a, "key"_a, "value"_a, "caches"_a, "cos"_a, "sin"_a, "offset"_a, nb::kw_only(),
+      "query"_a, "key"_a, "value"_a, "caches"_a, "cos"_a, "sin"_a, "offset"_a.none(), nb::kw_only(),
       "scale"_a = nb::none(), "traditional"_a = false, "stream"_a = nb::none(),
       nb::sig("def cached_attention(query: mlx.core.array, key: mlx.core.array, value: mlx.core.array, "
               "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | None], "

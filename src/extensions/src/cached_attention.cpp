@@ -1,6 +1,8 @@
 // The front door of attention to caches, and what it means.
 #include "cached_attention.h"
 
+#include <limits>
+
 #include "attention/checks.h"
 #include "attention/inputs.h"
 
@@ -9,39 +11,21 @@ namespace {
 
 constexpr const char* kName = "cached_attention";
 
-void check_cache(const TokenCache& cache, const mx::array& key, int64_t L) {
+void check_cache(const mx::array& keys, const mx::array& values, int64_t length, const mx::array& key) {
   Dims dims(kName);
   dims.match("key", key.shape(), {"B", "L", "Hkv", "E"});
-  dims.match("keys", cache.keys.shape(), {"N", "Hkv", "capacity", "E"});
-  dims.match("values", cache.values.shape(), {"N", "Hkv", "capacity", "E"});
-  for (auto [argument, x] : {std::pair{"keys", &cache.keys}, std::pair{"values", &cache.values}}) {
+  dims.match("keys", keys.shape(), {"N", "Hkv", "capacity", "E"});
+  dims.match("values", values.shape(), {"N", "Hkv", "capacity", "E"});
+  for (auto [argument, x] : {std::pair{"keys", &keys}, std::pair{"values", &values}}) {
     if (x->dtype() != key.dtype())
       reject(kName, argument, to_text(x->dtype()), to_text(key.dtype()) + ", the dtype of query");
   }
-  const int64_t most = cache.keys.shape(2) - L;
-  if (cache.length < 0 || cache.length > most) {
-    reject(kName, "length", std::to_string(cache.length),
+  const int64_t L = dims["L"], most = dims["capacity"] - L;
+  if (most < 0) reject(kName, "keys", to_text(keys.shape()), "room for " + std::to_string(L) + " new tokens");
+  if (length < 0 || length > most) {
+    reject(kName, "length", std::to_string(length),
            "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " tokens more");
   }
-}
-
-// How much of the batch each cache holds.
-CachedAttentionParams place_caches(const std::vector<std::optional<TokenCache>>& caches,
-                                   const mx::array& key) {
-  CachedAttentionParams params = {};
-  int64_t rows = 0;
-  for (const std::optional<TokenCache>& cache : caches) {
-    if (cache) {
-      check_cache(*cache, key, key.shape(1));
-      params.caches.push_back({static_cast<int>(rows), cache->length});
-    }
-    rows += cache ? cache->keys.shape(0) : 1;
-  }
-  if (rows != key.shape(0)) {
-    reject(kName, "caches", std::to_string(rows) + " rows in all",
-           std::to_string(key.shape(0)) + " as query");
-  }
-  return params;
 }
 
 // The primitive rotates an even head of any size; the kernels of attention have the last word on the rest.
@@ -55,6 +39,13 @@ bool has_kernel(const mx::array& query, int64_t kv_heads) {
   return fused_kernel(problem).ok;
 }
 
+std::vector<mx::Shape> shapes_of_outputs(const std::vector<mx::array>& inputs) {
+  const mx::Shape& query = inputs[0].shape();
+  std::vector<mx::Shape> shapes = {{query[0], query[1], query[2] * query[3]}};
+  for (size_t i = CachedAttention::kFirstCache; i < inputs.size(); i++) shapes.push_back(inputs[i].shape());
+  return shapes;
+}
+
 }  // namespace
 
 CachedAttentionResult cached_attention(const mx::array& query, const mx::array& key, const mx::array& value,
@@ -63,35 +54,68 @@ CachedAttentionResult cached_attention(const mx::array& query, const mx::array& 
                                        const std::variant<int64_t, std::vector<int64_t>>& offset,
                                        std::optional<double> scale, bool traditional,
                                        mx::StreamOrDevice stream) {
-  check_floating(kName, "query", query);
   Dims dims(kName);
   dims.match("query", query.shape(), {"B", "L", "Hq", "E"});
-  dims.match("key", key.shape(), {"B", "L", "Hkv", "E"});
-  dims.match("value", value.shape(), {"B", "L", "Hkv", "E"});
-  for (auto [argument, x] : {std::pair{"key", &key}, std::pair{"value", &value}}) {
-    if (x->dtype() != query.dtype())
-      reject(kName, argument, to_text(x->dtype()), to_text(query.dtype()) + ", the dtype of query");
-  }
-  check_heads(kName, dims["Hq"], dims["Hkv"]);
-  std::visit([&](const auto& given) { check_rotation(kName, query, cos, sin, given); }, offset);
-
-  CachedAttentionParams params = place_caches(caches, key);
-  params.offset = offset;
+  CachedAttentionParams params = {{}, offset, {}, traditional};
   params.scale = scale ? check_scale(kName, *scale) : 1 / std::sqrt(static_cast<float>(dims["E"]));
-  params.traditional = traditional;
   std::vector<mx::array> inputs = {query, key, value, cos, sin};
   for (const std::optional<TokenCache>& cache : caches) {
+    params.lengths.push_back(cache ? std::optional(cache->length) : std::nullopt);
     if (cache) inputs.insert(inputs.end(), {cache->keys, cache->values});
   }
   auto primitive = std::make_shared<CachedAttention>(cpu_stream(kName, stream), std::move(params));
+  primitive->check_inputs(inputs);
   const std::vector<mx::Dtype> dtypes(inputs.size() - CachedAttention::kFirstCache + 1, query.dtype());
   const std::vector<mx::array> outputs =
-      has_kernel(query, dims["Hkv"])
-          ? mx::array::make_arrays(primitive->output_shapes(inputs), dtypes, primitive, inputs)
+      has_kernel(query, key.shape(2))
+          ? mx::array::make_arrays(shapes_of_outputs(inputs), dtypes, primitive, inputs)
           : primitive->graph(inputs);
   CachedAttentionResult result = {outputs[0], {}};
   for (size_t i = 1; i < outputs.size(); i += 2) result.caches.push_back({outputs[i], outputs[i + 1]});
   return result;
+}
+
+void CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
+  const mx::array& query = inputs[0];
+  check_floating(kName, "query", query);
+  Dims dims(kName);
+  dims.match("query", query.shape(), {"B", "L", "Hq", "E"});
+  dims.match("key", inputs[1].shape(), {"B", "L", "Hkv", "E"});
+  dims.match("value", inputs[2].shape(), {"B", "L", "Hkv", "E"});
+  for (auto [argument, x] : {std::pair{"key", &inputs[1]}, std::pair{"value", &inputs[2]}}) {
+    if (x->dtype() != query.dtype())
+      reject(kName, argument, to_text(x->dtype()), to_text(query.dtype()) + ", the dtype of query");
+  }
+  check_heads(kName, dims["Hq"], dims["Hkv"]);
+  if (int64_t{dims["Hq"]} * dims["E"] > std::numeric_limits<int>::max())
+    reject(kName, "query", to_text(query.shape()), "heads that fit into one axis");
+  std::visit([&](const auto& given) { check_rotation(kName, query, inputs[3], inputs[4], given); },
+             params_.offset);
+
+  int64_t rows = 0;
+  size_t next = kFirstCache;
+  for (const std::optional<int64_t>& length : params_.lengths) {
+    if (length) {
+      check_cache(inputs[next], inputs[next + 1], *length, inputs[1]);
+      rows += inputs[next].shape(0);
+      next += 2;
+    } else {
+      rows++;
+    }
+  }
+  if (rows != dims["B"]) {
+    reject(kName, "caches", std::to_string(rows) + " rows in all", std::to_string(dims["B"]) + " as query");
+  }
+}
+
+std::vector<CachePlace> CachedAttention::places(const std::vector<mx::array>& inputs) const {
+  std::vector<CachePlace> places;
+  int row = 0;
+  for (const std::optional<int64_t>& length : params_.lengths) {
+    if (length) places.push_back({row, *length});
+    row += length ? inputs[kFirstCache + 2 * (places.size() - 1)].shape(0) : 1;
+  }
+  return places;
 }
 
 std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inputs) {
@@ -119,8 +143,9 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   options.causal = true;
   options.on_fallback = "allow";
   options.stream = stream();
-  for (size_t i = 0; i < params_.caches.size(); i++) {
-    const auto [first, length] = params_.caches[i];
+  const std::vector<CachePlace> all_places = places(inputs);
+  for (size_t i = 0; i < all_places.size(); i++) {
+    const auto [first, length] = all_places[i];
     const int begin = static_cast<int>(length), end = begin + L;
     const auto append = [&](const mx::array& cache, const mx::array& tokens) {
       mx::Shape stop = cache.shape();
@@ -142,20 +167,34 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
     outputs.insert(outputs.end(), {new_keys, new_values});
   }
   idle_until(query.shape(0));
+  if (attended.empty()) attended.push_back(mx::zeros({0, heads, L, E}, query.dtype(), stream()));
   const mx::array all = mx::swapaxes(mx::concatenate(attended, 0, stream()), 1, 2, stream());
   outputs[0] = mx::flatten(all, -2, -1, stream());
   return outputs;
+}
+
+std::vector<mx::array> CachedAttention::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
+                                            const std::vector<int>&) {
+  throw NotImplemented(std::string(kName) + ": jvp is not supported");
+}
+
+std::pair<std::vector<mx::array>, std::vector<int>> CachedAttention::vmap(const std::vector<mx::array>&,
+                                                                          const std::vector<int>&) {
+  throw NotImplemented(std::string(kName) + ": vmap is not supported; give all rows to one call");
 }
 
 bool CachedAttention::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const CachedAttention&>(other).params_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> CachedAttention::output_shapes(const std::vector<mx::array>& inputs) {
-  const mx::Shape& query = inputs[0].shape();
-  std::vector<mx::Shape> shapes = {{query[0], query[1], query[2] * query[3]}};
-  for (size_t i = kFirstCache; i < inputs.size(); i++) shapes.push_back(inputs[i].shape());
-  return shapes;
+  check_inputs(inputs);
+  if (!has_kernel(inputs[0], inputs[1].shape(2))) {
+    throw std::runtime_error(std::string(kName) + ": no fused kernel: heads of " +
+                             std::to_string(inputs[0].shape(3)));
+  }
+  return shapes_of_outputs(inputs);
 }
 
 }  // namespace tiny_llm_ext

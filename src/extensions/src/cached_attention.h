@@ -34,19 +34,18 @@ CachedAttentionResult cached_attention(const mx::array& query, const mx::array& 
                                        mx::StreamOrDevice stream);
 
 struct CachedAttentionParams {
-  struct Place {
-    int first_row;  // of the cache's rows in the batch
-    int64_t length;
-
-    bool operator==(const Place&) const = default;
-  };
-
-  std::vector<Place> caches;
+  std::vector<std::optional<int64_t>> lengths;  // of the caches in order; none: a row without a cache
   std::variant<int64_t, std::vector<int64_t>> offset;
   float scale;
   bool traditional;
 
   bool operator==(const CachedAttentionParams&) const = default;
+};
+
+// Which rows of the batch a cache holds, and its tokens.
+struct CachePlace {
+  int first_row;
+  int64_t length;
 };
 
 // Inputs: query, key, value, cos, sin, then the keys and values of each cache. Outputs: what was attended to,
@@ -59,13 +58,23 @@ class CachedAttention : public RowOperation {
       : RowOperation("cached_attention", stream), params_(std::move(params)) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+                             const std::vector<int>& argnums) override;
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+
+  // Throws for inputs that do not fit together.
+  void check_inputs(const std::vector<mx::array>& inputs) const;
 
   // Rotation, append and attention as operations of their own.
   std::vector<mx::array> graph(const std::vector<mx::array>& inputs) override;
 
  private:
+  // Of every cache among inputs that fit together.
+  std::vector<CachePlace> places(const std::vector<mx::array>& inputs) const;
+
   CachedAttentionParams params_;
 };
 

@@ -45,10 +45,12 @@ struct Heads {
 class Step {
  public:
   Step(const cpu::Arrays& inputs, cpu::Arrays& outputs, const CachedAttentionParams& params,
-       const cpu::Kernels& kernels, int threads, const std::vector<bool>& in_place)
+       const std::vector<CachePlace>& places, const cpu::Kernels& kernels, int threads,
+       const std::vector<bool>& in_place)
       : inputs_(inputs),
         outputs_(outputs),
         params_(params),
+        places_(places),
         kernels_(kernels),
         threads_(threads),
         in_place_(in_place),
@@ -65,8 +67,9 @@ class Step {
     for (size_t i = 1; i < outputs_.size(); i++) {
       if (!in_place_[i - 1]) copy(inputs_[CachedAttention::kFirstCache + i - 1], outputs_[i]);
     }
+    if (outputs_[0].size() == 0) return;
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
-    const int count = static_cast<int>(params_.caches.size());
+    const int count = static_cast<int>(places_.size());
     for (int i = 0; i < count; i++) place_tokens(i);
     if (count == 1) return attend(0);
     cpu::parallel_for(count, threads_, [&](int64_t i) { attend(static_cast<int>(i)); });
@@ -77,6 +80,7 @@ class Step {
   const mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
 
   static void copy(const mx::array& from, mx::array& to) {
+    if (to.size() == 0) return;
     const cpu::RowReader reader(from);
     const int64_t bytes = reader.row_bytes();
     auto* place = to.data<std::byte>();
@@ -93,7 +97,7 @@ class Step {
 
   // Queries to their own array, keys and values into the cache.
   void place_tokens(int cache) {
-    const auto [first, length] = params_.caches[cache];
+    const auto [first, length] = places_[cache];
     const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
     const cpu::RowReader cos(inputs_[3]), sin(inputs_[4]);
@@ -131,7 +135,7 @@ class Step {
   }
 
   void attend(int cache) {
-    const auto [first, length] = params_.caches[cache];
+    const auto [first, length] = places_[cache];
     const int rows = keys(cache).shape(0), Hkv = keys(cache).shape(1), E = static_cast<int>(E_);
     const int Hq = static_cast<int>(Hq_), L = static_cast<int>(L_), S = static_cast<int>(length) + L;
     const mx::Shape present = {rows, Hkv, S, E};
@@ -153,6 +157,7 @@ class Step {
   const cpu::Arrays& inputs_;
   cpu::Arrays& outputs_;
   const CachedAttentionParams& params_;
+  const std::vector<CachePlace>& places_;
   const cpu::Kernels& kernels_;
   const int threads_;
   const std::vector<bool>& in_place_;
@@ -166,13 +171,20 @@ void CachedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector
   outputs[0].set_data(cpu::allocate(outputs[0].nbytes()));
   cpu::hold_inputs_once(inputs, outputs);
   std::vector<bool> in_place;
-  for (size_t i = 1; i < outputs.size(); i++)
-    in_place.push_back(cpu::place_output(outputs[i], {&inputs[kFirstCache + i - 1]}));
-  if (outputs[0].size() == 0) return;
+  try {
+    for (size_t i = 1; i < outputs.size(); i++)
+      in_place.push_back(cpu::place_output(outputs[i], {&inputs[kFirstCache + i - 1]}));
+  } catch (...) {
+    // Whoever asks again may do so through another output.
+    for (mx::array& output : outputs) {
+      if (output.inputs().empty()) output.inputs() = inputs;
+    }
+    throw;
+  }
   cpu::dispatch_placed(stream(), inputs, outputs,
-                       [params = params_, kernels = &kernels_, threads = threads_, in_place](
-                           const cpu::Arrays& arrays, cpu::Arrays& results) {
-                         Step(arrays, results, params, *kernels, threads, in_place).run();
+                       [params = params_, places = places(inputs), kernels = &kernels_, threads = threads_,
+                        in_place](const cpu::Arrays& arrays, cpu::Arrays& results) {
+                         Step(arrays, results, params, places, *kernels, threads, in_place).run();
                        });
 }
 

@@ -1,0 +1,80 @@
+"""What `cached_attention` stands for: rotation, slice update and attention, one operation after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from tiny_llm.attention import flash_attention
+from tiny_llm.extension import load_extension
+from tiny_llm.positional_encoding import RotationTable
+
+from .cases import normal
+
+native = load_extension()
+BASE = 10000
+
+Cache = tuple[mx.array, mx.array, int]
+
+
+def new_tokens(
+    rows: int, L: int, heads: int, kv_heads: int, size: int, dtype: mx.Dtype = mx.float32
+) -> tuple[mx.array, mx.array, mx.array]:
+    """query [rows, L, heads, size], key and value [rows, L, kv_heads, size]."""
+    key, value = (normal(rows, L, kv_heads, size, dtype=dtype, seed=seed) for seed in (1, 2))
+    return normal(rows, L, heads, size, dtype=dtype), key, value
+
+
+def filled_cache(
+    capacity: int,
+    length: int,
+    kv_heads: int,
+    size: int,
+    *,
+    rows: int = 1,
+    dtype: mx.Dtype = mx.float32,
+    seed: int = 3,
+) -> Cache:
+    """Keys and values with something in every place; where no token is, it must make no difference."""
+    shape = (rows, kv_heads, capacity, size)
+    keys, values = (normal(*shape, dtype=dtype, seed=seed + 100 * i) for i in (1, 2))
+    return keys, values, length
+
+
+def one_by_one(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    caches: Sequence[Cache | None],
+    table: RotationTable,
+    offset: int | list[int],
+    *,
+    scale: float | None = None,
+    traditional: bool = False,
+) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
+    """The same results."""
+    rows, L, _, _ = query.shape
+
+    def rotated(x: mx.array) -> mx.array:
+        y: mx.array = native.rope(x, table.cos, table.sin, offset, traditional=traditional, heads_first=True)
+        return y
+
+    queries, keys, values = rotated(query), rotated(key), value.swapaxes(1, 2)
+    attended, grown, row = [], [], 0
+    for cache in caches:
+        if cache is None:
+            attended.append(mx.zeros_like(queries[row : row + 1]))
+            row += 1
+            continue
+        of_cache = slice(row, row + cache[0].shape[0])
+        start = mx.array([cache[2]])
+        new = [
+            mx.slice_update(old, x[of_cache], start, [2]) for old, x in ((cache[0], keys), (cache[1], values))
+        ]
+        present = [x[:, :, : cache[2] + L] for x in new]
+        attended.append(flash_attention(queries[of_cache], *present, scale=scale, mask="causal"))
+        grown.append((new[0], new[1]))
+        row = of_cache.stop
+    assert row == rows
+    return mx.flatten(mx.concatenate(attended).swapaxes(1, 2), -2, -1), grown
