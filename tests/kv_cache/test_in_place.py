@@ -75,3 +75,31 @@ def test_a_batch_on_pages():
         for slot in (0, 2):
             layer.add_request(filled(TinyKvPagedCache(pool)), slot)
     assert memory_of_steps(layers, attend_paged, rows=3) < KEYS_AND_VALUES / 4
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_step_that_is_described_while_the_one_before_is_computed(slots):
+    """As tokens are decoded: no layer copies its cache, neither that of one request nor those of a batch."""
+
+    def layer():
+        if slots == 1:
+            return filled(TinyKvFullCache())
+        batch = BatchingKvCache(slots, 2 * LENGTH)
+        for slot in (0, 2):
+            batch.add_request(filled(TinyKvFullCache()), slot)
+        return batch
+
+    layers = [layer() for _ in range(12)]
+    x = normal(slots, 1, 4, SIZE)
+    for cache in layers:
+        requests = cache.kv_caches if slots > 1 else [cache]
+        mx.eval([request.storage for request in requests if request is not None])
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    for _ in range(6):
+        mx.async_eval(x)
+        following = step_through(layers, attend_flash, x)
+        mx.eval(x)
+        x = following
+    mx.eval(x)
+    assert mx.get_peak_memory() - before < KEYS_AND_VALUES / 4
