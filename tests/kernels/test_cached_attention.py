@@ -1,5 +1,7 @@
 """Attention to caches gives, bit by bit, what rotation, slice update and attention give one by one."""
 
+import functools
+
 import mlx.core as mx
 import pytest
 
@@ -17,8 +19,13 @@ HEADS, KV_HEADS, SIZE = 4, 2, 64
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 
 
+@functools.cache
+def table_of(size):
+    return RotationTable(size, POSITIONS, BASE)
+
+
 def attend(query, key, value, caches, offset, **options):
-    table = RotationTable(query.shape[-1], POSITIONS, BASE)
+    table = table_of(query.shape[-1])
     return cached_attention(query, key, value, caches, table.cos, table.sin, offset, **options)
 
 
@@ -29,7 +36,7 @@ def flat(results):
 
 def check(tokens, caches, offset, **options):
     """Both ways agree, and neither touches the caches that were given."""
-    table = RotationTable(tokens[0].shape[-1], POSITIONS, BASE)
+    table = table_of(tokens[0].shape[-1])
     kept = [mx.array(x) for cache in caches if cache for x in cache[:2]]
     mx.eval(kept)
     expected = flat(one_by_one(*tokens, caches, table, offset, **options))
@@ -144,7 +151,7 @@ def test_a_head_without_a_kernel(dtype):
 def test_layouts(layout, traditional, dtype):
     """Of every input; what comes back in the place of a cache is the same, and lies on its own."""
     tokens, caches = case([21, 9], 3, dtype=dtype)
-    table = RotationTable(SIZE, POSITIONS, BASE)
+    table = table_of(SIZE)
     expected = flat(one_by_one(*tokens, caches, table, [21, 9], traditional=traditional))
     moved = [(layout(keys), layout(values), length) for keys, values, length in caches]
     got = cached_attention(
@@ -180,7 +187,7 @@ def test_one_array_as_keys_and_values_and_in_two_caches():
 
 def test_new_tokens_that_lie_in_the_cache():
     """One operation reads and writes that memory, which nobody else holds."""
-    table = RotationTable(SIZE, POSITIONS, BASE)
+    table = table_of(SIZE)
     stored = normal(1, KV_HEADS, 40, SIZE)
 
     def call(function, *places):
@@ -227,7 +234,7 @@ def test_each_result_can_be_asked_for_alone_and_again():
 def test_gradients_are_those_of_the_operations(traditional, size, dtype):
     """Along query, key, value and both arrays of each cache, from all results."""
     tokens, caches = case([6, None, 3], 3, size=size, dtype=dtype)
-    table = RotationTable(size, POSITIONS, BASE)
+    table = table_of(size)
     arrays = [*tokens, *(x for cache in caches if cache for x in cache[:2])]
 
     def by(function, *places):

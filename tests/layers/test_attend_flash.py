@@ -1,0 +1,186 @@
+"""Few tokens attend natively: the same bits and the same caches as by the operations one after the other."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
+from tiny_llm.positional_encoding import RoPE
+from tiny_llm.transformer import cached_attention
+from tiny_llm.transformer.cached_attention import attend_flash
+from tiny_llm.transformer.positions import NewTokens
+
+from ..support.appended import new_tokens
+from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.refusal import case_id
+from ..support.rows import graph_of
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
+HEADS, KV_HEADS, SIZE = 4, 2, 64
+ROPES = [RoPE(SIZE, 4000, traditional=traditional) for traditional in (False, True)]
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+
+
+def full(length, dtype=mx.float32, rows=1):
+    cache = TinyKvFullCache()
+    if length:
+        keys, values = (normal(rows, KV_HEADS, length, SIZE, dtype=dtype, seed=seed) for seed in (7, 8))
+        cache.update_and_fetch(keys, values)
+    return cache
+
+
+def batch(lengths, dtype=mx.float32):
+    cache = BatchingKvCache(len(lengths), 4000)
+    for slot, length in enumerate(lengths):
+        if length is not None:
+            cache.add_request(full(length, dtype), slot)
+    return cache
+
+
+def tokens_of(rows, L, starts, dtype=mx.float32, rope=ROPES[0]):
+    return NewTokens(*new_tokens(rows, L, HEADS, KV_HEADS, SIZE, dtype), rope, starts)
+
+
+def requests_of(cache):
+    return [cache] if isinstance(cache, TinyKvFullCache) else [x for x in cache.kv_caches if x is not None]
+
+
+def contents(cache):
+    """The number of tokens of every request, and the tokens."""
+    return [(request.offset, request.key_values) for request in requests_of(cache)]
+
+
+def same_contents(one, other):
+    for (offset, pair), (expected, same) in zip(one, other, strict=True):
+        assert offset == expected
+        assert (pair is None) == (same is None)
+        for x, y in zip(pair or (), same or (), strict=True):
+            assert mx.array_equal(x, y)
+
+
+@pytest.fixture
+def native_calls(monkeypatch):
+    """How often the native operation was asked for."""
+    calls = []
+    kernels = cached_attention.cpu_kernels
+
+    def counted(dtype):
+        calls.append(dtype)
+        return kernels(dtype)
+
+    monkeypatch.setattr(cached_attention, "cpu_kernels", counted)
+    return calls
+
+
+def both_ways(make_cache, calls, steps, monkeypatch):
+    """Steps of tokens natively and one operation after the other, each on a cache of its own."""
+    native, plain = make_cache(), make_cache()
+    for tokens in steps:
+        got = attend_flash(tokens, native, "causal")
+        assert calls, "the native operation was not taken"
+        with monkeypatch.context() as patch:
+            patch.setattr(cached_attention, "_FEW_TOKENS", 0)
+            calls.clear()
+            expected = attend_flash(tokens, plain, "causal")
+            assert not calls
+        assert mx.array_equal(got, expected)
+        assert got.shape == expected.shape
+        same_contents(contents(native), contents(plain))
+
+
+@each_dtype
+@pytest.mark.parametrize("rope", ROPES)
+@pytest.mark.parametrize("length", [0, 30, 253, 3000])
+def test_one_request(length, rope, dtype, native_calls, monkeypatch):
+    """Steps that fill a block of the cache and go beyond it."""
+    starts = [length, length + 1, length + 4]
+    steps = [
+        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8), starts, strict=True)
+    ]  # fmt: skip
+    both_ways(lambda: full(length, dtype), native_calls, steps, monkeypatch)
+
+
+@each_dtype
+def test_several_rows_of_one_length(dtype, native_calls, monkeypatch):
+    steps = [tokens_of(3, 2, 30, dtype), tokens_of(3, 1, [32, 5, 7], dtype)]
+    both_ways(lambda: full(30, dtype, rows=3), native_calls, steps, monkeypatch)
+
+
+@each_dtype
+@pytest.mark.parametrize("lengths", [(5, 9, 12), (None, 255, None, 3000, 0, None), (0, 0)], ids=str)
+def test_a_batch_with_idle_slots(lengths, dtype, native_calls, monkeypatch):
+    starts = [length or 0 for length in lengths]
+    steps = [tokens_of(len(lengths), L, [s + add for s in starts], dtype) for L, add in ((1, 0), (4, 1))]
+    both_ways(lambda: batch(lengths, dtype), native_calls, steps, monkeypatch)
+
+
+def test_without_the_extension(native_calls):
+    tokens, cache, plain = tokens_of(2, 1, [5, 9]), batch([5, 9]), batch([5, 9])
+    expected = attend_flash(tokens, cache, "causal")
+    with graph_of("tiny_llm.transformer.cached_attention"):
+        assert mx.array_equal(attend_flash(tokens, plain, "causal"), expected)
+    same_contents(contents(cache), contents(plain))
+
+
+def test_what_was_fetched_before_a_step_stays_as_it_was():
+    cache = full(30)
+    keys, values = cache.key_values
+    kept = [mx.array(keys), mx.array(values)]
+    mx.eval(kept, keys, values)
+    mx.eval(attend_flash(tokens_of(1, 1, 30), cache, "causal"))
+    cache.rewind(5)
+    mx.eval(attend_flash(tokens_of(1, 4, 26), cache, "causal"))
+    assert mx.array_equal(keys, kept[0])
+    assert mx.array_equal(values, kept[1])
+
+
+def wrong(**changes):
+    tokens = tokens_of(2, 1, 0)
+    for name, value in changes.items():
+        setattr(tokens, name, value)
+    return tokens
+
+
+def zeros(*shape, dtype=mx.float32):
+    return mx.zeros(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"starts": -1},
+        {"starts": [0, 4000]},
+        {"starts": [0, 0, 0]},
+        {"key": zeros(2, 1, KV_HEADS, SIZE, dtype=mx.float16)},
+        {"value": zeros(2, 1, KV_HEADS, SIZE, dtype=mx.float16)},
+        {"value": zeros(2, 2, KV_HEADS, SIZE)},
+        {"query": zeros(2, 1, 3, SIZE)},
+        {"query": zeros(2, 2, HEADS, SIZE)},
+        {"query": zeros(3, 1, HEADS, SIZE)},
+        {"key": zeros(2, 1, 3, SIZE), "value": zeros(2, 1, 3, SIZE)},
+        {"key": zeros(2, 1, KV_HEADS, 32), "value": zeros(2, 1, KV_HEADS, 32)},
+        {"rope": RoPE(32, 4000)},
+    ],
+    ids=case_id,
+)
+@pytest.mark.parametrize(
+    "make_cache", [lambda: full(30, rows=2), lambda: full(0), lambda: batch([5, 30]), lambda: batch([0, 0])]
+)
+def test_wrong_tokens_leave_every_cache_as_it_was(make_cache, changes):
+    cache = make_cache()
+    before = contents(cache)
+    with pytest.raises(ValueError, match=r": got .+, expected .+"):
+        attend_flash(wrong(**changes), cache, "causal")
+    same_contents(contents(cache), before)
+
+
+@pytest.mark.parametrize("last", [mx.float16, 32], ids=str)
+def test_a_request_that_cannot_take_its_tokens_leaves_the_others_as_they_were(last):
+    """The last one holds tokens of another type, or too many of them."""
+    cache = BatchingKvCache(2, 60)
+    cache.add_request(full(5), 0)
+    cache.add_request(full(60) if last == 32 else full(9, last), 1)
+    before = contents(cache)
+    with pytest.raises(ValueError, match=r"Cache: (key|id): got .+, expected .+"):
+        attend_flash(tokens_of(2, 1, 5), cache, "causal")
+    same_contents(contents(cache), before)
