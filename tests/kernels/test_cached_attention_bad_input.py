@@ -53,6 +53,8 @@ def tokens(L=L, heads=HEADS, kv_heads=KV_HEADS, size=SIZE, rows=B):
         ("num_heads", tokens(heads=3)),
         ("num_heads", tokens(heads=0)),
         ("num_kv_heads", tokens(kv_heads=0)),
+        ("query", tokens(size=0)),
+        ("query", tokens(heads=2**16, size=2**16, rows=0)),
         ("cos", tokens(size=SIZE - 1)),
         ("cos", tokens(size=SIZE + 2)),
         ("cos", {"cos": TABLE.astype(mx.float16)}),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -13,7 +15,8 @@ from tiny_llm.positional_encoding import RotationTable
 from .cases import normal
 
 native = load_extension()
-BASE = 10000
+BASE, POSITIONS = 10000, 5000
+HEADS, KV_HEADS, SIZE = 4, 2, 64
 
 Cache = tuple[mx.array, mx.array, int]
 
@@ -40,6 +43,49 @@ def filled_cache(
     shape = (rows, kv_heads, capacity, size)
     keys, values = (normal(*shape, dtype=dtype, seed=seed + 100 * i) for i in (1, 2))
     return keys, values, length
+
+
+def case(
+    lengths: Sequence[int | None],
+    L: int,
+    heads: int = HEADS,
+    kv_heads: int = KV_HEADS,
+    size: int = SIZE,
+    dtype: mx.Dtype = mx.float32,
+) -> tuple[tuple[mx.array, mx.array, mx.array], list[Cache | None]]:
+    """New tokens of a row for each length, None for a row without a cache; capacities differ as well."""
+    caches = [
+        length if length is None
+        else filled_cache(length + L + 5 * i, length, kv_heads, size, dtype=dtype, seed=i)
+        for i, length in enumerate(lengths)
+    ]  # fmt: skip
+    return new_tokens(len(lengths), L, heads, kv_heads, size, dtype), caches
+
+
+@functools.cache
+def table_of(size: int) -> RotationTable:
+    return RotationTable(size, POSITIONS, BASE)
+
+
+def attend(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    caches: Sequence[Cache | None],
+    offset: int | list[int],
+    **options: Any,
+) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
+    """The operation, with the table of that head size."""
+    table = table_of(query.shape[-1])
+    result: tuple[mx.array, list[tuple[mx.array, mx.array]]] = native.cached_attention(
+        query, key, value, caches, table.cos, table.sin, offset, **options
+    )
+    return result
+
+
+def flat(results: tuple[mx.array, list[tuple[mx.array, mx.array]]]) -> list[mx.array]:
+    """The results as one list of arrays."""
+    return [results[0], *(x for pair in results[1] for x in pair)]
 
 
 def one_by_one(

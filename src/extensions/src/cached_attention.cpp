@@ -87,6 +87,7 @@ void CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
       reject(kName, argument, to_text(x->dtype()), to_text(query.dtype()) + ", the dtype of query");
   }
   check_heads(kName, dims["Hq"], dims["Hkv"]);
+  if (dims["E"] == 0) reject(kName, "query", to_text(query.shape()), "E of at least 1");
   if (int64_t{dims["Hq"]} * dims["E"] > std::numeric_limits<int>::max())
     reject(kName, "query", to_text(query.shape()), "heads that fit into one axis");
   std::visit([&](const auto& given) { check_rotation(kName, query, inputs[3], inputs[4], given); },
