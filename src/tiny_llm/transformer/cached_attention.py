@@ -7,7 +7,7 @@ import mlx.core as mx
 from ..attention import flash_attention, paged_attention, scaled_dot_product_attention_grouped
 from ..extension import cpu_kernels
 from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
-from ..kv_cache.base import Mask
+from ..kv_cache.base import Mask, check_tokens
 from .positions import NewTokens
 
 Attention = Callable[..., mx.array]
@@ -69,18 +69,16 @@ def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
     if kernels is None:
         return None
     key, value = tokens.key.swapaxes(1, 2), tokens.value.swapaxes(1, 2)
-    if isinstance(cache, TinyKvFullCache):
-        slots: list[TinyKvCache | None] = [cache]
-        shape = key.shape
-    elif isinstance(cache, BatchingKvCache):
-        requests = cache.requests(key, value, "causal")
-        slots = [requests.get(slot) for slot in range(key.shape[0])]
-        shape = (1, *key.shape[1:])
+    if isinstance(cache, BatchingKvCache):
+        active = cache.requests(key, value, "causal")
+        slots = [active.get(slot) for slot in range(len(key))]
     else:
+        check_tokens(type(cache).__name__, key, value)
+        slots = [cache]
+    requests = [slot for slot in slots if isinstance(slot, TinyKvFullCache)]
+    if len(requests) + slots.count(None) < len(slots):
         return None
-    caches = [slot for slot in slots if isinstance(slot, TinyKvFullCache)]
-    if len(caches) < len(slots) - slots.count(None):
-        return None
+    shape = (len(key) // len(slots), *key.shape[1:])
     given = [
         (*slot.room_for(shape, key.dtype), slot.offset) if isinstance(slot, TinyKvFullCache) else None
         for slot in slots
@@ -91,7 +89,7 @@ def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
         tokens.query, tokens.key, tokens.value, given, rope.cos, rope.sin, tokens.starts,
         traditional=rope.traditional,
     )  # fmt: skip
-    for request, (keys, values) in zip(caches, grown, strict=True):
+    for request, (keys, values) in zip(requests, grown, strict=True):
         request.take(keys, values, shape[2])
     return attended
 
