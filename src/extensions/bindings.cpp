@@ -154,7 +154,7 @@ void define_attention_functions(nb::module_& m) {
       },
       "query"_a, "key"_a, "value"_a, "mask"_a = nb::none(), "scale"_a = 1.0, "is_causal"_a = false,
       nb::kw_only(), "num_kv_heads"_a, "num_heads"_a, "stream"_a = nb::none(),
-      "What `flash_attention` would do with these arguments. Runs nothing.");
+      "What `flash_attention` would do with these arguments. Runs nothing. Memory layouts count as dense.");
 }
 
 void define_paged_attention(nb::module_& m) {

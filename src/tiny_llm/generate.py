@@ -73,8 +73,9 @@ def speculative_generate(
 ) -> str:
     """Return what `model` alone would answer, with `draft_model` guessing ahead.
 
-    By default that is the greedy answer, word for word; a `sampling` with a temperature gives answers of the
-    same distribution. Both tokenizers must have the same vocabulary, and both models, but for padding.
+    By default that is the greedy answer, word for word unless two tokens are equally likely within rounding;
+    a `sampling` with a temperature gives answers of the same distribution. Both tokenizers must have the same
+    vocabulary, and both models, but for padding.
     """
     check_vocabularies("speculative_generate", draft_tokenizer, tokenizer)
     check_vocabulary_sizes("speculative_generate", draft_model, model)

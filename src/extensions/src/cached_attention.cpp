@@ -1,7 +1,9 @@
 // The front door of attention to caches, and what it means.
 #include "cached_attention.h"
 
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include "attention/checks.h"
 #include "attention/inputs.h"

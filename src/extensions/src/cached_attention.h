@@ -2,8 +2,10 @@
 // them, in one operation. To a model that decodes, each of these alone costs more to start than to run.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "row_operations.h"

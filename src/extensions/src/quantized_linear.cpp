@@ -16,32 +16,6 @@ void check_vector(const char* argument, const mx::array& vector, const mx::array
   if (vector.shape() != shape) reject(kName, argument, to_text(vector.shape()), to_text(shape));
 }
 
-void check_arguments(const mx::array& x, const std::vector<QuantizedMatrix>& matrices, int group_size,
-                     int bits, bool residual, bool gated, std::optional<int> split) {
-  if (x.ndim() == 0) reject(kName, "x", "()", "(..., K)");
-  if (matrices.empty()) reject(kName, "matrices", "none", "at least one");
-  if (gated && matrices.size() != 2)
-    reject(kName, "matrices", std::to_string(matrices.size()), "2, as gated is True");
-  if (residual && matrices.size() != 1 && !gated)
-    reject(kName, "residual", std::to_string(matrices.size()) + " results", "one result to add it to");
-  if (split && (residual || gated))
-    reject(kName, "split", std::to_string(*split), "none with residual or gated");
-  for (const QuantizedMatrix& matrix : matrices) {
-    check_quantized({kName, "x", "weight"}, matrix.scales, matrix.biases, group_size, bits, x, matrix.weight);
-    if (matrix.bias) check_vector("bias", *matrix.bias, x, {matrix.weight.shape(0)});
-    if (matrix.bias.has_value() != matrices[0].bias.has_value())
-      reject(kName, "bias", "some matrices with one", "one for each matrix, or for none");
-    if (split && (*split < 1 || matrix.weight.shape(0) % *split != 0)) {
-      reject(kName, "split", std::to_string(*split),
-             "a divisor of the " + std::to_string(matrix.weight.shape(0)) + " rows of each weight");
-    }
-  }
-  if (gated && matrices[0].weight.shape() != matrices[1].weight.shape()) {
-    reject(kName, "matrices", to_text(matrices[1].weight.shape()),
-           to_text(matrices[0].weight.shape()) + " as the first, as gated is True");
-  }
-}
-
 mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split = 0) {
   mx::Shape shape = x.shape();
   shape.back() = weight.shape(0);
@@ -50,6 +24,36 @@ mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split = 
     shape.push_back(split);
   }
   return shape;
+}
+
+void check_call(const QuantizedCall& call, std::optional<int> split) {
+  const mx::array& x = call.x;
+  const std::vector<QuantizedMatrix>& matrices = call.matrices;
+  if (x.ndim() == 0) reject(kName, "x", "()", "(..., K)");
+  if (matrices.empty()) reject(kName, "matrices", "none", "at least one");
+  if (call.gated && matrices.size() != 2)
+    reject(kName, "matrices", std::to_string(matrices.size()), "2, as gated is True");
+  if (call.residual && matrices.size() != 1 && !call.gated)
+    reject(kName, "residual", std::to_string(matrices.size()) + " results", "one result to add it to");
+  if (split && (call.residual || call.gated))
+    reject(kName, "split", std::to_string(*split), "none with residual or gated");
+  for (const QuantizedMatrix& matrix : matrices) {
+    check_quantized({kName, "x", "weight"}, matrix.scales, matrix.biases, call.params.group_size,
+                    call.params.bits, x, matrix.weight);
+    if (matrix.bias) check_vector("bias", *matrix.bias, x, {matrix.weight.shape(0)});
+    if (matrix.bias.has_value() != matrices[0].bias.has_value())
+      reject(kName, "bias", "some matrices with one", "one for each matrix, or for none");
+    if (split && (*split < 1 || matrix.weight.shape(0) % *split != 0)) {
+      reject(kName, "split", std::to_string(*split),
+             "a divisor of the " + std::to_string(matrix.weight.shape(0)) + " rows of each weight");
+    }
+  }
+  if (call.gated && matrices[0].weight.shape() != matrices[1].weight.shape()) {
+    reject(kName, "matrices", to_text(matrices[1].weight.shape()),
+           to_text(matrices[0].weight.shape()) + " as the first, as gated is True");
+  }
+  if (call.residual) check_vector("residual", *call.residual, x, result_shape(x, matrices[0].weight));
+  if (call.norm) check_norm(kName, "norm", x, call.norm->weight, call.norm->eps);
 }
 
 std::vector<mx::Shape> result_shapes(const std::vector<mx::array>& inputs,
@@ -90,20 +94,19 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
                                         int group_size, int bits, const std::optional<FirstNorm>& norm,
                                         const std::optional<mx::array>& residual, bool gated,
                                         std::optional<int> split, mx::StreamOrDevice stream) {
-  check_arguments(x, matrices, group_size, bits, residual.has_value(), gated, split);
-  if (residual) check_vector("residual", *residual, x, result_shape(x, matrices[0].weight));
+  const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::default_threads()};
+  check_call({x, matrices, norm, residual, gated, params}, split);
   std::vector<mx::array> inputs = {x};
   if (residual) inputs.push_back(*residual);
   std::optional<float> eps;
   if (norm) {
-    eps = check_norm(kName, "norm", x, norm->weight, norm->eps);
+    eps = static_cast<float>(norm->eps);
     inputs.push_back(norm->weight);
   }
   for (const QuantizedMatrix& matrix : matrices) {
     inputs.insert(inputs.end(), {matrix.weight, matrix.scales, matrix.biases});
     if (matrix.bias) inputs.push_back(*matrix.bias);
   }
-  const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::default_threads()};
   return results(inputs,
                  {params, matrices[0].bias.has_value(), residual.has_value(), gated, split.value_or(0), eps},
                  cpu_stream(kName, stream));
@@ -152,7 +155,10 @@ bool QuantizedLinear::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const QuantizedLinear&>(other).params_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> QuantizedLinear::output_shapes(const std::vector<mx::array>& inputs) {
+  check_call(quantized_call(inputs, params_),
+             params_.split > 0 ? std::optional(params_.split) : std::nullopt);
   return result_shapes(inputs, params_);
 }
 

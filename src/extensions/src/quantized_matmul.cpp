@@ -8,6 +8,7 @@ namespace tiny_llm_ext {
 namespace {
 
 constexpr const char* kName = "quantized_matmul";
+constexpr QuantizedNames kNames = {kName, "a", "b"};
 
 mx::array product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream) {
   return mx::array({inputs[0].shape(0), inputs[1].shape(0)}, inputs[0].dtype(),
@@ -64,7 +65,7 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
                            mx::StreamOrDevice stream) {
   if (!transpose_b) reject(kName, "transpose_b", "False", "True");
   if (a.ndim() != 2) reject(kName, "a", to_text(a.shape()), "(M, K)");
-  check_quantized({kName, "a", "b"}, scales, biases, group_size, bits, a, b);
+  check_quantized(kNames, scales, biases, group_size, bits, a, b);
   return product({a, b, scales, biases}, {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
                  kernel_stream(kName, stream));
 }
@@ -101,7 +102,9 @@ bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const QuantizedMatmul&>(other).params_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> QuantizedMatmul::output_shapes(const std::vector<mx::array>& inputs) {
+  check_quantized(kNames, inputs[2], inputs[3], params_.group_size, params_.bits, inputs[0], inputs[1]);
   return {{inputs[0].shape(0), inputs[1].shape(0)}};
 }
 

@@ -9,8 +9,13 @@ namespace {
 
 constexpr const char* kName = "rms_norm";
 
-float check_arguments(const mx::array& x, const mx::array& weight, double eps) {
-  return check_norm(kName, "weight", x, weight, eps);
+float check(const mx::array& x, const mx::array& weight, double eps, const mx::array* residual = nullptr) {
+  const float checked = check_norm(kName, "weight", x, weight, eps);
+  if (residual && residual->dtype() != x.dtype())
+    reject(kName, "residual", to_text(residual->dtype()), to_text(x.dtype()) + ", the dtype of x");
+  if (residual && residual->shape() != x.shape())
+    reject(kName, "residual", to_text(residual->shape()), to_text(x.shape()) + ", the shape of x");
+  return checked;
 }
 
 }  // namespace
@@ -30,18 +35,14 @@ float check_norm(const char* function, const char* argument, const mx::array& x,
 }
 
 mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::StreamOrDevice stream) {
-  const float checked = check_arguments(x, weight, eps);
+  const float checked = check(x, weight, eps);
   return mx::array(x.shape(), x.dtype(), std::make_shared<RmsNorm>(cpu_stream(kName, stream), checked),
                    {x, weight});
 }
 
 std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array& residual,
                                              const mx::array& weight, double eps, mx::StreamOrDevice stream) {
-  const float checked = check_arguments(x, weight, eps);
-  if (residual.dtype() != x.dtype())
-    reject(kName, "residual", to_text(residual.dtype()), to_text(x.dtype()) + ", the dtype of x");
-  if (residual.shape() != x.shape())
-    reject(kName, "residual", to_text(residual.shape()), to_text(x.shape()) + ", the shape of x");
+  const float checked = check(x, weight, eps, &residual);
   auto outputs = mx::array::make_arrays({x.shape(), x.shape()}, {x.dtype(), x.dtype()},
                                         std::make_shared<RmsNorm>(cpu_stream(kName, stream), checked),
                                         {x, weight, residual});
@@ -94,7 +95,9 @@ bool RmsNorm::is_equivalent(const mx::Primitive& other) const {
   return eps_ == static_cast<const RmsNorm&>(other).eps_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> RmsNorm::output_shapes(const std::vector<mx::array>& inputs) {
+  check(inputs[0], inputs[1], eps_, inputs.size() == 3 ? &inputs[2] : nullptr);
   return std::vector<mx::Shape>(inputs.size() - 1, inputs[0].shape());
 }
 

@@ -132,7 +132,12 @@ bool Rope::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const Rope&>(other).params_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Rope::output_shapes(const std::vector<mx::array>& inputs) {
+  const Offsets offset = inputs.size() == 4
+                             ? Offsets(inputs[3])
+                             : std::visit([](const auto& own) -> Offsets { return own; }, params_.offset);
+  check_rotation(kName, inputs[0], inputs[1], inputs[2], offset);
   return {output_shape(inputs[0], params_)};
 }
 

@@ -7,14 +7,18 @@ namespace {
 
 constexpr const char* kName = "silu_multiply";
 
-}  // namespace
-
-mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream) {
+void check(const mx::array& gate, const mx::array& up) {
   check_floating(kName, "gate", gate);
   if (up.dtype() != gate.dtype())
     reject(kName, "up", to_text(up.dtype()), to_text(gate.dtype()) + ", the dtype of gate");
   if (up.shape() != gate.shape())
     reject(kName, "up", to_text(up.shape()), to_text(gate.shape()) + ", the shape of gate");
+}
+
+}  // namespace
+
+mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream) {
+  check(gate, up);
   return mx::array(gate.shape(), gate.dtype(), std::make_shared<SiluMultiply>(cpu_stream(kName, stream)),
                    {gate, up});
 }
@@ -34,7 +38,9 @@ std::pair<std::vector<mx::array>, std::vector<int>> SiluMultiply::vmap(const std
   return {{mx::array(gate.shape(), gate.dtype(), std::make_shared<SiluMultiply>(stream()), {gate, up})}, {0}};
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> SiluMultiply::output_shapes(const std::vector<mx::array>& inputs) {
+  check(inputs[0], inputs[1]);
   return {inputs[0].shape()};
 }
 

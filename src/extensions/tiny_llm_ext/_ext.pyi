@@ -142,7 +142,9 @@ def explain_flash_attention(
     | mlx.core.DeviceType
     | None = None,
 ) -> dict[str, Any]:
-    """What `flash_attention` would do with these arguments. Runs nothing."""
+    """
+    What `flash_attention` would do with these arguments. Runs nothing. Memory layouts count as dense.
+    """
 
 def paged_attention(
     query: mlx.core.array,

@@ -1,7 +1,8 @@
 """Speculative decoding: a small model guesses some tokens, the large one checks them in a single pass.
 
 What comes out is what the large model alone would give: its greedy tokens, or, with a temperature, tokens of
-exactly its distribution, because a guess that it likes less than the draft did is dropped in proportion.
+exactly its distribution, because a guess that it likes less than the draft did is dropped in proportion. That
+is meant within rounding: a pass over several tokens adds up in another order than one over a single token.
 """
 
 from collections.abc import Iterator

@@ -25,7 +25,8 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     explain(flash_attention, query, key, value, mask="causal") -> Explanation
     explain(quantized_matmul, scales, biases, group_size, bits, a, b, True) -> ProductExplanation
 
-    `function` is one of these or `attention_reference`. The memory layout of an array that is not evaluated
+    `function` is one of these or `attention_reference`, and the arguments are those of a call of it: for
+    attention, the options of `flash_attention`. The memory layout of an array that is not evaluated
     yet, and lengths that are not, are unknown: they count as dense and as full.
     """
     if function not in _explainers:

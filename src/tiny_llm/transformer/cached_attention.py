@@ -12,7 +12,8 @@ from .positions import NewTokens
 
 Attention = Callable[..., mx.array]
 
-# New tokens of a row. To start each operation on so few of them alone costs more than to run it.
+# New tokens of a row, as many as a product counts as few rows. To start each operation on so few of them
+# alone costs more than to run it.
 _FEW_TOKENS = 8
 
 
@@ -75,7 +76,8 @@ def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
     else:
         check_tokens(type(cache).__name__, key, value)
         slots = [cache]
-    requests = [slot for slot in slots if isinstance(slot, TinyKvFullCache)]
+    # A subclass may take in tokens in a way of its own.
+    requests = [slot for slot in slots if type(slot) is TinyKvFullCache]
     if len(requests) + slots.count(None) < len(slots):
         return None
     shape = (len(key) // len(slots), *key.shape[1:])

@@ -52,7 +52,7 @@ class MultiHeadAttention(ABC):
 
     @abstractmethod
     def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
-        """[B, L, hidden], or its norm -> query [B, L, num_heads, head_dim], key and value likewise."""
+        """[B, L, hidden] or its norm -> query [B, L, num_heads, head_dim], key, value with num_kv_heads."""
 
     def forward(
         self,

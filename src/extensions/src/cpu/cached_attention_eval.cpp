@@ -54,14 +54,13 @@ class Step {
         kernels_(kernels),
         threads_(threads),
         in_place_(in_place),
-        B_(inputs[0].shape(0)),
         L_(inputs[0].shape(1)),
         Hq_(inputs[0].shape(2)),
         E_(inputs[0].shape(3)),
         itemsize_(inputs[0].itemsize()),
-        queries_(new_array(
-            {static_cast<int>(B_), static_cast<int>(Hq_), static_cast<int>(L_), static_cast<int>(E_)},
-            inputs[0].dtype())) {}
+        queries_(
+            new_array({inputs[0].shape(0), static_cast<int>(Hq_), static_cast<int>(L_), static_cast<int>(E_)},
+                      inputs[0].dtype())) {}
 
   void run() {
     for (size_t i = 1; i < outputs_.size(); i++) {
@@ -71,13 +70,23 @@ class Step {
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
     const int count = static_cast<int>(places_.size());
     for (int i = 0; i < count; i++) place_tokens(i);
-    if (count == 1) return attend(0);
-    cpu::parallel_for(count, threads_, [&](int64_t i) { attend(static_cast<int>(i)); });
+    // Where there are fewer caches than threads, the work within each is shared out, and plan.cpp knows what
+    // is worth a thread.
+    const bool one_by_one = count < threads_ || work() < cpu::kSingleThreadWork;
+    cpu::parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) { attend(static_cast<int>(i)); });
   }
 
  private:
   const mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
   const mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
+
+  // Multiply-adds of all scores, about.
+  double work() const {
+    double tokens = 0;
+    for (size_t i = 0; i < places_.size(); i++)
+      tokens += static_cast<double>(places_[i].length + L_) * keys(static_cast<int>(i)).shape(0);
+    return tokens * L_ * Hq_ * E_;
+  }
 
   static void copy(const mx::array& from, mx::array& to) {
     if (to.size() == 0) return;
@@ -102,8 +111,8 @@ class Step {
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
     const cpu::RowReader cos(inputs_[3]), sin(inputs_[4]);
     auto* const to_queries = queries_.data<std::byte>();
-    auto* const to_keys = const_cast<std::byte*>(keys(cache).data<std::byte>());
-    auto* const to_values = const_cast<std::byte*>(values(cache).data<std::byte>());
+    auto* const to_keys = outputs_[1 + 2 * cache].data<std::byte>();
+    auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerElement * (Hq_ + 2 * Hkv) * E_;
     cpu::for_rows(rows * L_, cost, threads_, [&, first = first, length = length](int64_t begin, int64_t end) {
@@ -161,9 +170,16 @@ class Step {
   const cpu::Kernels& kernels_;
   const int threads_;
   const std::vector<bool>& in_place_;
-  const int64_t B_, L_, Hq_, E_, itemsize_;
+  const int64_t L_, Hq_, E_, itemsize_;
   mx::array queries_;  // rotated, (B, Hq, L, E)
 };
+
+// What a failed step leaves behind: caches that were written in place keep the tokens they had.
+void spoil(cpu::Arrays& outputs, const std::vector<bool>& in_place) {
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (i == 0 || !in_place[i - 1]) cpu::fill_with_nan(outputs[i]);
+  }
+}
 
 }  // namespace
 
@@ -184,7 +200,12 @@ void CachedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector
   cpu::dispatch_placed(stream(), inputs, outputs,
                        [params = params_, places = places(inputs), kernels = &kernels_, threads = threads_,
                         in_place](const cpu::Arrays& arrays, cpu::Arrays& results) {
-                         Step(arrays, results, params, places, *kernels, threads, in_place).run();
+                         try {
+                           Step(arrays, results, params, places, *kernels, threads, in_place).run();
+                         } catch (...) {
+                           spoil(results, in_place);
+                           throw;
+                         }
                        });
 }
 

@@ -12,9 +12,6 @@ namespace tiny_llm_ext::cpu {
 
 namespace mx = mlx::core;
 
-namespace {
-
-// What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
 void fill_with_nan(mx::array& array) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   if (array.dtype() == mx::float32) std::fill_n(array.data<float>(), array.size(), kNan);
@@ -24,12 +21,17 @@ void fill_with_nan(mx::array& array) {
     std::fill_n(array.data<mx::bfloat16_t>(), array.size(), mx::bfloat16_t(kNan));
 }
 
-}  // namespace
-
 void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
   for (mx::array& output : outputs) output.set_data(allocate(output.nbytes()));
-  dispatch_placed(stream, inputs, outputs, std::move(work));
+  dispatch_placed(stream, inputs, outputs, [work = std::move(work)](const Arrays& arrays, Arrays& results) {
+    try {
+      work(arrays, results);
+    } catch (...) {
+      for (mx::array& result : results) fill_with_nan(result);
+      throw;
+    }
+  });
 }
 
 void dispatch_placed(mx::Stream stream, const Arrays& inputs, const Arrays& outputs,
@@ -41,12 +43,7 @@ void dispatch_placed(mx::Stream stream, const Arrays& inputs, const Arrays& outp
   };
   mx::cpu::get_command_encoder(stream).dispatch(
       [work = std::move(work), arrays = weak(inputs), results = weak(outputs)]() mutable {
-        try {
-          work(arrays, results);
-        } catch (...) {
-          for (mx::array& result : results) fill_with_nan(result);
-          throw;
-        }
+        work(arrays, results);
       });
 }
 

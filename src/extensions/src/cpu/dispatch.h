@@ -10,13 +10,17 @@ namespace tiny_llm_ext::cpu {
 
 using Arrays = std::vector<mlx::core::array>;
 
-// Gives the outputs memory now and calls work(inputs, outputs) when the data of the inputs is there.
+// Gives the outputs memory now and calls work(inputs, outputs) when the data of the inputs is there. They are
+// NaN if that throws.
 void dispatch(mlx::core::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work);
 
-// The same with outputs that have memory.
+// The same with outputs that have memory; what they hold when work() throws is its own business.
 void dispatch_placed(mlx::core::Stream stream, const Arrays& inputs, const Arrays& outputs,
                      std::function<void(const Arrays& inputs, Arrays& outputs)> work);
+
+// What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
+void fill_with_nan(mlx::core::array& array);
 
 // Calls work() there likewise. For kernels with little to do, to which `dispatch` is most of the cost: they
 // take the addresses of their arrays beforehand, which MLX keeps until the work is done.

@@ -19,9 +19,6 @@ constexpr int64_t kRowsPerChunk = 64;
 // With fewer tasks than this for each thread, the last one to finish is waited for too long.
 constexpr int64_t kTasksPerThread = 4;
 
-// Multiply-adds below which waking a second thread costs more than it brings.
-constexpr double kSingleThreadWork = 200e3;
-
 SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
   SequencePlan plan = {sequence, 0, 1, kUnbounded, 0};
   if (sequence.n_q == 0 || sequence.n_q > kFewRows) return plan;

@@ -18,6 +18,9 @@ struct SequencePlan {
   int64_t partial_offset;  // in floats, of its share of the partial results
 };
 
+// Multiply-adds below which waking a second thread costs more than it brings.
+inline constexpr double kSingleThreadWork = 200e3;
+
 struct Plan {
   std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry
   bool split;                           // a sequence of full length is split: what explain() calls the path

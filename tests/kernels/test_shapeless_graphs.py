@@ -1,0 +1,58 @@
+"""A graph compiled for any shapes checks those of each call: no kernel reads beyond an array."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.extension import load_extension
+
+from ..support.cases import normal
+from ..support.quantized import packed
+
+native = load_extension()
+K, OTHER = 64, 128
+WEIGHTS = packed(8, K)
+TRIPLE = WEIGHTS.words, WEIGHTS.scales, WEIGHTS.biases
+TABLE = mx.zeros((16, K // 2))
+
+# What is compiled, with an array that fits it and one that does not.
+CALLS = {
+    "linear": (lambda x: native.linear(x, mx.ones((8, K))), normal(3, K), normal(3, OTHER)),
+    "quantized_matmul": (
+        lambda x: native.quantized_matmul(*WEIGHTS[:4], x, WEIGHTS.words, True),
+        normal(3, K),
+        normal(3, K // 2),
+    ),
+    "quantized_linear": (
+        lambda x: native.quantized_linear(x, [TRIPLE], 64, 4)[0],
+        normal(3, K),
+        normal(3, K // 2),
+    ),
+    "quantized_linear with a residual": (
+        lambda x: native.quantized_linear(mx.ones((3, K)), [TRIPLE], 64, 4, residual=x)[0],
+        normal(3, 8),
+        normal(2, 8),
+    ),
+    "quantized_linear with a norm": (
+        lambda x: native.quantized_linear(mx.ones((3, K)), [TRIPLE], 64, 4, norm=(x, 1e-5))[0],
+        normal(K),
+        normal(K // 2),
+    ),
+    "rms_norm": (lambda x: native.rms_norm(x, mx.ones(K), 1e-5), normal(3, K), normal(3, OTHER)),
+    "rms_norm with a residual": (
+        lambda x: native.rms_norm(mx.ones((3, K)), mx.ones(K), 1e-5, residual=x)[1],
+        normal(3, K),
+        normal(2, K),
+    ),
+    "silu_multiply": (lambda x: native.silu_multiply(x, mx.ones((3, K))), normal(3, K), normal(4, K)),
+    "rope": (lambda x: native.rope(x, TABLE, TABLE, 6), normal(1, 10, 2, K), normal(1, 11, 2, K)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_other_shapes_are_checked(name):
+    call, fitting, wrong = CALLS[name]
+    compiled = mx.compile(call, shapeless=True)
+    assert mx.array_equal(compiled(fitting), call(fitting))
+    with pytest.raises(ValueError, match=f"^{name.split()[0]}: .*: got .*, expected "):
+        mx.eval(compiled(wrong))
+    assert mx.array_equal(compiled(fitting), call(fitting))
