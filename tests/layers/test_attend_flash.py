@@ -4,6 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
+from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
 from tiny_llm.transformer import cached_attention
 from tiny_llm.transformer.cached_attention import attend_flash
@@ -60,16 +61,18 @@ def same_contents(one, other):
 
 @pytest.fixture
 def native_calls(monkeypatch):
-    """How often the native operation was asked for."""
-    calls = []
-    kernels = cached_attention.cpu_kernels
+    """The results of the native operation, of each time that it was taken."""
+    results = []
+    attend = cached_attention._attend_natively
 
-    def counted(dtype):
-        calls.append(dtype)
-        return kernels(dtype)
+    def recorded(tokens, cache):
+        attended = attend(tokens, cache)
+        if attended is not None:
+            results.append(attended)
+        return attended
 
-    monkeypatch.setattr(cached_attention, "cpu_kernels", counted)
-    return calls
+    monkeypatch.setattr(cached_attention, "_attend_natively", recorded)
+    return results
 
 
 def both_ways(make_cache, calls, steps, monkeypatch):
@@ -117,8 +120,51 @@ def test_a_batch_with_idle_slots(lengths, dtype, native_calls, monkeypatch):
 def test_without_the_extension(native_calls):
     tokens, cache, plain = tokens_of(2, 1, [5, 9]), batch([5, 9]), batch([5, 9])
     expected = attend_flash(tokens, cache, "causal")
+    assert native_calls.pop() is expected
     with graph_of("tiny_llm.transformer.cached_attention"):
         assert mx.array_equal(attend_flash(tokens, plain, "causal"), expected)
+    assert not native_calls
+    same_contents(contents(cache), contents(plain))
+
+
+@pytest.mark.parametrize("paged_slot", [0, 1])
+def test_a_batch_of_caches_of_two_kinds_attends_one_by_one(paged_slot, native_calls):
+    """The native operation takes dense caches only; it leaves both as they are for the way that takes any."""
+    mixed, plain = batch([5, 9]), batch([5, 9])
+    paged = TinyKvPagedCache(TinyKvPagedPool(page_size=4))
+    paged.update_and_fetch(*mixed.kv_caches[paged_slot].key_values)
+    mixed.add_request(paged, paged_slot)
+    tokens = tokens_of(2, 3, [5, 9])
+    got = attend_flash(tokens, mixed, "causal")
+    assert not native_calls
+    assert mx.array_equal(got, attend_flash(tokens, plain, "causal"))
+    assert native_calls
+    same_contents(contents(mixed), contents(plain))
+
+
+class Negated(TinyKvFullCache):
+    """A cache that does something of its own: attention sees the negative of every value."""
+
+    def update_and_fetch(self, key, value, mask_length=None, mask=None):
+        keys, values, length, mask = super().update_and_fetch(key, value, mask_length, mask)
+        return keys, -values, length, mask
+
+
+@pytest.mark.parametrize("slots", [None, 1, 2], ids=["alone", "a batch of one", "with an ordinary one"])
+def test_a_cache_derived_from_a_dense_one_is_asked(slots, native_calls):
+    """What it overrides would have no effect in the native operation, which writes into its arrays."""
+    derived, rows = Negated(), slots or 1
+    plain = batch([0] * rows)
+    cache = derived
+    if slots:
+        cache = batch([0] * slots)
+        cache.add_request(derived, 0)
+    tokens = tokens_of(rows, 3, 0)
+    got = attend_flash(tokens, cache, "causal")
+    assert not native_calls
+    expected = attend_flash(tokens, plain, "causal")
+    assert mx.array_equal(got[0], -expected[0])
+    assert mx.array_equal(got[1:], expected[1:])
     same_contents(contents(cache), contents(plain))
 
 
