@@ -24,6 +24,7 @@ struct QuantizedCase {
   Element element;
   int bits, group;
   int64_t M, N, groups;
+  int64_t few_outputs;  // of a task of few rows
   Guard guard;
   Matrix x, scales, biases, q;
 
@@ -48,6 +49,7 @@ struct QuantizedCase {
     scales = draw(N, groups, number_of_type);
     biases = draw(N, groups, number_of_type);
     q = draw(N, groups * group, [&] { return static_cast<double>(below(1 << bits)); });
+    few_outputs = below(3) ? 1 + below(N) : N;
   }
 
   std::string name() const {
@@ -96,8 +98,9 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
   Guarded packed(packed_bytes, Guard::after, 64);
   if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
   Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
-  const int64_t step = task.few ? c.N : quantized.task_outputs;
-  for (int64_t n = 0; n < c.N; n += step) {
+  // The last task first: what one writes behind its outputs spoils those of another.
+  const int64_t step = task.few ? c.few_outputs : quantized.task_outputs;
+  for (int64_t n = (c.N - 1) / step * step; n >= 0; n -= step) {
     QuantizedTask part = task;
     part.w += n * task.w_row_stride;
     part.scales = scales.as<std::byte>() + n * c.scales.stride * bytes_of(c.element);

@@ -74,6 +74,7 @@ const tests::VecProbe kProbe = {
           else
             for_index<4>(index, [&]<int kIndex>() { store(out, number<8, kIndex>(load_words<8>(p))); });
         },
+    .pick = [](const float* x, const int32_t* from, float* out) { store(out, pick(load(x), from)); },
     .broadcast = [](int g, const float* p,
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
     .sum_groups = [](int g, const float* x,

@@ -25,6 +25,7 @@ struct VecProbe {
   void (*load_u8)(const uint8_t* p, float* out);
   // Number `index` of `bits` bits in every word of p, less half the range.
   void (*number)(int bits, int index, const uint32_t* p, float* out);
+  void (*pick)(const float* x, const int32_t* from, float* out);
   void (*broadcast)(int G, const float* p, float* out);
   void (*sum_groups)(int G, const float* x, float* out);
   void (*transpose)(float* rows);  // [lanes][lanes], in place

@@ -211,6 +211,16 @@ void test_lane_movement(const VecProbe& vec) {
       check(out[i] == expected, "sum_groups<" + std::to_string(G) + ">");
     }
   }
+  Floats x = random_floats(lanes, 9);
+  x[0] = std::bit_cast<float>(0xffc12345u);   // bits are moved, whatever they stand for
+  for (int step = 0; step < lanes; ++step) {  // 0: one lane into all of them
+    for (int first = 0; first < lanes; ++first) {
+      std::vector<int32_t> from(lanes);
+      for (int i = 0; i < lanes; ++i) from[i] = (first + step * i) % lanes;
+      vec.pick(x.data(), from.data(), out.data());
+      for (int i = 0; i < lanes; ++i) check(same(out[i], x[from[i]]), "pick");
+    }
+  }
   Floats square(lanes * lanes);
   for (int i = 0; i < lanes * lanes; ++i) square[i] = static_cast<float>(i);
   vec.transpose(square.data());
