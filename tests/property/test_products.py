@@ -14,7 +14,7 @@ from ..support.cases import DTYPES, normal
 from ..support.child import run_python
 from ..support.linear import assert_product
 from ..support.native import active_isa, assert_forced_isa, available_isas
-from ..support.rounding import assert_within, gated, plus, product
+from ..support.rounding import assert_within, exactly, gated, normalised, plus, product
 from ..support.rows import LAYOUTS as GAPS_AND_TURNS
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
@@ -37,7 +37,7 @@ LAYOUTS = st.sampled_from([as_it_is, inside, *GAPS_AND_TURNS])
 # Up to eight rows share one pass over the weights; more share weights that were unpacked for them.
 ROWS = st.one_of(st.sampled_from([1, 2, 3, 4, 5, 8, 9]), st.integers(0, 70))
 SHAPES = st.one_of(ROWS.map(lambda M: (M,)), st.sampled_from([(), (2, 3), (4, 1), (1, 9), (0, 3), (2, 1, 5)]))
-# From 200 000 multiply-adds on, a product is shared out among threads.
+# A dense product is shared out among threads from 200 000 multiply-adds on, a packed one from 1.2 million.
 OUTPUTS = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 97, 130, 300]))
 DEPTHS = st.one_of(st.integers(1, 40), st.sampled_from([63, 64, 65, 127, 129, 255, 257, 513, 1000]))
 GROUPS = st.integers(1, 6)
@@ -46,7 +46,11 @@ MATRICES = st.one_of(
     st.tuples(st.lists(OUTPUTS, min_size=1, max_size=3), st.just(False)),
     st.tuples(OUTPUTS.map(lambda N: [N, N]), st.just(True)),
 )
+# Into heads of the greatest size that divides this number and all outputs; anything divides 0.
+SPLITS = st.none() | st.integers(0, 64)
 TYPES = st.sampled_from(DTYPES)
+# The type of a norm's weight, if there is a norm, and its epsilon; a large one is as much as the squares.
+NORMS = st.none() | st.tuples(TYPES, st.sampled_from([1e-6, 0.7]))
 FORMATS = st.fixed_dictionaries(
     {"group_size": st.sampled_from([32, 64, 128]), "bits": st.sampled_from([4, 8]), "dtype": TYPES}
 )
@@ -88,33 +92,45 @@ def test_a_quantized_product_equals_the_oracle(M, N, groups, format, x_layout, w
 
 
 @MORE
-@given(SHAPES, MATRICES, GROUPS, FORMATS, st.booleans(), st.booleans(), LAYOUTS, LAYOUTS, SEEDS)
+@given(
+    SHAPES, MATRICES, GROUPS, FORMATS, st.booleans(), st.booleans(), NORMS, SPLITS, LAYOUTS, LAYOUTS, SEEDS
+)
 def test_quantized_layers_equal_the_oracle(
-    shape, matrices, groups, format, biased, residual, x_layout, w_layout, seed
+    shape, matrices, groups, format, biased, residual, norm, split, x_layout, w_layout, seed
 ):
-    """With biases or without, a gate or none, and a residual wherever there is one result."""
+    """With biases and a norm or without, and as heads, with a gate or, of one result, with a residual."""
     (outputs, has_gate), K, dtype = matrices, groups * format["group_size"], format["dtype"]
     assume_a_size(math.prod(shape) * min(outputs))
     x = normal(*shape, K, dtype=dtype, seed=seed)
     weights = [quantized.packed(N, K, **format, seed=seed + i) for i, N in enumerate(outputs, start=1)]
 
     options = {"gated": has_gate}
-    want = [product(x, w) for w in weights]
+    given = exactly(x)
+    if norm is not None:
+        weight, eps = normal(K, dtype=norm[0], seed=seed + 8), norm[1]
+        given = normalised(x, weight, eps)
+        options["norm"] = (w_layout(weight), eps)
+    want = [product(given, w, dtype) for w in weights]
     if biased:
         biases = [normal(N, dtype=dtype, seed=seed + i) for i, N in enumerate(outputs, start=4)]
         want = [plus(y, bias) for y, bias in zip(want, biases, strict=True)]
         options["bias"] = [w_layout(bias) for bias in biases]
     if has_gate:
         want = [gated(*want, dtype)]
-    if residual and len(want) == 1:
+    heads = [(N,) for N in outputs[: len(want)]]
+    if split is not None and not has_gate:
+        options["split"] = math.gcd(split, *outputs)
+        heads = [(N // options["split"], options["split"]) for N in outputs]
+    elif residual and len(want) == 1:
         added = normal(*shape, outputs[0], dtype=dtype, seed=seed + 9)
         want = [plus(want[0], added)]
         options["residual"] = x_layout(added)
 
     laid_out = [arrays(w, w_layout) for w in weights]
     results = native.quantized_linear(x_layout(x), laid_out, format["group_size"], format["bits"], **options)
-    for y, expected in zip(results, want, strict=True):
-        assert_within(y, expected, dtype)
+    for y, last_axes, expected in zip(results, heads, want, strict=True):
+        assert y.shape == (*shape, *last_axes)
+        assert_within(y.reshape(expected.value.shape), expected, dtype)
 
 
 def test_the_instruction_set_is_the_forced_one():

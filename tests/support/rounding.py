@@ -13,6 +13,7 @@ import numpy as np
 from .quantized import RELATIVE_FLOOR, Packed
 from .tolerance import Float64, to_float64
 
+FLOAT32_ARITHMETIC = 2e-6  # what it may cost an element that is rounded last, relative to that
 STEEPEST_SILU = 1.1  # the largest slope of x * sigmoid(x), rounded up
 
 
@@ -23,9 +24,24 @@ class Estimate(NamedTuple):
     error: Float64
 
 
-def product(x: mx.array, weights: Packed) -> Estimate:
+def exactly(x: mx.array) -> Estimate:
+    """The values that are given."""
+    return Estimate(to_float64(x), np.zeros(x.shape))
+
+
+def normalised(x: mx.array, weight: mx.array, eps: float) -> Estimate:
+    """x (..., K) over the root of its mean square and eps, times the weight (K,), rounded once."""
+    exact = to_float64(x)
+    value = exact / np.sqrt(np.square(exact).mean(-1, keepdims=True) + eps) * to_float64(weight)
+    relative = FLOAT32_ARITHMETIC + mx.finfo(x.dtype).eps / 2
+    smallest = 2.0**-24  # the smallest float16 above 0; the other types have smaller ones
+    return Estimate(value, relative * np.abs(value) + smallest)
+
+
+def product(x: Estimate, weights: Packed, dtype: mx.Dtype) -> Estimate:
     """x (..., K) times the transposed weights."""
-    return _rounded(to_float64(x) @ weights.dense().T, 0.0, x.dtype)
+    matrix = weights.dense().T
+    return _rounded(x.value @ matrix, x.error @ np.abs(matrix), dtype)
 
 
 def plus(a: Estimate, b: mx.array) -> Estimate:
