@@ -15,7 +15,9 @@ from tiny_llm.cli.prompts import PROMPTS
 from .conftest import Run
 
 SHORT = ("--max-seq-len", "40")
-EXACT = ("--dtype", "float32")  # where answers do not depend on who is computed beside them
+# Where answers do not depend on who is computed beside them: every choice is clearer than float32 rounds.
+EXACT = ("--dtype", "float32")
+CLEAR = (1, 8)  # prompts whose tokens lead by more than 16 bits can move a score, each of them
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_every_prompt_has_one_answer_and_all_is_counted(record: Any) -> None:
 
 
 def test_the_answers_are_those_of_generate(run: Run, record: Any) -> None:
-    for answer in (record["answers"][1], record["answers"][4]):
+    for answer in (record["answers"][index] for index in CLEAR):
         alone = run("generate", "--json", "--prompt", answer["prompt"]).record
         for field in ("text", "prompt_tokens", "generated_tokens", "finish_reason"):
             assert alone[field] == answer[field]

@@ -21,6 +21,7 @@ from .conftest import Run
 
 FULL, CACHED, PAGED = LOADERS
 SHORT = ("--max-tokens", "8")
+CLEAR = "What is a token?"  # each token of the answer leads by more than 16 bits can move a score
 HOT = ("--sampler-temp", "20", "--seed", "1")  # the model is sure of itself
 
 
@@ -152,7 +153,7 @@ def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
         wanted = options(*flags)
         answerer = assemble_ours(wanted, Progress())
         answerer.model = counted = Counted(answerer.model)
-        prompt = answerer.write_prompt(generate.messages(SYSTEM, generate.QUESTION), False)
+        prompt = answerer.write_prompt(generate.messages(SYSTEM, CLEAR), False)
         wishes = generate.read_wishes(wanted)
         text = "".join(answerer.answer(prompt, wishes, Progress()))
         calls[text] = [*calls.get(text, []), counted.calls]

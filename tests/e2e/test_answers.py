@@ -13,6 +13,8 @@ from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
 from tiny_llm.sampling.params import Sampling
 
+from ..support.logits import clear_steps
+
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 # Every way to run it: the week it is from, and the options of that week.
@@ -26,7 +28,7 @@ LOADERS = {
 CACHED = [name for name in LOADERS if name != "without a cache"]
 DTYPES = pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
 CAT = "Tell me a story about a cat."
-# Its best next token leads by more than activations of 16 bits can move a score, at every step.
+# The fixtures make sure that at every step one token leads clearly, so that no rounding can choose another.
 QUESTIONS = {
     "What is 7 + 5?": "7 + 5 = 12.",
     "What is the opposite of hot?": "The opposite of hot is cold.",
@@ -67,21 +69,42 @@ def asked(tiny):
 
 
 @pytest.fixture(scope="module")
-def answers(tiny, models, asked):
-    """What flash attention in float32 says to each question."""
+def clear_answer(tiny, models):
+    """What flash attention in float32 says to a prompt, where every other run must say the same.
 
-    def answer(question):
-        prompt = asked(question)
-        return "".join(stream_generate(models("flash attention"), tiny.tokenizer, prompt, max_tokens=LIMIT))
+    Runs round differently: some in 16 bits, and one token at a time unlike five, or a batch.
+    """
 
-    return {question: answer(question) for question in QUESTIONS}
+    def answer(prompt):
+        steps = []
+
+        def recorded(_, logits):
+            steps.append(logits)
+            return logits
+
+        model = models("flash attention")
+        generation = stream_generate(model, tiny.tokenizer, prompt, processors=[recorded], max_tokens=LIMIT)
+        text = "".join(generation)
+        logits = mx.concatenate(steps[: generation.statistics.generated_tokens])
+        clear = clear_steps(logits, mx.bfloat16)
+        assert clear == len(logits), f"{text!r}: rounding may choose token {clear}; ask something else"
+        return text
+
+    return answer
 
 
 @pytest.fixture(scope="module")
-def long_prompt(asked):
+def answers(clear_answer, asked):
+    return {question: clear_answer(asked(question)) for question in QUESTIONS}
+
+
+@pytest.fixture(scope="module")
+def long_prompt(clear_answer, asked):
     """A chat of some turns, which many chunks and pages share."""
     story = "There once was a dog called Otto. Otto had a red hat, and it was too small. " * 6
-    return asked("Tell me a story about a dog.", story.strip(), "What is 7 + 5?")
+    prompt = asked("Tell me a story about a dog.", story.strip(), "What is 7 + 5?")
+    assert clear_answer(prompt) == QUESTIONS["What is 7 + 5?"]
+    return prompt
 
 
 def test_the_answers_are_right(answers):

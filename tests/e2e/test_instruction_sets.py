@@ -1,17 +1,11 @@
-"""The model that ships inside gives the same greedy tokens on every instruction set, where the margin allows.
-
-A margin is what the best score leads the second best by. Scores of two runs lie apart by their tolerances,
-each of them in either direction, so a margin above twice their sum leaves no choice.
-"""
+"""The model that ships inside gives the same greedy tokens on every instruction set, where margins allow."""
 
 import mlx.core as mx
-import numpy as np
 import pytest
 
 from ..support.child import run_python
-from ..support.logits import TOLERANCE, assert_logits
+from ..support.logits import TOLERANCE, assert_logits, clear_steps
 from ..support.native import available_isas
-from ..support.tolerance import to_float64
 
 # An instruction set is chosen once a process: each has its own, which answers every question in every type.
 PROGRAM = """
@@ -78,14 +72,6 @@ def answer(tmp_path_factory):
         return [answers[isa][f"{question} {dtype} {what}"] for what in ("tokens", "logits")]
 
     return look_up
-
-
-def clear_steps(logits, dtype):
-    """How many steps there are before the first one that another run in `dtype` may decide differently."""
-    scores = np.sort(to_float64(logits))
-    margins = scores[:, -1] - scores[:, -2]
-    allowed = 2 * (TOLERANCE[mx.float32] + TOLERANCE[dtype]) * np.abs(scores).max(axis=-1)
-    return int(np.cumprod(margins > allowed).sum())
 
 
 @each_question
