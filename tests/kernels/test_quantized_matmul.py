@@ -60,11 +60,15 @@ def test_sizes_of_zero(shape):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(
-    "counts", [(2, 1), (8, *range(3, 8)), (600, 9, 16, 17, 63, 65, 520)], ids=["one or two", "few", "many"]
+    ("N", "counts"),
+    [(533, (2, 1)), (177, (8, *range(3, 8))), (101, (600, 9, 16, 17, 63, 65, 520))],
+    ids=["one or two", "few", "many"],
 )
-def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, bits, dtype):
-    """Few rows leave the weights packed, many share unpacked ones; each form has one order of operations."""
-    N = 533  # outputs for several threads: all calls but that of one row are above 1.2 million multiply-adds
+def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
+    """One row or two, few and many are three forms, and each of them has one order of operations.
+
+    Of each, some of the calls are large enough for several threads, 1.2 million multiply-adds, and some not.
+    """
     weights = packed(N, 1152, group_size=128, bits=bits, dtype=dtype)
     most, *others = counts
     a = normal(most, 1152, dtype=dtype)
