@@ -75,8 +75,9 @@ bool tiles_permitted() {
 }
 
 bool has_amx() {
-  return has_avx512bf16() && os_saves({17, 18})  // tile configuration, tile data
-         && all_bits(cpuid(7, 0).edx, {22, 24})  // amx-bf16, amx-tile
+  return has_avx512bf16() && os_saves({17, 18})      // tile configuration, tile data
+         && all_bits(cpuid(7, 0).ecx, {11})          // vnni
+         && all_bits(cpuid(7, 0).edx, {22, 24, 25})  // amx-bf16, amx-tile, amx-int8
          && tiles_permitted();
 }
 #endif

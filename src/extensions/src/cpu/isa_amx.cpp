@@ -6,6 +6,7 @@
 #include "cpu/product_amx-inl.h"
 #include "cpu/quantized-inl.h"
 #include "cpu/quantized_amx-inl.h"
+#include "cpu/quantized_digits-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -14,8 +15,9 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
-    // Few rows are multiplied in float32: processors with tiles have slow vector products of bfloat16.
-    amx::offer_quantized<amx::WideUnits, amx::AmxMany, Element::bf16>(table);
+    amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
+    amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
+    amx::offer_quantized<amx::InDigits, amx::AmxMany, Element::bf16>(table);
     amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table);
     return table;
   }();

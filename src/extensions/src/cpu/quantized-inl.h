@@ -1,8 +1,7 @@
 // Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32.
 //
-// One or two rows and few rows take forms that are as fast as memory, more the one that is as fast as the
-// multiply units. They round differently, so a row's bits depend on which of the three it is, but on nothing
-// else.
+// Few rows take a form that is as fast as memory, more the one that is as fast as the multiply units. They
+// round differently, so a row's bits depend on which of them it is, but on nothing else.
 #pragma once
 
 #include "cpu/quantized_few-inl.h"
@@ -11,63 +10,61 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-template <template <int> class Units, class Product, Element kElement>
+// Few rows in vectors: one or two along the words, more across outputs.
+template <template <int> class Units>
+struct InVectors {
+  static constexpr int kRows = kFewRows;
+  template <int kBits, Element kElement>
+  using One = OneInVectors<Units<kBits>, kElement>;
+  template <int kBits, Element kElement>
+  using Few = FewInVectors<Units<kBits>, kElement>;
+};
+
+template <class Forms, class Many, Element kElement>
 struct Quantized {
   static size_t packed_bytes(const QuantizedTask& task) {
-    if (!task.few) return Product::template packed_bytes<kElement>(task);
-    return sizeof(float) * (task.bits == 4 ? few_floats<Units<4>>(task) : few_floats<Units<8>>(task));
+    if (!task.few) return Many::template packed_bytes<kElement>(task);
+    return in_form(task, [&](auto form) { return form.packed_bytes(task); });
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
-    if (!task.few)
-      Product::template pack<kElement>(task, packed);
-    else if (task.bits == 4)
-      pack_bits<4>(task, (float*)packed);
-    else
-      pack_bits<8>(task, (float*)packed);
+    if (!task.few) return Many::template pack<kElement>(task, packed);
+    in_form(task, [&](auto form) { form.pack(task, packed); });
   }
 
   static size_t scratch_bytes(const QuantizedTask& task) {
-    return task.few ? 0 : many_floats<Product>() * sizeof(float);
+    return task.few ? 0 : many_floats<Many>() * sizeof(float);
   }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
+    if (task.few) return in_form(task, [&](auto form) { form.run(task, packed); });
+    const bool in_place = packed_bytes(task) == 0;
+    const int64_t stride = in_place ? task.x_row_stride : task.groups * task.group;
+    const ManyX x = {(const float*)(in_place ? task.x : packed), stride / Many::kPerStep};
     if (task.bits == 4)
-      run_bits<4>(task, packed, scratch);
+      run_many<Many, kElement, 4>(task, x, (float*)scratch);
     else
-      run_bits<8>(task, packed, scratch);
+      run_many<Many, kElement, 8>(task, x, (float*)scratch);
   }
 
  private:
-  template <class TheUnits>
-  static size_t few_floats(const QuantizedTask& task) {
-    return task.rows <= kOneRows ? OneRows<TheUnits>(task).floats() : FewRows<TheUnits>(task).floats();
+  template <class Call>
+  static auto in_form(const QuantizedTask& task, Call call) {
+    if (task.bits == 4) return in_form_of_bits<4>(task, call);
+    return in_form_of_bits<8>(task, call);
   }
-
-  template <int kBits>
-  static void pack_bits(const QuantizedTask& task, float* packed) {
-    if (task.rows <= kOneRows)
-      pack_one<Units<kBits>, kElement>(task, packed);
-    else
-      pack_few<Units<kBits>, kElement>(task, packed);
-  }
-
-  template <int kBits>
-  static void run_bits(const QuantizedTask& task, const void* packed, void* scratch) {
-    if (task.few && task.rows <= kOneRows) return run_one<Units<kBits>, kElement>(task, (const float*)packed);
-    if (task.few) return run_few<Units<kBits>, kElement>(task, (const float*)packed);
-    const bool in_place = Product::template packed_bytes<kElement>(task) == 0;
-    const int64_t stride = in_place ? task.x_row_stride : task.groups * task.group;
-    const ManyX x = {(const float*)(in_place ? task.x : packed), stride / Product::kPerStep};
-    run_many<Product, kElement, kBits>(task, x, (float*)scratch);
+  template <int kBits, class Call>
+  static auto in_form_of_bits(const QuantizedTask& task, Call call) {
+    if (task.rows <= kOneRows) return call(typename Forms::template One<kBits, kElement>());
+    return call(typename Forms::template Few<kBits, kElement>());
   }
 };
 
-template <template <int> class Units, class Product, Element kElement>
+template <class Forms, class Many, Element kElement>
 static void offer_quantized(Kernels& kernels) {
-  typedef Quantized<Units, Product, kElement> Q;
+  typedef Quantized<Forms, Many, kElement> Q;
   kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,   Q::scratch_bytes, Q::run,
-                                      kFewRows,        kManyRows, kManyOutputs};
+                                      Forms::kRows,    kManyRows, kManyOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -155,9 +155,17 @@ static void few_rows(const QuantizedTask& task, const float* x) {
 }
 
 template <class Units, Element kElement>
-static void run_few(const QuantizedTask& task, const float* x) {
-  if (task.rows <= 4) return few_rows<Units, kElement, 4>(task, x);
-  few_rows<Units, kElement, kFewRows>(task, x);
-}
+struct FewInVectors {
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return FewRows<Units>(task).floats() * sizeof(float);
+  }
+  static void pack(const QuantizedTask& task, void* packed) {
+    pack_few<Units, kElement>(task, (float*)packed);
+  }
+  static void run(const QuantizedTask& task, const void* packed) {
+    if (task.rows <= 4) return few_rows<Units, kElement, 4>(task, (const float*)packed);
+    few_rows<Units, kElement, kFewRows>(task, (const float*)packed);
+  }
+};
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,7 +1,7 @@
 // One or two rows times quantized weights, at the speed of memory: lanes along the words of an output's row,
 // so that weights are used as they come. What the lanes have added up is summed last.
 //
-// Each word of a vector gives factors for units of x, which lie in memory in the same order. A vector's sums
+// Each word of a vector is multiplied with units of x, which lie in memory in the same order. A vector's sums
 // are multiplied by the scales of its groups, each in the lanes of its words; the biases meet the sums of x
 // over the groups. A row's bits do not depend on whether there is another.
 #pragma once
@@ -16,7 +16,8 @@ constexpr int64_t kOneWordsAhead = 4096;               // of weights and their f
 constexpr int kMostGroupWords = 32;                    // 128 numbers of 8 bits
 
 // x of a call: [vector of words][unit][row][lane], then the sums over groups, [vector of groups][row][lane].
-// What is behind the end of x is zero.
+// Where x is in whole numbers, what one is worth in each group comes behind that in the same way, and then,
+// in a vector a row, what one of those and of the sums is worth. What is behind the end of x is zero.
 template <class Units>
 struct OneRows {
   int64_t rows, words, groups, group_words;
@@ -28,34 +29,61 @@ struct OneRows {
 
   static int64_t vectors(int64_t count) { return (count + kLanes - 1) / kLanes; }
   int64_t sums() const { return vectors(words) * Units::kUnits * rows * kLanes; }
-  size_t floats() const { return sums() + vectors(groups) * rows * kLanes; }
+  int64_t worths() const { return sums() + vectors(groups) * rows * kLanes; }
+  int64_t row_worths() const { return worths() + vectors(groups) * rows * kLanes; }
+  size_t floats() const { return Units::kWhole ? row_worths() + rows * kLanes : worths(); }
+  // Of a row, in a vector of one of those.
+  int64_t group_lane(int64_t g, int64_t m) const { return (g / kLanes * rows + m) * kLanes + g % kLanes; }
 };
+
+// The worths and sums of row m, in the largest worth of its groups: their products with scales then are
+// numbers of usual size, whatever that of x.
+template <class Units>
+static void count_in_largest(const OneRows<Units>& layout, int64_t m, float* packed) {
+  float largest = 0;
+  for (int64_t g = 0; g < layout.groups; g++) {
+    const float worth = packed[layout.worths() + layout.group_lane(g, m)];
+    if (worth > largest) largest = worth;
+  }
+  if (largest == 0) largest = 1;  // all are NaN
+  for (int64_t g = 0; g < layout.groups; g++) {
+    packed[layout.worths() + layout.group_lane(g, m)] /= largest;
+    packed[layout.sums() + layout.group_lane(g, m)] /= largest;
+  }
+  store(packed + layout.row_worths() + m * kLanes, set1(largest));
+}
 
 template <class Units, Element kElement>
 static void pack_one(const QuantizedTask& task, float* packed) {
   const OneRows<Units> layout(task);
-  constexpr int kShare = 32 / Units::kBits;  // of x beside a word
   memset(packed, 0, layout.floats() * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
       float wide[128];
-      const float sum = widen_group<kElement>(x, task.group, wide);
-      packed[layout.sums() + (g / kLanes * layout.rows + m) * kLanes + g % kLanes] = sum;
-      for (int i = 0; i < layout.group_words; i++) {
-        const int64_t word = g * layout.group_words + i;
-        float* out = packed + (word / kLanes * Units::kUnits * layout.rows + m) * kLanes + word % kLanes;
-        for (int unit = 0; unit < Units::kUnits; unit++)
-          out[unit * layout.rows * kLanes] = Units::pack(wide + i * kShare, unit);
-      }
+      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<kElement>(x, task.group, wide);
+      const auto place = [&](int64_t word, int unit) {
+        return packed + ((word / kLanes * Units::kUnits + unit) * layout.rows + m) * kLanes + word % kLanes;
+      };
+      const int words = (int)layout.group_words;
+      if constexpr (Units::kWhole)
+        packed[layout.worths() + layout.group_lane(g, m)] = Units::write_group(wide, words, g * words, place);
+      else
+        write_shares<Units>(wide, words, g * words, place);
     }
+    if constexpr (Units::kWhole) count_in_largest(layout, m, packed);
   }
 }
 
-// dot[output][row] += the factors of a vector of words times their units of x.
+// dot[output][row] += a vector of words times their units of x, factor by factor unless they are whole.
 template <class Units, int kFactor, int MR>
 VEC_FN void multiply_words(const W* words, const float* x, F (*dot)[MR]) {
-  if constexpr (kFactor < Units::kFactors) {
+  if constexpr (Units::kWhole) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kOneOutputs; i++)
+#pragma GCC unroll 2
+      for (int m = 0; m < MR; m++) dot[i][m] = Units::dot(words[i], x + m * kLanes, MR * kLanes);
+  } else if constexpr (kFactor < Units::kFactors) {
 #pragma GCC unroll 4
     for (int i = 0; i < kOneOutputs; i++) {
       const F factor = Units::template factor<kFactor>(words[i]);
@@ -90,7 +118,7 @@ template <class Units, Element kElement, int MR>
 VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout, const GroupLanes& lanes,
                         const float* x, int64_t n, float* sums) {
   typedef StorageOf<kElement> T;
-  const F half = set1((float)(1 << (Units::kBits - 1)));
+  const F offset = set1(Units::kOffset);
   const uint32_t* words[kOneOutputs];
   const T *scales[kOneOutputs], *biases[kOneOutputs];
   F acc[kOneOutputs][MR];
@@ -104,18 +132,21 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
     for (int m = 0; m < MR; m++) acc[i][m] = zero();
   }
   const int64_t factors_ahead = kOneWordsAhead / layout.group_words;
-  const float* x_sums = x + layout.sums();
-  for (int64_t group = 0; group < layout.groups; group += kLanes, x_sums += MR * kLanes) {
+  const float *x_sums = x + layout.sums(), *worths = x + layout.worths();
+  for (int64_t group = 0; group < layout.groups; group += kLanes) {
     const int64_t left = layout.groups - group;
-    F scale[kOneOutputs];
+    F scale[kOneOutputs][MR];
 #pragma GCC unroll 4
     for (int i = 0; i < kOneOutputs; i++) {
       __builtin_prefetch(scales[i] + group + factors_ahead);
       __builtin_prefetch(biases[i] + group + factors_ahead);
-      scale[i] = load_some<kElement>(scales[i] + group, left);
-      const F bias = fma(half, scale[i], load_some<kElement>(biases[i] + group, left));
+      const F given = load_some<kElement>(scales[i] + group, left);
+      const F bias = fma(offset, given, load_some<kElement>(biases[i] + group, left));
 #pragma GCC unroll 2
-      for (int m = 0; m < MR; m++) acc[i][m] = fma(bias, load(x_sums + m * kLanes), acc[i][m]);
+      for (int m = 0; m < MR; m++) {
+        acc[i][m] = fma(bias, load(x_sums + (group * MR + m * kLanes)), acc[i][m]);
+        scale[i][m] = Units::kWhole ? mul(given, load(worths + (group * MR + m * kLanes))) : given;
+      }
     }
     const int64_t begin = group * layout.group_words;
     const int64_t end = left < kLanes ? layout.words : begin + kLanes * layout.group_words;
@@ -132,11 +163,9 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
       }
       multiply_words<Units, 0, MR>(vector, x, dot);
 #pragma GCC unroll 4
-      for (int i = 0; i < kOneOutputs; i++) {
-        const F factor = pick(scale[i], lane);
+      for (int i = 0; i < kOneOutputs; i++)
 #pragma GCC unroll 2
-        for (int m = 0; m < MR; m++) acc[i][m] = fma(dot[i][m], factor, acc[i][m]);
-      }
+        for (int m = 0; m < MR; m++) acc[i][m] = fma(dot[i][m], pick(scale[i][m], lane), acc[i][m]);
     }
   }
 #pragma GCC unroll 4
@@ -166,16 +195,26 @@ static void one_rows(const QuantizedTask& task, const float* x) {
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
     for (int i = 0; i < kLanes; i += kOneOutputs)
       sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, sums + i * kLanes);
-    for (int64_t m = 0; m < task.rows; m++)
-      store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n,
-                           sum_lanes(sums + m * kLanes * kLanes), task.outputs - n);
+    for (int64_t m = 0; m < task.rows; m++) {
+      F y = sum_lanes(sums + m * kLanes * kLanes);
+      if constexpr (Units::kWhole) y = mul(y, load(x + layout.row_worths() + m * kLanes));
+      store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
+    }
   }
 }
 
 template <class Units, Element kElement>
-static void run_one(const QuantizedTask& task, const float* x) {
-  if (task.rows == 2) return one_rows<Units, kElement, 2>(task, x);
-  one_rows<Units, kElement, 1>(task, x);
-}
+struct OneInVectors {
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return OneRows<Units>(task).floats() * sizeof(float);
+  }
+  static void pack(const QuantizedTask& task, void* packed) {
+    pack_one<Units, kElement>(task, (float*)packed);
+  }
+  static void run(const QuantizedTask& task, const void* packed) {
+    if (task.rows == 2) return one_rows<Units, kElement, 2>(task, (const float*)packed);
+    one_rows<Units, kElement, 1>(task, (const float*)packed);
+  }
+};
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

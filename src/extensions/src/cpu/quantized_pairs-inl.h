@@ -12,6 +12,8 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 template <int kBits_>
 struct PairUnits {
   static constexpr int kBits = kBits_;
+  static constexpr bool kWhole = false;
+  static constexpr float kOffset = 1 << (kBits - 1);
   static constexpr int kUnits = 16 / kBits;
   static constexpr int kFactors = 4;
   static constexpr int unit_of(int factor) { return factor * kUnits / kFactors; }

@@ -5,12 +5,23 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
+// Where the units of x beside a word of a row lie: place(word, unit).
+//
+// Writes those of a group, from its words `word` on, for units that need each only its own elements of x.
+template <class Units, class Place>
+VEC_FN void write_shares(const float* wide, int group_words, int64_t word, Place place) {
+  for (int i = 0; i < group_words; i++, wide += 32 / Units::kBits)
+    for (int unit = 0; unit < Units::kUnits; unit++) *place(word + i, unit) = Units::pack(wide, unit);
+}
+
 // Units in float32: the elements of x themselves.
 template <int kBits_>
 struct WideUnits {
   static constexpr int kBits = kBits_;
-  static constexpr int kUnits = 32 / kBits;    // of x beside a word
-  static constexpr int kFactors = 32 / kBits;  // that a word gives
+  static constexpr bool kWhole = false;               // whether sums are whole numbers
+  static constexpr float kOffset = 1 << (kBits - 1);  // a factor is that less than its weight's number
+  static constexpr int kUnits = 32 / kBits;           // of x beside a word
+  static constexpr int kFactors = 32 / kBits;         // that a word gives
   static constexpr int unit_of(int factor) { return factor; }
 
   // A unit of the elements of x beside a word.

@@ -14,9 +14,9 @@ static Kernels wide_kernels(const char* name) {
   offer<WideFormat<Element::f32>>(kernels);
   offer<WideFormat<Element::f16>>(kernels);
   offer<WideFormat<Element::bf16>>(kernels);
-  offer_quantized<WideUnits, WideMany, Element::f32>(kernels);
-  offer_quantized<WideUnits, WideMany, Element::f16>(kernels);
-  offer_quantized<WideUnits, WideMany, Element::bf16>(kernels);
+  offer_quantized<InVectors<WideUnits>, WideMany, Element::f32>(kernels);
+  offer_quantized<InVectors<WideUnits>, WideMany, Element::f16>(kernels);
+  offer_quantized<InVectors<WideUnits>, WideMany, Element::bf16>(kernels);
   offer_rows<Element::f32>(kernels);
   offer_rows<Element::f16>(kernels);
   offer_rows<Element::bf16>(kernels);

@@ -35,7 +35,7 @@ struct QuantizedCase {
     element = static_cast<Element>(number % cpu::kElements);
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
-    M = number % 4 ? 1 + below(9) : below(65);
+    M = number % 4 ? 1 + below(22) : 1 + below(64);
     N = 1 + below(100);
     groups = below(1 + 1200 / group);
     guard = below(2) ? Guard::after : Guard::before;

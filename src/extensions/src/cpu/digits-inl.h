@@ -1,0 +1,143 @@
+// Rows of x as whole numbers, for integer products: each part of a row is written in units of a power of two,
+// its own, chosen so that the largest number of the part takes 23 bits and a sign. What is lost is at most
+// half a unit, one bit more than a float32 of that size loses; bfloat16 and float16 lose nothing unless they
+// are far smaller than the largest.
+//
+// A number is three digits of 8 bits with a sign: high * 65536 + middle * 256 + low.
+#pragma once
+
+#include "cpu/quantized_units-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kDigits = 3;
+constexpr int kMostPart = 64;                  // numbers of a part, at most
+constexpr float kLargestNumber = 0x7f7f7fp0f;  // of three digits
+
+// The exponent of a unit for numbers of which the largest has these bits, its sign left out.
+inline int unit_exponent(uint32_t largest) {
+  // A mantissa that three digits cannot hold counts as the next power of two.
+  const float room = __builtin_bit_cast(float, largest) * (0x1p23f / kLargestNumber);
+  const int exponent = (int)(__builtin_bit_cast(uint32_t, room) >> 23) - 127;
+  return (exponent < -126 ? -126 : exponent) - 22;
+}
+
+// The digits of a part: write(first, digit, digits) for each kLanes numbers from `first` on, the high digit
+// first. Returns the unit. Numbers beside kLanes / 8 words of half bytes stand as their bytes have them:
+// first those of the lower halves of all, then of the upper ones. A part that holds an infinity or a NaN is
+// zeros, in units of NaN.
+template <bool kHalfBytes, class Write>
+VEC_FN float write_digits(const float* x, int part, Write write) {
+  const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  const __m512i offset = _mm512_set1_epi32(0x808080);
+  __m512i largest = _mm512_setzero_si512();
+  for (int i = 0; i < part; i += kLanes)
+    largest = _mm512_max_epu32(
+        largest, _mm512_and_si512(_mm512_castps_si512(load(x + i)), _mm512_set1_epi32(0x7fffffff)));
+  const uint32_t bits = _mm512_reduce_max_epu32(largest);
+  const bool finite = bits < 0x7f800000;
+  const int exponent = finite ? unit_exponent(bits) : 0;
+  for (int i = 0; i < part; i += kLanes) {
+    const F units = finite ? _mm512_scalef_ps(load(x + i), set1((float)-exponent)) : zero();
+    __m512i number = _mm512_cvtps_epi32(units);
+    if constexpr (kHalfBytes) number = _mm512_permutexvar_epi32(order, number);
+    // Adding half of each digit's range makes the digits those of a number without a sign.
+    number = _mm512_xor_si512(_mm512_add_epi32(number, offset), offset);
+    write(i, 0, _mm512_cvtepi32_epi8(_mm512_srli_epi32(number, 16)));
+    write(i, 1, _mm512_cvtepi32_epi8(_mm512_srli_epi32(number, 8)));
+    write(i, 2, _mm512_cvtepi32_epi8(number));
+  }
+  return finite ? ldexpf(1, exponent) : __builtin_nanf("");
+}
+
+// Units for one or two rows: four numbers' digits in a lane. A word of eight half bytes is multiplied as two
+// words of bytes. Sums of digits are exact; a word's are put together in a 32-bit integer or, where that is
+// too small for bytes, in two.
+template <int kBits_>
+struct DigitUnits {
+  static constexpr int kBits = kBits_;
+  static constexpr bool kWhole = true;
+  static constexpr float kOffset = 0;
+  static constexpr int kHalves = 8 / kBits;
+  static constexpr int kUnits = kDigits * kHalves;
+
+  // The units beside a group of words, see write_shares. Returns what one of its numbers is worth.
+  template <class Place>
+  static float write_group(const float* wide, int group_words, int64_t word, Place place) {
+    constexpr int kShare = 32 / kBits;  // numbers of a word
+    return write_digits<kBits == 4>(wide, group_words * kShare, [&](int first, int digit, __m128i digits) {
+      if constexpr (kBits == 4) {
+        _mm_storel_epi64((__m128i*)place(word + first / kShare, 2 * digit), digits);
+        _mm_storel_epi64((__m128i*)place(word + first / kShare, 2 * digit + 1), _mm_srli_si128(digits, 8));
+      } else {
+        _mm_storeu_si128((__m128i*)place(word + first / kShare, digit), digits);
+      }
+    });
+  }
+
+  VEC_FN W load(const float* words) { return _mm512_loadu_si512(words); }
+
+  VEC_FN F dot(W words, const float* x, int64_t stride) {
+    const W half = _mm512_set1_epi8(15);
+    const W lower = kBits == 4 ? _mm512_and_si512(words, half) : words;
+    const W upper = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), half) : words;
+    const W high = add_digit(_mm512_setzero_si512(), lower, upper, x, stride);
+    if constexpr (kBits == 4) {
+      const W middle = add_digit(_mm512_slli_epi32(high, 8), lower, upper, x + 2 * stride, stride);
+      return _mm512_cvtepi32_ps(
+          add_digit(_mm512_slli_epi32(middle, 8), lower, upper, x + 4 * stride, stride));
+    } else {
+      const W middle = add_digit(_mm512_setzero_si512(), lower, upper, x + stride, stride);
+      const W low = add_digit(_mm512_slli_epi32(middle, 8), lower, upper, x + 2 * stride, stride);
+      return fma(_mm512_cvtepi32_ps(high), set1(65536), _mm512_cvtepi32_ps(low));
+    }
+  }
+
+ private:
+  VEC_FN W add_digit(W sum, W lower, W upper, const float* x, int64_t stride) {
+    sum = _mm512_dpbusd_epi32(sum, lower, _mm512_loadu_si512(x));
+    return kBits == 4 ? _mm512_dpbusd_epi32(sum, upper, _mm512_loadu_si512(x + stride)) : sum;
+  }
+};
+
+// Where the digits of a call's x lie: [part][row][digit, the high one first][number], and behind them, in
+// float32, the units and the sums over the parts, [part][row] each.
+struct DigitRows {
+  int64_t rows, parts;
+  int part;  // numbers
+
+  // Rows behind those of the task are zeros.
+  DigitRows(const QuantizedTask& task, int64_t rows)
+      : rows(rows), part(task.group < kMostPart ? task.group : kMostPart) {
+    parts = task.groups * (task.group / part);
+  }
+
+  int64_t part_bytes() const { return rows * kDigits * part; }
+  size_t bytes() const { return parts * (part_bytes() + 2 * rows * sizeof(float)); }
+  const int8_t* digits(const void* packed, int64_t p) const {
+    return (const int8_t*)packed + p * part_bytes();
+  }
+  const float* units(const void* packed) const { return (const float*)digits(packed, parts); }
+  const float* sums(const void* packed) const { return units(packed) + parts * rows; }
+};
+
+// The rows of a call in that layout.
+template <Element kElement, bool kHalfBytes>
+static void pack_digits(const QuantizedTask& task, const DigitRows& layout, void* packed) {
+  if (layout.rows > task.rows) memset(packed, 0, layout.bytes());
+  float *units = (float*)layout.units(packed), *sums = (float*)layout.sums(packed);
+  for (int64_t m = 0; m < task.rows; m++) {
+    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
+    for (int64_t p = 0; p < layout.parts; p++, x += layout.part) {
+      float wide[kMostPart];
+      const int64_t place = p * layout.rows + m;
+      sums[place] = widen_group<kElement>(x, layout.part, wide);
+      int8_t* out = (int8_t*)packed + place * kDigits * layout.part;
+      units[place] = write_digits<kHalfBytes>(wide, layout.part, [&](int first, int digit, __m128i digits) {
+        _mm_storeu_si128((__m128i*)(out + digit * layout.part + first), digits);
+      });
+    }
+  }
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,247 @@
+// Few rows times quantized weights on AMX tiles, in whole numbers: x as digits of 8 bits, the weights as the
+// small integers that they are. What a part of K adds up to is exact; scales, biases and the units of x come
+// to it in float32.
+//
+// Digits of up to five rows of x are an A operand. A turn of kLanes words of kLanes outputs, transposed,
+// gives the bytes of the B operand: a word of eight half bytes two rows of it, a word of four bytes one. The
+// three steps of a turn (weights to bytes, products, sums to float32) run one turn apart, and the sums of a
+// part are stored after the products of the next, so that none waits for the tile unit or for what has just
+// been stored. The order of the operations does not depend on the number of rows, nor do the bits of a row.
+#pragma once
+
+#include <math.h>
+
+#include "cpu/amx_tiles-inl.h"
+#include "cpu/digits-inl.h"
+#include "cpu/quantized_one-inl.h"
+#include "cpu/quantized_words-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kTileX = 16 / kDigits;    // rows of x whose digits fit into a tile
+constexpr int kDigitRows = 4 * kTileX;  // at most
+constexpr int64_t kTurnsAhead = 4;      // whose words are asked for
+
+// How rows are dealt out to tiles: as many to each, which takes some rows of zeros.
+struct DigitTiles {
+  int tiles, rows;  // of each: digits
+
+  explicit DigitTiles(int64_t x_rows) : tiles(x_rows <= kTileX ? 1 : x_rows <= 2 * kTileX ? 2 : 4) {
+    rows = kDigits * (int)((x_rows + tiles - 1) / tiles);
+  }
+
+  int64_t x_rows() const { return tiles * rows / kDigits; }
+};
+
+// Tiles 0 and 1 hold sums, and 2 and 3 those that come next; 4 and 5 hold digits, 6 weights.
+struct DigitTileConfig : TileConfig {
+  DigitTileConfig(int digit_rows, int part) {
+    for (int tile = 0; tile < 6; tile++) rows[tile] = digit_rows;
+    row_bytes[4] = row_bytes[5] = part;
+    rows[6] = part / 4;
+  }
+};
+
+template <Element kElement, int kBits, int kPart>
+class DigitProduct {
+  typedef StorageOf<kElement> T;
+  static constexpr int kByteRows = kBits == 4 ? 2 * kLanes : kLanes;  // of a turn
+  static constexpr int kTurnParts = 4 * kByteRows / kPart;
+  static constexpr int kPartsKept = 2 * kTurnParts;
+
+  const QuantizedTask& task_;
+  const DigitTiles tiles_;
+  const DigitRows x_;
+  const void* const packed_;
+  const int64_t turns_ = (x_.parts + kTurnParts - 1) / kTurnParts;
+  alignas(64) uint8_t bytes_[2][kByteRows][64];
+  alignas(64) int32_t sums_[kPartsKept][kDigitRows][kDigits][kLanes];
+  alignas(64) float y_[kDigitRows][kLanes];
+  F scale_[kLanes], bias_[kLanes];  // of kLanes groups
+
+ public:
+  DigitProduct(const QuantizedTask& task, const void* packed)
+      : task_(task), tiles_(task.rows), x_(task, tiles_.x_rows()), packed_(packed) {}
+
+  void run() {
+    const DigitTileConfig config(tiles_.rows, kPart);
+    _tile_loadconfig(&config);
+    for (int64_t n = 0; n < task_.outputs; n += kLanes) run_outputs(n);
+    _tile_release();
+  }
+
+ private:
+  void run_outputs(int64_t n) {
+    const int64_t left = task_.outputs - n;
+    const RowBlock<uint32_t> words(task_.w + n * task_.w_row_stride, task_.w_row_stride, left,
+                                   task_.groups * task_.group * kBits / 32);
+    const RowBlock<T> scales((const T*)task_.scales + n * task_.scales_row_stride, task_.scales_row_stride,
+                             left, task_.groups);
+    const RowBlock<T> biases((const T*)task_.biases + n * task_.biases_row_stride, task_.biases_row_stride,
+                             left, task_.groups);
+    const int64_t next = left > kLanes ? kLanes * task_.w_row_stride : 0;
+    ask_for_factors(n + 2 * kLanes);
+    memset(y_, 0, task_.rows * sizeof y_[0]);
+    for (int64_t turn = 0; turn < turns_ + 2; turn++) {
+      if (turn > 0) multiply(turn - 1);
+      if (turn < turns_) write_bytes(words, turn, next);
+      if (turn > 1) add_sums(scales, biases, turn - 2);
+    }
+    for (int64_t m = 0; m < task_.rows; m++)
+      store_some<kElement>((T*)task_.y + m * task_.y_row_stride + n, load(y_[m]), left);
+  }
+
+  void ask_for_factors(int64_t n) const {
+    for (int64_t i = n; i < n + kLanes; i++) {
+      __builtin_prefetch((const T*)task_.scales + i * task_.scales_row_stride);
+      __builtin_prefetch((const T*)task_.biases + i * task_.biases_row_stride);
+    }
+  }
+
+  // The weights of a turn, a byte each: [four numbers of K][output][number].
+  void write_bytes(const RowBlock<uint32_t>& words, int64_t turn, int64_t next) {
+    const int64_t begin = turn * kLanes, left = words.length - begin - kTurnsAhead * kLanes;
+    const int64_t ahead = left > 0 ? begin + kTurnsAhead * kLanes : next - left;
+    F block[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) {
+      __builtin_prefetch(words.row[i] + ahead);
+      block[i] = load_some<Element::f32>((const float*)words.row[i] + begin, words.length - begin);
+    }
+    transpose(block);
+    auto* out = (__m512i*)bytes_[turn % 2];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) {
+      const __m512i word = _mm512_castps_si512(block[i]);
+      if constexpr (kBits == 4) {
+        const __m512i half = _mm512_set1_epi8(15);
+        const int row = i / 2 * 4 + i % 2;  // as `write_digits` orders numbers
+        out[row] = _mm512_and_si512(word, half);
+        out[row + 2] = _mm512_and_si512(_mm512_srli_epi32(word, 4), half);
+      } else {
+        out[i] = word;
+      }
+    }
+  }
+
+  // The products of the parts of a turn, two tiles at a time. The last sums are stored in the next turn.
+  void multiply(int64_t turn) {
+#pragma GCC unroll 4
+    for (int part = 0; part < kTurnParts; part++) {
+      const int64_t p = turn * kTurnParts + part;
+      const uint8_t* bytes = bytes_[turn % 2][part * kPart / 4];
+      if (p > x_.parts) return;
+      if (tiles_.tiles == 4) {
+        multiply_tiles<0>(p, bytes, 0, p - 1, 2);
+        multiply_tiles<1>(p, bytes, 2, p, 0);
+      } else if (p % 2 == 0) {
+        multiply_tiles<0>(p, bytes, 0, p - 1, 0);
+      } else {
+        multiply_tiles<1>(p, bytes, 0, p - 1, 0);
+      }
+    }
+  }
+
+  // Part p times the digits of the tiles from `tile` on, with one set of tiles; then the sums of another
+  // part and tiles, those before, leave the other set.
+  template <int kSet>
+  inline __attribute__((always_inline)) void multiply_tiles(int64_t p, const uint8_t* bytes, int tile,
+                                                            int64_t before, int tile_before) {
+    const bool second = tiles_.tiles > 1;
+    if (p < x_.parts) {
+      const int8_t* digits = x_.digits(packed_, p) + tile * tiles_.rows * kPart;
+      if (tile == 0) _tile_loadd(6, bytes, 64);
+      _tile_loadd(4, digits, kPart);
+      if (second) _tile_loadd(5, digits + tiles_.rows * kPart, kPart);
+      if constexpr (kSet == 0) {
+        _tile_zero(0);
+        _tile_dpbsud(0, 4, 6);
+        if (second) {
+          _tile_zero(1);
+          _tile_dpbsud(1, 5, 6);
+        }
+      } else {
+        _tile_zero(2);
+        _tile_dpbsud(2, 4, 6);
+        if (second) {
+          _tile_zero(3);
+          _tile_dpbsud(3, 5, 6);
+        }
+      }
+    }
+    if (before >= 0 && before < x_.parts) {
+      auto* sums = (char*)sums_[before % kPartsKept] + tile_before * tiles_.rows * 64;
+      store_set<1 - kSet>(sums, second ? tiles_.rows * 64 : 0, 64);
+    }
+  }
+
+  void add_sums(const RowBlock<T>& scales, const RowBlock<T>& biases, int64_t turn) {
+    const int64_t p = turn * kTurnParts, left = x_.parts - p;
+    const int64_t group = p * kPart / task_.group;
+    if (group % kLanes == 0 && p * kPart % task_.group == 0) {
+      turn_factors<kElement>(scales, group, scale_);
+      turn_factors<kElement>(biases, group, bias_);
+    }
+    if (left >= kTurnParts) return add_parts<kTurnParts>(p);
+    for (int64_t part = 0; part < left; part++) add_parts<1>(p + part);
+  }
+
+  // y += scale * (what the digits add up to) * unit + bias * (the sum of x), for each part from p on.
+  template <int kCount>
+  inline __attribute__((always_inline)) void add_parts(int64_t p) {
+    F scale[kCount], bias[kCount];
+#pragma GCC unroll 4
+    for (int part = 0; part < kCount; part++) {
+      const int64_t group = (p + part) * kPart / task_.group % kLanes;
+      scale[part] = scale_[group];
+      bias[part] = bias_[group];
+    }
+    const int64_t rows = x_.rows;
+    const float *unit = x_.units(packed_) + p * rows, *sum = x_.sums(packed_) + p * rows;
+    const auto* digits = sums_ + p % kPartsKept;
+    for (int64_t m = 0; m < task_.rows; m++) {
+      F y = _mm512_load_ps(y_[m]);
+#pragma GCC unroll 4
+      for (int part = 0; part < kCount; part++) {
+        const int32_t (*of)[kLanes] = digits[part][m];
+        const __m512i lower =
+            _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(of[1]), 8), _mm512_load_si512(of[2]));
+        const F high = _mm512_cvtepi32_ps(_mm512_load_si512(of[0]));
+        const F whole = fma(high, set1(65536), _mm512_cvtepi32_ps(lower));
+        y = fma(bias[part], set1(sum[part * rows + m]), y);
+        y = fma(mul(whole, set1(unit[part * rows + m])), scale[part], y);
+      }
+      _mm512_store_ps(y_[m], y);
+    }
+  }
+};
+
+template <int kBits, Element kElement>
+struct FewOnTiles {
+  static size_t packed_bytes(const QuantizedTask& task) { return layout(task).bytes(); }
+  static void pack(const QuantizedTask& task, void* packed) {
+    pack_digits<kElement, kBits == 4>(task, layout(task), packed);
+  }
+  static void run(const QuantizedTask& task, const void* packed) {
+    if (task.group == 32)
+      DigitProduct<kElement, kBits, 32>(task, packed).run();
+    else
+      DigitProduct<kElement, kBits, 64>(task, packed).run();
+  }
+
+ private:
+  static DigitRows layout(const QuantizedTask& task) {
+    return DigitRows(task, DigitTiles(task.rows).x_rows());
+  }
+};
+
+// Few rows in digits: one or two in vectors, more on tiles.
+struct InDigits {
+  static constexpr int kRows = kDigitRows;
+  template <int kBits, Element kElement>
+  using One = OneInVectors<DigitUnits<kBits>, kElement>;
+  template <int kBits, Element kElement>
+  using Few = FewOnTiles<kBits, kElement>;
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
