@@ -11,6 +11,7 @@
 #include "attention/last_run.h"
 #include "attention/tiles.h"
 #include "bindings/arguments.h"
+#include "bindings/blocks.h"
 #include "bindings/caches.h"
 #include "bindings/quantized.h"
 #include "bindings/rows.h"
@@ -278,6 +279,7 @@ NB_MODULE(_ext, m) {
   define_quantized(m);
   define_row_operations(m);
   define_cached_attention(m);
+  define_decoder_block(m);
   define_introspection(m);
   define_machine(m);
 }

@@ -136,6 +136,7 @@ NATIVE_NAMES = {
     "argmax",
     "attention",
     "axpby",
+    "DecoderBlock",
     "cached_attention",
     "categorical",
     "cpu_isa",

@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
-from tiny_llm.transformer import cached_attention
+from tiny_llm.transformer import cached_attention, few_tokens
 from tiny_llm.transformer.cached_attention import attend_flash
 from tiny_llm.transformer.positions import NewTokens
 
@@ -82,7 +82,7 @@ def both_ways(make_cache, calls, steps, monkeypatch):
         got = attend_flash(tokens, native, "causal")
         assert calls, "the native operation was not taken"
         with monkeypatch.context() as patch:
-            patch.setattr(cached_attention, "_FEW_TOKENS", 0)
+            patch.setattr(few_tokens, "_FEW_TOKENS", 0)
             calls.clear()
             expected = attend_flash(tokens, plain, "causal")
             assert not calls

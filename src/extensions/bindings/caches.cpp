@@ -9,39 +9,36 @@
 
 #include "attention/checks.h"
 #include "bindings/arguments.h"
-#include "cached_attention.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace tiny_llm_ext {
-namespace {
 
-using Cache = std::tuple<mx::array, mx::array, int64_t>;
-
-std::variant<int64_t, std::vector<int64_t>> numbers_from(nb::handle object) {
-  Offsets offset = offsets_from("cached_attention", object);
-  if (auto number = std::get_if<int64_t>(&offset)) return *number;
-  if (auto numbers = std::get_if<std::vector<int64_t>>(&offset)) return std::move(*numbers);
-  reject("cached_attention", "offset", "an array", "an integer, or one for each row");
+std::vector<std::optional<TokenCache>> caches_from(const Caches& caches) {
+  std::vector<std::optional<TokenCache>> given;
+  for (const auto& cache : caches) {
+    given.emplace_back();
+    if (cache) given.back() = {std::get<0>(*cache), std::get<1>(*cache), std::get<2>(*cache)};
+  }
+  return given;
 }
 
-}  // namespace
+TokenOffsets numbers_from(const char* function, nb::handle object) {
+  Offsets offset = offsets_from(function, object);
+  if (auto number = std::get_if<int64_t>(&offset)) return *number;
+  if (auto numbers = std::get_if<std::vector<int64_t>>(&offset)) return std::move(*numbers);
+  reject(function, "offset", "an array", "an integer, or one for each row");
+}
 
 void define_cached_attention(nb::module_& m) {
   m.def(
       "cached_attention",
-      [](const mx::array& query, const mx::array& key, const mx::array& value,
-         const std::vector<std::optional<Cache>>& caches, const mx::array& cos, const mx::array& sin,
-         nb::handle offset, std::optional<double> scale, bool traditional, mx::StreamOrDevice stream) {
-        std::vector<std::optional<TokenCache>> given;
-        for (const std::optional<Cache>& cache : caches) {
-          given.emplace_back();
-          if (cache) given.back() = {std::get<0>(*cache), std::get<1>(*cache), std::get<2>(*cache)};
-        }
-        CachedAttentionResult result = cached_attention(query, key, value, given, cos, sin,
-                                                        numbers_from(offset), scale, traditional, stream);
-        return std::pair{std::move(result.attended), std::move(result.caches)};
+      [](const mx::array& query, const mx::array& key, const mx::array& value, const Caches& caches,
+         const mx::array& cos, const mx::array& sin, nb::handle offset, std::optional<double> scale,
+         bool traditional, mx::StreamOrDevice stream) {
+        return cached_attention(query, key, value, caches_from(caches), cos, sin,
+                                numbers_from("cached_attention", offset), scale, traditional, stream);
       },
       "query"_a, "key"_a, "value"_a, "caches"_a, "cos"_a, "sin"_a, "offset"_a.none(), nb::kw_only(),
       "scale"_a = nb::none(), "traditional"_a = false, "stream"_a = nb::none(),

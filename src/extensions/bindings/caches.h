@@ -1,9 +1,23 @@
-// Attention to caches, for Python.
+// Attention to caches, for Python, and its arguments.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "cached_attention.h"
+
 namespace tiny_llm_ext {
+
+// Keys, values and length of each.
+using Caches = std::vector<std::optional<std::tuple<mx::array, mx::array, int64_t>>>;
+
+std::vector<std::optional<TokenCache>> caches_from(const Caches& caches);
+
+// An int, or a sequence of ints. Throws std::invalid_argument naming `function` for anything else.
+TokenOffsets numbers_from(const char* function, nanobind::handle object);
 
 void define_cached_attention(nanobind::module_& m);
 

@@ -50,34 +50,46 @@ std::vector<mx::Shape> shapes_of_outputs(const std::vector<mx::array>& inputs) {
 
 }  // namespace
 
-CachedAttentionResult cached_attention(const mx::array& query, const mx::array& key, const mx::array& value,
-                                       const std::vector<std::optional<TokenCache>>& caches,
-                                       const mx::array& cos, const mx::array& sin,
-                                       const std::variant<int64_t, std::vector<int64_t>>& offset,
-                                       std::optional<double> scale, bool traditional,
-                                       mx::StreamOrDevice stream) {
+void give_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
+                 std::vector<mx::array>& inputs) {
+  for (const std::optional<TokenCache>& cache : caches) {
+    params.lengths.push_back(cache ? std::optional(cache->length) : std::nullopt);
+    if (cache) inputs.insert(inputs.end(), {cache->keys, cache->values});
+  }
+}
+
+GrownCaches grown_caches(const std::vector<mx::array>& outputs) {
+  GrownCaches caches;
+  for (size_t i = 1; i < outputs.size(); i += 2) caches.push_back({outputs[i], outputs[i + 1]});
+  return caches;
+}
+
+std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
+                                                   const mx::array& value,
+                                                   const std::vector<std::optional<TokenCache>>& caches,
+                                                   const mx::array& cos, const mx::array& sin,
+                                                   const TokenOffsets& offset, std::optional<double> scale,
+                                                   bool traditional, mx::StreamOrDevice stream) {
   Dims dims(kName);
   dims.match("query", query.shape(), {"B", "L", "Hq", "E"});
   CachedAttentionParams params = {{}, offset, {}, traditional};
   params.scale = scale ? check_scale(kName, *scale) : 1 / std::sqrt(static_cast<float>(dims["E"]));
   std::vector<mx::array> inputs = {query, key, value, cos, sin};
-  for (const std::optional<TokenCache>& cache : caches) {
-    params.lengths.push_back(cache ? std::optional(cache->length) : std::nullopt);
-    if (cache) inputs.insert(inputs.end(), {cache->keys, cache->values});
-  }
-  auto primitive = std::make_shared<CachedAttention>(cpu_stream(kName, stream), std::move(params));
-  primitive->check_inputs(inputs);
-  const std::vector<mx::Dtype> dtypes(inputs.size() - CachedAttention::kFirstCache + 1, query.dtype());
+  give_caches(caches, params, inputs);
   const std::vector<mx::array> outputs =
-      has_kernel(query, key.shape(2))
-          ? mx::array::make_arrays(shapes_of_outputs(inputs), dtypes, primitive, inputs)
-          : primitive->graph(inputs);
-  CachedAttentionResult result = {outputs[0], {}};
-  for (size_t i = 1; i < outputs.size(); i += 2) result.caches.push_back({outputs[i], outputs[i + 1]});
-  return result;
+      cached_attention(inputs, std::move(params), cpu_stream(kName, stream));
+  return {outputs[0], grown_caches(outputs)};
 }
 
-void CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
+std::vector<mx::array> cached_attention(const std::vector<mx::array>& inputs, CachedAttentionParams params,
+                                        mx::Stream stream) {
+  auto primitive = std::make_shared<CachedAttention>(stream, std::move(params));
+  if (!primitive->check_inputs(inputs)) return primitive->graph(inputs);
+  const std::vector<mx::Dtype> dtypes(inputs.size() - CachedAttention::kFirstCache + 1, inputs[0].dtype());
+  return mx::array::make_arrays(shapes_of_outputs(inputs), dtypes, primitive, inputs);
+}
+
+bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
   const mx::array& query = inputs[0];
   check_floating(kName, "query", query);
   Dims dims(kName);
@@ -109,6 +121,7 @@ void CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
   if (rows != dims["B"]) {
     reject(kName, "caches", std::to_string(rows) + " rows in all", std::to_string(dims["B"]) + " as query");
   }
+  return has_kernel(query, dims["Hkv"]);
 }
 
 std::vector<CachePlace> CachedAttention::places(const std::vector<mx::array>& inputs) const {
@@ -192,8 +205,7 @@ bool CachedAttention::is_equivalent(const mx::Primitive& other) const {
 
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> CachedAttention::output_shapes(const std::vector<mx::array>& inputs) {
-  check_inputs(inputs);
-  if (!has_kernel(inputs[0], inputs[1].shape(2))) {
+  if (!check_inputs(inputs)) {
     throw std::runtime_error(std::string(kName) + ": no fused kernel: heads of " +
                              std::to_string(inputs[0].shape(3)));
   }

@@ -19,30 +19,42 @@ struct TokenCache {
   int64_t length;
 };
 
-struct CachedAttentionResult {
-  mx::array attended;                                   // (B, L, Hq * E)
-  std::vector<std::pair<mx::array, mx::array>> caches;  // keys and values of each, with the new tokens
-};
+// Keys and values of each cache, with the new tokens.
+using GrownCaches = std::vector<std::pair<mx::array, mx::array>>;
+
+// Where the tokens of each row begin in their sequences: one number for all, or one for each.
+using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
 
 // Query (B, L, Hq, E), key and value (B, L, Hkv, E) of L new tokens for each of B rows, whose caches come in
 // the order of the rows; none is a single row without a cache, which attends to nothing: its result is 0.
 // Query and key are rotated as by `rope`; a token sees the tokens of its cache, those before it and itself. A
-// cache's memory takes the new tokens where nobody else holds it.
-CachedAttentionResult cached_attention(const mx::array& query, const mx::array& key, const mx::array& value,
-                                       const std::vector<std::optional<TokenCache>>& caches,
-                                       const mx::array& cos, const mx::array& sin,
-                                       const std::variant<int64_t, std::vector<int64_t>>& offset,
-                                       std::optional<double> scale, bool traditional,
-                                       mx::StreamOrDevice stream);
+// cache's memory takes the new tokens where nobody else holds it. The result is (B, L, Hq * E).
+std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
+                                                   const mx::array& value,
+                                                   const std::vector<std::optional<TokenCache>>& caches,
+                                                   const mx::array& cos, const mx::array& sin,
+                                                   const TokenOffsets& offset, std::optional<double> scale,
+                                                   bool traditional, mx::StreamOrDevice stream);
 
 struct CachedAttentionParams {
   std::vector<std::optional<int64_t>> lengths;  // of the caches in order; none: a row without a cache
-  std::variant<int64_t, std::vector<int64_t>> offset;
+  TokenOffsets offset;
   float scale;
   bool traditional;
 
   bool operator==(const CachedAttentionParams&) const = default;
 };
+
+// Notes the lengths of caches, and puts their keys and values behind other inputs of an operation.
+void give_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
+                 std::vector<mx::array>& inputs);
+
+// The keys and values behind the first output of such an operation.
+GrownCaches grown_caches(const std::vector<mx::array>& outputs);
+
+// The operation on inputs as its primitive takes them, with that one's outputs.
+std::vector<mx::array> cached_attention(const std::vector<mx::array>& inputs, CachedAttentionParams params,
+                                        mx::Stream stream);
 
 // Which rows of the batch a cache holds, and its tokens.
 struct CachePlace {
@@ -67,16 +79,18 @@ class CachedAttention : public RowOperation {
   bool is_equivalent(const mx::Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
-  // Throws for inputs that do not fit together.
-  void check_inputs(const std::vector<mx::array>& inputs) const;
+  // Throws for inputs that do not fit together; says whether there is a kernel for them.
+  bool check_inputs(const std::vector<mx::array>& inputs) const;
 
   // Rotation, append and attention as operations of their own.
   std::vector<mx::array> graph(const std::vector<mx::array>& inputs) override;
 
- private:
   // Of every cache among inputs that fit together.
   std::vector<CachePlace> places(const std::vector<mx::array>& inputs) const;
 
+  const CachedAttentionParams& params() const { return params_; }
+
+ private:
   CachedAttentionParams params_;
 };
 

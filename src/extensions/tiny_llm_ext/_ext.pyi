@@ -225,10 +225,11 @@ def quantized_matmul(
     Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
-    Up to 8 rows multiply the weights as they are; with more, bfloat16 rows multiply weights rounded to
-    bfloat16 where the processor has such products. One or two rows, up to 8 and more are added up in
-    orders of their own: the last bits of a row may depend on which of the three it is, and on nothing
-    else.
+    Up to 8 rows, 20 on AMX tiles, multiply the weights as they are; with more, bfloat16 rows multiply
+    weights rounded to bfloat16 where the processor has such products. One or two rows, so few and more
+    are added up in orders of their own: the last bits of a row may depend on which of the three it is,
+    and on nothing else. AMX writes few rows as whole numbers, exact to 23 bits of the largest of a
+    group.
     """
 
 def quantized_linear(
@@ -419,6 +420,48 @@ def cached_attention(
     `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
     in the same memory where nobody else holds the array.
     """
+
+class DecoderBlock:
+    """
+    A block of a decoder on quantized weights, for a few new tokens at a time: attention to caches and
+    feed-forward as one operation, with the results of the operations it stands for.
+    """
+
+    @staticmethod
+    def of(
+        arrays: Sequence[mlx.core.array],
+        formats: Sequence[tuple[int, int]],
+        biased: bool,
+        eps: Sequence[float],
+        head_size: int,
+        traditional: bool,
+    ) -> DecoderBlock | None:
+        """
+        The block that these arrays make; None if one of them is being traced.
+
+        Weight, scales and biases of seven matrices, as in `quantized_matmul`: query, key, value, output,
+        gate, up, down; if biased, what is added to query, key and value; the weights of the norms in
+        front of attention and of feed-forward, and perhaps of query and key heads; cosine and sine, as
+        in `rope`. Formats are (group size, bits) of heads, output, gate with up, and down. There is an
+        eps for each norm. The block keeps the arrays as they are now.
+        """
+
+    def holds(self, arrays: list[mlx.core.array]) -> bool:
+        """Whether the block was made from these arrays, unchanged since then."""
+
+    def __call__(
+        self,
+        x: mlx.core.array,
+        caches: Sequence[tuple[mlx.core.array, mlx.core.array, int] | None],
+        offset: int | Sequence[int],
+        *,
+        stream: mlx.core.Stream | mlx.core.Device | None = None,
+    ) -> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]:
+        """
+        x (B, L, K) through the block: a result like x, and the caches with the new tokens.
+
+        Caches and offset are those of `cached_attention`.
+        """
 
 def last_run() -> dict[str, Any]:
     """

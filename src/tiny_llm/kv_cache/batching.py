@@ -29,7 +29,7 @@ class BatchingKvCache(TinyKvCache):
         self._check_slot(id)
         self._check_length(id, prefilled.offset)
         if prefilled.storage is not None:
-            self._agree_on_heads(prefilled.storage[0])
+            self._agree_on_heads(prefilled.storage[0].shape)
         if self.kv_caches[id] is not None:
             self.remove_request(id)
         self.kv_caches[id] = prefilled
@@ -48,23 +48,22 @@ class BatchingKvCache(TinyKvCache):
         for slot in self._active():
             self.remove_request(slot)
 
-    def requests(self, keys: mx.array, values: mx.array, mask: Mask) -> dict[int, TinyKvCache]:
-        """The slots in use and their caches, where all of them can take their row of keys and values."""
+    def requests(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
+        """The slots in use and their caches, where each can take its row of new `tokens` [B, H, L, D]."""
         if isinstance(mask, mx.array):
             raise NotImplementedError("BatchingKvCache: mask: got an array, expected None or 'causal'")
         if mask not in (None, "causal"):
             raise ValueError(f"BatchingKvCache: mask: got {mask!r}, expected None or 'causal'")
-        check_tokens("BatchingKvCache", keys, values)
-        if keys.shape[0] != self.max_active_requests:
+        if tokens[0] != self.max_active_requests:
             raise ValueError(
-                f"BatchingKvCache: key: got {keys.shape[0]} rows, expected {self.max_active_requests}"
+                f"BatchingKvCache: key: got {tokens[0]} rows, expected {self.max_active_requests}"
             )
         active = self._active()
         if not active:
             raise ValueError("BatchingKvCache: got no active request, expected at least one")
         for slot, cache in active.items():
-            self._check_length(slot, cache.offset + keys.shape[2])
-        self._agree_on_heads(keys)
+            self._check_length(slot, cache.offset + tokens[2])
+        self._agree_on_heads(tokens)
         return active
 
     def update_and_fetch(
@@ -75,7 +74,8 @@ class BatchingKvCache(TinyKvCache):
         They come as [B, H, Smax, D], right aligned behind zeros, and a mask [B, 1, mask_length,
         Smax] that is causal in each row and hides what is padding; an idle row sees nothing.
         """
-        active = self.requests(keys, values, mask)
+        check_tokens("BatchingKvCache", keys, values)
+        active = self.requests(keys.shape, mask)
         nothing = keys[:1, :, :0]
         rows_of_keys, rows_of_values = [nothing] * keys.shape[0], [nothing] * keys.shape[0]
         for slot, cache in active.items():
@@ -91,7 +91,8 @@ class BatchingKvCache(TinyKvCache):
         self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
         """Append row b of keys and values [B, H, L, D] to slot b, and return where all tokens lie."""
-        active = self.requests(keys, values, mask)
+        check_tokens("BatchingKvCache", keys, values)
+        active = self.requests(keys.shape, mask)
         paged = {slot: cache for slot, cache in active.items() if isinstance(cache, TinyKvPagedCache)}
         if len(paged) < len(active):
             raise ValueError(
@@ -129,8 +130,8 @@ class BatchingKvCache(TinyKvCache):
         if not 0 <= slot < self.max_active_requests:
             raise ValueError(f"BatchingKvCache: id: got {slot}, expected 0 to {self.max_active_requests - 1}")
 
-    def _agree_on_heads(self, key: mx.array) -> None:
-        found = (key.shape[1], key.shape[3])
+    def _agree_on_heads(self, tokens: tuple[int, ...]) -> None:
+        found = (tokens[1], tokens[3])
         if self.HD is not None and found != self.HD:
             raise ValueError(
                 f"BatchingKvCache: key: got {found} heads and head size, expected {self.HD} as before"

@@ -6,15 +6,12 @@ import mlx.core as mx
 
 from ..attention import flash_attention, paged_attention, scaled_dot_product_attention_grouped
 from ..extension import cpu_kernels
-from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
+from ..kv_cache import BatchingKvCache, TinyKvCache
 from ..kv_cache.base import Mask, check_tokens
+from .few_tokens import few, open_requests
 from .positions import NewTokens
 
 Attention = Callable[..., mx.array]
-
-# New tokens of a row, as many as a product counts as few rows. To start each operation on so few of them
-# alone costs more than to run it.
-_FEW_TOKENS = 8
 
 
 def attend_grouped(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
@@ -24,7 +21,7 @@ def attend_grouped(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.arra
 
 def attend_flash(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
     """In tiles, without a matrix of scores."""
-    if tokens.query.shape[1] <= _FEW_TOKENS and mask == "causal":
+    if few(tokens.query.shape[1], mask):
         attended = _attend_natively(tokens, cache)
         if attended is not None:
             return attended
@@ -58,7 +55,8 @@ def _attend_dense(
     # The requests of a batch have no token in common. One dense array for all of them would be a padded copy
     # of every token they hold, at each step; instead each attends to its own cache, where it lies.
     rows = [_join_heads(mx.zeros_like(query[:1]))] * query.shape[0]
-    for slot, request in cache.requests(key, value, mask).items():
+    check_tokens("BatchingKvCache", key, value)
+    for slot, request in cache.requests(key.shape, mask).items():
         row = slice(slot, slot + 1)
         rows[slot] = _attend_dense(attention, query[row], key[row], value[row], request, "causal")
     return mx.concatenate(rows)
@@ -70,29 +68,17 @@ def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
     if kernels is None:
         return None
     key, value = tokens.key.swapaxes(1, 2), tokens.value.swapaxes(1, 2)
-    if isinstance(cache, BatchingKvCache):
-        active = cache.requests(key, value, "causal")
-        slots = [active.get(slot) for slot in range(len(key))]
-    else:
-        check_tokens(type(cache).__name__, key, value)
-        slots = [cache]
-    # A subclass may take in tokens in a way of its own.
-    requests = [slot for slot in slots if type(slot) is TinyKvFullCache]
-    if len(requests) + slots.count(None) < len(slots):
+    check_tokens(type(cache).__name__, key, value)
+    requests = open_requests(cache, key.shape, key.dtype)
+    if requests is None:
         return None
-    shape = (len(key) // len(slots), *key.shape[1:])
-    given = [
-        (*slot.room_for(shape, key.dtype), slot.offset) if isinstance(slot, TinyKvFullCache) else None
-        for slot in slots
-    ]
     rope = tokens.rope
     attended: mx.array
     attended, grown = kernels.cached_attention(
-        tokens.query, tokens.key, tokens.value, given, rope.cos, rope.sin, tokens.starts,
+        tokens.query, tokens.key, tokens.value, requests.room, rope.cos, rope.sin, tokens.starts,
         traditional=rope.traditional,
     )  # fmt: skip
-    for request, (keys, values) in zip(requests, grown, strict=True):
-        request.take(keys, values, shape[2])
+    requests.take(grown)
     return attended
 
 

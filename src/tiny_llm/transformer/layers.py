@@ -3,9 +3,8 @@
 What a layer is made from are the fields of a dataclass: a family adds its own and leaves out what it lacks.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -16,11 +15,11 @@ from ..layers.dense import check_shape
 from ..positional_encoding import RoPE
 from .ops import Ops
 from .positions import NewTokens, Offset, row_offsets
-from .weights import Weights, multiply, multiply_gated
+from .weights import Weights, multiply, multiply_gated, multiply_heads
 
 
 @dataclass(eq=False, repr=False)
-class MultiHeadAttention(ABC):
+class MultiHeadAttention:
     """Attention in which `num_heads` query heads share `num_kv_heads` heads of keys and values.
 
     wq [num_heads * head_dim, hidden_size], wk and wv [num_kv_heads * head_dim, hidden_size], wo [hidden_size,
@@ -50,9 +49,24 @@ class MultiHeadAttention(ABC):
         check_shape(name, "wv", self.wv.shape, (kv_inner, self.hidden_size))
         check_shape(name, "wo", self.wo.shape, (self.hidden_size, inner))
 
-    @abstractmethod
+    @property
+    def biases(self) -> list[mx.array] | None:
+        """What is added to query, key and value, if the family has such."""
+        return None
+
+    @property
+    def head_norms(self) -> tuple[RMSNorm, ...]:
+        """The norms of each query and of each key head, if the family has such."""
+        return ()
+
     def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
         """[B, L, hidden] or its norm -> query [B, L, num_heads, head_dim], key, value with num_kv_heads."""
+        matrices = [self.wq, self.wk, self.wv]
+        query, key, value = multiply_heads(x, matrices, self.biases, self.head_dim, norm)
+        if self.head_norms:
+            query_norm, key_norm = self.head_norms
+            query, key = query_norm(query), key_norm(key)
+        return query, key, value
 
     def forward(
         self,
@@ -127,6 +141,8 @@ class TransformerBlock:
     max_seq_len: int = 32768
     theta: int = 1000000
 
+    native: Any = field(default=None, init=False)  # see native_block.py
+
     def __post_init__(self) -> None:
         given = {**vars(self), "num_heads": self.num_attention_heads}
         wanted = [argument.name for argument in fields(self.attention) if argument.init]
@@ -141,6 +157,9 @@ class TransformerBlock:
 
     def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
+        run = self.self_attn.ops.run
+        if run is not None and (y := run(self, x, offset, cache, mask)) is not None:
+            return y
         x = self.self_attn.forward(x, offset, cache, mask, norm=self.input_layernorm, residual=x)
         return self.mlp(x, norm=self.post_attention_layernorm, residual=x)
 

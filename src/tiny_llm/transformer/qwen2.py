@@ -5,11 +5,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..layer_norm import RMSNorm
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
-from .weights import multiply_heads
 
 
 @dataclass(eq=False, repr=False)
@@ -31,10 +29,9 @@ class Qwen2Attention(MultiHeadAttention):
         super().__post_init__()
         self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
 
-    def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
-        matrices, biases = [self.wq, self.wk, self.wv], [self.bq, self.bk, self.bv]
-        query, key, value = multiply_heads(x, matrices, biases, self.head_dim, norm)
-        return query, key, value
+    @property
+    def biases(self) -> list[mx.array]:
+        return [self.bq, self.bk, self.bv]
 
 
 @dataclass(eq=False, repr=False)

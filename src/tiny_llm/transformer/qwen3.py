@@ -9,7 +9,6 @@ from ..layer_norm import RMSNorm
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
-from .weights import multiply_heads
 
 
 @dataclass(eq=False, repr=False)
@@ -28,9 +27,9 @@ class Qwen3Attention(MultiHeadAttention):
         self.query_norm = RMSNorm(self.head_dim, self.q_norm, self.rms_norm_eps)
         self.key_norm = RMSNorm(self.head_dim, self.k_norm, self.rms_norm_eps)
 
-    def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
-        query, key, value = multiply_heads(x, [self.wq, self.wk, self.wv], None, self.head_dim, norm)
-        return self.query_norm(query), self.key_norm(key), value
+    @property
+    def head_norms(self) -> tuple[RMSNorm, ...]:
+        return self.query_norm, self.key_norm
 
 
 @dataclass(eq=False, repr=False)

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace tiny_llm_ext::cpu {
 
@@ -21,6 +22,12 @@ mlx::core::allocator::Data allocate(int64_t bytes) {
     }
   }
   return mlx::core::allocator::malloc(bytes);
+}
+
+mlx::core::array new_array(mlx::core::Shape shape, mlx::core::Dtype dtype) {
+  int64_t bytes = dtype.size();
+  for (int size : shape) bytes *= size;
+  return mlx::core::array(allocate(bytes), std::move(shape), dtype);
 }
 
 }  // namespace tiny_llm_ext::cpu

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 
-#include "mlx/allocator.h"
+#include "mlx/array.h"
 
 namespace tiny_llm_ext::cpu {
 
 // Throws std::runtime_error for a size that cannot be had, for which MLX would hand out a null pointer.
 mlx::core::allocator::Data allocate(int64_t bytes);
+
+// An array with memory of its own, row after row.
+mlx::core::array new_array(mlx::core::Shape shape, mlx::core::Dtype dtype);
 
 }  // namespace tiny_llm_ext::cpu

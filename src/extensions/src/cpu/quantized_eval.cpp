@@ -6,22 +6,20 @@
 #include "attention/tiles.h"
 #include "cpu/allocate.h"
 #include "cpu/dense_rows.h"
-#include "cpu/dispatch.h"
+#include "cpu/norm_rows.h"
 #include "cpu/pool.h"
+#include "cpu/quantized_call.h"
 #include "cpu/row_memory.h"
-#include "quantized_linear.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
 namespace {
 
 // Multiply-adds below which waking a second thread costs more than it brings.
-constexpr double kSingleThreadWork = 1.2e6;
+constexpr double kSingleThreadWork = 6e5;
 // Few rows stream the weights. Long streams are asked for ahead; several leave something to share out at the
 // end.
 constexpr int64_t kTasksPerThread = 4;
-
-constexpr double kNormNanoseconds = 0.25;  // of an element
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;
@@ -173,24 +171,16 @@ class Products {
 
  private:
   Rows read_x() const {
-    Rows given(call_.x, M_, threads_);
-    if (!call_.norm) return given;
+    if (!call_.norm) return Rows(call_.x, M_, threads_);
     const int64_t width = call_.x.shape(-1);
     Rows normalised(M_, width, itemsize_);
-    const cpu::RowReader weight(call_.norm->weight);
-    cpu::NormTask task = {};
-    task.weight_element = element_of(call_.norm->weight.dtype());
-    task.eps = static_cast<float>(call_.norm->eps);
-    task.width = width;
-    cpu::for_rows(M_, kNormNanoseconds * width, threads_, [&](int64_t begin, int64_t end) {
-      cpu::NormTask row = task;
-      row.weight = weight.row(0, cpu::thread_scratch(weight.row_bytes()));
-      for (int64_t m = begin; m < end; m++) {
-        row.x = given.at(m, 0, itemsize_);
-        row.y = normalised.place() + m * width * itemsize_;
-        rows_.rms_norm(row);
-      }
-    });
+    cpu::NormRows norm = {cpu::RowReader(call_.x), cpu::RowReader(call_.norm->weight)};
+    norm.weight_element = element_of(call_.norm->weight.dtype());
+    norm.rows = M_;
+    norm.width = width;
+    norm.eps = static_cast<float>(call_.norm->eps);
+    norm.y = normalised.place();
+    norm.run(rows_, threads_);
     return normalised;
   }
 
@@ -235,26 +225,26 @@ class Products {
   cpu::QuantizedTask all_ = {};
 };
 
-void run(const QuantizedCall& call, std::vector<mx::array>& y) {
+}  // namespace
+
+void cpu::multiply_quantized(const QuantizedCall& call, Arrays& y) {
   const bool nothing =
       std::all_of(y.begin(), y.end(), [](const mx::array& some) { return some.size() == 0; });
   if (!nothing) Products(call, y).run();
 }
 
-}  // namespace
-
 void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
                   const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
-                  run({arrays[0], {matrix}, {}, {}, false, params}, results);
+                  cpu::multiply_quantized({arrays[0], {matrix}, {}, {}, false, params}, results);
                 });
 }
 
 void QuantizedLinear::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  run(quantized_call(arrays, params), results);
+                  cpu::multiply_quantized(quantized_call(arrays, params), results);
                 });
 }
 

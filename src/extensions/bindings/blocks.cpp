@@ -1,0 +1,137 @@
+// Names, keywords and docstrings of a decoder's block.
+#include "decoder_block.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "attention/checks.h"
+#include "bindings/blocks.h"
+#include "bindings/caches.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "DecoderBlock";
+constexpr size_t kLayers = 4;  // of packed weights
+
+using Format = std::pair<int, int>;  // group size and bits
+
+// The parts, and who the arrays were that they are made from.
+struct Decoder {
+  std::shared_ptr<const DecoderParts> parts;
+  std::vector<std::uintptr_t> ids;
+};
+
+// Arrays in order.
+class Reader {
+ public:
+  explicit Reader(const std::vector<mx::array>& arrays) : arrays_(arrays) {}
+
+  const mx::array& next() { return arrays_[at_++]; }
+  FirstNorm norm(double eps) { return {next(), eps}; }
+  PackedLayer layer(size_t count, Format format) {
+    PackedLayer layer = {{}, format.first, format.second, {}};
+    for (size_t i = 0; i < count; i++) {
+      const mx::array &weight = next(), &scales = next(), &biases = next();
+      layer.matrices.push_back({weight, scales, biases, {}});
+    }
+    return layer;
+  }
+
+ private:
+  const std::vector<mx::array>& arrays_;
+  size_t at_ = 0;
+};
+
+std::optional<Decoder> decoder_of(const std::vector<mx::array>& arrays, const std::vector<Format>& formats,
+                                  bool biased, const std::vector<double>& eps, int head_size,
+                                  bool traditional) {
+  if (formats.size() != kLayers)
+    reject(kName, "formats", std::to_string(formats.size()), std::to_string(kLayers));
+  if (eps.size() != 2 && eps.size() != 4) reject(kName, "eps", std::to_string(eps.size()), "2 or 4");
+  if (head_size < 1) reject(kName, "head_size", std::to_string(head_size), "at least 1");
+  const size_t expected = 21 + (biased ? 3 : 0) + eps.size() + 2;
+  if (arrays.size() != expected)
+    reject(kName, "arrays", std::to_string(arrays.size()), std::to_string(expected));
+  Decoder decoder;
+  for (const mx::array& array : arrays) {
+    if (array.is_tracer()) return std::nullopt;
+    decoder.ids.push_back(array.id());
+  }
+  Reader reader(arrays);
+  PackedLayer heads = reader.layer(3, formats[0]), output = reader.layer(1, formats[1]);
+  PackedLayer gate_up = reader.layer(2, formats[2]), down = reader.layer(1, formats[3]);
+  for (QuantizedMatrix& matrix : heads.matrices) {
+    if (biased) matrix.bias = reader.next();
+  }
+  heads.norm = reader.norm(eps[0]);
+  gate_up.norm = reader.norm(eps[1]);
+  std::optional<FirstNorm> query_norm, key_norm;
+  if (eps.size() == 4) {
+    query_norm = reader.norm(eps[2]);
+    key_norm = reader.norm(eps[3]);
+  }
+  const mx::array &cos = reader.next(), &sin = reader.next();
+  DecoderParts parts = {heads, query_norm, key_norm, cos, sin, output, gate_up, down, head_size, traditional};
+  check_parts(parts);
+  mx::eval(arrays);
+  decoder.parts = std::make_shared<const DecoderParts>(std::move(parts));
+  return decoder;
+}
+
+bool holds(const Decoder& decoder, const nb::list& arrays) {
+  if (arrays.size() != decoder.ids.size()) return false;
+  for (size_t i = 0; i < decoder.ids.size(); i++) {
+    if (nb::cast<const mx::array&>(arrays[i]).id() != decoder.ids[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void define_decoder_block(nb::module_& m) {
+  // The module may be loaded under two names, from the source tree and from its folder; its types are the
+  // same.
+  if (nb::handle known = nb::type<Decoder>()) {
+    m.attr(kName) = known;
+    return;
+  }
+  nb::class_<Decoder>(
+      m, kName,
+      "A block of a decoder on quantized weights, for a few new tokens at a time: attention to "
+      "caches and\nfeed-forward as one operation, with the results of the operations it stands "
+      "for.")
+      .def_static(
+          "of", &decoder_of, "arrays"_a, "formats"_a, "biased"_a, "eps"_a, "head_size"_a, "traditional"_a,
+          "The block that these arrays make; None if one of them is being traced.\n\n"
+          "Weight, scales and biases of seven matrices, as in `quantized_matmul`: query, key, value, "
+          "output,\n"
+          "gate, up, down; if biased, what is added to query, key and value; the weights of the norms in\n"
+          "front of attention and of feed-forward, and perhaps of query and key heads; cosine and sine, as\n"
+          "in `rope`. Formats are (group size, bits) of heads, output, gate with up, and down. There is an\n"
+          "eps for each norm. The block keeps the arrays as they are now.")
+      .def("holds", &holds, "arrays"_a, nb::sig("def holds(self, arrays: list[mlx.core.array]) -> bool"),
+           "Whether the block was made from these arrays, unchanged since then.")
+      .def(
+          "__call__",
+          [](const Decoder& decoder, const mx::array& x, const Caches& caches, nb::handle offset,
+             mx::StreamOrDevice stream) {
+            return decoder_block(decoder.parts, x, caches_from(caches), numbers_from(kName, offset), stream);
+          },
+          "x"_a, "caches"_a, "offset"_a.none(), nb::kw_only(), "stream"_a = nb::none(),
+          nb::sig("def __call__(self, x: mlx.core.array, "
+                  "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | None], "
+                  "offset: int | collections.abc.Sequence[int], *, "
+                  "stream: mlx.core.Stream | mlx.core.Device | None = None) "
+                  "-> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]"),
+          "x (B, L, K) through the block: a result like x, and the caches with the new tokens.\n\n"
+          "Caches and offset are those of `cached_attention`.");
+}
+
+}  // namespace tiny_llm_ext

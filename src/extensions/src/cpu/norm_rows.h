@@ -1,0 +1,26 @@
+// The root mean square norm of rows wherever they lie, on as many threads as they are worth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "cpu/kernels.h"
+#include "cpu/row_memory.h"
+
+namespace tiny_llm_ext::cpu {
+
+// `rows` rows of x, each perhaps with a residual added to it, normalised and times the weight, to y, row
+// after row; the sums of x and residual to `sum`. y may be where x is, and sum where either is.
+struct NormRows {
+  RowReader x, weight;
+  std::optional<RowReader> residual = {};
+  Element weight_element = Element::f32;
+  int64_t rows = 0, width = 0;
+  float eps = 0;
+  std::byte *y = nullptr, *sum = nullptr;
+
+  void run(const RowKernels& kernels, int threads) const;
+};
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,129 @@
+// The front door of a decoder's block, what it means and its transforms.
+#include "decoder_block.h"
+
+#include <cmath>
+#include <string>
+
+#include "attention/checks.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr const char* kName = "decoder_block";
+
+// What has a shape and a type, to be checked, and no values.
+mx::array shape_only(mx::Shape shape, const mx::array& like) {
+  return mx::array(std::move(shape), like.dtype(), nullptr, {});
+}
+
+CachedAttentionParams attention_params(const DecoderParts& parts, const TokenOffsets& offset) {
+  return {{}, offset, 1 / std::sqrt(static_cast<float>(parts.head_size)), parts.traditional};
+}
+
+std::vector<mx::Shape> shapes_of(const std::vector<mx::array>& inputs) {
+  std::vector<mx::Shape> shapes;
+  for (const mx::array& input : inputs) shapes.push_back(input.shape());
+  return shapes;
+}
+
+}  // namespace
+
+std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const DecoderParts>& parts,
+                                                const mx::array& x,
+                                                const std::vector<std::optional<TokenCache>>& caches,
+                                                const TokenOffsets& offset, mx::StreamOrDevice stream) {
+  CachedAttentionParams params = attention_params(*parts, offset);
+  std::vector<mx::array> inputs = {x};
+  give_caches(caches, params, inputs);
+  auto primitive = std::make_shared<DecoderBlock>(cpu_stream(kName, stream), parts, std::move(params));
+  const bool kernel = primitive->check_inputs(inputs);
+  const std::vector<mx::Dtype> dtypes(inputs.size(), x.dtype());
+  const std::vector<mx::array> outputs =
+      kernel ? mx::array::make_arrays(shapes_of(inputs), dtypes, primitive, inputs)
+             : primitive->graph(inputs);
+  return {outputs[0], grown_caches(outputs)};
+}
+
+// The operations check what they are given when they are described; nothing here is evaluated.
+void check_parts(const DecoderParts& parts) {
+  const mx::array& like = parts.output.matrices[0].scales;
+  const mx::array x = shape_only({1, 1, parts.heads.norm->weight.shape(0)}, like);
+  const int kv_heads = parts.heads.matrices[1].weight.shape(0) / parts.head_size;
+  const mx::array cache = shape_only({1, kv_heads, 1, parts.head_size}, like);
+  CachedAttentionParams params = attention_params(parts, 0);
+  params.lengths = {0};
+  DecoderBlock(mx::default_stream(mx::Device::cpu), std::make_shared<DecoderParts>(parts), std::move(params))
+      .graph({x, cache, cache});
+}
+
+std::vector<mx::array> DecoderBlock::attention_inputs(const std::vector<mx::array>& inputs) const {
+  const mx::array& x = inputs[0];
+  std::vector<mx::array> given;
+  for (const QuantizedMatrix& matrix : parts_->heads.matrices) {
+    const int heads = matrix.weight.shape(0) / parts_->head_size;
+    given.push_back(shape_only({x.shape(0), x.shape(1), heads, parts_->head_size}, x));
+  }
+  given.insert(given.end(), {parts_->cos, parts_->sin});
+  given.insert(given.end(), inputs.begin() + kFirstCache, inputs.end());
+  return given;
+}
+
+bool DecoderBlock::check_inputs(const std::vector<mx::array>& inputs) const {
+  const mx::array &x = inputs[0], &weight = parts_->heads.norm->weight;
+  Dims dims(kName);
+  dims.match("x", x.shape(), {"B", "L", "K"});
+  if (dims["K"] != weight.shape(0))
+    reject(kName, "x", to_text(x.shape()), "(B, L, " + std::to_string(weight.shape(0)) + ")");
+  const mx::Dtype dtype = parts_->output.matrices[0].scales.dtype();
+  if (x.dtype() != dtype)
+    reject(kName, "x", to_text(x.dtype()), to_text(dtype) + ", the dtype of its weights");
+  return attention_.check_inputs(attention_inputs(inputs));
+}
+
+std::vector<mx::array> DecoderBlock::graph(const std::vector<mx::array>& inputs) {
+  const auto through = [&](const mx::array& x, const PackedLayer& layer, std::optional<mx::array> residual,
+                           bool gated, std::optional<int> split) {
+    return quantized_linear(x, layer.matrices, layer.group_size, layer.bits, layer.norm, residual, gated,
+                            split, stream());
+  };
+  const mx::array& x = inputs[0];
+  std::vector<mx::array> heads = through(x, parts_->heads, {}, false, parts_->head_size);
+  const auto normalise = [&](mx::array& some, const std::optional<FirstNorm>& norm) {
+    if (norm) some = rms_norm(some, norm->weight, norm->eps, stream());
+  };
+  normalise(heads[0], parts_->query_norm);
+  normalise(heads[1], parts_->key_norm);
+  heads.insert(heads.end(), {parts_->cos, parts_->sin});
+  heads.insert(heads.end(), inputs.begin() + kFirstCache, inputs.end());
+  std::vector<mx::array> outputs = cached_attention(heads, attention_.params(), stream());
+  const mx::array attended = through(outputs[0], parts_->output, x, false, {})[0];
+  const mx::array hidden = through(attended, parts_->gate_up, {}, true, {})[0];
+  outputs[0] = through(hidden, parts_->down, attended, false, {})[0];
+  return outputs;
+}
+
+std::vector<mx::array> DecoderBlock::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
+                                         const std::vector<int>&) {
+  throw NotImplemented(std::string(kName) + ": jvp is not supported");
+}
+
+std::pair<std::vector<mx::array>, std::vector<int>> DecoderBlock::vmap(const std::vector<mx::array>&,
+                                                                       const std::vector<int>&) {
+  throw NotImplemented(std::string(kName) + ": vmap is not supported; give all rows to one call");
+}
+
+bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
+  const auto& same = static_cast<const DecoderBlock&>(other);
+  return parts_ == same.parts_ && attention_.params() == same.attention_.params();
+}
+
+// A shapeless compiled graph asks again for every new set of shapes.
+std::vector<mx::Shape> DecoderBlock::output_shapes(const std::vector<mx::array>& inputs) {
+  if (!check_inputs(inputs)) {
+    throw std::runtime_error(std::string(kName) + ": no fused kernel: heads of " +
+                             std::to_string(parts_->head_size));
+  }
+  return shapes_of(inputs);
+}
+
+}  // namespace tiny_llm_ext

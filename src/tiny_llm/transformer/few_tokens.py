@@ -1,0 +1,54 @@
+"""Few new tokens: what takes them in one operation, and the caches that such an operation writes to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import mlx.core as mx
+
+from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
+from ..kv_cache.base import Mask
+
+# New tokens of a row, as many as a product counts as few rows. To start each operation on so few of them
+# alone costs more than to run it.
+_FEW_TOKENS = 8
+
+Room = tuple[mx.array, mx.array, int]  # keys, values, and how many tokens are there
+
+
+def few(tokens: int, mask: Mask) -> bool:
+    """Whether so many new tokens of a row are few, and see what such operations let them see."""
+    return tokens <= _FEW_TOKENS and isinstance(mask, str) and mask == "causal"
+
+
+@dataclass(slots=True)
+class OpenRequests:
+    """The caches of a batch, in order: room for the new tokens of each; None for a row without a cache."""
+
+    caches: list[TinyKvFullCache]
+    room: list[Room | None]
+    added: int
+
+    def take(self, grown: Sequence[tuple[mx.array, mx.array]]) -> None:
+        """Keep the arrays with the new tokens."""
+        for cache, (keys, values) in zip(self.caches, grown, strict=True):
+            cache.take(keys, values, self.added)
+
+
+def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) -> OpenRequests | None:
+    """Room for new `tokens` [B, H, L, D] in the requests of a cache; None if some keep theirs otherwise."""
+    slots: list[TinyKvCache | None] = [cache]
+    if isinstance(cache, BatchingKvCache):
+        active = cache.requests(tokens, "causal")
+        slots = [active.get(slot) for slot in range(tokens[0])]
+    if not all(slot is None or _is_full(slot) for slot in slots):
+        return None
+    of_each = (tokens[0] // len(slots), *tokens[1:])
+    full = [slot for slot in slots if _is_full(slot)]
+    room = [(*slot.room_for(of_each, dtype), slot.offset) if _is_full(slot) else None for slot in slots]
+    return OpenRequests(full, room, tokens[2])
+
+
+def _is_full(cache: TinyKvCache | None) -> TypeGuard[TinyKvFullCache]:
+    # A subclass may take in tokens in a way of its own.
+    return type(cache) is TinyKvFullCache

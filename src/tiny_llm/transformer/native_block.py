@@ -1,0 +1,109 @@
+"""A block on a few new tokens as one native operation.
+
+It gives the bits of the operations that the layers are made of. To start each of those, and MLX's account of
+every weight that goes into them, is a third of the time of a decoding step.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from ..extension import cpu_kernels, load_extension
+from ..kv_cache import TinyKvCache
+from ..kv_cache.base import Mask
+from ..layer_norm import RMSNorm
+from ..quantize import QuantizedWeights
+from .few_tokens import few, open_requests
+from .layers import MLP, MultiHeadAttention, TransformerBlock
+from .positions import Offset, row_offsets
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBlock:
+    """The operation that stands for a block, for activations of one type, and what it stands for."""
+
+    operation: Any
+    dtype: mx.Dtype
+    attention: MultiHeadAttention
+    feed_forward: MLP
+    norms: tuple[RMSNorm, ...]
+    eps: list[float]
+
+    def stands_for(self, block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> bool:
+        """Whether the block has these layers still, and their arrays are what they were."""
+        if block.self_attn is not self.attention or block.mlp is not self.feed_forward:
+            return False
+        norms = _norms(block)
+        if norms != self.norms or [norm.eps for norm in norms] != self.eps:
+            return False
+        return self.dtype == dtype and bool(self.operation.holds(arrays))
+
+
+def run_natively(
+    block: TransformerBlock, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask
+) -> mx.array | None:
+    """[B, L, hidden] -> the same through a block; None where there is no such operation for these."""
+    if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not few(x.shape[1], mask):
+        return None
+    native = _native(block, x.dtype)
+    if native is None:
+        return None
+    attention = block.self_attn
+    tokens = (x.shape[0], attention.num_kv_heads, x.shape[1], attention.head_dim)
+    requests = open_requests(cache, tokens, x.dtype)
+    if requests is None:
+        return None
+    y: mx.array
+    y, grown = native.operation(x, requests.room, row_offsets(offset, rows=x.shape[0]))
+    requests.take(grown)
+    return y
+
+
+def _native(block: TransformerBlock, dtype: mx.Dtype) -> NativeBlock | None:
+    """The native form of a block, made anew where a layer or a weight is another one than before."""
+    attention = block.self_attn
+    arrays: list[mx.array] = []
+    for weights in _matrices(block):
+        if not isinstance(weights, QuantizedWeights):
+            return None
+        arrays += (weights.weight, weights.scales, weights.biases)
+    arrays += attention.biases or ()
+    arrays += [norm.weight for norm in _norms(block)]
+    arrays += (attention.rope.cos, attention.rope.sin)
+    native: NativeBlock | None = block.native
+    if native is None or not native.stands_for(block, arrays, dtype):
+        native = block.native = _make(block, arrays, dtype)
+    return native
+
+
+def _make(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> NativeBlock | None:
+    """None where the layers are not those that an operation stands for, or their arrays are being traced."""
+    attention, mlp, norms = block.self_attn, block.mlp, _norms(block)
+    if type(attention).forward is not MultiHeadAttention.forward:
+        return None
+    if type(attention).project is not MultiHeadAttention.project or type(mlp).__call__ is not MLP.__call__:
+        return None
+    if any(type(norm) is not RMSNorm for norm in norms):
+        return None
+    matrices = _matrices(block)
+    wq, wk, wv, wo, gate, up, down = [(weights.group_size, weights.bits) for weights in matrices]
+    of_type = [weights.scales for weights in matrices] + [weights.biases for weights in matrices]
+    of_type += attention.biases or ()
+    if not wq == wk == wv or gate != up or any(array.dtype != dtype for array in of_type):
+        return None
+    eps = [norm.eps for norm in norms]
+    operation = load_extension().DecoderBlock.of(
+        arrays, [wq, wo, gate, down], attention.biases is not None, eps,
+        attention.head_dim, attention.rope.traditional,
+    )  # fmt: skip
+    return None if operation is None else NativeBlock(operation, dtype, attention, mlp, norms, eps)
+
+
+def _norms(block: TransformerBlock) -> tuple[RMSNorm, ...]:
+    return block.input_layernorm, block.post_attention_layernorm, *block.self_attn.head_norms
+
+
+def _matrices(block: TransformerBlock) -> tuple[Any, ...]:
+    attention, mlp = block.self_attn, block.mlp
+    return attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down
