@@ -61,11 +61,18 @@ def test_sizes_of_zero(shape):
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(
     ("N", "counts"),
-    [(533, (2, 1)), (177, (8, *range(3, 8))), (101, (600, 21, 31, 33, 63, 65, 520))],
-    ids=["one or two", "few", "many"],
+    [
+        (533, (2, 1)),
+        (177, (8, *range(3, 8))),
+        (97, (16, *range(9, 16))),
+        (101, (600, 21, 31, 33, 63, 65, 520)),
+    ],
+    ids=["one or two", "few", "some", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
     """One row or two, few and many are three forms, and each of them has one order of operations.
+
+    Whether 9 to 16 are few or many is up to the instruction set.
 
     Of each, some of the calls are large enough for several threads, 1.2 million multiply-adds, and some not.
     """

@@ -46,8 +46,9 @@ void define_quantized(nb::module_& m) {
       "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
       "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
       "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
-      "Up to 8 rows, 20 on AMX tiles, multiply the weights as they are; with more, bfloat16 rows multiply\n"
-      "weights rounded to bfloat16 where the processor has such products. One or two rows, so few and more\n"
+      "Up to 8 rows (16 with AVX-512, 20 on AMX) multiply the weights as they are; with more, bfloat16 rows\n"
+      "multiply weights rounded to bfloat16 where the processor has such products. One or two rows, so few "
+      "and more\n"
       "are added up in orders of their own: the last bits of a row may depend on which of the three it is,\n"
       "and on nothing else. AMX writes few rows as whole numbers, exact to 23 bits of the largest of a\n"
       "group.");

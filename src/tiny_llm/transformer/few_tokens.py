@@ -9,8 +9,8 @@ import mlx.core as mx
 from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from ..kv_cache.base import Mask
 
-# New tokens of a row, as many as a product counts as few rows. To start each operation on so few of them
-# alone costs more than to run it.
+# New tokens of a row, as many as are few rows to a product with every instruction set. To start each operation
+# on so few of them alone costs more than to run it.
 _FEW_TOKENS = 8
 
 Room = tuple[mx.array, mx.array, int]  # keys, values, and how many tokens are there

@@ -16,7 +16,7 @@ namespace tiny_llm_ext {
 namespace {
 
 // Multiply-adds below which waking a second thread costs more than it brings.
-constexpr double kSingleThreadWork = 6e5;
+constexpr double kSingleThreadWork = 1e6;
 // Few rows stream the weights. Long streams are asked for ahead; several leave something to share out at the
 // end.
 constexpr int64_t kTasksPerThread = 4;

@@ -11,7 +11,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kFewRows = 8;                               // at most
+constexpr int kFewRows = kLanes == 16 ? 16 : 8;           // at most
 constexpr int kFewRowsAtOnce = kRegisters == 32 ? 8 : 4;  // that share a word's factors
 constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one request beside each word's products
 constexpr int64_t kOutputsAhead = 64;  // whose scales and biases are asked for
@@ -21,11 +21,13 @@ constexpr int kSums = 2;  // of a row and an output, so that an addition need no
 // as they were given.
 template <class Units>
 struct FewRows {
-  int64_t rows;  // 4 or 8; those that x lacks are zero
+  int64_t rows;  // 4, 8 or kFewRows; those that x lacks are zero
   int64_t words, groups;
 
   explicit FewRows(const QuantizedTask& task)
-      : rows(task.rows <= 4 ? 4 : 8),
+      : rows(task.rows <= 4   ? 4
+             : task.rows <= 8 ? 8
+                              : kFewRows),
         words(task.groups * task.group * Units::kBits / 32),
         groups(task.groups) {}
 
@@ -164,6 +166,7 @@ struct FewInVectors {
   }
   static void run(const QuantizedTask& task, const void* packed) {
     if (task.rows <= 4) return few_rows<Units, kElement, 4>(task, (const float*)packed);
+    if (task.rows <= 8) return few_rows<Units, kElement, 8>(task, (const float*)packed);
     few_rows<Units, kElement, kFewRows>(task, (const float*)packed);
   }
 };
