@@ -80,7 +80,7 @@ def test_norms_that_fit_nothing(place):
     ],
 )
 def test_an_input_that_does_not_fit(argument, x):
-    with refused(argument, function="decoder_block"):
+    with refused(argument, function="DecoderBlock"):
         block_of()(x, [(*cache(), 9)], 9)
 
 
@@ -101,6 +101,14 @@ def test_caches_that_do_not_fit(argument, caches, offset):
     """They are refused as by the attention that is part of it."""
     with refused(argument, function="cached_attention"):
         block_of()(normal(1, 1, HIDDEN), caches, offset)
+
+
+@pytest.mark.parametrize("place", [0, 21])
+def test_arrays_of_other_axes(place):
+    arrays = arrays_of()
+    arrays[place] = mx.array(1, arrays[place].dtype)
+    with refused("arrays", function="DecoderBlock"):
+        block_of(arrays)
 
 
 def test_an_offset_of_another_kind():
@@ -170,7 +178,7 @@ def test_a_compiled_graph_checks_what_it_is_given():
 def test_forward_mode_and_mapping_are_refused():
     block, x, (keys, values) = block_of(), normal(1, 1, HIDDEN), cache()
     run = lambda x: block(x, [(keys, values, 9)], 9)[0]  # noqa: E731
-    with pytest.raises(NotImplementedError, match=r"^decoder_block: jvp"):
+    with pytest.raises(NotImplementedError, match=r"^DecoderBlock: jvp"):
         mx.jvp(run, [x], [x])
-    with pytest.raises(NotImplementedError, match=r"^decoder_block: vmap"):
+    with pytest.raises(NotImplementedError, match=r"^DecoderBlock: vmap"):
         mx.vmap(run)(mx.stack([x, x]))

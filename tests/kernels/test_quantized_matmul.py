@@ -1,6 +1,7 @@
 """The quantized product equals the float64 product with the weights that its words stand for."""
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from tiny_llm.extension import load_extension
@@ -8,6 +9,7 @@ from tiny_llm.extension import load_extension
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.quantized import assert_product, packed
 from ..support.refusal import case_id, refused
+from ..support.tolerance import to_float64
 
 quantized_matmul = load_extension().quantized_matmul
 
@@ -64,17 +66,18 @@ def test_sizes_of_zero(shape):
     [
         (533, (2, 1)),
         (177, (8, *range(3, 8))),
-        (97, (16, *range(9, 16))),
-        (101, (600, 21, 31, 33, 63, 65, 520)),
+        (80, (16, *range(9, 16))),
+        (50, (20, 17, 18, 19)),
+        (40, (600, 21, 31, 33, 63, 65, 520)),
     ],
-    ids=["one or two", "few", "some", "many"],
+    ids=["one or two", "few", "to 16", "to 20", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
     """One row or two, few and many are three forms, and each of them has one order of operations.
 
-    Whether 9 to 16 are few or many is up to the instruction set.
+    Whether 9 to 16 and 17 to 20 are few or many is up to the instruction set.
 
-    Of each, some of the calls are large enough for several threads, 1.2 million multiply-adds, and some not.
+    Of each, some of the calls are large enough for several threads, a million multiply-adds, and some not.
     """
     weights = packed(N, 1152, group_size=128, bits=bits, dtype=dtype)
     most, *others = counts
@@ -126,13 +129,49 @@ def test_one_row_of_weights_for_all_outputs_by_stride():
     check(normal(9, 128), wide)
 
 
-def test_nan_and_infinity_stay_in_their_row_and_output():
-    a, weights = normal(12, 128), packed(40, 128)
-    a[3, 7] = mx.nan
+@pytest.mark.parametrize("number", [mx.nan, mx.inf, -mx.inf])
+@pytest.mark.parametrize("M", [1, 2, 3, 12, 33])
+def test_nan_and_infinity_stay_in_their_row_and_output(M, number):
+    a, weights = normal(M, 128), packed(40, 128)
+    a[M // 2, 7] = number
     weights.scales[5, 1] = mx.inf
     wrong = ~mx.isfinite(multiply(a, weights))
-    expected = (mx.arange(12)[:, None] == 3) | (mx.arange(40) == 5)
+    expected = (mx.arange(M)[:, None] == M // 2) | (mx.arange(40) == 5)
     assert mx.array_equal(wrong, expected)
+
+
+# About the largest whole number of three digits with a sign, which AMX makes of the largest of a group.
+EDGES = [0x7F7F7F, 0x7F7F80, 0x7F7F7E, -0x808080, -0x808081, 0x7FFFFF, -0x7FFFFF, 8355711.5, 0x800000]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("M", [1, 2, 3, 11, 20, 33])
+def test_numbers_of_every_size(M, bits):
+    """Each row holds groups of zeros, of edges, and of numbers far smaller and far larger than the others."""
+    weights = packed(40, 640, bits=bits)
+    a = np.random.default_rng(1).standard_normal((M, 10, 64)).astype(np.float32)
+    a[:, 1] = 0
+    a[:, 2] *= 1e-30
+    a[:, 3, : len(EDGES)] = EDGES
+    a[:, 4] = 2.0**-149
+    a[:, 5] = 0x7F7F7F
+    a[:, 6] = -0x808080
+    exact = a.astype(np.float64)
+    for groups in ([0, 1], [2], [3], [4], [5, 1], [6], range(10)):
+        some = np.zeros_like(a)
+        some[:, list(groups)] = a[:, list(groups)]
+        expected = np.where(some == a, exact, 0).reshape(M, -1) @ weights.dense().T
+        actual = to_float64(multiply(mx.array(some.reshape(M, -1)), weights))
+        size = np.abs(some.astype(np.float64)).reshape(M, -1) @ np.abs(weights.dense()).T
+        assert np.all(np.abs(actual - expected) <= 1e-5 * size + 1e-44)
+
+
+@pytest.mark.parametrize("M", [1, 2, 3, 11, 20])
+def test_large_and_tiny_rows(M):
+    """What a row of ordinary size gives, times a power of two, unless that is beyond float32."""
+    weights, a = packed(40, 640), normal(M, 640)
+    for factor in (2.0**90, 2.0**-90):
+        assert mx.array_equal(multiply(a * factor, weights), multiply(a, weights) * factor)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)

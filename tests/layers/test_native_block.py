@@ -1,11 +1,15 @@
 """A block on few tokens is one native operation: the same bits and caches as its layers one by one."""
 
+import copy
+from dataclasses import replace
+
 import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.layer_norm import RMSNorm
 from tiny_llm.models import dispatch_model
+from tiny_llm.positional_encoding import RoPE
 from tiny_llm.transformer import native_block
 from tiny_llm.transformer.layers import MLP
 
@@ -98,6 +102,49 @@ def test_a_batch_with_idle_slots(lengths, family, dtype):
         assert_same_contents(native, plain)
 
 
+@each_dtype
+def test_several_rows_of_one_cache(dtype):
+    block = block_of(dtype=dtype)
+    native, plain = full(block, 30, dtype, rows=3), full(block, 30, dtype, rows=3)
+    x = normal(3, 2, HIDDEN, dtype=dtype)
+    got, taken = step(block, x, native, 30)
+    assert taken
+    assert mx.array_equal(got, by_layers(block, x, plain, 30))
+    assert_same_contents(native, plain)
+
+
+def test_a_step_that_is_refused_changes_nothing():
+    block, cache = block_of(), TinyKvFullCache()
+    x = normal(1, 1, HIDDEN)
+    with pytest.raises(ValueError, match="offset"):
+        native_block.run_natively(block, x, 4096, cache, "causal")
+    assert cache.offset == 0
+    assert cache.key_values is None
+
+
+def test_what_was_fetched_before_a_step_stays_as_it_was():
+    block, cache, x = block_of(), None, normal(1, 1, HIDDEN)
+    cache = full(block, 30)
+    keys, values = cache.key_values
+    kept = [mx.array(keys), mx.array(values)]
+    mx.eval(kept, keys, values)
+    mx.eval(step(block, x, cache, 30)[0])
+    cache.rewind(5)
+    mx.eval(step(block, x, cache, 26)[0])
+    assert mx.array_equal(keys, kept[0])
+    assert mx.array_equal(values, kept[1])
+
+
+def test_a_block_that_has_run_can_be_copied():
+    block = block_of()
+    assert steps_natively(block)
+    other = copy.deepcopy(block)
+    assert other.native is None
+    assert steps_natively(other)
+    x = normal(1, 1, HIDDEN)
+    assert mx.array_equal(step(other, x, full(other, 5), 5)[0], step(block, x, full(block, 5), 5)[0])
+
+
 @each_family
 def test_a_model_takes_it(family):
     """For a step, not for a prompt; the logits are those of the layers."""
@@ -128,7 +175,8 @@ def test_what_has_no_such_operation():
     assert not steps_natively(block, x=normal(1, 9, HIDDEN))
     assert not steps_natively(block, x=normal(1, HIDDEN))
     assert not steps_natively(block, x=mx.zeros((0, 1, HIDDEN)))
-    assert not steps_natively(block, x=normal(1, 1, HIDDEN, dtype=mx.float16))
+    half = normal(1, 1, HIDDEN, dtype=mx.float16)
+    assert not steps_natively(block, x=half, cache=full(block, 5, mx.float16))
     assert not steps_natively(block_of(bits=None, scale_dtype=mx.float32))
     assert block_of(flash=False).self_attn.ops.run is None
 
@@ -155,6 +203,51 @@ def test_a_layer_of_another_kind_runs_itself():
     assert not steps_natively(block)
 
 
+class Reversed(type(block_of().self_attn)):
+    def project(self, x, norm):
+        query, key, value = super().project(x, norm)
+        return query[..., ::-1], key, value
+
+
+class Silent(type(block_of().self_attn)):
+    def forward(self, x, *arguments, residual=None, **options):
+        return residual
+
+
+@pytest.mark.parametrize("kind", [Reversed, Silent])
+def test_attention_of_another_kind_runs_itself(kind):
+    block = block_of()
+    block.self_attn.__class__ = kind
+    assert not steps_natively(block)
+
+
+def test_another_way_to_attend_is_taken():
+    block = block_of()
+    block.self_attn.ops = replace(block.self_attn.ops, attend=lambda tokens, cache, mask: None)
+    assert not steps_natively(block)
+
+
+@pytest.mark.parametrize("name", ["wk", "w_up"])
+def test_matrices_of_two_formats_run_one_by_one(name):
+    block, other = block_of(), block_of(group_size=32)
+    holder = "self_attn" if name == "wk" else "mlp"
+    setattr(getattr(block, holder), name, getattr(getattr(other, holder), name))
+    assert not steps_natively(block)
+
+
+def test_dense_weights_let_go_of_the_packed_ones():
+    block = block_of()
+    assert steps_natively(block)
+    block.mlp.w_down = block.mlp.w_down.dequantize()
+    assert not steps_natively(block)
+    assert block.native is None
+
+
+def other_rope(block):
+    rope = block.self_attn.rope
+    block.self_attn.rope = RoPE(rope.dims, rope.seq_len, rope.base, traditional=True)
+
+
 def double_up(block):
     up = block.mlp.w_up
     up.scales, up.biases = 2 * up.scales, 2 * up.biases
@@ -176,7 +269,9 @@ def other_eps(block):
     block.input_layernorm.eps = 0.5
 
 
-@pytest.mark.parametrize("change", [double_up, other_down, bias_in_place, norm_in_place, other_eps])
+@pytest.mark.parametrize(
+    "change", [double_up, other_down, bias_in_place, norm_in_place, other_eps, other_rope]
+)
 def test_weights_that_change_count_from_then_on(change):
     block, x = block_of(), normal(1, 1, HIDDEN)
     before, taken = step(block, x, full(block, 5), 5)

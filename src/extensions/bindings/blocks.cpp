@@ -80,7 +80,10 @@ std::optional<Decoder> decoder_of(const std::vector<mx::array>& arrays, const st
   const mx::array &cos = reader.next(), &sin = reader.next();
   DecoderParts parts = {heads, query_norm, key_norm, cos, sin, output, gate_up, down, head_size, traditional};
   check_parts(parts);
-  mx::eval(arrays);
+  {
+    nb::gil_scoped_release release;
+    mx::eval(arrays);
+  }
   decoder.parts = std::make_shared<const DecoderParts>(std::move(parts));
   return decoder;
 }

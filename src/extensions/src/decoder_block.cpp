@@ -9,7 +9,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "decoder_block";
+constexpr const char* kName = "DecoderBlock";
 
 // What has a shape and a type, to be checked, and no values.
 mx::array shape_only(mx::Shape shape, const mx::array& like) {
@@ -24,6 +24,11 @@ std::vector<mx::Shape> shapes_of(const std::vector<mx::array>& inputs) {
   std::vector<mx::Shape> shapes;
   for (const mx::array& input : inputs) shapes.push_back(input.shape());
   return shapes;
+}
+
+void check_axes(const mx::array& array, size_t axes) {
+  if (array.ndim() != axes)
+    reject(kName, "arrays", to_text(array.shape()), std::to_string(axes) + (axes == 1 ? " axis" : " axes"));
 }
 
 }  // namespace
@@ -46,6 +51,10 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
 
 // The operations check what they are given when they are described; nothing here is evaluated.
 void check_parts(const DecoderParts& parts) {
+  for (const PackedLayer* layer : {&parts.heads, &parts.output, &parts.gate_up, &parts.down}) {
+    if (layer->norm) check_axes(layer->norm->weight, 1);
+    for (const QuantizedMatrix& matrix : layer->matrices) check_axes(matrix.weight, 2);
+  }
   const mx::array& like = parts.output.matrices[0].scales;
   const mx::array x = shape_only({1, 1, parts.heads.norm->weight.shape(0)}, like);
   const int kv_heads = parts.heads.matrices[1].weight.shape(0) / parts.head_size;

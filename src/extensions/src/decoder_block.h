@@ -1,5 +1,5 @@
-// A block of a decoder on a few new tokens as one operation. To a model that decodes, starting each of its
-// operations, and MLX's account of each of their inputs, costs a third of what they take to run.
+// A block of a decoder on a few new tokens as one operation. To start each of its operations, and MLX's
+// account of each of their inputs, is much of the time of a step.
 #pragma once
 
 #include <memory>
@@ -45,7 +45,7 @@ class DecoderBlock : public RowOperation {
   static constexpr size_t kFirstCache = 1;  // among the inputs
 
   DecoderBlock(mx::Stream stream, std::shared_ptr<const DecoderParts> parts, CachedAttentionParams attention)
-      : RowOperation("decoder_block", stream), parts_(std::move(parts)), attention_(stream, attention) {}
+      : RowOperation("DecoderBlock", stream), parts_(std::move(parts)), attention_(stream, attention) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,

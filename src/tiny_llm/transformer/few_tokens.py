@@ -9,8 +9,8 @@ import mlx.core as mx
 from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from ..kv_cache.base import Mask
 
-# New tokens of a row, as many as are few rows to a product with every instruction set. To start each operation
-# on so few of them alone costs more than to run it.
+# New tokens of a request, as many as are few rows to a product with every instruction set. To start each
+# operation on so few of them alone costs more than to run it.
 _FEW_TOKENS = 8
 
 Room = tuple[mx.array, mx.array, int]  # keys, values, and how many tokens are there
@@ -38,17 +38,22 @@ class OpenRequests:
 def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) -> OpenRequests | None:
     """Room for new `tokens` [B, H, L, D] in the requests of a cache; None if some keep theirs otherwise."""
     slots: list[TinyKvCache | None] = [cache]
-    if isinstance(cache, BatchingKvCache):
+    if type(cache) is BatchingKvCache:
         active = cache.requests(tokens, "causal")
         slots = [active.get(slot) for slot in range(tokens[0])]
-    if not all(slot is None or _is_full(slot) for slot in slots):
-        return None
     of_each = (tokens[0] // len(slots), *tokens[1:])
-    full = [slot for slot in slots if _is_full(slot)]
-    room = [(*slot.room_for(of_each, dtype), slot.offset) if _is_full(slot) else None for slot in slots]
-    return OpenRequests(full, room, tokens[2])
+    requests = OpenRequests([], [], tokens[2])
+    for slot in slots:
+        if slot is None:
+            requests.room.append(None)
+        elif _is_full(slot):
+            requests.caches.append(slot)
+            requests.room.append((*slot.room_for(of_each, dtype), slot.offset))
+        else:
+            return None
+    return requests
 
 
-def _is_full(cache: TinyKvCache | None) -> TypeGuard[TinyKvFullCache]:
-    # A subclass may take in tokens in a way of its own.
+def _is_full(cache: TinyKvCache) -> TypeGuard[TinyKvFullCache]:
+    # A subclass, here as of a batch above, may take in tokens in a way of its own.
     return type(cache) is TinyKvFullCache

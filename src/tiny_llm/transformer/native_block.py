@@ -1,7 +1,7 @@
 """A block on a few new tokens as one native operation.
 
 It gives the bits of the operations that the layers are made of. To start each of those, and MLX's account of
-every weight that goes into them, is a third of the time of a decoding step.
+every weight that goes into them, is much of the time of a decoding step.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
 from ..quantize import QuantizedWeights
+from .cached_attention import attend_flash
 from .few_tokens import few, open_requests
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .positions import Offset, row_offsets
@@ -25,19 +26,18 @@ class NativeBlock:
 
     operation: Any
     dtype: mx.Dtype
-    attention: MultiHeadAttention
-    feed_forward: MLP
-    norms: tuple[RMSNorm, ...]
-    eps: list[float]
+    layers: tuple[object, ...]
+    settings: tuple[object, ...]
 
     def stands_for(self, block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> bool:
-        """Whether the block has these layers still, and their arrays are what they were."""
-        if block.self_attn is not self.attention or block.mlp is not self.feed_forward:
+        """Whether the block has these layers still, and they are what they were."""
+        if self.dtype != dtype or self.layers != _layers(block) or self.settings != _settings(block):
             return False
-        norms = _norms(block)
-        if norms != self.norms or [norm.eps for norm in norms] != self.eps:
-            return False
-        return self.dtype == dtype and bool(self.operation.holds(arrays))
+        return bool(self.operation.holds(arrays))
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """A copy of a block makes an operation of its own: the native one cannot be copied."""
+        return type(None), ()
 
 
 def run_natively(
@@ -46,13 +46,13 @@ def run_natively(
     """[B, L, hidden] -> the same through a block; None where there is no such operation for these."""
     if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not few(x.shape[1], mask):
         return None
-    native = _native(block, x.dtype)
-    if native is None:
-        return None
     attention = block.self_attn
+    if attention.ops.attend is not attend_flash:  # which the operation stands for
+        return None
     tokens = (x.shape[0], attention.num_kv_heads, x.shape[1], attention.head_dim)
     requests = open_requests(cache, tokens, x.dtype)
-    if requests is None:
+    native = None if requests is None else _native(block, x.dtype)
+    if requests is None or native is None:
         return None
     y: mx.array
     y, grown = native.operation(x, requests.room, row_offsets(offset, rows=x.shape[0]))
@@ -66,6 +66,7 @@ def _native(block: TransformerBlock, dtype: mx.Dtype) -> NativeBlock | None:
     arrays: list[mx.array] = []
     for weights in _matrices(block):
         if not isinstance(weights, QuantizedWeights):
+            block.native = None
             return None
         arrays += (weights.weight, weights.scales, weights.biases)
     arrays += attention.biases or ()
@@ -79,7 +80,7 @@ def _native(block: TransformerBlock, dtype: mx.Dtype) -> NativeBlock | None:
 
 def _make(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> NativeBlock | None:
     """None where the layers are not those that an operation stands for, or their arrays are being traced."""
-    attention, mlp, norms = block.self_attn, block.mlp, _norms(block)
+    attention, mlp, *norms = _layers(block)
     if type(attention).forward is not MultiHeadAttention.forward:
         return None
     if type(attention).project is not MultiHeadAttention.project or type(mlp).__call__ is not MLP.__call__:
@@ -87,17 +88,26 @@ def _make(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> N
     if any(type(norm) is not RMSNorm for norm in norms):
         return None
     matrices = _matrices(block)
-    wq, wk, wv, wo, gate, up, down = [(weights.group_size, weights.bits) for weights in matrices]
     of_type = [weights.scales for weights in matrices] + [weights.biases for weights in matrices]
     of_type += attention.biases or ()
+    settings = _settings(block)
+    (wq, wk, wv, wo, gate, up, down), *others = settings
     if not wq == wk == wv or gate != up or any(array.dtype != dtype for array in of_type):
         return None
-    eps = [norm.eps for norm in norms]
-    operation = load_extension().DecoderBlock.of(
-        arrays, [wq, wo, gate, down], attention.biases is not None, eps,
-        attention.head_dim, attention.rope.traditional,
-    )  # fmt: skip
-    return None if operation is None else NativeBlock(operation, dtype, attention, mlp, norms, eps)
+    operation = load_extension().DecoderBlock.of(arrays, [wq, wo, gate, down], *others)
+    return None if operation is None else NativeBlock(operation, dtype, _layers(block), settings)
+
+
+def _layers(block: TransformerBlock) -> tuple[Any, ...]:
+    return block.self_attn, block.mlp, *_norms(block)
+
+
+def _settings(block: TransformerBlock) -> tuple[Any, ...]:
+    """What an operation is told beside arrays: the format of each matrix, and the rest in order."""
+    attention = block.self_attn
+    formats = [(weights.group_size, weights.bits) for weights in _matrices(block)]
+    eps = [norm.eps for norm in _norms(block)]
+    return formats, attention.biases is not None, eps, attention.head_dim, attention.rope.traditional
 
 
 def _norms(block: TransformerBlock) -> tuple[RMSNorm, ...]:

@@ -14,7 +14,7 @@ struct Machine {
   int threads;
 };
 
-// y, which has memory, and so on for a row of results.
+// Calculates y, which has memory.
 void multiply(const mx::array& x, const PackedLayer& layer, const std::optional<mx::array>& residual,
               bool gated, Machine machine, cpu::Arrays y) {
   const QuantizedParams params = {layer.group_size, layer.bits, machine.kernels, machine.threads};
@@ -23,11 +23,7 @@ void multiply(const mx::array& x, const PackedLayer& layer, const std::optional<
 
 void normalise(mx::array& heads, const std::optional<FirstNorm>& norm, Machine machine) {
   if (!norm || heads.size() == 0) return;
-  cpu::NormRows rows = {cpu::RowReader(heads), cpu::RowReader(norm->weight)};
-  rows.weight_element = element_of(norm->weight.dtype());
-  rows.width = heads.shape(-1);
-  rows.rows = heads.size() / rows.width;
-  rows.eps = static_cast<float>(norm->eps);
+  cpu::NormRows rows(heads, norm->weight, static_cast<float>(norm->eps));
   rows.y = heads.data<std::byte>();
   rows.run(machine.kernels->rows[static_cast<int>(element_of(heads.dtype()))], machine.threads);
 }

@@ -11,15 +11,15 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kDigits = 3;
-constexpr int kMostPart = 64;                  // numbers of a part, at most
+constexpr int kMostTilePart = 64;              // numbers of a part for tiles, at most
 constexpr float kLargestNumber = 0x7f7f7fp0f;  // of three digits
 
 // The exponent of a unit for numbers of which the largest has these bits, its sign left out.
 inline int unit_exponent(uint32_t largest) {
-  // A mantissa that three digits cannot hold counts as the next power of two.
+  // A mantissa that three digits cannot hold counts as the next power of two. Denormal numbers are all of one
+  // exponent, whose unit is the smallest of them.
   const float room = __builtin_bit_cast(float, largest) * (0x1p23f / kLargestNumber);
-  const int exponent = (int)(__builtin_bit_cast(uint32_t, room) >> 23) - 127;
-  return (exponent < -126 ? -126 : exponent) - 22;
+  return (int)(__builtin_bit_cast(uint32_t, room) >> 23) - 127 - 22;
 }
 
 // The digits of a part: write(first, digit, digits) for each kLanes numbers from `first` on, the high digit
@@ -108,7 +108,7 @@ struct DigitRows {
 
   // Rows behind those of the task are zeros.
   DigitRows(const QuantizedTask& task, int64_t rows)
-      : rows(rows), part(task.group < kMostPart ? task.group : kMostPart) {
+      : rows(rows), part(task.group < kMostTilePart ? task.group : kMostTilePart) {
     parts = task.groups * (task.group / part);
   }
 
@@ -129,7 +129,7 @@ static void pack_digits(const QuantizedTask& task, const DigitRows& layout, void
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     for (int64_t p = 0; p < layout.parts; p++, x += layout.part) {
-      float wide[kMostPart];
+      float wide[kMostTilePart];
       const int64_t place = p * layout.rows + m;
       sums[place] = widen_group<kElement>(x, layout.part, wide);
       int8_t* out = (int8_t*)packed + place * kDigits * layout.part;

@@ -1,6 +1,7 @@
 // The root mean square norm of rows: a kernel for each.
 #include "cpu/norm_rows.h"
 
+#include "attention/inputs.h"
 #include "cpu/pool.h"
 
 namespace tiny_llm_ext::cpu {
@@ -9,6 +10,14 @@ namespace {
 constexpr double kNanosecondsPerElement = 0.25;
 
 }  // namespace
+
+NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps)
+    : x(x),
+      weight(weight),
+      weight_element(element_of(weight.dtype())),
+      rows(x.shape(-1) > 0 ? x.size() / x.shape(-1) : 0),
+      width(x.shape(-1)),
+      eps(eps) {}
 
 void NormRows::run(const RowKernels& kernels, int threads) const {
   const size_t bytes = x.row_bytes(), aligned = (bytes + 63) / 64 * 64;

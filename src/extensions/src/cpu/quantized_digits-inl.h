@@ -5,7 +5,7 @@
 // Digits of up to five rows of x are an A operand. A turn of kLanes words of kLanes outputs, transposed,
 // gives the bytes of the B operand: a word of eight half bytes two rows of it, a word of four bytes one. The
 // three steps of a turn (weights to bytes, products, sums to float32) run one turn apart, and the sums of a
-// part are stored after the products of the next, so that none waits for the tile unit or for what has just
+// part are stored after the products of the next, so that little waits for the tile unit or for what has just
 // been stored. The order of the operations does not depend on the number of rows, nor do the bits of a row.
 #pragma once
 
@@ -21,6 +21,9 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kTileX = 16 / kDigits;    // rows of x whose digits fit into a tile
 constexpr int kDigitRows = 4 * kTileX;  // at most
 constexpr int64_t kTurnsAhead = 4;      // whose words are asked for
+
+// Compilers do not know that instructions on tiles read memory: what was written must be there before them.
+VEC_FN void settle_stores() { __asm__ volatile("" ::: "memory"); }
 
 // How rows are dealt out to tiles: as many to each, which takes some rows of zeros.
 struct DigitTiles {
@@ -65,6 +68,7 @@ class DigitProduct {
 
   void run() {
     const DigitTileConfig config(tiles_.rows, kPart);
+    settle_stores();
     _tile_loadconfig(&config);
     for (int64_t n = 0; n < task_.outputs; n += kLanes) run_outputs(n);
     _tile_release();
@@ -126,6 +130,7 @@ class DigitProduct {
 
   // The products of the parts of a turn, two tiles at a time. The last sums are stored in the next turn.
   void multiply(int64_t turn) {
+    settle_stores();
 #pragma GCC unroll 4
     for (int part = 0; part < kTurnParts; part++) {
       const int64_t p = turn * kTurnParts + part;
@@ -209,7 +214,8 @@ class DigitProduct {
         const F high = _mm512_cvtepi32_ps(_mm512_load_si512(of[0]));
         const F whole = fma(high, set1(65536), _mm512_cvtepi32_ps(lower));
         y = fma(bias[part], set1(sum[part * rows + m]), y);
-        y = fma(mul(whole, set1(unit[part * rows + m])), scale[part], y);
+        // The scale first: with the unit alone, sums of large x would overflow before it makes them small.
+        y = fma(mul(whole, scale[part]), set1(unit[part * rows + m]), y);
       }
       _mm512_store_ps(y_[m], y);
     }

@@ -174,11 +174,7 @@ class Products {
     if (!call_.norm) return Rows(call_.x, M_, threads_);
     const int64_t width = call_.x.shape(-1);
     Rows normalised(M_, width, itemsize_);
-    cpu::NormRows norm = {cpu::RowReader(call_.x), cpu::RowReader(call_.norm->weight)};
-    norm.weight_element = element_of(call_.norm->weight.dtype());
-    norm.rows = M_;
-    norm.width = width;
-    norm.eps = static_cast<float>(call_.norm->eps);
+    cpu::NormRows norm(call_.x, call_.norm->weight, static_cast<float>(call_.norm->eps));
     norm.y = normalised.place();
     norm.run(rows_, threads_);
     return normalised;

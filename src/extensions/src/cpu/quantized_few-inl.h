@@ -167,7 +167,7 @@ struct FewInVectors {
   static void run(const QuantizedTask& task, const void* packed) {
     if (task.rows <= 4) return few_rows<Units, kElement, 4>(task, (const float*)packed);
     if (task.rows <= 8) return few_rows<Units, kElement, 8>(task, (const float*)packed);
-    few_rows<Units, kElement, kFewRows>(task, (const float*)packed);
+    if constexpr (kFewRows > 8) few_rows<Units, kElement, kFewRows>(task, (const float*)packed);
   }
 };
 

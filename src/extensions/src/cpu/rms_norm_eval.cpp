@@ -1,5 +1,4 @@
 // CPU evaluation of the root mean square norm.
-#include "attention/inputs.h"
 #include "cpu/dispatch.h"
 #include "cpu/norm_rows.h"
 #include "row_operations.h"
@@ -14,11 +13,7 @@ void RmsNorm::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arr
   if (added) cpu::place_output(outputs[0], {&residual, &x});
   cpu::place_output(outputs.back(), {&x, &residual});
   if (x.size() == 0) return;
-  cpu::NormRows norm = {cpu::RowReader(x), cpu::RowReader(weight)};
-  norm.weight_element = element_of(weight.dtype());
-  norm.width = x.shape(-1);
-  norm.rows = x.size() / norm.width;
-  norm.eps = eps_;
+  cpu::NormRows norm(x, weight, eps_);
   norm.y = outputs.back().data<std::byte>();
   if (added) {
     norm.residual.emplace(residual);
