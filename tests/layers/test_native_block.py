@@ -1,52 +1,20 @@
 """A block on few tokens is one native operation: the same bits and caches as its layers one by one."""
 
-import copy
-from dataclasses import replace
-
 import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
-from tiny_llm.layer_norm import RMSNorm
 from tiny_llm.models import dispatch_model
-from tiny_llm.positional_encoding import RoPE
 from tiny_llm.transformer import native_block
-from tiny_llm.transformer.layers import MLP
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.checkpoints import checkpoint
+from ..support.native_blocks import HIDDEN, block_of, by_layers, full, step
 from ..support.rows import graph_of
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
-HIDDEN = 128
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 each_family = pytest.mark.parametrize("family", ["qwen2", "qwen3"])
-
-
-def block_of(family="qwen2", dtype=mx.float32, flash=True, **options):
-    weights = checkpoint(family, layers=1, max_position_embeddings=4096, **options)
-    return dispatch_model("a folder", weights, 2, enable_flash_attn=flash, dtype=dtype).layers_inner[0]
-
-
-def step(block, x, cache, offset, mask="causal"):
-    """The result of a block, and whether it was that of the native operation."""
-    native = native_block.run_natively(block, x, offset, cache, mask)
-    if native is not None:
-        return native, True
-    return by_layers(block, x, cache, offset, mask), False
-
-
-def by_layers(block, x, cache, offset, mask="causal"):
-    hidden = block.self_attn.forward(x, offset, cache, mask, norm=block.input_layernorm, residual=x)
-    return block.mlp(hidden, norm=block.post_attention_layernorm, residual=hidden)
-
-
-def full(block, length, dtype=mx.float32, rows=1):
-    cache = TinyKvFullCache()
-    if length:
-        shape = (rows, block.num_kv_heads, length, block.self_attn.head_dim)
-        cache.update_and_fetch(*(normal(*shape, dtype=dtype, seed=seed) for seed in (7, 8)))
-    return cache
 
 
 def batch(block, lengths, dtype=mx.float32):
@@ -135,16 +103,6 @@ def test_what_was_fetched_before_a_step_stays_as_it_was():
     assert mx.array_equal(values, kept[1])
 
 
-def test_a_block_that_has_run_can_be_copied():
-    block = block_of()
-    assert steps_natively(block)
-    other = copy.deepcopy(block)
-    assert other.native is None
-    assert steps_natively(other)
-    x = normal(1, 1, HIDDEN)
-    assert mx.array_equal(step(other, x, full(other, 5), 5)[0], step(block, x, full(block, 5), 5)[0])
-
-
 @each_family
 def test_a_model_takes_it(family):
     """For a step, not for a prompt; the logits are those of the layers."""
@@ -158,130 +116,6 @@ def test_a_model_takes_it(family):
     assert all(block.native is not None for block in model.layers_inner)
     with graph_of("tiny_llm.transformer.native_block"):
         assert mx.array_equal(model(ids, 9, plain), logits)
-
-
-def steps_natively(block, x=None, mask="causal", cache=None):
-    x = normal(1, 1, HIDDEN) if x is None else x
-    cache = full(block, 5) if cache is None else cache
-    return native_block.run_natively(block, x, 5, cache, mask) is not None
-
-
-def test_what_has_no_such_operation():
-    """The layers do it, or say what is wrong."""
-    block = block_of()
-    assert steps_natively(block)
-    assert not steps_natively(block, mask=None)
-    assert not steps_natively(block, mask=mx.zeros((1, 1)))
-    assert not steps_natively(block, x=normal(1, 9, HIDDEN))
-    assert not steps_natively(block, x=normal(1, HIDDEN))
-    assert not steps_natively(block, x=mx.zeros((0, 1, HIDDEN)))
-    half = normal(1, 1, HIDDEN, dtype=mx.float16)
-    assert not steps_natively(block, x=half, cache=full(block, 5, mx.float16))
-    assert not steps_natively(block_of(bits=None, scale_dtype=mx.float32))
-    assert block_of(flash=False).self_attn.ops.run is None
-
-
-class Doubled(MLP):
-    def __call__(self, x, **options):
-        return 2 * super().__call__(x, **options)
-
-
-class Unscaled(RMSNorm):
-    def __call__(self, x):
-        return x
-
-
-def test_a_layer_of_another_kind_runs_itself():
-    block = block_of()
-    assert steps_natively(block)
-    mlp, norm = block.mlp, block.input_layernorm
-    block.mlp = Doubled(mlp.dim, mlp.hidden_dim, mlp.w_gate, mlp.w_up, mlp.w_down)
-    assert not steps_natively(block)
-    block.mlp = mlp
-    assert steps_natively(block)
-    block.input_layernorm = Unscaled(norm.dim, norm.weight)
-    assert not steps_natively(block)
-
-
-class Reversed(type(block_of().self_attn)):
-    def project(self, x, norm):
-        query, key, value = super().project(x, norm)
-        return query[..., ::-1], key, value
-
-
-class Silent(type(block_of().self_attn)):
-    def forward(self, x, *arguments, residual=None, **options):
-        return residual
-
-
-@pytest.mark.parametrize("kind", [Reversed, Silent])
-def test_attention_of_another_kind_runs_itself(kind):
-    block = block_of()
-    block.self_attn.__class__ = kind
-    assert not steps_natively(block)
-
-
-def test_another_way_to_attend_is_taken():
-    block = block_of()
-    block.self_attn.ops = replace(block.self_attn.ops, attend=lambda tokens, cache, mask: None)
-    assert not steps_natively(block)
-
-
-@pytest.mark.parametrize("name", ["wk", "w_up"])
-def test_matrices_of_two_formats_run_one_by_one(name):
-    block, other = block_of(), block_of(group_size=32)
-    holder = "self_attn" if name == "wk" else "mlp"
-    setattr(getattr(block, holder), name, getattr(getattr(other, holder), name))
-    assert not steps_natively(block)
-
-
-def test_dense_weights_let_go_of_the_packed_ones():
-    block = block_of()
-    assert steps_natively(block)
-    block.mlp.w_down = block.mlp.w_down.dequantize()
-    assert not steps_natively(block)
-    assert block.native is None
-
-
-def other_rope(block):
-    rope = block.self_attn.rope
-    block.self_attn.rope = RoPE(rope.dims, rope.seq_len, rope.base, traditional=True)
-
-
-def double_up(block):
-    up = block.mlp.w_up
-    up.scales, up.biases = 2 * up.scales, 2 * up.biases
-
-
-def other_down(block):
-    block.mlp.w_down = block_of(seed=5).mlp.w_down
-
-
-def bias_in_place(block):
-    block.self_attn.bq[:10] = 3
-
-
-def norm_in_place(block):
-    block.post_attention_layernorm.weight[3] = 9
-
-
-def other_eps(block):
-    block.input_layernorm.eps = 0.5
-
-
-@pytest.mark.parametrize(
-    "change", [double_up, other_down, bias_in_place, norm_in_place, other_eps, other_rope]
-)
-def test_weights_that_change_count_from_then_on(change):
-    block, x = block_of(), normal(1, 1, HIDDEN)
-    before, taken = step(block, x, full(block, 5), 5)
-    mx.eval(before)
-    assert taken
-    change(block)
-    after, taken = step(block, x, full(block, 5), 5)
-    assert taken
-    assert not mx.array_equal(after, before)
-    assert mx.array_equal(after, by_layers(block, x, full(block, 5), 5))
 
 
 @each_family
