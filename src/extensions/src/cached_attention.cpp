@@ -189,14 +189,14 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   return outputs;
 }
 
-std::vector<mx::array> CachedAttention::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                            const std::vector<int>&) {
-  throw NotImplemented(std::string(kName) + ": jvp is not supported");
+std::vector<mx::array> OnCaches::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
+                                     const std::vector<int>&) {
+  throw NotImplemented(std::string(function_) + ": jvp is not supported");
 }
 
-std::pair<std::vector<mx::array>, std::vector<int>> CachedAttention::vmap(const std::vector<mx::array>&,
-                                                                          const std::vector<int>&) {
-  throw NotImplemented(std::string(kName) + ": vmap is not supported; give all rows to one call");
+std::pair<std::vector<mx::array>, std::vector<int>> OnCaches::vmap(const std::vector<mx::array>&,
+                                                                   const std::vector<int>&) {
+  throw NotImplemented(std::string(function_) + ": vmap is not supported; give all rows to one call");
 }
 
 bool CachedAttention::is_equivalent(const mx::Primitive& other) const {

@@ -62,20 +62,27 @@ struct CachePlace {
   int64_t length;
 };
 
-// Inputs: query, key, value, cos, sin, then the keys and values of each cache. Outputs: what was attended to,
-// then keys and values.
-class CachedAttention : public RowOperation {
+// An operation that writes to caches: they belong to one step, which has no forward mode and is not mapped.
+class OnCaches : public RowOperation {
  public:
-  static constexpr size_t kFirstCache = 5;  // among the inputs
+  using RowOperation::RowOperation;
 
-  CachedAttention(mx::Stream stream, CachedAttentionParams params)
-      : RowOperation("cached_attention", stream), params_(std::move(params)) {}
-
-  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
                              const std::vector<int>& argnums) override;
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override;
+};
+
+// Inputs: query, key, value, cos, sin, then the keys and values of each cache. Outputs: what was attended to,
+// then keys and values.
+class CachedAttention : public OnCaches {
+ public:
+  static constexpr size_t kFirstCache = 5;  // among the inputs
+
+  CachedAttention(mx::Stream stream, CachedAttentionParams params)
+      : OnCaches("cached_attention", stream), params_(std::move(params)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 

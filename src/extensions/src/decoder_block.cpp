@@ -111,16 +111,6 @@ std::vector<mx::array> DecoderBlock::graph(const std::vector<mx::array>& inputs)
   return outputs;
 }
 
-std::vector<mx::array> DecoderBlock::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                         const std::vector<int>&) {
-  throw NotImplemented(std::string(kName) + ": jvp is not supported");
-}
-
-std::pair<std::vector<mx::array>, std::vector<int>> DecoderBlock::vmap(const std::vector<mx::array>&,
-                                                                       const std::vector<int>&) {
-  throw NotImplemented(std::string(kName) + ": vmap is not supported; give all rows to one call");
-}
-
 bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
   const auto& same = static_cast<const DecoderBlock&>(other);
   return parts_ == same.parts_ && attention_.params() == same.attention_.params();

@@ -40,18 +40,14 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
 void check_parts(const DecoderParts& parts);
 
 // Inputs: x, then the keys and values of each cache. Outputs: what comes out, then keys and values.
-class DecoderBlock : public RowOperation {
+class DecoderBlock : public OnCaches {
  public:
   static constexpr size_t kFirstCache = 1;  // among the inputs
 
   DecoderBlock(mx::Stream stream, std::shared_ptr<const DecoderParts> parts, CachedAttentionParams attention)
-      : RowOperation("DecoderBlock", stream), parts_(std::move(parts)), attention_(stream, attention) {}
+      : OnCaches("DecoderBlock", stream), parts_(std::move(parts)), attention_(stream, attention) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
-                             const std::vector<int>& argnums) override;
-  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
-                                                           const std::vector<int>& axes) override;
   bool is_equivalent(const mx::Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 

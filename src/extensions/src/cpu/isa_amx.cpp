@@ -15,6 +15,8 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
+    // Few rows are whole numbers: these processors have slow vector products of bfloat16, and fast ones of
+    // small integers.
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
     amx::offer_quantized<amx::InDigits, amx::AmxMany, Element::bf16>(table);
