@@ -96,9 +96,9 @@ def both_ways(make_cache, calls, steps, monkeypatch):
 @pytest.mark.parametrize("length", [0, 30, 253, 3000])
 def test_one_request(length, rope, dtype, native_calls, monkeypatch):
     """Steps that fill a block of the cache and go beyond it."""
-    starts = [length, length + 1, length + 4]
+    starts = [length, length + 1, length + 4, length + 12]
     steps = [
-        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8), starts, strict=True)
+        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8, 32), starts, strict=True)
     ]  # fmt: skip
     both_ways(lambda: full(length, dtype), native_calls, steps, monkeypatch)
 

@@ -44,7 +44,7 @@ def test_one_request(length, bits, family, dtype):
     """Steps that fill a block of the cache and go beyond it."""
     block = block_of(family, dtype, bits=bits)
     native, plain = full(block, length, dtype), full(block, length, dtype)
-    for L in (1, 3, 8):
+    for L in (1, 3, 8, 32):
         x = normal(1, L, HIDDEN, dtype=dtype, seed=L)
         expected = by_layers(block, x, plain, plain.offset)
         got, taken = step(block, x, native, native.offset)
@@ -105,17 +105,17 @@ def test_what_was_fetched_before_a_step_stays_as_it_was():
 
 @each_family
 def test_a_model_takes_it(family):
-    """For a step, not for a prompt; the logits are those of the layers."""
+    """For a step, not for a longer prompt; the logits are those of the layers."""
     weights = checkpoint(family)
     model, ids = dispatch_model("a folder", weights, 2, enable_flash_attn=True), mx.array([[3]])
     cache, plain = model.create_kv_cache(), model.create_kv_cache()
-    prompt = mx.arange(9)[None]
+    prompt = mx.arange(33)[None]
     assert mx.array_equal(model(prompt, 0, cache), model(prompt, 0, plain))
     assert all(block.native is None for block in model.layers_inner)
-    logits = model(ids, 9, cache)
+    logits = model(ids, 33, cache)
     assert all(block.native is not None for block in model.layers_inner)
     with graph_of("tiny_llm.transformer.native_block"):
-        assert mx.array_equal(model(ids, 9, plain), logits)
+        assert mx.array_equal(model(ids, 33, plain), logits)
 
 
 @each_family
