@@ -34,21 +34,25 @@ def test_each_format_and_dtype(M, bits, group_size, dtype):
     check(normal(M, 5 * group_size, dtype=dtype), weights)
 
 
-@pytest.mark.parametrize("M", [*range(1, 14), 31, 63, 64, 65, 67, 129])
-def test_each_number_of_rows(M):
-    check(normal(M, 192), packed(50, 192))
+# In float32, and in bfloat16, which instruction sets may multiply in pairs or tiles.
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("M", [*range(1, 14), 17, 31, 33, 48, 63, 64, 65, 67, 129, 256, 257, 300])
+def test_each_number_of_rows(M, dtype):
+    check(normal(M, 192, dtype=dtype), packed(50, 192, dtype=dtype))
 
 
-@pytest.mark.parametrize("N", [1, 2, 5, 15, 16, 17, 47, 48, 49, 97, 300])
-@pytest.mark.parametrize("M", [1, 2, 5, 11])
-def test_each_number_of_outputs(M, N):
-    check(normal(M, 64), packed(N, 64))
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("N", [1, 2, 5, 15, 16, 17, 31, 33, 47, 48, 49, 97, 300])
+@pytest.mark.parametrize("M", [1, 2, 5, 11, 37])
+def test_each_number_of_outputs(M, N, dtype):
+    check(normal(M, 64, dtype=dtype), packed(N, 64, dtype=dtype))
 
 
-@pytest.mark.parametrize("M", [1, 2, 6, 12])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("M", [1, 2, 6, 12, 24])
 @pytest.mark.parametrize("K", [64, 512, 576, 896, 1024, 4864])
-def test_each_depth(K, M):
-    check(normal(M, K), packed(33, K))
+def test_each_depth(K, M, dtype):
+    check(normal(M, K, dtype=dtype), packed(33, K, dtype=dtype))
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 64), (3, 0, 64), (3, 5, 0), (0, 0, 0)], ids=str)
@@ -130,9 +134,10 @@ def test_one_row_of_weights_for_all_outputs_by_stride():
 
 
 @pytest.mark.parametrize("number", [mx.nan, mx.inf, -mx.inf])
-@pytest.mark.parametrize("M", [1, 2, 3, 12, 33])
-def test_nan_and_infinity_stay_in_their_row_and_output(M, number):
-    a, weights = normal(M, 128), packed(40, 128)
+@pytest.mark.parametrize("M", [1, 2, 3, 12, 33, 75])
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+def test_nan_and_infinity_stay_in_their_row_and_output(dtype, M, number):
+    a, weights = normal(M, 128, dtype=dtype), packed(40, 128, dtype=dtype)
     a[M // 2, 7] = number
     weights.scales[5, 1] = mx.inf
     wrong = ~mx.isfinite(multiply(a, weights))

@@ -5,8 +5,8 @@
 #include "cpu/linear-inl.h"
 #include "cpu/product_amx-inl.h"
 #include "cpu/quantized-inl.h"
-#include "cpu/quantized_amx-inl.h"
 #include "cpu/quantized_digits-inl.h"
+#include "cpu/quantized_product-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -19,7 +19,7 @@ const Kernels& amx_kernels() {
     // small integers.
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
-    amx::offer_quantized<amx::InDigits, amx::AmxMany, Element::bf16>(table);
+    amx::offer_quantized<amx::InDigits, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
     amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table);
     return table;
   }();

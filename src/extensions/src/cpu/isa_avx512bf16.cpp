@@ -6,6 +6,7 @@
 #include "cpu/product_pairs-inl.h"
 #include "cpu/quantized-inl.h"
 #include "cpu/quantized_pairs-inl.h"
+#include "cpu/quantized_product-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -14,8 +15,8 @@ const Kernels& avx512bf16_kernels() {
     Kernels table = avx512_kernels();
     table.name = "avx512bf16";
     avx512bf16::offer<avx512bf16::PairsFormat>(table);
-    avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>, avx512bf16::PairsMany,
-                                Element::bf16>(table);
+    avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>,
+                                avx512bf16::RoundedMany<avx512bf16::PairsProduct>, Element::bf16>(table);
     avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);
     return table;
   }();

@@ -32,19 +32,14 @@ struct Quantized {
     in_form(task, [&](auto form) { form.pack(task, packed); });
   }
 
-  static size_t scratch_bytes(const QuantizedTask& task) {
-    return task.few ? 0 : many_floats<Many>() * sizeof(float);
-  }
+  static size_t scratch_bytes(const QuantizedTask& task) { return task.few ? 0 : Many::scratch_bytes(task); }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
     if (task.few) return in_form(task, [&](auto form) { form.run(task, packed); });
-    const bool in_place = packed_bytes(task) == 0;
-    const int64_t stride = in_place ? task.x_row_stride : task.groups * task.group;
-    const ManyX x = {(const float*)(in_place ? task.x : packed), stride / Many::kPerStep};
     if (task.bits == 4)
-      run_many<Many, kElement, 4>(task, x, (float*)scratch);
+      Many::template run<kElement, 4>(task, packed, scratch);
     else
-      run_many<Many, kElement, 8>(task, x, (float*)scratch);
+      Many::template run<kElement, 8>(task, packed, scratch);
   }
 
  private:
@@ -63,8 +58,8 @@ struct Quantized {
 template <class Forms, class Many, Element kElement>
 static void offer_quantized(Kernels& kernels) {
   typedef Quantized<Forms, Many, kElement> Q;
-  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,   Q::scratch_bytes, Q::run,
-                                      Forms::kRows,    kManyRows, kManyOutputs};
+  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,         Q::scratch_bytes,  Q::run,
+                                      Forms::kRows,    Many::kTaskRows, Many::kTaskOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

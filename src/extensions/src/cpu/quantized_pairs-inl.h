@@ -1,8 +1,6 @@
-// Products with quantized weights in pairs of bfloat16: few rows with the small integers of the weights,
-// which are exact; many with weights rounded to bfloat16.
+// Few rows times quantized weights in pairs of bfloat16: the numbers of the weights are exact.
 #pragma once
 
-#include "cpu/quantized_many-inl.h"
 #include "cpu/quantized_units-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -32,42 +30,6 @@ struct PairUnits {
     return look_up<kFactor>(words, kBits == 4 ? kNumber : kFactor % 2 == 0 ? kLower : kUpper);
   }
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
-};
-
-struct PairsMany {
-  static constexpr int kPerStep = 2;
-  static constexpr int kDepth = 256;
-
-  typedef PairMac Mac;
-
-  VEC_FN void enter() {}
-  VEC_FN void leave() {}
-
-  template <Element kElement>
-  static size_t packed_bytes(const QuantizedTask& task) {
-    return task.x_row_stride % 2 == 0 ? 0 : task.rows * task.groups * task.group * sizeof(uint16_t);
-  }
-  template <Element kElement>
-  static void pack(const QuantizedTask& task, void* packed) {
-    const int64_t K = task.groups * task.group;
-    for (int64_t m = 0; m < task.rows; m++)
-      memcpy((uint16_t*)packed + m * K, (const uint16_t*)task.x + m * task.x_row_stride,
-             K * sizeof(uint16_t));
-  }
-
-  template <int kBits, int kPair = 0>
-  VEC_FN void widen(W word, F scale, F bias, float* out, int64_t stride) {
-    if constexpr (kPair < 16 / kBits) {
-      store(out + kPair * stride, make_pairs(fma(number<kBits, 2 * kPair>(word), scale, bias),
-                                             fma(number<kBits, 2 * kPair + 1>(word), scale, bias)));
-      widen<kBits, kPair + 1>(word, scale, bias, out, stride);
-    }
-  }
-
-  static void multiply(ManyX x, int64_t first, int rows, const float* w, int steps, float* c) {
-    gemm_vectors<Mac, true, Walk::along_rows>(kRowVectors, {x.data + first, x.stride, 1, 0}, w, steps, c,
-                                              rows);
-  }
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

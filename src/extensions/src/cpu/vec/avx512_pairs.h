@@ -52,4 +52,54 @@ VEC_FN F look_up(W words, const PairTable& table) {
       _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * kIndex), _mm512_load_si512(table.values)));
 }
 
+// The weights of a group of packed numbers, rounded to bfloat16: q * scale + bias, as (q - half) * scale +
+// (bias + half * scale), which is exact for longer. Both are given as bfloat16.
+struct PackedGroup {
+  F scale, bias;
+
+  PackedGroup(uint16_t scale, uint16_t bias, float half)
+      : scale(of(scale)), bias(fma(set1(half), this->scale, of(bias))) {}
+
+  VEC_FN F of(uint16_t x) { return _mm512_castsi512_ps(_mm512_maskz_set1_epi16(0xaaaaaaaa, (short)x)); }
+  F weights(__m512i numbers) const { return fma(_mm512_cvtepi32_ps(numbers), scale, bias); }
+};
+
+// `unpack` gives the 2 * kLanes weights that begin at p.
+template <int kBits>
+struct GroupOfPairs;
+
+// Half bytes look their weights up. The table holds them twice over: index bits above the fourth are of
+// other numbers.
+template <>
+struct GroupOfPairs<4> {
+  __m512i table;
+
+  GroupOfPairs(uint16_t scale, uint16_t bias) {
+    const __m512i numbers = _mm512_setr_epi32(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    const F weights = PackedGroup(scale, bias, 8).weights(numbers);
+    table = (__m512i)_mm512_cvtne2ps_pbh(weights, weights);
+  }
+
+  F unpack(const uint8_t* p) const {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
+    const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(index, table));
+  }
+};
+
+template <>
+struct GroupOfPairs<8> {
+  PackedGroup group;
+
+  GroupOfPairs(uint16_t scale, uint16_t bias) : group(scale, bias, 128) {}
+
+  F unpack(const uint8_t* p) const {
+    return (F)_mm512_cvtne2ps_pbh(group.weights(numbers(p + kLanes)), group.weights(numbers(p)));
+  }
+  VEC_FN __m512i numbers(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128((const __m128i*)p);
+    return _mm512_cvtepi8_epi32(_mm_xor_si128(bytes, _mm_set1_epi8((char)0x80)));
+  }
+};
+
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
