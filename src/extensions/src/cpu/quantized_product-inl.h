@@ -42,29 +42,24 @@ struct PackedWeights {
 template <class Product>
 struct RoundedMany {
   static constexpr int kTaskRows = 4 * kTileLanes;
-  static constexpr int kTaskOutputs = 32;
-
-  // A block of weights leaves most of the first-level cache to x and the sums.
-  struct Blocks : Product {
-    static constexpr int kDepth = 128;  // a multiple of every group
-  };
+  static constexpr int kTaskOutputs = 96;
 
   template <Element kElement>
   static size_t packed_bytes(const QuantizedTask& task) {
     const ProductTask all = product_of(task);
-    return all.tiles() * packed_floats<Blocks>(all.K) * sizeof(float);
+    return all.tiles() * packed_floats<Product>(all.K) * sizeof(float);
   }
   template <Element kElement>
   static void pack(const QuantizedTask& task, void* packed) {
-    pack_product<Blocks, kElement>(product_of(task), (float*)packed);
+    pack_product<Product, kElement>(product_of(task), (float*)packed);
   }
 
-  static size_t scratch_bytes(const QuantizedTask& task) { return product_bytes<Blocks>(product_of(task)); }
+  static size_t scratch_bytes(const QuantizedTask& task) { return product_bytes<Product>(product_of(task)); }
 
   template <Element kElement, int kBits>
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
-    product<Blocks, kElement>(product_of(task), PackedWeights<kBits>{task}, (const float*)packed,
-                              (float*)scratch);
+    product<Product, kElement>(product_of(task), PackedWeights<kBits>{task}, (const float*)packed,
+                               (float*)scratch);
   }
 
  private:
