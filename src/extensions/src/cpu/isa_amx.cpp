@@ -19,7 +19,7 @@ const Kernels& amx_kernels() {
     // small integers.
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
-    amx::offer_quantized<amx::InDigits, amx::RoundedMany<amx::AmxSquares>, Element::bf16>(table);
+    amx::offer_quantized<amx::InDigits, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
     amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table);
     return table;
   }();

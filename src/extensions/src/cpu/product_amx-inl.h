@@ -10,6 +10,7 @@ struct AmxProduct : PairsProduct {
   static constexpr int kDepthUnit = 32;
   static constexpr int kOutputUnit = 16;
   static constexpr bool kAsksAhead = false;
+  static constexpr int kDepth = 512;  // between two visits of the sums
 
   VEC_FN void enter() {
     TileConfig config;
@@ -17,54 +18,59 @@ struct AmxProduct : PairsProduct {
   }
   VEC_FN void leave() { _tile_release(); }
 
+  // C is [output][vectors * kLanes].
   static void multiply(WeightRows<uint16_t> w, int outputs, const float* x, int vectors, int depth,
                        float* c) {
-    tile_gemm<true>({w.data, w.stride * 2}, (outputs + 15) / 16, x, vectors, depth / 32, c);
-  }
-};
-
-// The same with two tiles of weights times two of x at a time, where there are as many: each tile that is
-// loaded is multiplied twice.
-struct AmxSquares : AmxProduct {
-  static void multiply(WeightRows<uint16_t> w, int outputs, const float* x, int vectors, int depth,
-                       float* c) {
-    const int blocks = (outputs + 15) / 16, steps = depth / 32;
-    const int64_t a_stride = w.stride * 2, stride = vectors * 64;
-    for (int v = 0; v < vectors; v += 2)
-      for (int block = 0; block < blocks; block += 2) {
-        auto* a = (const char*)w.data + block * 16 * a_stride;
-        auto* b = (const char*)x + v * 64;
-        char* sums = (char*)c + block * 16 * stride + v * 64;
-        const bool two_rows = block + 1 < blocks, two_columns = v + 1 < vectors;
-        if (two_rows && two_columns)
-          multiply_square(a, a_stride, b, sums, stride, steps);
+    const TileRows rows = {w.stride * 2, vectors * 64};
+    for (int n = 0; n < outputs; n += 32)
+      for (int v = 0; v < vectors; v += 2) {
+        const auto* weights = (const char*)(w.data + n * w.stride);
+        const auto* lanes = (const char*)(x + v * kLanes);
+        auto* sums = (char*)(c + (n * vectors + v) * kLanes);
+        if (n + 16 < outputs && v + 1 < vectors)
+          multiply_tiles<2, 2>(rows, weights, lanes, depth / 32, sums);
+        else if (n + 16 < outputs)
+          multiply_tiles<2, 1>(rows, weights, lanes, depth / 32, sums);
+        else if (v + 1 < vectors)
+          multiply_tiles<1, 2>(rows, weights, lanes, depth / 32, sums);
         else
-          TileGemm<true>{{a, a_stride}, b, stride, steps, sums}.run(1 + two_rows, 1 + two_columns);
+          multiply_tiles<1, 1>(rows, weights, lanes, depth / 32, sums);
       }
   }
 
  private:
-  VEC_FN void multiply_square(const char* a, int64_t a_stride, const char* b, char* c, int64_t stride,
-                              int steps) {
-    char* lower = c + 16 * stride;
-    _tile_loadd(0, c, stride);
-    _tile_loadd(1, c + 64, stride);
-    _tile_loadd(2, lower, stride);
-    _tile_loadd(3, lower + 64, stride);
-    for (int step = 0; step < steps; step++, a += 64, b += 16 * stride) {
-      _tile_loadd(4, a, a_stride);
-      _tile_loadd(5, a + 16 * a_stride, a_stride);
-      _tile_loadd(6, b, stride);
-      _tile_loadd(7, b + 64, stride);
+  struct TileRows {
+    int64_t weights, lanes;  // bytes from a row of a tile to the next; C's are as far apart as those of x
+  };
+
+  // Tiles of outputs times tiles of lanes. With two of each, whatever is loaded is multiplied twice, and four
+  // sums hide how long a product takes.
+  template <int kOutputs, int kLaneTiles>
+  VEC_FN void multiply_tiles(TileRows rows, const char* w, const char* x, int steps, char* c) {
+    const int64_t lower = 16 * rows.weights;
+    char* const lower_c = c + 16 * rows.lanes;
+    _tile_loadd(0, c, rows.lanes);
+    if (kLaneTiles == 2) _tile_loadd(1, c + 64, rows.lanes);
+    if (kOutputs == 2) _tile_loadd(2, lower_c, rows.lanes);
+    if (kOutputs == 2 && kLaneTiles == 2) _tile_loadd(3, lower_c + 64, rows.lanes);
+    for (int step = 0; step < steps; step++, w += 64, x += 16 * rows.lanes) {
+      _tile_loadd(4, w, rows.weights);
+      _tile_loadd(6, x, rows.lanes);
       _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+      if (kLaneTiles == 2) {
+        _tile_loadd(7, x + 64, rows.lanes);
+        _tile_dpbf16ps(1, 4, 7);
+      }
+      if (kOutputs == 2) {
+        _tile_loadd(5, w + lower, rows.weights);
+        _tile_dpbf16ps(2, 5, 6);
+        if (kLaneTiles == 2) _tile_dpbf16ps(3, 5, 7);
+      }
     }
-    _tile_stored(0, c, stride);
-    _tile_stored(1, c + 64, stride);
-    _tile_stored(2, lower, stride);
-    _tile_stored(3, lower + 64, stride);
+    _tile_stored(0, c, rows.lanes);
+    if (kLaneTiles == 2) _tile_stored(1, c + 64, rows.lanes);
+    if (kOutputs == 2) _tile_stored(2, lower_c, rows.lanes);
+    if (kOutputs == 2 && kLaneTiles == 2) _tile_stored(3, lower_c + 64, rows.lanes);
   }
 };
 
