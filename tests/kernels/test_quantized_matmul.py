@@ -136,8 +136,9 @@ def test_one_row_of_weights_for_all_outputs_by_stride():
 @pytest.mark.parametrize("number", [mx.nan, mx.inf, -mx.inf])
 @pytest.mark.parametrize("M", [1, 2, 3, 12, 33, 75])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_nan_and_infinity_stay_in_their_row_and_output(dtype, M, number):
-    a, weights = normal(M, 128, dtype=dtype), packed(40, 128, dtype=dtype)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
+    a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number
     weights.scales[5, 1] = mx.inf
     wrong = ~mx.isfinite(multiply(a, weights))

@@ -9,8 +9,8 @@ import mlx.core as mx
 from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from ..kv_cache.base import Mask
 
-# New tokens of a request: a step of decoding, of a guess or a short prompt. To start each operation on so few
-# of them alone is some of the time that it takes; with 32 of them 5 % of a prefill still.
+# New tokens of a request: a step, a draft to check or a short prompt. Up to here starting each operation
+# alone costs 5 % of the time or more.
 _FEW_TOKENS = 32
 
 Room = tuple[mx.array, mx.array, int]  # keys, values, and how many tokens are there

@@ -14,14 +14,18 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 // A layer frees what the next one asks for. Left alone, glibc returns such blocks to the system, and each of
-// their pages costs a fault when it is back: a tenth of the time of a prefill of 512 tokens. Who has set
-// either threshold in the environment keeps it.
+// their pages costs a fault when it is back: a tenth of the time of a prefill of 512 tokens. So blocks below
+// kLargestKept come from the heaps of glibc's arenas, and an arena keeps up to kMostKept that is free at the
+// end of its heap (what is free before that stays in any case). An environment with settings of its own for
+// malloc keeps those.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   constexpr int kLargestKept = 32 << 20;  // of a block: glibc takes no more
-  constexpr int kMostKept = 256 << 20;    // of all
+  constexpr int kMostKept = 256 << 20;
   [[maybe_unused]] static const bool set = [] {
-    if (std::getenv("MALLOC_MMAP_THRESHOLD_") || std::getenv("MALLOC_TRIM_THRESHOLD_")) return false;
+    const char* const tunables = std::getenv("GLIBC_TUNABLES");
+    const bool tuned = tunables && std::string(tunables).find("glibc.malloc.") != std::string::npos;
+    if (tuned || std::getenv("MALLOC_MMAP_THRESHOLD_") || std::getenv("MALLOC_TRIM_THRESHOLD_")) return false;
     return mallopt(M_MMAP_THRESHOLD, kLargestKept) && mallopt(M_TRIM_THRESHOLD, kMostKept);
   }();
 #endif

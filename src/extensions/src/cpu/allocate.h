@@ -7,7 +7,9 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Throws std::runtime_error for a size that cannot be had, for which MLX would hand out a null pointer.
+// The first call raises glibc's thresholds for giving freed memory back to the system, for the whole process:
+// see keep_freed_memory. Throws std::runtime_error for a size that cannot be had, for which MLX would hand
+// out a null pointer.
 mlx::core::allocator::Data allocate(int64_t bytes);
 
 // An array with memory of its own, row after row.

@@ -10,7 +10,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-struct AmxFormat {
+struct AmxFormat : WithTiles {
   static constexpr Element kElement = Element::bf16;
   static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 128;
@@ -40,12 +40,6 @@ struct AmxFormat {
     leave();
     return (double)steps * 4 * 16 * 16 * 32 * 2;
   }
-
-  VEC_FN void enter() {
-    TileConfig config;
-    _tile_loadconfig(&config);
-  }
-  VEC_FN void leave() { _tile_release(); }
 
   VEC_FN F read_query(const ForwardTask& task, int64_t offset, int unit) {
     return PairsFormat::read_query(task, offset, unit);

@@ -11,6 +11,20 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
+// Compilers do not know that instructions on tiles read memory: what was written must be there before them.
+VEC_FN void settle_stores() { __asm__ volatile("" ::: "memory"); }
+
+VEC_FN void load_config(const TileConfig& config) {
+  __asm__ volatile("" : : "r"(&config) : "memory");  // all of it, of which GCC believes eight bytes are read
+  _tile_loadconfig(&config);
+}
+
+// What products on whole tiles begin and end with.
+struct WithTiles {
+  VEC_FN void enter() { load_config(TileConfig()); }
+  VEC_FN void leave() { _tile_release(); }
+};
+
 // Two neighbouring tiles of C are computed at a time: two columns of one row block, two rows of one column
 // block, or a single tile where there is no neighbour.
 enum class Pair { columns, rows, none };
@@ -124,6 +138,7 @@ struct TileGemm {
 
 template <bool kAccumulate>
 static void tile_gemm(Rows a, int blocks, const float* b, int vectors, int steps, float* c) {
+  settle_stores();
   TileGemm<kAccumulate>{a, (const char*)b, vectors * 64, steps, (char*)c}.run(blocks, vectors);
 }
 

@@ -6,6 +6,7 @@
 #include "cpu/product_amx-inl.h"
 #include "cpu/quantized-inl.h"
 #include "cpu/quantized_digits-inl.h"
+#include "cpu/quantized_many-inl.h"
 #include "cpu/quantized_product-inl.h"
 
 namespace tiny_llm_ext::cpu {

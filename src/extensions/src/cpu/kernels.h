@@ -92,7 +92,7 @@ struct QuantizedTask {
   bool few;               // the whole product has few rows, and each task all of them
 };
 
-// Quantized products of one element type. First x is packed, `task_rows` rows at a time or, if they are few,
+// Quantized products of one element type. First x is packed, `pack_rows` rows at a time or, if they are few,
 // in one piece; the packed pieces lie behind each other. Then each task runs on the packed rows that are its
 // own. Where a packed piece has no bytes, x is used as it is.
 struct QuantizedKernels {
@@ -101,7 +101,8 @@ struct QuantizedKernels {
   size_t (*scratch_bytes)(const QuantizedTask& task);
   void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
   int few_rows;                     // up to here rows are few
-  int64_t task_rows, task_outputs;  // of one task: of many rows at most, of few at least so many outputs
+  int64_t pack_rows;                // of many
+  int64_t task_rows, task_outputs;  // of a task of many, at most; task_rows is a multiple of pack_rows
 };
 
 // One instruction set, attention first. `forward` visits key tiles of `key_tile` keys, and query tiles of

@@ -8,8 +8,6 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kLinearOutputs = 96;  // of a task, at most
-
 template <class Product, Element kElement, class Few>
 struct Linear {
   static size_t packed_bytes(const LinearTask& task) {
@@ -43,7 +41,7 @@ template <class Product, Element kElement, class Few = Product>
 static void offer_linear(Kernels& kernels) {
   typedef Linear<Product, kElement, Few> L;
   kernels.linear[(int)kElement] = {L::packed_bytes, L::pack,    L::scratch_bytes, L::run,
-                                   kStreamedRows,   kTileLanes, kProductTiles,    kLinearOutputs};
+                                   kStreamedRows,   kTileLanes, kProductTiles,    kProductOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

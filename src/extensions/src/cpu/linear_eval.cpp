@@ -7,6 +7,7 @@
 #include "cpu/dense_rows.h"
 #include "cpu/dispatch.h"
 #include "cpu/pool.h"
+#include "cpu/task_outputs.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -14,17 +15,6 @@ namespace {
 
 // Multiply-adds below which waking a second thread costs more than it brings.
 constexpr double kSingleThreadWork = 200e3;
-
-// Outputs of a task, at most `most`, such that the thread with the most tasks has the least to do; among
-// equals the largest.
-int64_t outputs_of_task(int64_t N, int64_t row_blocks, int threads, int64_t most) {
-  int64_t best = most, least_work = INT64_MAX;
-  for (int64_t outputs = most; outputs >= cpu::kOutputUnit; outputs -= cpu::kOutputUnit) {
-    const int64_t work = divide_up(divide_up(N, outputs) * row_blocks, threads) * outputs;
-    if (work < least_work) least_work = work, best = outputs;
-  }
-  return best;
-}
 
 void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const cpu::LinearKernels& kernels = params.kernels->linear[static_cast<int>(element_of(y.dtype()))];
@@ -59,7 +49,7 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
 
   const int64_t task_tiles = all.streamed ? 1 : divide_up(tiles, divide_up(tiles, kernels.task_tiles));
   const int64_t row_blocks = divide_up(tiles, task_tiles);
-  const int64_t outputs = outputs_of_task(N, row_blocks, threads, kernels.task_outputs);
+  const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, kernels.task_outputs);
   const int64_t output_blocks = divide_up(N, outputs);
   cpu::parallel_for(row_blocks * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.

@@ -33,6 +33,4 @@ struct LinearKernels {
   int task_tiles, task_outputs;  // most of one task
 };
 
-constexpr int kOutputUnit = 16;  // blocks of outputs that are multiples of this leave no lane idle
-
 }  // namespace tiny_llm_ext::cpu

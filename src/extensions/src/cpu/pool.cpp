@@ -97,6 +97,8 @@ class Pool {
     Pool* pool_;
   };
 
+  bool watched() const { return watching_ > 0; }
+
  private:
   void run(Job& job, int helpers) {
     grow(helpers);
@@ -132,7 +134,9 @@ class Pool {
     for (uint64_t seen = 0;; seen = published_) {
       if (published_ == seen) {
         lock.unlock();
+        ++watching_;
         watch_for([this, seen] { return published_ != seen; });
+        --watching_;
         lock.lock();
         wake_.wait(lock, [this, seen] { return published_ != seen; });
       }
@@ -148,7 +152,8 @@ class Pool {
   }
 
   std::atomic<bool> busy_{false};
-  int threads_ = 0;  // touched by who has the turn only
+  std::atomic<int> watching_{0};  // helpers that are awake and idle
+  int threads_ = 0;               // touched by who has the turn only
 
   std::mutex mutex_;  // guards all below; the atomics are also looked at without it, to decide when to lock
   std::condition_variable wake_, done_;
@@ -218,6 +223,8 @@ void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>
   }
   for (int64_t item = 0; item < items; ++item) work(item);
 }
+
+bool helper_awake() { return pool().watched(); }
 
 void* thread_scratch(size_t bytes) {
   constexpr std::align_val_t kAlignment{64};

@@ -16,6 +16,9 @@ int default_threads();
 // When another thread is using the pool, or one thread is asked for, the caller does all the work itself.
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work);
 
+// Whether a thread of the pool looks for work now: one that sleeps takes 45 us to wake up.
+bool helper_awake();
+
 // Memory of the calling thread, 64-byte aligned, at least `bytes` large, reused from call to call.
 void* thread_scratch(size_t bytes);
 

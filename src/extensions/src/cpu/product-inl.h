@@ -2,7 +2,7 @@
 // and weight rows for the keys. x is packed once a call, in tiles of kTileLanes rows across the lanes; a
 // block of weight rows, some depth of K at a time, is multiplied with several tiles while it is in the cache.
 //
-// Weights (cpu/dense_weights-inl.h) give
+// Weights (cpu/dense_weights-inl.h, cpu/quantized_product-inl.h) give
 //   bias(n)                              of output n
 //   fill<Product>(n, begin, depth, out)  weights of output n from element `begin` on, zeros beyond the last
 //   ask_for(n, begin, depth)             brings the memory that `fill` will read into the cache
@@ -15,7 +15,8 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kProductTiles = 8;  // row tiles of a task, at most
+constexpr int kProductTiles = 8;     // row tiles of a task, at most
+constexpr int kProductOutputs = 96;  // likewise
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -178,9 +179,10 @@ static void product(const ProductTask& task, const Weights& weights, const float
       rows = fill_block<Product>(task, weights, begin, depth, block);
     for (int64_t tile = 0; tile < tiles; tile++) {
       // The next weights come into the cache meanwhile.
-      if (!asks_ahead)
+      const int64_t next = begin + depth, left = task.K - next;
+      if (!asks_ahead && left > 0)
         for (int64_t n = tile * task.outputs / tiles; n < (tile + 1) * task.outputs / tiles; n++)
-          weights.ask_for(n, begin + depth, Product::kDepth);
+          weights.ask_for(n, next, left < Product::kDepth ? (int)left : Product::kDepth);
       const int vectors = task.vectors_of(tile);
       Product::multiply(
           rows, (int)task.outputs,

@@ -12,16 +12,14 @@ struct AmxProduct : PairsProduct {
   static constexpr bool kAsksAhead = false;
   static constexpr int kDepth = 512;  // between two visits of the sums
 
-  VEC_FN void enter() {
-    TileConfig config;
-    _tile_loadconfig(&config);
-  }
-  VEC_FN void leave() { _tile_release(); }
+  VEC_FN void enter() { WithTiles::enter(); }
+  VEC_FN void leave() { WithTiles::leave(); }
 
   // C is [output][vectors * kLanes].
   static void multiply(WeightRows<uint16_t> w, int outputs, const float* x, int vectors, int depth,
                        float* c) {
     const TileRows rows = {w.stride * 2, vectors * 64};
+    settle_stores();
     for (int n = 0; n < outputs; n += 32)
       for (int v = 0; v < vectors; v += 2) {
         const auto* weights = (const char*)(w.data + n * w.stride);
@@ -50,27 +48,27 @@ struct AmxProduct : PairsProduct {
     const int64_t lower = 16 * rows.weights;
     char* const lower_c = c + 16 * rows.lanes;
     _tile_loadd(0, c, rows.lanes);
-    if (kLaneTiles == 2) _tile_loadd(1, c + 64, rows.lanes);
-    if (kOutputs == 2) _tile_loadd(2, lower_c, rows.lanes);
-    if (kOutputs == 2 && kLaneTiles == 2) _tile_loadd(3, lower_c + 64, rows.lanes);
+    if constexpr (kLaneTiles == 2) _tile_loadd(1, c + 64, rows.lanes);
+    if constexpr (kOutputs == 2) _tile_loadd(2, lower_c, rows.lanes);
+    if constexpr (kOutputs == 2 && kLaneTiles == 2) _tile_loadd(3, lower_c + 64, rows.lanes);
     for (int step = 0; step < steps; step++, w += 64, x += 16 * rows.lanes) {
       _tile_loadd(4, w, rows.weights);
       _tile_loadd(6, x, rows.lanes);
       _tile_dpbf16ps(0, 4, 6);
-      if (kLaneTiles == 2) {
+      if constexpr (kLaneTiles == 2) {
         _tile_loadd(7, x + 64, rows.lanes);
         _tile_dpbf16ps(1, 4, 7);
       }
-      if (kOutputs == 2) {
+      if constexpr (kOutputs == 2) {
         _tile_loadd(5, w + lower, rows.weights);
         _tile_dpbf16ps(2, 5, 6);
-        if (kLaneTiles == 2) _tile_dpbf16ps(3, 5, 7);
+        if constexpr (kLaneTiles == 2) _tile_dpbf16ps(3, 5, 7);
       }
     }
     _tile_stored(0, c, rows.lanes);
-    if (kLaneTiles == 2) _tile_stored(1, c + 64, rows.lanes);
-    if (kOutputs == 2) _tile_stored(2, lower_c, rows.lanes);
-    if (kOutputs == 2 && kLaneTiles == 2) _tile_stored(3, lower_c + 64, rows.lanes);
+    if constexpr (kLaneTiles == 2) _tile_stored(1, c + 64, rows.lanes);
+    if constexpr (kOutputs == 2) _tile_stored(2, lower_c, rows.lanes);
+    if constexpr (kOutputs == 2 && kLaneTiles == 2) _tile_stored(3, lower_c + 64, rows.lanes);
   }
 };
 

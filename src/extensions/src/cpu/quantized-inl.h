@@ -5,7 +5,6 @@
 #pragma once
 
 #include "cpu/quantized_few-inl.h"
-#include "cpu/quantized_many-inl.h"
 #include "cpu/quantized_one-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -58,8 +57,8 @@ struct Quantized {
 template <class Forms, class Many, Element kElement>
 static void offer_quantized(Kernels& kernels) {
   typedef Quantized<Forms, Many, kElement> Q;
-  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,         Q::scratch_bytes,  Q::run,
-                                      Forms::kRows,    Many::kTaskRows, Many::kTaskOutputs};
+  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,         Q::scratch_bytes, Q::run,
+                                      Forms::kRows,    Many::kPackRows, Many::kTaskRows,  Many::kTaskOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

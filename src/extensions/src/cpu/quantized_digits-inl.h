@@ -22,9 +22,6 @@ constexpr int kTileX = 16 / kDigits;    // rows of x whose digits fit into a til
 constexpr int kDigitRows = 4 * kTileX;  // at most
 constexpr int64_t kTurnsAhead = 4;      // whose words are asked for
 
-// Compilers do not know that instructions on tiles read memory: what was written must be there before them.
-VEC_FN void settle_stores() { __asm__ volatile("" ::: "memory"); }
-
 // How rows are dealt out to tiles: as many to each, which takes some rows of zeros.
 struct DigitTiles {
   int tiles, rows;  // of each: digits
@@ -68,8 +65,7 @@ class DigitProduct {
 
   void run() {
     const DigitTileConfig config(tiles_.rows, kPart);
-    settle_stores();
-    _tile_loadconfig(&config);
+    load_config(config);
     for (int64_t n = 0; n < task_.outputs; n += kLanes) run_outputs(n);
     _tile_release();
   }

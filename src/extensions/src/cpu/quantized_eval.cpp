@@ -10,16 +10,19 @@
 #include "cpu/pool.h"
 #include "cpu/quantized_call.h"
 #include "cpu/row_memory.h"
+#include "cpu/task_outputs.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds below which waking a second thread costs more than it brings.
+// Multiply-adds below which a second thread costs more than it brings, one that is awake and one that is not.
 constexpr double kSingleThreadWork = 1e6;
+constexpr double kWakingWork = 4e6;
 // Few rows stream the weights. Long streams are asked for ahead; several leave something to share out at the
 // end.
 constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kFewOutputs = 64;  // of a task, at least
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;
@@ -121,7 +124,7 @@ class Products {
       outputs_ += matrix.weight.shape(0);
       work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
     }
-    threads_ = work < kSingleThreadWork ? 1 : call.params.threads;
+    threads_ = work < (cpu::helper_awake() ? kSingleThreadWork : kWakingWork) ? 1 : call.params.threads;
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
     all_.groups = call.matrices[0].scales.shape(1);
     all_.group = call.params.group_size;
@@ -133,27 +136,29 @@ class Products {
     const Rows x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, M_, threads_);
     all_.x_row_stride = x.stride();
-    const int64_t most_rows = all_.few ? M_ : kernels_.task_rows;
-    const int64_t row_blocks = divide_up(M_, most_rows);
-    all_.rows = most_rows;
-    const int64_t packed_bytes = kernels_.packed_bytes(all_);
-    const mx::allocator::Data packed = cpu::allocate(packed_bytes * row_blocks + kAlignment);
+    const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
+    all_.rows = pack_rows;
+    const int64_t packed_bytes = kernels_.packed_bytes(all_);  // of a piece
+    const mx::allocator::Data packed = cpu::allocate(packed_bytes * pieces + kAlignment);
     auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
-    const auto task_of = [&](int64_t block) {
+    const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
-      task.x = x.at(block * most_rows, 0, itemsize_);
-      task.rows = std::min(most_rows, M_ - block * most_rows);
+      task.x = x.at(row, 0, itemsize_);
+      task.rows = std::min(rows, M_ - row);
       return task;
     };
     if (packed_bytes > 0) {
-      cpu::parallel_for(row_blocks, threads_, [&](int64_t block) {
-        kernels_.pack(task_of(block), packed_x + block * packed_bytes);
+      cpu::parallel_for(pieces, threads_, [&](int64_t piece) {
+        kernels_.pack(task_of(piece * pack_rows, pack_rows), packed_x + piece * packed_bytes);
       });
     }
 
+    const int64_t most_pieces = all_.few ? 1 : kernels_.task_rows / pack_rows;
+    const int64_t row_blocks = divide_up(pieces, most_pieces);
+    const int64_t task_pieces = divide_up(pieces, row_blocks);
     const int64_t most_outputs =
-        all_.few ? std::max(kernels_.task_outputs, divide_up(outputs_, kTasksPerThread * threads_))
-                 : kernels_.task_outputs;
+        all_.few ? std::max(kFewOutputs, divide_up(outputs_, kTasksPerThread * threads_))
+                 : cpu::outputs_of_task(outputs_, row_blocks, threads_, kernels_.task_outputs);
     std::vector<int64_t> begins = {0};  // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
       begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
@@ -163,9 +168,10 @@ class Products {
       const auto next = std::upper_bound(begins.begin(), begins.end(), place);
       const size_t which = next - begins.begin() - 1;
       const int64_t n = (place - begins[which]) * most_outputs;
-      cpu::QuantizedTask task = task_of(block);
+      const int64_t row = block * task_pieces * pack_rows;
+      cpu::QuantizedTask task = task_of(row, task_pieces * pack_rows);
       task.outputs = std::min(most_outputs, weights_[which].outputs - n);
-      run(task, packed_x + block * packed_bytes, which, block * most_rows, n);
+      run(task, packed_x + block * task_pieces * packed_bytes, which, row, n);
     });
   }
 

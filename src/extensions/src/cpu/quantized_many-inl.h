@@ -20,6 +20,7 @@ VEC_FN void widen(W word, F scale, F bias, float* out, int64_t stride) {
 struct WideMany {
   static constexpr int kTaskOutputs = kRowVectors * kLanes;
   static constexpr int kTaskRows = 256;
+  static constexpr int kPackRows = 64;
   // Elements of K that are widened at a time; no more groups than lanes.
   static constexpr int kDepth = kLanes < 8 ? 128 : 256;
 

@@ -41,8 +41,9 @@ struct PackedWeights {
 
 template <class Product>
 struct RoundedMany {
-  static constexpr int kTaskRows = 4 * kTileLanes;
-  static constexpr int kTaskOutputs = 96;
+  static constexpr int kPackRows = kTileLanes;
+  static constexpr int kTaskRows = 4 * kTileLanes;  // their sums leave room for weights in the second cache
+  static constexpr int kTaskOutputs = kProductOutputs;
 
   template <Element kElement>
   static size_t packed_bytes(const QuantizedTask& task) {
@@ -58,6 +59,7 @@ struct RoundedMany {
 
   template <Element kElement, int kBits>
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
+    static_assert(kElement == Element::bf16);
     product<Product, kElement>(product_of(task), PackedWeights<kBits>{task}, (const float*)packed,
                                (float*)scratch);
   }

@@ -4,6 +4,7 @@
 #include "cpu/forward-inl.h"
 #include "cpu/linear-inl.h"
 #include "cpu/quantized-inl.h"
+#include "cpu/quantized_many-inl.h"
 #include "cpu/row_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

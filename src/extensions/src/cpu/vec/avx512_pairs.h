@@ -52,8 +52,8 @@ VEC_FN F look_up(W words, const PairTable& table) {
       _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * kIndex), _mm512_load_si512(table.values)));
 }
 
-// The weights of a group of packed numbers, rounded to bfloat16: q * scale + bias, as (q - half) * scale +
-// (bias + half * scale), which is exact for longer. Both are given as bfloat16.
+// The weights of a group in float32: q * scale + bias, as (q - half) * scale + (bias + half * scale), which
+// is exact for longer. Scale and bias are given as bfloat16; `weights` takes numbers q - half.
 struct PackedGroup {
   F scale, bias;
 
@@ -64,7 +64,7 @@ struct PackedGroup {
   F weights(__m512i numbers) const { return fma(_mm512_cvtepi32_ps(numbers), scale, bias); }
 };
 
-// `unpack` gives the 2 * kLanes weights that begin at p.
+// `unpack` gives the 2 * kLanes weights that begin at p, rounded to bfloat16.
 template <int kBits>
 struct GroupOfPairs;
 
