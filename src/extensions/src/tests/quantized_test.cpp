@@ -36,7 +36,7 @@ struct QuantizedCase {
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
     // Of no rows nobody asks the kernels for a product.
-    M = number % 4 ? 1 + below(22) : 1 + below(number % 12 ? 64 : 260);
+    M = 1 + below(number % 4 ? 22 : number % 12 ? 64 : 256);  // no task has more rows than that
     N = 1 + below(100);
     groups = below(1 + 1200 / group);
     guard = below(2) ? Guard::after : Guard::before;
