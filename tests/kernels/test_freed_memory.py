@@ -38,7 +38,11 @@ SETTINGS = {
     "MALLOC_TRIM_THRESHOLD_": "4096",
     "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=4096",
 }
-GLIBC = platform.libc_ver()[0] == "glibc"
+
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc",
+    reason="the thresholds are glibc's: nothing to test with another C library",
+)
 
 
 def faults() -> int:
@@ -51,12 +55,10 @@ def no_settings(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.skipif(not GLIBC, reason="other allocators have policies of their own")
 def test_memory_that_was_freed_is_kept():
     assert faults() < PAGES / 20
 
 
-@pytest.mark.skipif(not GLIBC, reason="other allocators have policies of their own")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_of_the_environment_stay(name, monkeypatch):
     monkeypatch.setenv(name, SETTINGS[name])
