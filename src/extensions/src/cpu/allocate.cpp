@@ -14,10 +14,10 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 // A layer frees what the next one asks for. Left alone, glibc returns such blocks to the system, and each of
-// their pages costs a fault when it is back: a tenth of the time of a prefill of 512 tokens. So blocks below
-// kLargestKept come from the heaps of glibc's arenas, and an arena keeps up to kMostKept that is free at the
-// end of its heap (what is free before that stays in any case). An environment with settings of its own for
-// malloc keeps those.
+// their pages costs a fault when it is back: up to a tenth of the time of a prefill of 512 tokens. So blocks
+// below kLargestKept come from the heaps of glibc's arenas, and an arena keeps up to kMostKept that is free
+// at the end of its heap (what is free before that stays in any case). An environment with settings of its
+// own for malloc keeps those.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   constexpr int kLargestKept = 32 << 20;  // of a block: glibc takes no more
