@@ -1,147 +1,168 @@
 // Few rows times dense weights: the weights stream by once, and memory should set the pace.
 //
-// The lanes run along K, as the weights lie in memory. A task's sums are [output][row][lane]; the order of
-// the additions does not depend on the number of rows, nor do the bits of a row.
+// The lanes run along K, as the weights lie in memory, and every sum has a vector of its own,
+// [output][row][lane]. The order of the additions does not depend on the number of rows, nor do the bits of a
+// row.
 #pragma once
 
 #include "cpu/dense_weights-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kStreamedRows = 8;                       // at most
-constexpr int kRowsAtOnce = kRegisters == 32 ? 8 : 4;  // that share a widened weight
-constexpr size_t kStreamedBytes = 24 * 1024;           // of x, so that it stays in the first-level cache
+constexpr int kSumsInRegisters = kRegisters == 32 ? 24 : 12;
+constexpr int kMostOutputsAtOnce = 8;
+constexpr size_t kStreamedBytes = 24 * 1024;  // of x, so that it stays in the first-level cache
 
-// y from the sums, kLanes outputs at a time: the sums of a block are added up across their lanes by
-// transposing it.
-template <Element kElement>
-static void finish_sums(const ProductTask& task, const float* sums, int64_t stride) {
-  for (int64_t m = 0; m < task.rows; m++) {
-    auto* y = (StorageOf<kElement>*)task.y + m * task.y_row_stride;
-    for (int64_t n = 0; n < task.outputs; n += kLanes) {
-      F block[kLanes];
-      for (int j = 0; j < kLanes; j++) block[j] = load(sums + (n + j) * stride + m * kLanes);
-      transpose(block);
-      for (int half = kLanes / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) block[j] = add(block[j], block[j + half]);
-      store_some<kElement>(y + n, block[0], task.outputs - n);
-    }
-  }
+// Whether so many rows stream.
+inline bool streams(int64_t rows) { return rows <= 8; }
+
+// Beside a form that takes kLanes rows at a time with the same instructions: it is slower unless it fills
+// them.
+inline bool streams_beside_lanes(int64_t rows) {
+  return streams(rows) || (kLanes == 16 && rows < 24 && rows % 16 > 0 && rows % 16 < 13);
 }
 
-// x of a call: [step][row][lane], a step as many elements as a vector of weights holds; zeros beyond K.
+// Weight rows at once, so that with as many rows of x as there are, or can be, sums fill the registers.
+inline int outputs_at_once(int64_t rows) {
+  if (kRegisters < 32) return rows <= 2 ? 4 : 3;
+  return rows <= 2 ? kMostOutputsAtOnce : rows <= 4 ? 6 : rows == 7 || rows == 8 ? 3 : 4;
+}
+
 template <class Product>
-struct DenseX {
-  static constexpr int kElementsOfStep = kLanes * Product::kElementsPerStep;
+constexpr int kElementsOfStep = kLanes * Product::kElementsPerStep;  // as many as a vector of weights holds
 
-  int64_t rows;  // 1, 2, 4 or 8; those that x lacks are zero
-  int64_t steps;
+template <class Product>
+VEC_FN int64_t streamed_steps(const LinearTask& task) {
+  return (task.K + kElementsOfStep<Product> - 1) / kElementsOfStep<Product>;
+}
 
-  explicit DenseX(const LinearTask& task) : rows(1), steps((task.K + kElementsOfStep - 1) / kElementsOfStep) {
-    while (rows < task.rows) rows *= 2;
-  }
-
-  int64_t step_floats() const { return rows * kLanes; }
-  size_t floats() const { return steps * step_floats(); }
-};
+// x of a call: [step][row][lane]; zeros beyond K.
+template <class Product>
+static size_t streamed_x_floats(const LinearTask& task) {
+  return streamed_steps<Product>(task) * task.rows * kLanes;
+}
 
 template <class Product, Element kElement>
-static void pack_dense(const LinearTask& task, float* packed) {
-  const DenseX<Product> layout(task);
-  for (int64_t step = 0; step < layout.steps; step++)
-    for (int64_t m = 0; m < layout.rows; m++, packed += kLanes) {
-      const int64_t begin = step * layout.kElementsOfStep;
+static void pack_streamed(const LinearTask& task, float* packed) {
+  for (int64_t begin = 0; begin < task.K; begin += kElementsOfStep<Product>)
+    for (int64_t m = 0; m < task.rows; m++, packed += kLanes) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + begin;
-      store(packed, m < task.rows ? Product::template read<kElement>(x, task.K - begin) : zero());
+      store(packed, Product::template read<kElement>(x, task.K - begin));
     }
-}
-
-constexpr int dense_outputs(int rows) {  // weight rows at once: as many sums as there are registers for
-  return kRegisters == 32 ? (rows <= 2 ? 8 : 24 / rows) : (rows <= 2 ? 4 : 12 / rows);
-}
-constexpr int kMostDenseOutputs = 8;
-
-// sums[output][row][lane] += the products of NR weight rows, beginning at n, with MR rows of x, over some
-// steps. Weight rows beyond the last are the last again.
-template <class Product, Element kElement, int NR, int MR>
-static void dense_block(const DenseWeights<kElement>& weights, int64_t n, const float* x, int64_t x_stride,
-                        int64_t begin, int64_t end, float* sums, int64_t sums_stride) {
-  constexpr int kElements = DenseX<Product>::kElementsOfStep;
-  const LinearTask& task = weights.task;
-  const StorageOf<kElement>* row[NR];
-  F acc[NR][MR];
-#pragma GCC unroll 8
-  for (int i = 0; i < NR; i++) {
-    row[i] = weights.row(n + i < task.outputs ? n + i : task.outputs - 1);
-#pragma GCC unroll 8
-    for (int m = 0; m < MR; m++) acc[i][m] = load(sums + i * sums_stride + m * kLanes);
-  }
-  auto multiply = [&](int64_t step, int64_t count) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-    for (int i = 0; i < NR; i++) {
-      const StorageOf<kElement>* p = row[i] + step * kElements;
-      __builtin_prefetch(p + NR * task.w_row_stride);
-      const F w = Product::template read<kElement>(p, count);
-#pragma GCC unroll 8
-      for (int m = 0; m < MR; m++)
-        acc[i][m] = Product::Mac::mac(w, load(x + step * x_stride + m * kLanes), acc[i][m]);
-    }
-  };
-  const int64_t whole = task.K / kElements < end ? task.K / kElements : end;
-  for (int64_t step = begin; step < whole; step++) multiply(step, kElements);
-  if (whole < end) multiply(whole, task.K - whole * kElements);
-#pragma GCC unroll 8
-  for (int i = 0; i < NR; i++)
-#pragma GCC unroll 8
-    for (int m = 0; m < MR; m++) store(sums + i * sums_stride + m * kLanes, acc[i][m]);
-}
-
-template <class Product, Element kElement, int MR>
-static void dense_rows(const DenseWeights<kElement>& weights, const float* x, const DenseX<Product>& layout,
-                       float* sums) {
-  constexpr int NR = dense_outputs(MR);
-  const int64_t sums_stride = layout.rows * kLanes;
-  const int64_t chunk =
-      MR == 1 ? layout.steps : (int64_t)(kStreamedBytes / (layout.step_floats() * sizeof(float)));
-  for (int64_t begin = 0; begin < layout.steps; begin += chunk) {
-    const int64_t end = begin + chunk < layout.steps ? begin + chunk : layout.steps;
-    for (int64_t n = 0; n < weights.task.outputs; n += NR)
-      for (int64_t m = 0; m < layout.rows; m += MR)
-        dense_block<Product, kElement, NR, MR>(weights, n, x + m * kLanes, layout.step_floats(), begin, end,
-                                               sums + n * sums_stride + m * kLanes, sums_stride);
-  }
 }
 
 // Floats of a task's sums, with room for a whole block and a whole vector of outputs at the end.
-template <class Product>
-static size_t dense_floats(const LinearTask& task) {
-  return (round_up(task.outputs, kLanes) + kMostDenseOutputs) * DenseX<Product>(task).step_floats();
+static size_t streamed_sums_floats(const LinearTask& task) {
+  return (round_up(task.outputs, kLanes) + kMostOutputsAtOnce) * task.rows * kLanes;
 }
+
+// Some steps of a product, from `begin` on, with the sums of all outputs.
+template <class Product, Element kElement>
+struct StreamedSteps {
+  typedef StorageOf<kElement> T;
+  static constexpr int kElements = kElementsOfStep<Product>;
+
+  const DenseWeights<kElement>& weights;
+  const float* x;
+  int64_t begin, end;
+  float* sums;
+
+  // NR outputs at a time times all rows of x, in batches as even as can be.
+  template <int NR>
+  void run() const {
+    constexpr int kMost = kSumsInRegisters / NR;
+    const LinearTask& task = weights.task;
+    for (int64_t n = 0; n < task.outputs; n += NR)
+      for (int64_t m = 0, rows; m < task.rows; m += rows) {
+        const int64_t left = task.rows - m, batches = (left + kMost - 1) / kMost;
+        rows = (left + batches - 1) / batches;
+        run_batch<NR, kMost>(rows, n, m);
+      }
+  }
+
+ private:
+  template <int NR, int MR>
+  void run_batch(int64_t rows, int64_t n, int64_t m) const {
+    if (rows == MR) return multiply<NR, MR>(n, m);
+    if constexpr (MR > 1) run_batch<NR, MR - 1>(rows, n, m);
+  }
+
+  // Weight rows beyond the last are the last again.
+  template <int NR, int MR>
+  void multiply(int64_t n, int64_t m) const {
+    const LinearTask& task = weights.task;
+    const int64_t step_floats = task.rows * kLanes;
+    const float* unit = x + begin * step_floats + m * kLanes;
+    float* c = sums + n * step_floats + m * kLanes;
+    const T* row[NR];
+    F acc[NR][MR];
+#pragma GCC unroll 8
+    for (int i = 0; i < NR; i++) {
+      row[i] = weights.row(n + i < task.outputs ? n + i : task.outputs - 1);
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; r++) acc[i][r] = load(c + i * step_floats + r * kLanes);
+    }
+    auto step = [&](int64_t begin, int64_t count) __attribute__((always_inline)) {
+      F weight[NR];
+#pragma GCC unroll 8
+      for (int i = 0; i < NR; i++) {
+        const T* p = row[i] + begin;
+        __builtin_prefetch(p + NR * task.w_row_stride);
+        weight[i] = Product::template read<kElement>(p, count);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; r++) {
+        const F some = load(unit + r * kLanes);
+#pragma GCC unroll 8
+        for (int i = 0; i < NR; i++) acc[i][r] = Product::Mac::mac(weight[i], some, acc[i][r]);
+      }
+      unit += step_floats;
+    };
+    const int64_t whole = task.K / kElements < end ? task.K / kElements : end;
+    for (int64_t s = begin; s < whole; s++) step(s * kElements, kElements);
+    if (whole < end) step(whole * kElements, task.K - whole * kElements);
+    // Or else GCC keeps every sum's place in a register, and for want of those reads weights again and again.
+    __asm__("" : "+r"(c));
+#pragma GCC unroll 8
+    for (int i = 0; i < NR; i++)
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; r++) store(c + i * step_floats + r * kLanes, acc[i][r]);
+  }
+};
 
 template <class Product, Element kElement>
 static void stream_dense(const LinearTask& task, const float* x, float* sums) {
-  const DenseX<Product> layout(task);
   const DenseWeights<kElement> weights{task};
-  const int64_t sums_stride = layout.rows * kLanes;
+  const int64_t step_floats = task.rows * kLanes, steps = streamed_steps<Product>(task);
   for (int64_t n = 0; n < task.outputs; n++) {
     const float bias = weights.bias(n);
-    for (int64_t m = 0; m < layout.rows; m++)
-      store(sums + n * sums_stride + m * kLanes, load_some<Element::f32>(&bias, 1));
+    for (int64_t m = 0; m < task.rows; m++)
+      store(sums + n * step_floats + m * kLanes, load_some<Element::f32>(&bias, 1));
   }
-  switch (layout.rows) {
-    case 1:
-      dense_rows<Product, kElement, 1>(weights, x, layout, sums);
-      break;
-    case 2:
-      dense_rows<Product, kElement, 2>(weights, x, layout, sums);
-      break;
-    case 4:
-      dense_rows<Product, kElement, 4>(weights, x, layout, sums);
-      break;
-    default:
-      dense_rows<Product, kElement, kRowsAtOnce>(weights, x, layout, sums);
+  const int64_t chunk = task.rows == 1 ? steps : (int64_t)(kStreamedBytes / (step_floats * sizeof(float)));
+  for (int64_t begin = 0; begin < steps; begin += chunk) {
+    const int64_t end = begin + chunk < steps ? begin + chunk : steps;
+    const StreamedSteps<Product, kElement> some{weights, x, begin, end, sums};
+    switch (outputs_at_once(task.rows)) {
+      case 8:
+        some.template run<8>();
+        break;
+      case 6:
+        some.template run<6>();
+        break;
+      case 4:
+        some.template run<4>();
+        break;
+      default:
+        some.template run<3>();
+    }
   }
-  finish_sums<kElement>(product_of(task), sums, sums_stride);
+  // The sums of kLanes outputs at a time.
+  for (int64_t m = 0; m < task.rows; m++, sums += kLanes) {
+    auto* y = (StorageOf<kElement>*)task.y + m * task.y_row_stride;
+    for (int64_t n = 0; n < task.outputs; n += kLanes)
+      store_some<kElement>(y + n, sum_lanes(sums + n * step_floats, step_floats), task.outputs - n);
+  }
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

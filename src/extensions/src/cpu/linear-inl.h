@@ -12,19 +12,20 @@ template <class Product, Element kElement, class Few>
 struct Linear {
   static size_t packed_bytes(const LinearTask& task) {
     const ProductTask all = product_of(task);
-    return (task.streamed ? DenseX<Few>(task).floats() : all.tiles() * packed_floats<Product>(all.K)) *
+    return (task.streamed ? streamed_x_floats<Few>(task) : all.tiles() * packed_floats<Product>(all.K)) *
            sizeof(float);
   }
 
   static void pack(const LinearTask& task, void* packed) {
     if (task.streamed)
-      pack_dense<Few, kElement>(task, (float*)packed);
+      pack_streamed<Few, kElement>(task, (float*)packed);
     else
       pack_product<Product, kElement>(product_of(task), (float*)packed);
   }
 
   static size_t scratch_bytes(const LinearTask& task) {
-    return task.streamed ? dense_floats<Few>(task) * sizeof(float) : product_bytes<Product>(product_of(task));
+    return task.streamed ? streamed_sums_floats(task) * sizeof(float)
+                         : product_bytes<Product>(product_of(task));
   }
 
   static void run(const LinearTask& task, const void* packed, void* scratch) {
@@ -36,12 +37,22 @@ struct Linear {
   }
 };
 
-// `Few` is the product of few rows.
-template <class Product, Element kElement, class Few = Product>
-static void offer_linear(Kernels& kernels) {
+template <class Product, Element kElement, class Few>
+static void offer_linear(Kernels& kernels, bool (*streams)(int64_t rows)) {
   typedef Linear<Product, kElement, Few> L;
   kernels.linear[(int)kElement] = {L::packed_bytes, L::pack,    L::scratch_bytes, L::run,
-                                   kStreamedRows,   kTileLanes, kProductTiles,    kProductOutputs};
+                                   streams,         kTileLanes, kProductTiles,    kProductOutputs};
+}
+
+template <class Product, Element kElement>
+static void offer_linear(Kernels& kernels) {
+  offer_linear<Product, kElement, Product>(kernels, streams_beside_lanes);
+}
+
+// `Few` is the product of few rows.
+template <class Product, Element kElement, class Few>
+static void offer_linear(Kernels& kernels) {
+  offer_linear<Product, kElement, Few>(kernels, streams);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

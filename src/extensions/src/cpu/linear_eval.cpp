@@ -30,7 +30,7 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   all.w_row_stride = w.stride(2);
   all.y_row_stride = N;
   all.K = K;
-  all.streamed = M <= kernels.streamed_rows;
+  all.streamed = kernels.streams(M);
 
   const int64_t pack_rows = all.streamed ? M : kernels.tile_rows, tiles = divide_up(M, pack_rows);
   all.rows = pack_rows;

@@ -28,7 +28,7 @@ struct LinearKernels {
   void (*pack)(const LinearTask& task, void* packed);
   size_t (*scratch_bytes)(const LinearTask& task);
   void (*run)(const LinearTask& task, const void* packed, void* scratch);
-  int streamed_rows;  // up to here a product is streamed
+  bool (*streams)(int64_t rows);  // whether a product of so many rows is streamed
   int tile_rows;
   int task_tiles, task_outputs;  // most of one task
 };

@@ -174,19 +174,6 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
     for (int m = 0; m < MR; m++) store(sums + (m * kLanes + i) * kLanes, acc[i][m]);
 }
 
-// The sum of the lanes of each of kLanes vectors.
-VEC_FN F sum_lanes(const float* vectors) {
-  F block[kLanes];
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; i++) block[i] = load(vectors + i * kLanes);
-  transpose(block);
-#pragma GCC unroll 4
-  for (int count = kLanes / 2; count > 0; count /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < count; i++) block[i] = add(block[i], block[i + count]);
-  return block[0];
-}
-
 template <class Units, Element kElement, int MR>
 static void one_rows(const QuantizedTask& task, const float* x) {
   const OneRows<Units> layout(task);
@@ -196,7 +183,7 @@ static void one_rows(const QuantizedTask& task, const float* x) {
     for (int i = 0; i < kLanes; i += kOneOutputs)
       sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, sums + i * kLanes);
     for (int64_t m = 0; m < task.rows; m++) {
-      F y = sum_lanes(sums + m * kLanes * kLanes);
+      F y = sum_lanes(sums + m * kLanes * kLanes, kLanes);
       if constexpr (Units::kWhole) y = mul(y, load(x + layout.row_worths() + m * kLanes));
       store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
     }

@@ -32,7 +32,7 @@ struct LinearCase {
     std::normal_distribution<double> normal;
     const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
     element = static_cast<Element>(number % cpu::kElements);
-    M = number % 4 ? 1 + below(9) : below(200);
+    M = number % 4 ? 1 + below(25) : below(200);
     N = below(97);
     K = number % 5 ? below(700) : 32 * below(20);
     has_bias = below(2);
@@ -70,7 +70,7 @@ void test_case(const Kernels& kernels, const LinearCase& c) {
                            .rows = c.M,
                            .outputs = c.N,
                            .K = c.K,
-                           .streamed = c.M <= linear.streamed_rows};
+                           .streamed = linear.streams(c.M)};
   Guarded packed(linear.packed_bytes(task), Guard::after, 64);
   linear.pack(task, packed.as<void>());
   Guarded scratch(linear.scratch_bytes(task), Guard::after, 64);

@@ -79,6 +79,7 @@ const tests::VecProbe kProbe = {
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
     .sum_groups = [](int g, const float* x,
                      float* out) { for_group<1>(g, [&]<int G>() { store(out, sum_groups<G>(load(x))); }); },
+    .sum_lanes = [](const float* p, int64_t stride, float* out) { store(out, sum_lanes(p, stride)); },
     .transpose =
         [](float* rows) {
           F block[kLanes];

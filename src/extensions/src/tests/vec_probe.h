@@ -28,6 +28,7 @@ struct VecProbe {
   void (*pick)(const float* x, const int32_t* from, float* out);
   void (*broadcast)(int G, const float* p, float* out);
   void (*sum_groups)(int G, const float* x, float* out);
+  void (*sum_lanes)(const float* p, int64_t stride, float* out);
   void (*transpose)(float* rows);  // [lanes][lanes], in place
   const struct PairProbe* pairs;   // null where there are no pairs of bfloat16
 };

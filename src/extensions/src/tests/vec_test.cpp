@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -221,6 +222,14 @@ void test_lane_movement(const VecProbe& vec) {
       for (int i = 0; i < lanes; ++i) check(same(out[i], x[from[i]]), "pick");
     }
   }
+  const int stride = lanes + 3;
+  Floats vectors((lanes - 1) * stride + lanes);
+  for (size_t i = 0; i < vectors.size(); ++i)
+    vectors[i] = static_cast<float>(i * i % 10007);  // sums are exact
+  vec.sum_lanes(vectors.data(), stride, out.data());
+  for (int i = 0; i < lanes; ++i)
+    check(out[i] == std::accumulate(&vectors[i * stride], &vectors[i * stride] + lanes, 0.0f), "sum_lanes");
+
   Floats square(lanes * lanes);
   for (int i = 0; i < lanes * lanes; ++i) square[i] = static_cast<float>(i);
   vec.transpose(square.data());

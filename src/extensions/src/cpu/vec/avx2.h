@@ -133,4 +133,14 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
+// Lane i: the sum of the lanes of the vector at p + i * stride.
+VEC_FN F sum_lanes(const float* p, int64_t stride) {
+  F halves[2];
+  for (int i = 0; i < 2; i++, p += 4 * stride)
+    halves[i] = _mm256_hadd_ps(_mm256_hadd_ps(load(p), load(p + stride)),
+                               _mm256_hadd_ps(load(p + 2 * stride), load(p + 3 * stride)));
+  return add(_mm256_permute2f128_ps(halves[0], halves[1], 0x20),
+             _mm256_permute2f128_ps(halves[0], halves[1], 0x31));
+}
+
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

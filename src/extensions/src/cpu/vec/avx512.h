@@ -152,4 +152,21 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
+// Lane i: the sum of the lanes of the vector at p + i * stride.
+VEC_FN F sum_lanes(const float* p, int64_t stride) {
+  F fours[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++, p += 4 * stride) {
+    const F a = load(p), b = load(p + stride), c = load(p + 2 * stride), d = load(p + 3 * stride);
+    const __m512d ab = _mm512_castps_pd(add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    const __m512d cd = _mm512_castps_pd(add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+    fours[i] =
+        add(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+  }
+  const auto halve = [](F a, F b) __attribute__((always_inline)) {
+    return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  return halve(halve(fours[0], fours[1]), halve(fours[2], fours[3]));
+}
+
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

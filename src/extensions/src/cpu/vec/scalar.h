@@ -132,4 +132,11 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
+// Lane i: the sum of the lanes of the vector at p + i * stride.
+VEC_FN F sum_lanes(const float* p, int64_t stride) {
+  F sums;
+  for (int i = 0; i < kLanes; i++, p += stride) sums[i] = (p[0] + p[1]) + (p[2] + p[3]);
+  return sums;
+}
+
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
