@@ -65,7 +65,7 @@ def test_sizes_of_zero(shape):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize(
     "counts",
-    [range(8, 0, -1), range(12, 8, -1), range(23, 16, -1), (600, 16, 32, 63, 65, 520)],
+    [range(8, 0, -1), range(12, 8, -1), range(23, 16, -1), (600, 14, 16, 24, 31, 32, 63, 65, 520)],
     ids=["up to 8", "up to 12", "17 to 23", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, dtype):

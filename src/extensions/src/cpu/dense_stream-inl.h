@@ -9,23 +9,16 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kSumsInRegisters = kRegisters == 32 ? 24 : 12;
 constexpr int kMostOutputsAtOnce = 8;
 constexpr size_t kStreamedBytes = 24 * 1024;  // of x, so that it stays in the first-level cache
 
 // Whether so many rows stream.
-inline bool streams(int64_t rows) { return rows <= 8; }
+VEC_FN bool streams(int64_t rows) { return rows <= 8; }
 
-// Beside a form that takes kLanes rows at a time with the same instructions: it is slower unless it fills
-// them.
-inline bool streams_beside_lanes(int64_t rows) {
-  return streams(rows) || (kLanes == 16 && rows < 24 && rows % 16 > 0 && rows % 16 < 13);
-}
-
-// Weight rows at once, so that with as many rows of x as there are, or can be, sums fill the registers.
-inline int outputs_at_once(int64_t rows) {
-  if (kRegisters < 32) return rows <= 2 ? 4 : 3;
-  return rows <= 2 ? kMostOutputsAtOnce : rows <= 4 ? 6 : rows == 7 || rows == 8 ? 3 : 4;
+// Beside a form with the same instructions, which pays for whole vectors of rows, as was measured with
+// AVX-512 (benches/LOG.md).
+VEC_FN bool streams_beside_lanes(int64_t rows) {
+  return streams(rows) || (kLanes == 16 && (rows <= 12 || (rows > 16 && rows < 24)));
 }
 
 template <class Product>
@@ -38,7 +31,7 @@ VEC_FN int64_t streamed_steps(const LinearTask& task) {
 
 // x of a call: [step][row][lane]; zeros beyond K.
 template <class Product>
-static size_t streamed_x_floats(const LinearTask& task) {
+VEC_FN size_t streamed_x_floats(const LinearTask& task) {
   return streamed_steps<Product>(task) * task.rows * kLanes;
 }
 
@@ -52,7 +45,7 @@ static void pack_streamed(const LinearTask& task, float* packed) {
 }
 
 // Floats of a task's sums, with room for a whole block and a whole vector of outputs at the end.
-static size_t streamed_sums_floats(const LinearTask& task) {
+VEC_FN size_t streamed_sums_floats(const LinearTask& task) {
   return (round_up(task.outputs, kLanes) + kMostOutputsAtOnce) * task.rows * kLanes;
 }
 
@@ -67,24 +60,38 @@ struct StreamedSteps {
   int64_t begin, end;
   float* sums;
 
-  // NR outputs at a time times all rows of x, in batches as even as can be.
-  template <int NR>
+  // All rows of x times some outputs at once: as many sums as was fastest. Eight outputs beside three rows
+  // would need 33 registers.
   void run() const {
-    constexpr int kMost = kSumsInRegisters / NR;
+    const int64_t rows = weights.task.rows;
+    if constexpr (kRegisters == 32) {
+      if (rows <= 2) return run_outputs<8, 1, 2>();
+      if (rows <= 4) return run_outputs<6, 3, 4>();
+      if (rows == 7 || rows == 8) return run_outputs<3, 7, 8>();
+      run_outputs<4, 4, 6>();
+    } else {
+      if (rows <= 2) return run_outputs<4, 1, 2>();
+      run_outputs<3, 2, 4>();
+    }
+  }
+
+ private:
+  // NR outputs at a time times the rows, in batches as even as can be, of kFewest to kMost.
+  template <int NR, int kFewest, int kMost>
+  void run_outputs() const {
     const LinearTask& task = weights.task;
     for (int64_t n = 0; n < task.outputs; n += NR)
       for (int64_t m = 0, rows; m < task.rows; m += rows) {
         const int64_t left = task.rows - m, batches = (left + kMost - 1) / kMost;
         rows = (left + batches - 1) / batches;
-        run_batch<NR, kMost>(rows, n, m);
+        run_batch<NR, kFewest, kMost>(rows, n, m);
       }
   }
 
- private:
-  template <int NR, int MR>
+  template <int NR, int kFewest, int MR>
   void run_batch(int64_t rows, int64_t n, int64_t m) const {
     if (rows == MR) return multiply<NR, MR>(n, m);
-    if constexpr (MR > 1) run_batch<NR, MR - 1>(rows, n, m);
+    if constexpr (MR > kFewest) run_batch<NR, kFewest, MR - 1>(rows, n, m);
   }
 
   // Weight rows beyond the last are the last again.
@@ -92,7 +99,8 @@ struct StreamedSteps {
   void multiply(int64_t n, int64_t m) const {
     const LinearTask& task = weights.task;
     const int64_t step_floats = task.rows * kLanes;
-    const float* unit = x + begin * step_floats + m * kLanes;
+    const int64_t ahead = NR * task.w_row_stride;
+    const float* x_of_step = x + begin * step_floats + m * kLanes;
     float* c = sums + n * step_floats + m * kLanes;
     const T* row[NR];
     F acc[NR][MR];
@@ -102,26 +110,27 @@ struct StreamedSteps {
 #pragma GCC unroll 8
       for (int r = 0; r < MR; r++) acc[i][r] = load(c + i * step_floats + r * kLanes);
     }
-    auto step = [&](int64_t begin, int64_t count) __attribute__((always_inline)) {
+    auto multiply_step = [&](int64_t step, int64_t count) __attribute__((always_inline)) {
       F weight[NR];
 #pragma GCC unroll 8
       for (int i = 0; i < NR; i++) {
-        const T* p = row[i] + begin;
-        __builtin_prefetch(p + NR * task.w_row_stride);
+        const T* p = row[i] + step * kElements;
+        __builtin_prefetch(p + ahead);
         weight[i] = Product::template read<kElement>(p, count);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < MR; r++) {
-        const F some = load(unit + r * kLanes);
+        const F x_of_row = load(x_of_step + r * kLanes);
 #pragma GCC unroll 8
-        for (int i = 0; i < NR; i++) acc[i][r] = Product::Mac::mac(weight[i], some, acc[i][r]);
+        for (int i = 0; i < NR; i++) acc[i][r] = Product::Mac::mac(weight[i], x_of_row, acc[i][r]);
       }
-      unit += step_floats;
+      x_of_step += step_floats;
     };
     const int64_t whole = task.K / kElements < end ? task.K / kElements : end;
-    for (int64_t s = begin; s < whole; s++) step(s * kElements, kElements);
-    if (whole < end) step(whole * kElements, task.K - whole * kElements);
-    // Or else GCC keeps every sum's place in a register, and for want of those reads weights again and again.
+    for (int64_t step = begin; step < whole; step++) multiply_step(step, kElements);
+    if (whole < end) multiply_step(whole, task.K - whole * kElements);
+    // Or else GCC 12 keeps every sum's place in a register, and for want of those reads weights again and
+    // again.
     __asm__("" : "+r"(c));
 #pragma GCC unroll 8
     for (int i = 0; i < NR; i++)
@@ -142,20 +151,7 @@ static void stream_dense(const LinearTask& task, const float* x, float* sums) {
   const int64_t chunk = task.rows == 1 ? steps : (int64_t)(kStreamedBytes / (step_floats * sizeof(float)));
   for (int64_t begin = 0; begin < steps; begin += chunk) {
     const int64_t end = begin + chunk < steps ? begin + chunk : steps;
-    const StreamedSteps<Product, kElement> some{weights, x, begin, end, sums};
-    switch (outputs_at_once(task.rows)) {
-      case 8:
-        some.template run<8>();
-        break;
-      case 6:
-        some.template run<6>();
-        break;
-      case 4:
-        some.template run<4>();
-        break;
-      default:
-        some.template run<3>();
-    }
+    StreamedSteps<Product, kElement>{weights, x, begin, end, sums}.run();
   }
   // The sums of kLanes outputs at a time.
   for (int64_t m = 0; m < task.rows; m++, sums += kLanes) {

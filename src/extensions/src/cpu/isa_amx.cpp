@@ -21,7 +21,7 @@ const Kernels& amx_kernels() {
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
     amx::offer_quantized<amx::InDigits, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
-    amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table);
+    amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table, amx::streams);
     return table;
   }();
   return kernels;

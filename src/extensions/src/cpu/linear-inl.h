@@ -1,7 +1,8 @@
 // Products with dense weights: y (M, N) = x (M, K) w^T + bias, sums in float32.
 //
-// Few rows take the form that is as fast as memory, more the one that is as fast as the multiply units; they
-// round differently, so a row's bits depend on which of the two it is, but on nothing else.
+// Rows stream where that is faster, in the form that is as fast as memory; others take the one that is as
+// fast as the multiply units. They round differently, so a row's bits depend on which of the two it is, but
+// on nothing else.
 #pragma once
 
 #include "cpu/dense_stream-inl.h"
@@ -37,22 +38,12 @@ struct Linear {
   }
 };
 
-template <class Product, Element kElement, class Few>
-static void offer_linear(Kernels& kernels, bool (*streams)(int64_t rows)) {
+// `Few` is the product of rows that stream.
+template <class Product, Element kElement, class Few = Product>
+static void offer_linear(Kernels& kernels, bool (*streamed)(int64_t rows) = streams_beside_lanes) {
   typedef Linear<Product, kElement, Few> L;
   kernels.linear[(int)kElement] = {L::packed_bytes, L::pack,    L::scratch_bytes, L::run,
-                                   streams,         kTileLanes, kProductTiles,    kProductOutputs};
-}
-
-template <class Product, Element kElement>
-static void offer_linear(Kernels& kernels) {
-  offer_linear<Product, kElement, Product>(kernels, streams_beside_lanes);
-}
-
-// `Few` is the product of few rows.
-template <class Product, Element kElement, class Few>
-static void offer_linear(Kernels& kernels) {
-  offer_linear<Product, kElement, Few>(kernels, streams);
+                                   streamed,        kTileLanes, kProductTiles,    kProductOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -17,8 +17,8 @@ struct LinearTask {
   const void* bias;  // one number an output, or null
   void* y;
   int64_t y_row_stride;
-  int64_t rows, outputs, K;
-  bool streamed;  // the whole product has few rows, and each task all of them
+  int64_t rows, outputs, K;  // at least 1 row
+  bool streamed;             // the product streams, and each task has all of its rows
 };
 
 // Dense products of one element type. First x is packed, `tile_rows` rows at a time or, if streamed, in one

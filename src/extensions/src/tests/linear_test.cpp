@@ -1,7 +1,8 @@
 // The dense product of one instruction set against its definition in double, on memory with guarded ends.
-#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -32,7 +33,7 @@ struct LinearCase {
     std::normal_distribution<double> normal;
     const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
     element = static_cast<Element>(number % cpu::kElements);
-    M = number % 4 ? 1 + below(25) : below(200);
+    M = 1 + below(number % 4 ? 25 : 200);
     N = below(97);
     K = number % 5 ? below(700) : 32 * below(20);
     has_bias = below(2);
@@ -48,35 +49,42 @@ struct LinearCase {
     bias = draw(1, N);
   }
 
+  int64_t y_stride() const { return N + 3; }
+
   std::string name() const {
     return std::to_string(M) + " x " + std::to_string(N) + " x " + std::to_string(K) +
            (has_bias ? " with bias" : "") + ", element type " + std::to_string(static_cast<int>(element));
   }
 };
 
-void test_case(const Kernels& kernels, const LinearCase& c) {
-  const int64_t y_stride = c.N + 3;
+// Rows of the product from `first` on, y_stride apart.
+Guarded multiply(const Kernels& kernels, const LinearCase& c, int64_t first, int64_t rows, bool streamed) {
   const Guarded x = write(c.x, c.element, c.guard), w = write(c.w, c.element, c.guard);
   const Guarded bias = write(c.bias, c.element, c.guard);
-  const Guarded y((std::max<int64_t>(c.M - 1, 0) * y_stride + c.N) * bytes_of(c.element), c.guard);
+  Guarded y(((rows - 1) * c.y_stride() + c.N) * bytes_of(c.element), c.guard);
   const cpu::LinearKernels& linear = kernels.linear[static_cast<int>(c.element)];
-  const LinearTask task = {.x = x.as<void>(),
+  const LinearTask task = {.x = x.as<std::byte>() + first * c.x.stride * bytes_of(c.element),
                            .x_row_stride = c.x.stride,
                            .w = w.as<void>(),
                            .w_row_stride = c.w.stride,
                            .bias = c.has_bias ? bias.as<void>() : nullptr,
                            .y = y.as<void>(),
-                           .y_row_stride = y_stride,
-                           .rows = c.M,
+                           .y_row_stride = c.y_stride(),
+                           .rows = rows,
                            .outputs = c.N,
                            .K = c.K,
-                           .streamed = linear.streams(c.M)};
+                           .streamed = streamed};
   Guarded packed(linear.packed_bytes(task), Guard::after, 64);
   linear.pack(task, packed.as<void>());
   Guarded scratch(linear.scratch_bytes(task), Guard::after, 64);
   linear.run(task, packed.as<void>(), scratch.as<void>());
+  return y;
+}
 
-  check_product(y, c.element, c.M, c.N, y_stride, 2e-6, c.name(), [&](int64_t m, int64_t n) {
+void test_case(const Kernels& kernels, const LinearCase& c) {
+  const bool streamed = kernels.linear[static_cast<int>(c.element)].streams(c.M);
+  const Guarded y = multiply(kernels, c, 0, c.M, streamed);
+  check_product(y, c.element, c.M, c.N, c.y_stride(), 2e-6, c.name(), [&](int64_t m, int64_t n) {
     ExactSum exact = {c.has_bias ? c.bias.at(0, n) : 0, 0};
     exact.size = std::fabs(exact.sum);
     for (int64_t k = 0; k < c.K; ++k) {
@@ -87,6 +95,17 @@ void test_case(const Kernels& kernels, const LinearCase& c) {
   });
 }
 
+// However many rows stream, each has the bits that it has alone.
+void test_bits(const Kernels& kernels, const LinearCase& c) {
+  const Guarded together = multiply(kernels, c, 0, c.M, true);
+  for (int64_t m = 0; m < c.M; ++m) {
+    const Guarded alone = multiply(kernels, c, m, 1, true);
+    const auto* row = together.as<std::byte>() + m * c.y_stride() * bytes_of(c.element);
+    check(std::memcmp(row, alone.as<std::byte>(), c.N * bytes_of(c.element)) == 0,
+          "row " + std::to_string(m) + " of " + c.name());
+  }
+}
+
 int test_isa(const std::string& isa, int cases) {
   const Kernels* kernels;
   try {
@@ -94,7 +113,11 @@ int test_isa(const std::string& isa, int cases) {
   } catch (const std::invalid_argument&) {
     return kSkipped;
   }
-  for (int number = 0; number < cases; ++number) test_case(*kernels, LinearCase(number));
+  for (int number = 0; number < cases; ++number) {
+    const LinearCase c(number);
+    test_case(*kernels, c);
+    if (number % 4 == 1) test_bits(*kernels, c);
+  }
   return finish("linear_test " + isa);
 }
 

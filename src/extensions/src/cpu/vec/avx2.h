@@ -133,7 +133,6 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
-// Lane i: the sum of the lanes of the vector at p + i * stride.
 VEC_FN F sum_lanes(const float* p, int64_t stride) {
   F halves[2];
   for (int i = 0; i < 2; i++, p += 4 * stride)

@@ -152,7 +152,7 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
-// Lane i: the sum of the lanes of the vector at p + i * stride.
+// Pairs, fours, then quarters.
 VEC_FN F sum_lanes(const float* p, int64_t stride) {
   F fours[4];
 #pragma GCC unroll 4

@@ -105,7 +105,6 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
-// Lane i: the sum of the lanes of the vector at p + i * stride.
 VEC_FN F sum_lanes(const float* p, int64_t stride) {
   return vpaddq_f32(vpaddq_f32(load(p), load(p + stride)),
                     vpaddq_f32(load(p + 2 * stride), load(p + 3 * stride)));

@@ -132,7 +132,7 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
-// Lane i: the sum of the lanes of the vector at p + i * stride.
+// Lane i: the sum of the lanes of the vector at p + i * stride; likewise elsewhere.
 VEC_FN F sum_lanes(const float* p, int64_t stride) {
   F sums;
   for (int i = 0; i < kLanes; i++, p += stride) sums[i] = (p[0] + p[1]) + (p[2] + p[3]);
