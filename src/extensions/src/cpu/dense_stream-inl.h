@@ -11,6 +11,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMostOutputsAtOnce = 8;
 constexpr size_t kStreamedBytes = 24 * 1024;  // of x, so that it stays in the first-level cache
+constexpr int64_t kStepsAhead = 32;
 
 // Whether so many rows stream.
 VEC_FN bool streams(int64_t rows) { return rows <= 8; }
@@ -99,7 +100,11 @@ struct StreamedSteps {
   void multiply(int64_t n, int64_t m) const {
     const LinearTask& task = weights.task;
     const int64_t step_floats = task.rows * kLanes;
-    const int64_t ahead = NR * task.w_row_stride;
+    // Weights are asked for as many steps before their use; after the turn, those of the next rows. One or
+    // two rows of x take so many rows of weights at once that all of these would not stay in the first-level
+    // cache.
+    const int64_t steps = end - begin, ahead = MR <= 2 && steps > kStepsAhead ? kStepsAhead : steps;
+    const int64_t turn = end - ahead, next_rows = NR * task.w_row_stride - (turn - begin) * kElements;
     const float* x_of_step = x + begin * step_floats + m * kLanes;
     float* c = sums + n * step_floats + m * kLanes;
     const T* row[NR];
@@ -110,12 +115,12 @@ struct StreamedSteps {
 #pragma GCC unroll 8
       for (int r = 0; r < MR; r++) acc[i][r] = load(c + i * step_floats + r * kLanes);
     }
-    auto multiply_step = [&](int64_t step, int64_t count) __attribute__((always_inline)) {
+    auto multiply_step = [&](int64_t step, int64_t count, int64_t asked) __attribute__((always_inline)) {
       F weight[NR];
 #pragma GCC unroll 8
       for (int i = 0; i < NR; i++) {
         const T* p = row[i] + step * kElements;
-        __builtin_prefetch(p + ahead);
+        __builtin_prefetch(p + asked);
         weight[i] = Product::template read<kElement>(p, count);
       }
 #pragma GCC unroll 8
@@ -127,8 +132,11 @@ struct StreamedSteps {
       x_of_step += step_floats;
     };
     const int64_t whole = task.K / kElements < end ? task.K / kElements : end;
-    for (int64_t step = begin; step < whole; step++) multiply_step(step, kElements);
-    if (whole < end) multiply_step(whole, task.K - whole * kElements);
+    int64_t step = begin;
+    if constexpr (MR <= 2)
+      for (; step < whole && step < turn; step++) multiply_step(step, kElements, ahead * kElements);
+    for (; step < whole; step++) multiply_step(step, kElements, next_rows);
+    if (whole < end) multiply_step(whole, task.K - whole * kElements, next_rows);
     // Or else GCC 12 keeps every sum's place in a register, and for want of those reads weights again and
     // again.
     __asm__("" : "+r"(c));

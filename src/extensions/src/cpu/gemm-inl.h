@@ -61,9 +61,39 @@ struct RowAddresses {
   }
 };
 
+// What is read after a product, asked for while it is computed; by itself nothing.
+struct NothingFollows {
+  template <int NR, int MR>
+  VEC_FN NothingFollows part(int, int) {
+    return {};
+  }
+  VEC_FN void ask() {}
+};
+
+// Memory as large as B, a line of it every few steps: asked for all at once it would keep the products
+// waiting.
+struct BytesFollow {
+  const char* data;
+  int64_t bytes;
+  int every = 0, left = 1;  // steps between two lines, and to the next
+
+  // For a block of NR of N rows of C, from row n on, of MR vectors each.
+  template <int NR, int MR>
+  inline __attribute__((always_inline)) BytesFollow part(int n, int N) const {
+    const int every = N / (NR * MR);
+    return {data + bytes * n / N, 0, every ? every : 1};
+  }
+  inline __attribute__((always_inline)) void ask() {
+    if (--left) return;
+    __builtin_prefetch(data, 0, 2);
+    data += 64;
+    left = every;
+  }
+};
+
 // NR x MR accumulators. G is the spread of row_tile-inl.h: A advances G elements a step.
-template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk>
-VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c) {
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Following>
+VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Following following) {
   F acc[NR][MR];
 #pragma GCC unroll 16
   for (int n = 0; n < NR; n++)
@@ -76,6 +106,7 @@ VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c) {
 #pragma GCC unroll 4
     for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
     if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kWalk>(a, step);
+    if constexpr (MR > 1) following.ask();
 #pragma GCC unroll 16
     for (int n = 0; n < NR; n++) {
       F x = broadcast<G>(kManyRows ? rows[n] : a.data + n * a.n_stride);
@@ -101,36 +132,40 @@ constexpr int block_rows(int MR) {
   return kRegisters == 32 ? (MR == 1 ? 16 : MR <= 3 ? 8 : 6) : (MR == 1 ? 8 : 6);
 }
 
-template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk>
-VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N) {
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Following>
+VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N, Following following) {
   for (; n + NR <= N; n += NR)
     gemm_block<Mac, NR, MR, G, kAccumulate, kWalk>(
-        {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes);
+        {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes,
+        following.template part<NR, MR>(n, N));
   return n;
 }
 
-template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk>
-static void gemm(Broadcasts a, const float* b, int steps, float* c, int N) {
+template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk, class Following = NothingFollows>
+static void gemm(Broadcasts a, const float* b, int steps, float* c, int N, Following following = {}) {
   constexpr int NR = block_rows(MR);
-  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N);
-  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
-  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
-  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
-  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N);
+  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N, following);
+  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
 }
 
 // Picks the instance for a tile's number of row vectors.
-template <class Mac, bool kAccumulate, Walk kWalk>
-static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int N) {
+template <class Mac, bool kAccumulate, Walk kWalk, class Following = NothingFollows>
+static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int N,
+                         Following following = {}) {
   switch (vectors) {
     case 1:
-      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
     case 2:
-      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
     case 3:
-      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+      if constexpr (kRowVectors >= 3)
+        return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
     case 4:
-      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N);
+      if constexpr (kRowVectors >= 4)
+        return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
   }
 }
 

@@ -15,8 +15,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kProductTiles = 8;     // row tiles of a task, at most
-constexpr int kProductOutputs = 96;  // likewise
+constexpr int kProductTiles = 8;  // row tiles of a task, at most
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -44,13 +43,25 @@ struct WeightRows {
   int64_t ahead;  // to what is read next
 };
 
+// Packed rows of a tile, and those that the next product takes, which may lie behind the last.
+struct PackedRows {
+  const float* data;
+  int vectors;
+  const float* next;
+
+  BytesFollow following(int steps) const {
+    return {(const char*)next, (int64_t)(steps * vectors * kLanes * sizeof(float))};
+  }
+};
+
 // Products in float32.
 struct WideProduct {
   static constexpr int kElementsPerStep = 1;
   static constexpr int kDepthUnit = 1;      // the depth of a product is a multiple of this
   static constexpr int kOutputUnit = 1;     // likewise the outputs of weights that are multiplied in place
   static constexpr bool kAsksAhead = true;  // for the next weights by itself, with a single row vector
-  static constexpr int kDepth = 128;
+  static constexpr int kOutputs = 96;       // of a task, at most
+  static constexpr int kDepth = 128;        // of a block of weights
   typedef float Weight;
   typedef FloatMac Mac;
 
@@ -69,8 +80,9 @@ struct WideProduct {
     store_some<kElement>(y, x, count);
   }
 
-  static void multiply(WeightRows<float> w, int outputs, const float* x, int vectors, int depth, float* c) {
-    gemm_vectors<Mac, true, Walk::along_rows>(vectors, {w.data, w.stride, 1, w.ahead}, x, depth, c, outputs);
+  static void multiply(WeightRows<float> w, int outputs, PackedRows x, int depth, float* c) {
+    gemm_vectors<Mac, true, Walk::along_rows>(x.vectors, {w.data, w.stride, 1, w.ahead}, x.data, depth, c,
+                                              outputs, x.following(depth));
   }
 };
 
@@ -168,6 +180,10 @@ static void product(const ProductTask& task, const Weights& weights, const float
   auto* block = (Weight*)(sums + tiles * tile_sums);
   const WeightRows<Weight> in_place = weights.template in_place<Product>();
   const bool asks_ahead = Product::kAsksAhead && in_place.data && tiles == 1 && task.vectors_of(0) == 1;
+  const auto packed_at = [&](int64_t tile, int64_t begin) {
+    return x + tile * packed_floats<Product>(task.K) +
+           begin / Product::kElementsPerStep * task.vectors_of(tile) * kLanes;
+  };
   start_sums<Product>(task, weights, sums);
   Product::enter();
   for (int64_t begin = 0; begin < K; begin += Product::kDepth) {
@@ -183,11 +199,9 @@ static void product(const ProductTask& task, const Weights& weights, const float
       if (!asks_ahead && left > 0)
         for (int64_t n = tile * task.outputs / tiles; n < (tile + 1) * task.outputs / tiles; n++)
           weights.ask_for(n, next, left < Product::kDepth ? (int)left : Product::kDepth);
-      const int vectors = task.vectors_of(tile);
-      Product::multiply(
-          rows, (int)task.outputs,
-          x + tile * packed_floats<Product>(task.K) + begin / Product::kElementsPerStep * vectors * kLanes,
-          vectors, depth, sums + tile * tile_sums);
+      const float* following = tile + 1 < tiles ? packed_at(tile + 1, begin) : packed_at(0, next);
+      Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), following},
+                        depth, sums + tile * tile_sums);
     }
   }
   Product::leave();

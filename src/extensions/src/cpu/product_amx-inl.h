@@ -10,20 +10,21 @@ struct AmxProduct : PairsProduct {
   static constexpr int kDepthUnit = 32;
   static constexpr int kOutputUnit = 16;
   static constexpr bool kAsksAhead = false;
-  static constexpr int kDepth = 512;  // between two visits of the sums
+  static constexpr int kOutputs = 384;  // x streams by once for each so many
+  static constexpr int kDepth = 512;    // between two visits of the sums
 
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }
 
   // C is [output][vectors * kLanes].
-  static void multiply(WeightRows<uint16_t> w, int outputs, const float* x, int vectors, int depth,
-                       float* c) {
+  static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
+    const int vectors = x.vectors;
     const TileRows rows = {w.stride * 2, vectors * 64};
     settle_stores();
     for (int n = 0; n < outputs; n += 32)
       for (int v = 0; v < vectors; v += 2) {
         const auto* weights = (const char*)(w.data + n * w.stride);
-        const auto* lanes = (const char*)(x + v * kLanes);
+        const auto* lanes = (const char*)(x.data + v * kLanes);
         auto* sums = (char*)(c + (n * vectors + v) * kLanes);
         if (n + 16 < outputs && v + 1 < vectors)
           multiply_tiles<2, 2>(rows, weights, lanes, depth / 32, sums);

@@ -10,6 +10,7 @@ struct PairsProduct {
   static constexpr int kDepthUnit = 2;
   static constexpr int kOutputUnit = 1;
   static constexpr bool kAsksAhead = true;
+  static constexpr int kOutputs = 96;
   static constexpr int kDepth = 256;
   typedef uint16_t Weight;
   typedef PairMac Mac;
@@ -32,10 +33,9 @@ struct PairsProduct {
     memcpy(y, part, count * sizeof(*y));
   }
 
-  static void multiply(WeightRows<uint16_t> w, int outputs, const float* x, int vectors, int depth,
-                       float* c) {
-    gemm_vectors<Mac, true, Walk::along_rows>(vectors, {(const float*)w.data, w.stride / 2, 1, w.ahead / 2},
-                                              x, depth / 2, c, outputs);
+  static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
+    gemm_vectors<Mac, true, Walk::along_rows>(x.vectors, {(const float*)w.data, w.stride / 2, 1, w.ahead / 2},
+                                              x.data, depth / 2, c, outputs, x.following(depth / 2));
   }
 };
 
