@@ -59,6 +59,7 @@ struct WideProduct {
   static constexpr int kElementsPerStep = 1;
   static constexpr int kDepthUnit = 1;      // the depth of a product is a multiple of this
   static constexpr int kOutputUnit = 1;     // likewise the outputs of weights that are multiplied in place
+  static constexpr int kAlignment = 4;      // in bytes, likewise, if several row tiles are multiplied
   static constexpr bool kAsksAhead = true;  // for the next weights by itself, with a single row vector
   static constexpr int kOutputs = 96;       // of a task, at most
   static constexpr int kDepth = 128;        // of a block of weights
