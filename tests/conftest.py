@@ -28,6 +28,12 @@ def on_the_cpu() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes `-n auto` starts: one for each CPU, at most four, as each has threads of its own."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 4)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """End with the reasons for which tests were skipped, each of them once."""
     skipped = terminalreporter.stats.get("skipped", [])

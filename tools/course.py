@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+ALL_AT_ONCE = ["-n", "auto", "--dist", "worksteal"]  # all tests take minutes
 
 
 class Chapter(NamedTuple):
@@ -71,6 +72,8 @@ def run_tests(arguments: list[str]) -> None:
     options, others = parser.parse_known_args(arguments[:split])
     others += [argument for argument in arguments[split:] if argument != "--"]
     chosen = selection(options.week, options.day)
+    if not chosen and not others:
+        chosen = ALL_AT_ONCE
     os.chdir(ROOT)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *others])
 

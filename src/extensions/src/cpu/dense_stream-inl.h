@@ -11,7 +11,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMostOutputsAtOnce = 8;
 constexpr size_t kStreamedBytes = 24 * 1024;  // of x, so that it stays in the first-level cache
-constexpr int64_t kStepsAhead = 32;
+constexpr int64_t kStepsAhead = 32;           // of the weights of one or two rows
 
 // Whether so many rows stream.
 VEC_FN bool streams(int64_t rows) { return rows <= 8; }
@@ -100,11 +100,13 @@ struct StreamedSteps {
   void multiply(int64_t n, int64_t m) const {
     const LinearTask& task = weights.task;
     const int64_t step_floats = task.rows * kLanes;
-    // Weights are asked for as many steps before their use; after the turn, those of the next rows. One or
-    // two rows of x take so many rows of weights at once that all of these would not stay in the first-level
-    // cache.
-    const int64_t steps = end - begin, ahead = MR <= 2 && steps > kStepsAhead ? kStepsAhead : steps;
-    const int64_t turn = end - ahead, next_rows = NR * task.w_row_stride - (turn - begin) * kElements;
+    // A step asks for weights that lie `ahead` steps further on in their rows; from the turn on, for those
+    // with which the next rows begin. One or two rows of x take so many rows of weights at once that whole
+    // ones would not stay in the first-level cache until their turn.
+    const int64_t steps = end - begin;
+    const int64_t ahead = task.rows <= 2 && steps > kStepsAhead ? kStepsAhead : steps;
+    const int64_t turn = end - ahead;
+    const int64_t next_rows = NR * task.w_row_stride - (turn - begin) * kElements;
     const float* x_of_step = x + begin * step_floats + m * kLanes;
     float* c = sums + n * step_floats + m * kLanes;
     const T* row[NR];
@@ -134,7 +136,7 @@ struct StreamedSteps {
     const int64_t whole = task.K / kElements < end ? task.K / kElements : end;
     int64_t step = begin;
     if constexpr (MR <= 2)
-      for (; step < whole && step < turn; step++) multiply_step(step, kElements, ahead * kElements);
+      for (; step < turn; step++) multiply_step(step, kElements, ahead * kElements);
     for (; step < whole; step++) multiply_step(step, kElements, next_rows);
     if (whole < end) multiply_step(whole, task.K - whole * kElements, next_rows);
     // Or else GCC 12 keeps every sum's place in a register, and for want of those reads weights again and

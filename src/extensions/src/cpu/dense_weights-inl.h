@@ -37,11 +37,10 @@ struct DenseWeights {
   template <class Product>
   WeightRows<typename Product::Weight> in_place() const {
     typedef typename Product::Weight Weight;
-    constexpr int kLeastAlignment = 4;  // of what a product broadcasts
-    const int alignment = task.rows > kTileLanes ? Product::kAlignment : kLeastAlignment;
-    if (sizeof(T) == sizeof(Weight) && task.K % Product::kDepthUnit == 0 &&
-        task.outputs % Product::kOutputUnit == 0 && task.w_row_stride * sizeof(T) % alignment == 0 &&
-        (uintptr_t)task.w % alignment == 0)
+    constexpr int kAlignment = 4;  // of what a product broadcasts
+    if (task.rows <= Product::kInPlaceTiles * kTileLanes && sizeof(T) == sizeof(Weight) &&
+        task.K % Product::kDepthUnit == 0 && task.outputs % Product::kOutputUnit == 0 &&
+        task.w_row_stride * sizeof(T) % kAlignment == 0 && (uintptr_t)task.w % kAlignment == 0)
       return {(const Weight*)task.w, task.w_row_stride, 0};
     return {};
   }

@@ -7,6 +7,8 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
+constexpr int kLine = 64 / sizeof(float);  // floats of a cache line
+
 // What a step does to a sum. PairMac, where there is one, does it to pairs of bfloat16 (vec/avx512_pairs.h).
 struct FloatMac {
   VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
@@ -27,7 +29,6 @@ struct Broadcasts {
 // this, the requests neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
 template <int NR, int G, Walk kWalk>
 VEC_FN void prefetch_ahead(Broadcasts a, int step) {
-  constexpr int kLine = 64 / sizeof(float);
   if constexpr (kWalk == Walk::down_columns) {
     for (int n = 0; n < NR * G; n += kLine) __builtin_prefetch(a.data + a.ahead + n, 0, 2);
   } else if (step * G % kLine == 0) {
@@ -64,36 +65,42 @@ struct RowAddresses {
 // What is read after a product, asked for while it is computed; by itself nothing.
 struct NothingFollows {
   template <int NR, int MR>
-  VEC_FN NothingFollows part(int, int) {
+  VEC_FN NothingFollows lines(int, int) {
     return {};
   }
   VEC_FN void ask() {}
 };
 
-// Memory as large as B, a line of it every few steps: asked for all at once it would keep the products
-// waiting.
-struct BytesFollow {
+// Lines of memory, one every few steps.
+struct FollowingLines {
   const char* data;
-  int64_t bytes;
-  int every = 0, left = 1;  // steps between two lines, and to the next
+  int every;
+  int left = 1;  // steps to the next line
 
-  // For a block of NR of N rows of C, from row n on, of MR vectors each.
-  template <int NR, int MR>
-  inline __attribute__((always_inline)) BytesFollow part(int n, int N) const {
-    const int every = N / (NR * MR);
-    return {data + bytes * n / N, 0, every ? every : 1};
-  }
   inline __attribute__((always_inline)) void ask() {
     if (--left) return;
     __builtin_prefetch(data, 0, 2);
-    data += 64;
+    data += kLine * sizeof(float);
     left = every;
   }
 };
 
+// As many bytes as B has. All asked for at once, they would keep the product waiting.
+struct FollowingBytes {
+  const char* data;
+  int64_t bytes;
+
+  // Those that a block asks for: NR of N rows of C, from row n on, of MR vectors each.
+  template <int NR, int MR>
+  inline __attribute__((always_inline)) FollowingLines lines(int n, int N) const {
+    const int every = N * kLine / (NR * MR * kLanes);
+    return {data + bytes * n / N, every ? every : 1};
+  }
+};
+
 // NR x MR accumulators. G is the spread of row_tile-inl.h: A advances G elements a step.
-template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Following>
-VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Following following) {
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Lines>
+VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines following) {
   F acc[NR][MR];
 #pragma GCC unroll 16
   for (int n = 0; n < NR; n++)
@@ -106,7 +113,7 @@ VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Follow
 #pragma GCC unroll 4
     for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
     if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kWalk>(a, step);
-    if constexpr (MR > 1) following.ask();
+    if constexpr (MR > 1) following.ask();  // a single vector asks for A instead
 #pragma GCC unroll 16
     for (int n = 0; n < NR; n++) {
       F x = broadcast<G>(kManyRows ? rows[n] : a.data + n * a.n_stride);
@@ -137,7 +144,7 @@ VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, i
   for (; n + NR <= N; n += NR)
     gemm_block<Mac, NR, MR, G, kAccumulate, kWalk>(
         {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes,
-        following.template part<NR, MR>(n, N));
+        following.template lines<NR, MR>(n, N));
   return n;
 }
 

@@ -43,7 +43,7 @@ template <class Product, Element kElement, class Few = Product>
 static void offer_linear(Kernels& kernels, bool (*streamed)(int64_t rows) = streams_beside_lanes) {
   typedef Linear<Product, kElement, Few> L;
   kernels.linear[(int)kElement] = {L::packed_bytes, L::pack,    L::scratch_bytes, L::run,
-                                   streamed,        kTileLanes, kProductTiles,    Product::kOutputs};
+                                   streamed,        kTileLanes, kProductTiles,    Product::kTaskOutputs};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -43,13 +43,13 @@ struct WeightRows {
   int64_t ahead;  // to what is read next
 };
 
-// Packed rows of a tile, and those that the next product takes, which may lie behind the last.
+// Packed rows of a tile, and those that the product after this one takes.
 struct PackedRows {
   const float* data;
   int vectors;
   const float* next;
 
-  BytesFollow following(int steps) const {
+  FollowingBytes following(int steps) const {
     return {(const char*)next, (int64_t)(steps * vectors * kLanes * sizeof(float))};
   }
 };
@@ -59,10 +59,10 @@ struct WideProduct {
   static constexpr int kElementsPerStep = 1;
   static constexpr int kDepthUnit = 1;      // the depth of a product is a multiple of this
   static constexpr int kOutputUnit = 1;     // likewise the outputs of weights that are multiplied in place
-  static constexpr int kAlignment = 4;      // in bytes, likewise, if several row tiles are multiplied
   static constexpr bool kAsksAhead = true;  // for the next weights by itself, with a single row vector
-  static constexpr int kOutputs = 96;       // of a task, at most
-  static constexpr int kDepth = 128;        // of a block of weights
+  static constexpr int kTaskOutputs = 96;   // at most
+  static constexpr int kInPlaceTiles = kProductTiles;  // row tiles for which weights are not copied
+  static constexpr int kDepth = 128;                   // of a block of weights
   typedef float Weight;
   typedef FloatMac Mac;
 
@@ -194,15 +194,16 @@ static void product(const ProductTask& task, const Weights& weights, const float
       rows = {in_place.data + begin, in_place.stride, Product::kDepth};
     else
       rows = fill_block<Product>(task, weights, begin, depth, block);
+    const int64_t end = begin + depth, left = task.K - end;
     for (int64_t tile = 0; tile < tiles; tile++) {
       // The next weights come into the cache meanwhile.
-      const int64_t next = begin + depth, left = task.K - next;
       if (!asks_ahead && left > 0)
         for (int64_t n = tile * task.outputs / tiles; n < (tile + 1) * task.outputs / tiles; n++)
-          weights.ask_for(n, next, left < Product::kDepth ? (int)left : Product::kDepth);
-      const float* following = tile + 1 < tiles ? packed_at(tile + 1, begin) : packed_at(0, next);
-      Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), following},
-                        depth, sums + tile * tile_sums);
+          weights.ask_for(n, end, left < Product::kDepth ? (int)left : Product::kDepth);
+      // And so do the next rows, at the end the first ones, with which other outputs begin.
+      const float* next = tile + 1 < tiles ? packed_at(tile + 1, begin) : packed_at(0, end < K ? end : 0);
+      Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), next}, depth,
+                        sums + tile * tile_sums);
     }
   }
   Product::leave();

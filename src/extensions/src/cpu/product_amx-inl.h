@@ -9,17 +9,18 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 struct AmxProduct : PairsProduct {
   static constexpr int kDepthUnit = 32;
   static constexpr int kOutputUnit = 16;
-  // MLX's arrays begin 24 bytes behind a cache line. Tiles whose rows lie in two lines each make a product
-  // a fifth to a third longer, copies of the weights a twentieth.
-  static constexpr int kAlignment = 64;
   static constexpr bool kAsksAhead = false;
-  static constexpr int kOutputs = 384;  // x streams by once for each so many
-  static constexpr int kDepth = 512;    // between two visits of the sums
+  static constexpr int kTaskOutputs = 384;  // x streams by once for each so many
+  // MLX's arrays do not begin where a cache line does, so that every row of a tile of weights lies in two.
+  // Many rows of x pay for a copy that does better.
+  static constexpr int kInPlaceTiles = 2;
+  static constexpr int kDepth = 512;  // between two visits of the sums
 
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }
 
   // C is [output][vectors * kLanes].
+  // The next rows are not asked for: small products would take longer, and large ones no less.
   static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
     const int vectors = x.vectors;
     const TileRows rows = {w.stride * 2, vectors * 64};
@@ -47,14 +48,14 @@ struct AmxProduct : PairsProduct {
 
   // Tiles of outputs times tiles of lanes. With two of each, whatever is loaded is multiplied twice, and four
   // sums hide how long a product takes.
-  template <int kOutputs, int kLaneTiles>
+  template <int kOutputTiles, int kLaneTiles>
   VEC_FN void multiply_tiles(TileRows rows, const char* w, const char* x, int steps, char* c) {
     const int64_t lower = 16 * rows.weights;
     char* const lower_c = c + 16 * rows.lanes;
     _tile_loadd(0, c, rows.lanes);
     if constexpr (kLaneTiles == 2) _tile_loadd(1, c + 64, rows.lanes);
-    if constexpr (kOutputs == 2) _tile_loadd(2, lower_c, rows.lanes);
-    if constexpr (kOutputs == 2 && kLaneTiles == 2) _tile_loadd(3, lower_c + 64, rows.lanes);
+    if constexpr (kOutputTiles == 2) _tile_loadd(2, lower_c, rows.lanes);
+    if constexpr (kOutputTiles == 2 && kLaneTiles == 2) _tile_loadd(3, lower_c + 64, rows.lanes);
     for (int step = 0; step < steps; step++, w += 64, x += 16 * rows.lanes) {
       _tile_loadd(4, w, rows.weights);
       _tile_loadd(6, x, rows.lanes);
@@ -63,7 +64,7 @@ struct AmxProduct : PairsProduct {
         _tile_loadd(7, x + 64, rows.lanes);
         _tile_dpbf16ps(1, 4, 7);
       }
-      if constexpr (kOutputs == 2) {
+      if constexpr (kOutputTiles == 2) {
         _tile_loadd(5, w + lower, rows.weights);
         _tile_dpbf16ps(2, 5, 6);
         if constexpr (kLaneTiles == 2) _tile_dpbf16ps(3, 5, 7);
@@ -71,8 +72,8 @@ struct AmxProduct : PairsProduct {
     }
     _tile_stored(0, c, rows.lanes);
     if constexpr (kLaneTiles == 2) _tile_stored(1, c + 64, rows.lanes);
-    if constexpr (kOutputs == 2) _tile_stored(2, lower_c, rows.lanes);
-    if constexpr (kOutputs == 2 && kLaneTiles == 2) _tile_stored(3, lower_c + 64, rows.lanes);
+    if constexpr (kOutputTiles == 2) _tile_stored(2, lower_c, rows.lanes);
+    if constexpr (kOutputTiles == 2 && kLaneTiles == 2) _tile_stored(3, lower_c + 64, rows.lanes);
   }
 };
 

@@ -9,9 +9,9 @@ struct PairsProduct {
   static constexpr int kElementsPerStep = 2;
   static constexpr int kDepthUnit = 2;
   static constexpr int kOutputUnit = 1;
-  static constexpr int kAlignment = 4;
   static constexpr bool kAsksAhead = true;
-  static constexpr int kOutputs = 96;
+  static constexpr int kTaskOutputs = 96;
+  static constexpr int kInPlaceTiles = kProductTiles;
   static constexpr int kDepth = 256;
   typedef uint16_t Weight;
   typedef PairMac Mac;

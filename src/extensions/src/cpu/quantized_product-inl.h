@@ -43,7 +43,7 @@ template <class Product>
 struct RoundedMany {
   static constexpr int kPackRows = kTileLanes;
   static constexpr int kTaskRows = 4 * kTileLanes;  // their sums leave room for weights in the second cache
-  static constexpr int kTaskOutputs = Product::kOutputs;
+  static constexpr int kTaskOutputs = Product::kTaskOutputs;
 
   template <Element kElement>
   static size_t packed_bytes(const QuantizedTask& task) {
