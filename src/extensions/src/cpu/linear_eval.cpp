@@ -51,7 +51,8 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const int64_t row_blocks = divide_up(tiles, task_tiles);
   const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, kernels.task_outputs);
   const int64_t output_blocks = divide_up(N, outputs);
-  cpu::parallel_for(row_blocks * output_blocks, threads, [&](int64_t item) {
+  const auto share_out = all.streamed ? cpu::parallel_stretches : cpu::parallel_for;
+  share_out(row_blocks * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.
     const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;
     const int64_t n = item % output_blocks * outputs;

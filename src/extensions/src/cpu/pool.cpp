@@ -20,6 +20,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 namespace tiny_llm_ext::cpu {
 namespace {
@@ -48,17 +49,29 @@ void watch_for(Condition condition) {
   } while (std::chrono::steady_clock::now() < deadline);
 }
 
-// The items of one parallel_for. Lives on the caller's stack.
+// The items of one call, in stretches of neighbours. Lives on the caller's stack.
 class Job {
  public:
-  Job(int64_t items, const std::function<void(int64_t)>& work) : items_(items), work_(work) {}
+  Job(int64_t items, int stretches, const std::function<void(int64_t)>& work)
+      : stretches_(stretches), work_(work) {
+    for (int i = 0; i < stretches; ++i) {
+      stretches_[i].next = items * i / stretches;
+      stretches_[i].end = items * (i + 1) / stretches;
+    }
+  }
 
-  // Takes items until none is left. After an exception no further item is handed out.
+  // Takes items until none is left: those of a stretch that nobody has begun with, then the others'. After
+  // an exception no further item is handed out.
   void run() noexcept {
+    const size_t first = begun_.fetch_add(1, std::memory_order_relaxed);
     try {
-      for (int64_t item; (item = next_.fetch_add(1, std::memory_order_relaxed)) < items_;) work_(item);
+      for (size_t i = 0; i < stretches_.size(); ++i) {
+        Stretch& stretch = stretches_[(first + i) % stretches_.size()];
+        for (int64_t item; (item = stretch.next.fetch_add(1, std::memory_order_relaxed)) < stretch.end;)
+          work_(item);
+      }
     } catch (...) {
-      next_.store(items_, std::memory_order_relaxed);
+      for (Stretch& stretch : stretches_) stretch.next.store(stretch.end, std::memory_order_relaxed);
       std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
     }
@@ -69,8 +82,13 @@ class Job {
   }
 
  private:
-  alignas(64) std::atomic<int64_t> next_{0};
-  alignas(64) const int64_t items_;
+  struct alignas(64) Stretch {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
+  std::vector<Stretch> stretches_;
+  std::atomic<size_t> begun_{0};
   const std::function<void(int64_t)>& work_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
@@ -204,6 +222,19 @@ int threads_from_environment() {
   return threads;
 }
 
+void share_out(int64_t items, int threads, bool in_stretches, const std::function<void(int64_t)>& work) {
+  const auto sharing = static_cast<int>(std::min<int64_t>({items, threads, most_threads()}));
+  if (sharing > 1) {
+    if (const Pool::Turn turn(pool()); turn) {
+      Job job(items, in_stretches ? sharing : 1, work);
+      turn.run(job, sharing - 1);
+      job.rethrow();
+      return;
+    }
+  }
+  for (int64_t item = 0; item < items; ++item) work(item);
+}
+
 }  // namespace
 
 int default_threads() {
@@ -212,16 +243,11 @@ int default_threads() {
 }
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work) {
-  const int64_t sharing = std::min<int64_t>({items, threads, most_threads()});
-  if (sharing > 1) {
-    if (const Pool::Turn turn(pool()); turn) {
-      Job job(items, work);
-      turn.run(job, static_cast<int>(sharing) - 1);
-      job.rethrow();
-      return;
-    }
-  }
-  for (int64_t item = 0; item < items; ++item) work(item);
+  share_out(items, threads, false, work);
+}
+
+void parallel_stretches(int64_t items, int threads, const std::function<void(int64_t)>& work) {
+  share_out(items, threads, true, work);
 }
 
 bool helper_awake() { return pool().watched(); }

@@ -17,11 +17,11 @@ namespace tiny_llm_ext {
 namespace {
 
 // Multiply-adds below which a second thread costs more than it brings, one that is awake and one that is not.
-constexpr double kSingleThreadWork = 1e6;
+constexpr double kSingleThreadWork = 5e5;
 constexpr double kWakingWork = 4e6;
-// Few rows stream the weights. Long streams are asked for ahead; several leave something to share out at the
+// Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
 // end.
-constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kTasksPerThread = 16;
 constexpr int64_t kFewOutputs = 64;  // of a task, at least
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
@@ -157,12 +157,13 @@ class Products {
     const int64_t row_blocks = divide_up(pieces, most_pieces);
     const int64_t task_pieces = divide_up(pieces, row_blocks);
     const int64_t most_outputs =
-        all_.few ? std::max(kFewOutputs, divide_up(outputs_, kTasksPerThread * threads_))
+        all_.few ? few_outputs()
                  : cpu::outputs_of_task(outputs_, row_blocks, threads_, kernels_.task_outputs);
     std::vector<int64_t> begins = {0};  // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
       begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
-    cpu::parallel_for(row_blocks * begins.back(), threads_, [&](int64_t item) {
+    const auto share_out = all_.few ? cpu::parallel_stretches : cpu::parallel_for;
+    share_out(row_blocks * begins.back(), threads_, [&](int64_t item) {
       // The rows of a block stay in the caches while the weights stream by.
       const int64_t block = item / begins.back(), place = item % begins.back();
       const auto next = std::upper_bound(begins.begin(), begins.end(), place);
@@ -176,6 +177,13 @@ class Products {
   }
 
  private:
+  // Of a task, where rows are few.
+  int64_t few_outputs() const {
+    if (threads_ == 1) return outputs_;
+    const int64_t outputs = std::max(kFewOutputs, divide_up(outputs_, kTasksPerThread * threads_));
+    return divide_up(outputs, cpu::kOutputUnit) * cpu::kOutputUnit;
+  }
+
   Rows read_x() const {
     if (!call_.norm) return Rows(call_.x, M_, threads_);
     const int64_t width = call_.x.shape(-1);

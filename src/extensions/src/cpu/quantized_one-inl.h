@@ -109,7 +109,9 @@ struct GroupLanes {
   int32_t group[kMostGroupWords * kLanes];
 
   explicit GroupLanes(int64_t group_words) {
-    for (int64_t word = 0; word < group_words * kLanes; word++) group[word] = (int32_t)(word / group_words);
+    int32_t* of = group;
+    for (int32_t g = 0; g < kLanes; g++)
+      for (int64_t word = 0; word < group_words; word++) *of++ = g;
   }
 };
 

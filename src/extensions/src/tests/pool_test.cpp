@@ -23,12 +23,12 @@ namespace tiny_llm_ext::tests {
 namespace {
 
 using cpu::parallel_for;
+using cpu::parallel_stretches;
 
-// How often parallel_for called each item; the counters are atomic only where a double call must not be a
-// race.
-bool each_item_once(int64_t items, int threads) {
-  std::vector<int> calls(items, 0);  // plain ints: the thread sanitizer sees a missing join
-  parallel_for(items, threads, [&](int64_t item) { ++calls[item]; });
+// Whether each item was called once; plain ints, so that the thread sanitizer sees a missing join.
+bool each_item_once(int64_t items, int threads, decltype(parallel_for)& share_out = parallel_for) {
+  std::vector<int> calls(items, 0);
+  share_out(items, threads, [&](int64_t item) { ++calls[item]; });
   for (int count : calls) {
     if (count != 1) return false;
   }
@@ -38,8 +38,9 @@ bool each_item_once(int64_t items, int threads) {
 void test_every_item_is_done_once() {
   for (int64_t items : {0, 1, 2, 3, 7, 100, 10000}) {
     for (int threads : {0, 1, 2, 3, 8}) {
-      check(each_item_once(items, threads),
-            "items " + std::to_string(items) + ", threads " + std::to_string(threads));
+      const std::string text = std::to_string(items) + ", threads " + std::to_string(threads);
+      check(each_item_once(items, threads), "items " + text);
+      check(each_item_once(items, threads, parallel_stretches), "items in stretches " + text);
     }
   }
 }
@@ -62,6 +63,23 @@ void test_items_are_handed_out_from_zero_upwards() {
     if (item > next.fetch_add(1) + 3) far_ahead = true;
   });
   check(!far_ahead, "no item before those below it were handed out");
+}
+
+// The first item of each stretch waits for those of the others: nobody may have taken another by then.
+void test_stretches_of_neighbours() {
+  constexpr int kThreads = 3, kStretch = 100;
+  std::atomic<int> begun{0}, too_early{0}, late{0};
+  parallel_stretches(kThreads * kStretch, kThreads, [&](int64_t item) {
+    if (item % kStretch != 0) {
+      too_early += begun < kThreads;
+      return;
+    }
+    ++begun;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (begun < kThreads && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    late += begun < kThreads;
+  });
+  check(too_early == 0 && late == 0, "each thread begins with a stretch of its own");
 }
 
 void test_a_huge_number_of_threads_is_not_started() {
@@ -134,12 +152,12 @@ void test_nested_calls() {
   check(once, "nested: every pair once");
 }
 
-void test_exceptions(int rounds) {
+void test_exceptions(int rounds, decltype(parallel_for)& share_out) {
   for (int i = 0; i < rounds; ++i) {
     for (int threads : {1, 2, 4}) {
       std::atomic<int> done{0};
       check_throws<std::runtime_error>("item 7", [&] {
-        parallel_for(100000, threads, [&](int64_t item) {
+        share_out(100000, threads, [&](int64_t item) {
           if (item == 7) throw std::runtime_error("item 7");
           if (item > 7) std::this_thread::sleep_for(std::chrono::microseconds(100));  // 10 s for all
           ++done;
@@ -148,7 +166,7 @@ void test_exceptions(int rounds) {
       check(done < 100000 - 1, "after an exception the rest is dropped");
     }
     check_throws<std::runtime_error>(
-        "each", [&] { parallel_for(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
+        "each", [&] { share_out(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
   }
   check(each_item_once(100, 3), "the pool works after exceptions");
 }
@@ -220,12 +238,14 @@ int main(int argc, char** argv) {
   test_every_item_is_done_once();
   test_many_calls_in_a_row(10 * rounds);
   test_items_are_handed_out_from_zero_upwards();
+  test_stretches_of_neighbours();
   for (int threads : {2, 3, 5, 9}) test_the_asked_number_of_threads_works(threads);
   test_no_more_threads_than_asked_for();
   test_a_huge_number_of_threads_is_not_started();
   test_many_callers(rounds);
   test_nested_calls();
-  test_exceptions(rounds / 20 + 1);
+  test_exceptions(rounds / 20 + 1, parallel_for);
+  test_exceptions(rounds / 20 + 1, parallel_stretches);
   test_scratch();
   if (argc < 3) test_fork();
   return finish("pool_test");
