@@ -80,8 +80,6 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtyp
     """One row or two, few and many are three forms, and each of them has one order of operations.
 
     Whether 9 to 16 and 17 to 20 are few or many is up to the instruction set.
-
-    Of each, some of the calls are large enough for several threads, a million multiply-adds, and some not.
     """
     weights = packed(N, 1152, group_size=128, bits=bits, dtype=dtype)
     most, *others = counts

@@ -49,7 +49,7 @@ void watch_for(Condition condition) {
   } while (std::chrono::steady_clock::now() < deadline);
 }
 
-// The items of one call, in stretches of neighbours. Lives on the caller's stack.
+// The items of one call, in stretches of neighbours. Lives as long as the call.
 class Job {
  public:
   Job(int64_t items, int stretches, const std::function<void(int64_t)>& work)
@@ -222,11 +222,13 @@ int threads_from_environment() {
   return threads;
 }
 
-void share_out(int64_t items, int threads, bool in_stretches, const std::function<void(int64_t)>& work) {
+enum class Stretches { one, of_each_thread };
+
+void share_out(int64_t items, int threads, Stretches stretches, const std::function<void(int64_t)>& work) {
   const auto sharing = static_cast<int>(std::min<int64_t>({items, threads, most_threads()}));
   if (sharing > 1) {
     if (const Pool::Turn turn(pool()); turn) {
-      Job job(items, in_stretches ? sharing : 1, work);
+      Job job(items, stretches == Stretches::one ? 1 : sharing, work);
       turn.run(job, sharing - 1);
       job.rethrow();
       return;
@@ -243,11 +245,11 @@ int default_threads() {
 }
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work) {
-  share_out(items, threads, false, work);
+  share_out(items, threads, Stretches::one, work);
 }
 
 void parallel_stretches(int64_t items, int threads, const std::function<void(int64_t)>& work) {
-  share_out(items, threads, true, work);
+  share_out(items, threads, Stretches::of_each_thread, work);
 }
 
 bool helper_awake() { return pool().watched(); }

@@ -79,7 +79,7 @@ class DigitProduct {
                              left, task_.groups);
     const RowBlock<T> biases((const T*)task_.biases + n * task_.biases_row_stride, task_.biases_row_stride,
                              left, task_.groups);
-    const int64_t next = left > kLanes ? kLanes * task_.w_row_stride : 0;
+    const int64_t next = kLanes * task_.w_row_stride;  // perhaps of another task, or behind the end
     ask_for_factors(n + 2 * kLanes);
     memset(y_, 0, task_.rows * sizeof y_[0]);
     for (int64_t turn = 0; turn < turns_ + 2; turn++) {

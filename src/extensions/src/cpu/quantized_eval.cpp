@@ -20,9 +20,9 @@ namespace {
 constexpr double kSingleThreadWork = 5e5;
 constexpr double kWakingWork = 4e6;
 // Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
-// end.
-constexpr int64_t kTasksPerThread = 16;
-constexpr int64_t kFewOutputs = 64;  // of a task, at least
+// end. A gate and what it opens are one list of tasks, with half as many.
+constexpr int64_t kTasksPerThread = 16;  // at most
+constexpr int64_t kFewOutputs = 64;      // of a task, at least
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;
@@ -177,9 +177,9 @@ class Products {
   }
 
  private:
-  // Of a task, where rows are few.
+  // Of a task, where rows are few. What is gated goes through a buffer, which tasks keep small.
   int64_t few_outputs() const {
-    if (threads_ == 1) return outputs_;
+    if (threads_ == 1 && !call_.gated) return outputs_;
     const int64_t outputs = std::max(kFewOutputs, divide_up(outputs_, kTasksPerThread * threads_));
     return divide_up(outputs, cpu::kOutputUnit) * cpu::kOutputUnit;
   }

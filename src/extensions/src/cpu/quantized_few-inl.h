@@ -142,7 +142,7 @@ static void few_rows(const QuantizedTask& task, const float* x) {
   typedef StorageOf<kElement> T;
   const FewRows<Units> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
-    const int64_t next = n + kLanes < task.outputs ? kLanes * task.w_row_stride : 0;
+    const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
     for (int64_t i = n + kOutputsAhead; i < n + kOutputsAhead + kLanes; i++) {
       __builtin_prefetch((const T*)task.scales + i * task.scales_row_stride);
       __builtin_prefetch((const T*)task.biases + i * task.biases_row_stride);
