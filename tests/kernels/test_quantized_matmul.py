@@ -72,14 +72,15 @@ def test_sizes_of_zero(shape):
         (177, (8, *range(3, 8))),
         (80, (16, *range(9, 16))),
         (50, (20, 17, 18, 19)),
-        (40, (600, 21, 31, 33, 63, 65, 520)),
+        (70, (32, 21, 27, 31)),
+        (40, (600, 33, 47, 63, 65, 520)),
     ],
-    ids=["one or two", "few", "to 16", "to 20", "many"],
+    ids=["one or two", "few", "to 16", "to 20", "to 32", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
-    """One row or two, few and many are three forms, and each of them has one order of operations.
+    """One row or two, few and many are forms with one order of operations each.
 
-    Whether 9 to 16 and 17 to 20 are few or many is up to the instruction set.
+    Which of them 9 to 16, 17 to 20 and 21 to 32 rows have is up to the instruction set.
     """
     weights = packed(N, 1152, group_size=128, bits=bits, dtype=dtype)
     most, *others = counts

@@ -46,11 +46,13 @@ void define_quantized(nb::module_& m) {
       "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
       "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
       "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
-      "Up to 8 rows (16 with AVX-512, 20 on AMX) multiply the weights as they are; with more, bfloat16 rows\n"
-      "multiply weights rounded to bfloat16 where the processor has such products. One or two rows, so few\n"
-      "and more are added up in orders of their own: the last bits of a row may depend on which of those it\n"
-      "is, and on nothing else. AMX takes few rows as whole numbers, exact to 23 bits of the largest of 64\n"
-      "neighbours or of a group, whose sums are exact; a row with an infinity is NaN there.");
+      "Up to 8 rows (16 with AVX-512; on AMX 20, of bfloat16 32) multiply the weights as they are; with\n"
+      "more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. One\n"
+      "or two rows, so few and more are added up in orders of their own, on AMX more than 8 of bfloat16 "
+      "too:\n"
+      "the last bits of a row may depend on which of those it is, and on nothing else. AMX takes the others\n"
+      "of so few rows as whole numbers, exact to 23 bits of the largest of 64 neighbours or of a group,\n"
+      "whose sums are exact; a row with an infinity is NaN there.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,

@@ -63,6 +63,9 @@ bool has_avx512bf16() { return has_avx512() && all_bits(cpuid(7, 1).eax, {5}); }
 // not preferred.
 bool has_fast_bf16_products() { return cpuid(0, 0).ebx != signature_INTEL_ebx; }
 
+#if defined(TINY_LLM_EMULATED_TILES)
+bool has_tiles() { return true; }
+#else
 // Linux hands out the tile registers on request; one request covers all threads of the process.
 bool tiles_permitted() {
 #if defined(__linux__)
@@ -74,11 +77,16 @@ bool tiles_permitted() {
 #endif
 }
 
-bool has_amx() {
-  return has_avx512bf16() && os_saves({17, 18})      // tile configuration, tile data
-         && all_bits(cpuid(7, 0).ecx, {11})          // vnni
+bool has_tiles() {
+  return os_saves({17, 18})                          // tile configuration, tile data
          && all_bits(cpuid(7, 0).edx, {22, 24, 25})  // amx-bf16, amx-tile, amx-int8
          && tiles_permitted();
+}
+#endif
+
+bool has_amx() {
+  return has_avx512bf16() && all_bits(cpuid(7, 0).ecx, {11})  // vnni
+         && has_tiles();
 }
 #endif
 

@@ -8,6 +8,7 @@
 #include "cpu/quantized_digits-inl.h"
 #include "cpu/quantized_many-inl.h"
 #include "cpu/quantized_product-inl.h"
+#include "cpu/quantized_tiles-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -17,10 +18,10 @@ const Kernels& amx_kernels() {
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
     // Few rows are whole numbers: these processors have slow vector products of bfloat16, and fast ones of
-    // small integers.
+    // small integers. Some more of bfloat16 take fewer products on tiles as they are.
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
-    amx::offer_quantized<amx::InDigits, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
+    amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
     amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table, amx::streams);
     return table;
   }();

@@ -219,7 +219,7 @@ class DigitProduct {
 };
 
 template <int kBits, Element kElement>
-struct FewOnTiles {
+struct DigitsOnTiles {
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).bytes(); }
   static void pack(const QuantizedTask& task, void* packed) {
     pack_digits<kElement, kBits == 4>(task, layout(task), packed);
@@ -243,7 +243,7 @@ struct InDigits {
   template <int kBits, Element kElement>
   using One = OneInVectors<DigitUnits<kBits>, kElement>;
   template <int kBits, Element kElement>
-  using Few = FewOnTiles<kBits, kElement>;
+  using Few = DigitsOnTiles<kBits, kElement>;
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

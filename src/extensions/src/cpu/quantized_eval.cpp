@@ -23,6 +23,7 @@ constexpr double kWakingWork = 4e6;
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 constexpr int64_t kFewOutputs = 64;      // of a task, at least
+constexpr int64_t kFewUnit = 32;         // outputs that kernels take at once, or a multiple
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;
@@ -181,7 +182,7 @@ class Products {
   int64_t few_outputs() const {
     if (threads_ == 1 && !call_.gated) return outputs_;
     const int64_t outputs = std::max(kFewOutputs, divide_up(outputs_, kTasksPerThread * threads_));
-    return divide_up(outputs, cpu::kOutputUnit) * cpu::kOutputUnit;
+    return divide_up(outputs, kFewUnit) * kFewUnit;
   }
 
   Rows read_x() const {

@@ -46,7 +46,9 @@ struct QuantizedCase {
       return matrix;
     };
     const auto number_of_type = [&] { return rounded(element, normal(generator)); };
-    x = draw(M, groups * group, number_of_type);
+    // Large and small rows too, whose products must neither overflow nor vanish on the way.
+    const int exponent = number % 5 || element == Element::f16 ? 0 : number % 10 ? 100 : -100;
+    x = draw(M, groups * group, [&] { return std::ldexp(number_of_type(), exponent); });
     scales = draw(N, groups, number_of_type);
     biases = draw(N, groups, number_of_type);
     q = draw(N, groups * group, [&] { return static_cast<double>(below(1 << bits)); });
