@@ -27,7 +27,7 @@ def check(a, weights):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("M", [1, 2, 3, 8, 9, 70])
+@pytest.mark.parametrize("M", [1, 2, 3, 8, 9, 20, 32, 70])
 def test_each_format_and_dtype(M, bits, group_size, dtype):
     """N and the number of groups are multiples of no block."""
     weights = packed(101, 5 * group_size, group_size=group_size, bits=bits, dtype=dtype)

@@ -47,12 +47,11 @@ void define_quantized(nb::module_& m) {
       "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
       "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
       "Up to 8 rows (16 with AVX-512; on AMX 20, of bfloat16 32) multiply the weights as they are; with\n"
-      "more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. One\n"
-      "or two rows, so few and more are added up in orders of their own, on AMX more than 8 of bfloat16 "
-      "too:\n"
-      "the last bits of a row may depend on which of those it is, and on nothing else. AMX takes the others\n"
-      "of so few rows as whole numbers, exact to 23 bits of the largest of 64 neighbours or of a group,\n"
-      "whose sums are exact; a row with an infinity is NaN there.");
+      "more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. The\n"
+      "order in which a row is added up, and so its last bits, depends on how many rows there are: one or\n"
+      "two, few (as above) or more, on AMX also 9 to 32 of bfloat16; and on nothing else. On AMX few rows,\n"
+      "of bfloat16 up to 8, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a\n"
+      "group, whose sums are exact; a row with an infinity is NaN there.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,

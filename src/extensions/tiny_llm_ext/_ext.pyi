@@ -226,11 +226,11 @@ def quantized_matmul(
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
     Up to 8 rows (16 with AVX-512; on AMX 20, of bfloat16 32) multiply the weights as they are; with
-    more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. One
-    or two rows, so few and more are added up in orders of their own, on AMX more than 8 of bfloat16 too:
-    the last bits of a row may depend on which of those it is, and on nothing else. AMX takes the others
-    of so few rows as whole numbers, exact to 23 bits of the largest of 64 neighbours or of a group,
-    whose sums are exact; a row with an infinity is NaN there.
+    more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. The
+    order in which a row is added up, and so its last bits, depends on how many rows there are: one or
+    two, few (as above) or more, on AMX also 9 to 32 of bfloat16; and on nothing else. On AMX few rows,
+    of bfloat16 up to 8, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a
+    group, whose sums are exact; a row with an infinity is NaN there.
     """
 
 def quantized_linear(

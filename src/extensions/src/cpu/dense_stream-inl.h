@@ -122,7 +122,7 @@ struct StreamedSteps {
 #pragma GCC unroll 8
       for (int i = 0; i < NR; i++) {
         const T* p = row[i] + step * kElements;
-        __builtin_prefetch(p + asked);
+        ask_for_line(p + asked);
         weight[i] = Product::template read<kElement>(p, count);
       }
 #pragma GCC unroll 8

@@ -64,9 +64,12 @@ VEC_FN void store_some(StorageOf<kElement>* p, F x, int64_t count) {
   memcpy(p, part, count * sizeof(*p));
 }
 
-// Asks for `bytes` bytes of memory that are read soon; addresses beyond an array are harmless.
+// Asks for memory that is read soon; addresses beyond an array are harmless. The line goes to the
+// second-level cache: the first one can wait for few lines at a time, too few for the distance to memory
+// (benches/LOG.md).
+VEC_FN void ask_for_line(const void* p) { __builtin_prefetch(p, 0, 2); }
 VEC_FN void prefetch(const void* p, size_t bytes) {
-  for (size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch((const char*)p + byte, 0, 2);
+  for (size_t byte = 0; byte < bytes; byte += 64) ask_for_line((const char*)p + byte);
 }
 
 // out[unit][lane] = row(lane)(unit) for a tile of `rows` rows, `vectors` vectors wide; lanes without a row

@@ -23,7 +23,7 @@ constexpr double kWakingWork = 4e6;
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 constexpr int64_t kFewOutputs = 64;      // of a task, at least
-constexpr int64_t kFewUnit = 32;         // outputs that kernels take at once, or a multiple
+constexpr int64_t kFewUnit = 32;  // a multiple of the outputs that any kernel of few rows takes at once
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;

@@ -140,8 +140,8 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
     F scale[kOneOutputs][MR];
 #pragma GCC unroll 4
     for (int i = 0; i < kOneOutputs; i++) {
-      __builtin_prefetch(scales[i] + group + factors_ahead);
-      __builtin_prefetch(biases[i] + group + factors_ahead);
+      ask_for_line(scales[i] + group + factors_ahead);
+      ask_for_line(biases[i] + group + factors_ahead);
       const F given = load_some<kElement>(scales[i] + group, left);
       const F bias = fma(offset, given, load_some<kElement>(biases[i] + group, left));
 #pragma GCC unroll 2
@@ -158,7 +158,7 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
       F dot[kOneOutputs][MR];
 #pragma GCC unroll 4
       for (int i = 0; i < kOneOutputs; i++) {
-        __builtin_prefetch(words[i] + word + kOneWordsAhead);
+        ask_for_line(words[i] + word + kOneWordsAhead);
         vector[i] = words_at<Units>(words[i] + word, end - word);
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) dot[i][m] = zero();

@@ -3,9 +3,9 @@
 //
 // Rows of weights are the A operand, as they lie in memory, and a row of x is a lane of the B operand. The
 // three steps of a group (weights to bfloat16, products, sums times scales) run one group apart, and sums are
-// stored after the products of the next, so that little waits for the tile unit or for what has just been
-// stored. More than a group at a time, or the steps in smaller pieces, is slower. Every lane adds up by
-// itself, so the bits of a row do not depend on other rows.
+// stored after the products of the next, so that what is read has been stored well before. More than a group
+// at a time, or the steps in smaller pieces, is slower (benches/LOG.md). Every lane adds up by itself, so the
+// bits of a row do not depend on other rows.
 #pragma once
 
 #include "cpu/amx_tiles-inl.h"
@@ -16,12 +16,14 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kStep = 2 * kLanes;          // numbers along K that a product of tiles adds up
 constexpr int kBlockOutputs = 2 * kLanes;  // two tiles of weights share each tile of x
 constexpr int kMostRowTiles = 2;
+constexpr int kDigitRowsOfPairs =
+    8;  // rows of bfloat16 up to which digits are as fast or faster, as was measured
 constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
 constexpr int64_t kBytesAhead = 256;   // of a row of weights, that are asked for
 constexpr int64_t kTileFloats = kLanes * kLanes;
 
 // x of a call: [step][tile][pair of numbers][lane], and behind it the sums over groups in float32,
-// [group][tile][lane]. A lane is a row; those behind the last are zero. Narrower tiles would be slower.
+// [group][tile][lane]. A lane is a row; those behind the last are zero. Narrower tiles are no faster.
 struct LaneRows {
   int64_t steps, groups, tiles;
 
@@ -51,6 +53,7 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
   const int64_t group_steps = task.group / kStep;
   float* const sums = packed + layout.sums();
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
+  const F ones = _mm512_castsi512_ps(_mm512_set1_epi16(0x3f80));
   for (int64_t step = 0; step < layout.steps; step++)
     for (int64_t tile = 0; tile < layout.tiles; tile++) {
       F block[kLanes];
@@ -60,8 +63,9 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
         if (m >= task.rows) continue;
         auto* x = (const uint16_t*)task.x + m * task.x_row_stride + step * kStep;
         block[lane] = in_order<kBits>(x);
+        // A product like those of the tiles, for which denormal numbers are zero too.
         sums[(step / group_steps * layout.tiles + tile) * kLanes + lane] +=
-            _mm512_reduce_add_ps(add(load_bf16(x), load_bf16(x + kLanes)));
+            _mm512_reduce_add_ps(dot_pairs(load((const float*)x), ones, zero()));
       }
       transpose(block);
       for (int pair = 0; pair < kLanes; pair++, packed += kLanes) store(packed, block[pair]);
@@ -218,7 +222,7 @@ class TileProduct {
 
   // In float32, and biases as they belong to numbers less half of their range.
   void read_factors(int64_t n, int64_t group) {
-    const F half = set1(1 << (kBits - 1));
+    const F half = set1((float)(1 << (kBits - 1)));
     const int64_t left = layout_.groups - group;
     for (int i = 0; i < kBlockOutputs; i++) {
       auto* scales = (const uint16_t*)task_.scales + row(n + i) * task_.scales_row_stride + group;
@@ -254,27 +258,31 @@ struct LanesOnTiles {
   }
 };
 
-// Few rows of bfloat16 on tiles: as digits up to the point where those take more products.
+// Few rows of bfloat16: one or two as digits in vectors, some more as digits on tiles, others as they are.
 struct OnTiles {
   static constexpr int kRows = kMostRowTiles * kLanes;
   template <int kBits, Element kElement>
   using One = OneInVectors<DigitUnits<kBits>, kElement>;
   template <int kBits, Element kElement>
   struct Few {
+    static_assert(kElement == Element::bf16);
+
     static size_t packed_bytes(const QuantizedTask& task) {
-      return task.rows <= kDigitsAtMost ? Digits::packed_bytes(task) : Lanes::packed_bytes(task);
+      return in_form(task, [&](auto form) { return form.packed_bytes(task); });
     }
     static void pack(const QuantizedTask& task, void* packed) {
-      task.rows <= kDigitsAtMost ? Digits::pack(task, packed) : Lanes::pack(task, packed);
+      in_form(task, [&](auto form) { form.pack(task, packed); });
     }
     static void run(const QuantizedTask& task, const void* packed) {
-      task.rows <= kDigitsAtMost ? Digits::run(task, packed) : Lanes::run(task, packed);
+      in_form(task, [&](auto form) { form.run(task, packed); });
     }
 
    private:
-    static constexpr int kDigitsAtMost = 8;
-    typedef DigitsOnTiles<kBits, kElement> Digits;
-    typedef LanesOnTiles<kBits> Lanes;
+    template <class Call>
+    static auto in_form(const QuantizedTask& task, Call call) {
+      if (task.rows <= kDigitRowsOfPairs) return call(DigitsOnTiles<kBits, kElement>());
+      return call(LanesOnTiles<kBits>());
+    }
   };
 };
 

@@ -1,5 +1,6 @@
 // AMX's tile registers in plain C++, for processors without them: included before the kernels of `amx`, whose
-// instructions on tiles become calls of these. Sanitizers then see what tiles read and write.
+// instructions on tiles become calls of these. Sanitizers then see what tiles read and write. What a compiler
+// may move past an instruction on tiles is not seen: only AMX itself shows that.
 #pragma once
 
 #include <immintrin.h>
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <initializer_list>
 
 namespace tiny_llm_ext::tests::tiles {
 
@@ -29,13 +32,26 @@ inline void require(bool holds, const char* what) {
   abort();
 }
 
-inline void load_config(const void* memory) { memcpy(&config, memory, sizeof config); }
+inline void release() {
+  config = {};
+  memset(tile, 0, sizeof tile);
+}
 
-inline void release() { config = {}; }
+inline void load_config(const void* memory) {
+  release();
+  memcpy(&config, memory, sizeof config);
+  require(config.palette == 1 && config.start_row == 0, "configuration");
+  for (int t = 0; t < 8; t++) require(config.rows[t] <= 16 && config.row_bytes[t] <= 64, "size of a tile");
+}
+
+inline void require_tile(int t) {
+  require(config.palette == 1 && config.rows[t] > 0 && config.row_bytes[t] > 0,
+          "a tile that is not configured");
+}
 
 // As the processor: rows and bytes behind those of the configuration become zero.
 inline void zero(int t) {
-  require(config.palette == 1, "no configuration");
+  require_tile(t);
   memset(&tile[t], 0, sizeof tile[t]);
 }
 
@@ -46,7 +62,7 @@ inline void load(int t, const void* memory, int64_t stride) {
 }
 
 inline void store(int t, void* memory, int64_t stride) {
-  require(config.palette == 1, "no configuration");
+  require_tile(t);
   for (int row = 0; row < config.rows[t]; row++)
     memcpy((char*)memory + row * stride, tile[t].bytes[row], config.row_bytes[t]);
 }
@@ -61,7 +77,7 @@ inline float number(const Tile& t, int row, int column) {
 }
 
 inline void require_sizes(int c, int a, int b) {
-  require(config.palette == 1, "no configuration");
+  for (int t : {c, a, b}) require_tile(t);
   require(config.rows[c] == config.rows[a] && config.row_bytes[a] == 4 * config.rows[b] &&
               config.row_bytes[c] == config.row_bytes[b],
           "sizes of a product");

@@ -36,17 +36,17 @@ struct ExactSum {
   double sum, size;
 };
 
-// y (M, N) is exact(m, n), within an `error` relative to the size and one rounding to its type; between its
-// rows nothing was written.
+// y (M, N) is exact(m, n), within an `error` relative to the size, one rounding to its type and `least`;
+// between its rows nothing was written.
 template <class Exact>
 void check_product(const Guarded& y, cpu::Element element, int64_t M, int64_t N, int64_t stride, double error,
-                   const std::string& name, Exact exact) {
+                   const std::string& name, Exact exact, double least = 0x1p-25) {
   const double storage = element == cpu::Element::f32 ? 0 : element == cpu::Element::f16 ? 0x1p-11 : 0x1p-8;
   for (int64_t m = 0; m < M; ++m) {
     for (int64_t n = 0; n < N; ++n) {
       const ExactSum expected = exact(m, n);
       const double got = get(y, element, m * stride + n);
-      const double allowed = error * expected.size + storage * std::fabs(expected.sum) + 0x1p-25;
+      const double allowed = error * expected.size + storage * std::fabs(expected.sum) + least;
       if (!(std::fabs(got - expected.sum) <= allowed)) {
         check(false, name + ": row " + std::to_string(m) + " output " + std::to_string(n) + ": " +
                          std::to_string(got) + ", expected " + std::to_string(expected.sum));

@@ -25,6 +25,7 @@ struct QuantizedCase {
   int bits, group;
   int64_t M, N, groups;
   int64_t few_outputs;  // of a task of few rows
+  int exponent;         // of the size of x
   Guard guard;
   Matrix x, scales, biases, q;
 
@@ -36,7 +37,7 @@ struct QuantizedCase {
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
     // Of no rows nobody asks the kernels for a product.
-    M = 1 + below(number % 4 ? 22 : number % 12 ? 64 : 256);  // no task has more rows than that
+    M = 1 + below(number % 4 ? 33 : number % 12 ? 64 : 256);  // no task has more rows than that
     N = 1 + below(100);
     groups = below(1 + 1200 / group);
     guard = below(2) ? Guard::after : Guard::before;
@@ -47,7 +48,7 @@ struct QuantizedCase {
     };
     const auto number_of_type = [&] { return rounded(element, normal(generator)); };
     // Large and small rows too, whose products must neither overflow nor vanish on the way.
-    const int exponent = number % 5 || element == Element::f16 ? 0 : number % 10 ? 100 : -100;
+    exponent = number % 5 || element == Element::f16 ? 0 : number % 10 ? 100 : -100;
     x = draw(M, groups * group, [&] { return std::ldexp(number_of_type(), exponent); });
     scales = draw(N, groups, number_of_type);
     biases = draw(N, groups, number_of_type);
@@ -116,15 +117,19 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
   // Where bfloat16 rows multiply in pairs, many of them take weights rounded to bfloat16.
   const bool rounded_weights = kernels.bf16_products[static_cast<int>(c.element)] && !task.few;
   const double error = rounded_weights ? 0x1p-9 : 2e-6;
-  check_product(y, c.element, c.M, c.N, y_stride, error, c.name(), [&](int64_t m, int64_t n) {
-    ExactSum exact = {0, 0};
-    for (int64_t k = 0; k < c.q.columns; ++k) {
-      const double scaled = c.q.at(n, k) * c.scales.at(n, k / c.group), bias = c.biases.at(n, k / c.group);
-      exact.sum += c.x.at(m, k) * (scaled + bias);
-      exact.size += std::fabs(c.x.at(m, k)) * (std::fabs(scaled) + std::fabs(bias));
-    }
-    return exact;
-  });
+  check_product(
+      y, c.element, c.M, c.N, y_stride, error, c.name(),
+      [&](int64_t m, int64_t n) {
+        ExactSum exact = {0, 0};
+        for (int64_t k = 0; k < c.q.columns; ++k) {
+          const double scaled = c.q.at(n, k) * c.scales.at(n, k / c.group),
+                       bias = c.biases.at(n, k / c.group);
+          exact.sum += c.x.at(m, k) * (scaled + bias);
+          exact.size += std::fabs(c.x.at(m, k)) * (std::fabs(scaled) + std::fabs(bias));
+        }
+        return exact;
+      },
+      std::ldexp(0x1p-25, c.exponent));
 }
 
 int test_isa(const std::string& isa, int cases) {
