@@ -16,8 +16,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kStep = 2 * kLanes;          // numbers along K that a product of tiles adds up
 constexpr int kBlockOutputs = 2 * kLanes;  // two tiles of weights share each tile of x
 constexpr int kMostRowTiles = 2;
-constexpr int kDigitRowsOfPairs =
-    8;  // rows of bfloat16 up to which digits are as fast or faster, as was measured
+constexpr int kMostDigitRows = 8;      // more rows of bfloat16 are slower as digits (benches/LOG.md)
 constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
 constexpr int64_t kBytesAhead = 256;   // of a row of weights, that are asked for
 constexpr int64_t kTileFloats = kLanes * kLanes;
@@ -280,7 +279,7 @@ struct OnTiles {
    private:
     template <class Call>
     static auto in_form(const QuantizedTask& task, Call call) {
-      if (task.rows <= kDigitRowsOfPairs) return call(DigitsOnTiles<kBits, kElement>());
+      if (task.rows <= kMostDigitRows) return call(DigitsOnTiles<kBits, kElement>());
       return call(LanesOnTiles<kBits>());
     }
   };
