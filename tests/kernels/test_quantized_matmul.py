@@ -179,6 +179,19 @@ def test_large_and_tiny_rows(M):
         assert mx.array_equal(multiply(a * factor, weights), multiply(a, weights) * factor)
 
 
+@pytest.mark.parametrize("M", [1, 3, 9, 20, 33])
+def test_denormal_rows_count_in_full_or_as_zero(M):
+    """Not as zero in the products and in full in the sums that meet the biases: scales may be large."""
+    weights = packed(40, 128, dtype=mx.bfloat16)._replace(
+        words=mx.full((40, 16), 0x11111111, mx.uint32),
+        scales=mx.full((40, 2), 2.0**10, mx.bfloat16),
+        biases=mx.zeros((40, 2), mx.bfloat16),
+    )
+    out = to_float64(multiply(mx.full((M, 128), 2.0**-128, mx.bfloat16), weights))
+    exact = 128 * 2.0**-118
+    assert np.all((out == 0) | (np.abs(out - exact) <= 0.01 * exact))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 def test_gradient_of_the_activations(dtype):
     weights = packed(40, 128, dtype=dtype)

@@ -61,6 +61,8 @@ struct DigitUnits {
   static constexpr int kHalves = 8 / kBits;
   static constexpr int kUnits = kDigits * kHalves;
 
+  VEC_FN F counted(F x) { return x; }
+
   // The units beside a group of words, see write_shares. Returns what one of its numbers is worth.
   template <class Place>
   static float write_group(const float* wide, int group_words, int64_t word, Place place) {
@@ -122,7 +124,7 @@ struct DigitRows {
 };
 
 // The rows of a call in that layout.
-template <Element kElement, bool kHalfBytes>
+template <Element kElement, int kBits>
 static void pack_digits(const QuantizedTask& task, const DigitRows& layout, void* packed) {
   if (layout.rows > task.rows) memset(packed, 0, layout.bytes());
   float *units = (float*)layout.units(packed), *sums = (float*)layout.sums(packed);
@@ -131,9 +133,9 @@ static void pack_digits(const QuantizedTask& task, const DigitRows& layout, void
     for (int64_t p = 0; p < layout.parts; p++, x += layout.part) {
       float wide[kMostTilePart];
       const int64_t place = p * layout.rows + m;
-      sums[place] = widen_group<kElement>(x, layout.part, wide);
+      sums[place] = widen_group<DigitUnits<kBits>, kElement>(x, layout.part, wide);
       int8_t* out = (int8_t*)packed + place * kDigits * layout.part;
-      units[place] = write_digits<kHalfBytes>(wide, layout.part, [&](int first, int digit, __m128i digits) {
+      units[place] = write_digits<kBits == 4>(wide, layout.part, [&](int first, int digit, __m128i digits) {
         _mm_storeu_si128((__m128i*)(out + digit * layout.part + first), digits);
       });
     }

@@ -222,7 +222,7 @@ template <int kBits, Element kElement>
 struct DigitsOnTiles {
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).bytes(); }
   static void pack(const QuantizedTask& task, void* packed) {
-    pack_digits<kElement, kBits == 4>(task, layout(task), packed);
+    pack_digits<kElement, kBits>(task, layout(task), packed);
   }
   static void run(const QuantizedTask& task, const void* packed) {
     if (task.group == 32)

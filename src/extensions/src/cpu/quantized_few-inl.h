@@ -48,7 +48,7 @@ static void pack_few(const QuantizedTask& task, float* packed) {
     float* out = packed + m;
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
       float wide[128];
-      layout.sums(packed)[g * layout.rows + m] = widen_group<kElement>(x, task.group, wide);
+      layout.sums(packed)[g * layout.rows + m] = widen_group<Units, kElement>(x, task.group, wide);
       for (int e = 0; e < task.group; e += kShare)
         for (int unit = 0; unit < Units::kUnits; unit++, out += layout.rows)
           *out = Units::pack(wide + e, unit);

@@ -61,7 +61,7 @@ static void pack_one(const QuantizedTask& task, float* packed) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
       float wide[128];
-      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<kElement>(x, task.group, wide);
+      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<Units, kElement>(x, task.group, wide);
       const auto place = [&](int64_t word, int unit) {
         return packed + ((word / kLanes * Units::kUnits + unit) * layout.rows + m) * kLanes + word % kLanes;
       };
