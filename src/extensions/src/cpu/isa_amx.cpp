@@ -18,7 +18,7 @@ const Kernels& amx_kernels() {
     table.name = "amx";
     amx::offer<amx::AmxFormat>(table);
     // Few rows are whole numbers: these processors have slow vector products of bfloat16, and fast ones of
-    // small integers. More than 8 of bfloat16 are multiplied as they are.
+    // small integers. More than 6 of bfloat16 are multiplied as they are.
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
     amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);

@@ -16,9 +16,8 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kStep = 2 * kLanes;          // numbers along K that a product of tiles adds up
 constexpr int kBlockOutputs = 2 * kLanes;  // two tiles of weights share each tile of x
 constexpr int kMostRowTiles = 2;
-constexpr int kMostDigitRows = 8;      // more rows of bfloat16 are slower as digits (benches/LOG.md)
+constexpr int kMostDigitRows = 6;      // more rows of bfloat16 are slower as digits (benches/LOG.md)
 constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
-constexpr int64_t kBytesAhead = 256;   // of a row of weights, that are asked for
 constexpr int64_t kTileFloats = kLanes * kLanes;
 
 // x of a call: [step][tile][pair of numbers][lane], and behind it the sums over groups in float32,
@@ -71,27 +70,31 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
     }
 }
 
-// The packed numbers of a step as bfloat16, less half of their range.
+// The packed numbers of a step as bfloat16, each kMore more than it is.
 template <int kBits>
 struct StepOfWeights;
 
-// Each quarter of the vector takes one half byte of each 16 bits.
+// Each quarter of the vector takes one half byte of each 16 bits. In the upper bits of a mantissa that has
+// the exponent of 16 it counts ones: 16 more than the number, without a table.
 template <>
 struct StepOfWeights<4> {
   static constexpr int kBytes = 16;
+  static constexpr int kMore = 16;
 
   VEC_FN __m512i read(const uint8_t* p) {
-    static constexpr PairTable kNumber(8, 1);
-    const __m512i shift = _mm512_set_epi64(0x000c000c000c000c, 0x000c000c000c000c, 0x0008000800080008,
-                                           0x0008000800080008, 0x0004000400040004, 0x0004000400040004, 0, 0);
+    const __m512i to_mantissa = _mm512_setr_epi32(29, 29, 29, 29, 1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9);
+    const __m512i mantissa = _mm512_set1_epi16(0x0078), sixteen = _mm512_set1_epi16(0x4180);
     const __m512i numbers = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)p));
-    return _mm512_permutexvar_epi16(_mm512_srlv_epi16(numbers, shift), _mm512_load_si512(kNumber.values));
+    constexpr int kFirstAndSecondOrThird = 0xea;
+    return _mm512_ternarylogic_epi32(_mm512_rorv_epi32(numbers, to_mantissa), mantissa, sixteen,
+                                     kFirstAndSecondOrThird);
   }
 };
 
 template <>
 struct StepOfWeights<8> {
   static constexpr int kBytes = 32;
+  static constexpr int kMore = -128;
 
   VEC_FN __m512i read(const uint8_t* p) {
     const F first = _mm512_cvtepi32_ps(GroupOfPairs<8>::numbers(p));
@@ -147,13 +150,12 @@ class TileProduct {
 
   // [step][output][number]
   void write_weights(int64_t group) {
-    const int64_t row_bytes = layout_.groups * kGroupBytes, asked = group * kGroupBytes + kBytesAhead;
-    const int64_t ahead =  // in the rows of this block or, at their end, of the next
-        asked < row_bytes ? asked : kBlockOutputs * task_.w_row_stride * 4 + asked - row_bytes;
+    // A part of the next block, in the order of memory.
+    prefetch(words_[0] + kBlockOutputs * (task_.w_row_stride * 4 + group * kGroupBytes),
+             kBlockOutputs * kGroupBytes);
     auto* out = weights_[group % 2];
 #pragma GCC unroll 4
     for (int i = 0; i < kBlockOutputs; i++) {
-      prefetch(words_[i] + ahead, kGroupBytes);
 #pragma GCC unroll 4
       for (int step = 0; step < kSteps; step++)
         _mm512_store_si512(out[step][i], Step::read(words_[i] + group * kGroupBytes + step * Step::kBytes));
@@ -219,9 +221,9 @@ class TileProduct {
     }
   }
 
-  // In float32, and biases as they belong to numbers less half of their range.
+  // In float32, and biases as they belong to numbers that are kMore more.
   void read_factors(int64_t n, int64_t group) {
-    const F half = set1((float)(1 << (kBits - 1)));
+    const F less = set1((float)-Step::kMore);
     const int64_t left = layout_.groups - group;
     for (int i = 0; i < kBlockOutputs; i++) {
       auto* scales = (const uint16_t*)task_.scales + row(n + i) * task_.scales_row_stride + group;
@@ -230,7 +232,7 @@ class TileProduct {
       __builtin_prefetch(biases + kBlockOutputs * task_.biases_row_stride);
       const F scale = load_some<Element::bf16>(scales, left);
       _mm512_store_ps(scale_[i], scale);
-      _mm512_store_ps(bias_[i], fma(half, scale, load_some<Element::bf16>(biases, left)));
+      _mm512_store_ps(bias_[i], fma(less, scale, load_some<Element::bf16>(biases, left)));
     }
   }
 
