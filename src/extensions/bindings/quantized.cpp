@@ -49,8 +49,8 @@ void define_quantized(nb::module_& m) {
       "Up to 8 rows (16 with AVX-512; on AMX 20, of bfloat16 32) multiply the weights as they are; with\n"
       "more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. The\n"
       "order in which a row is added up, and so its last bits, depends on how many rows there are: one or\n"
-      "two, few (as above) or more, on AMX also 9 to 32 of bfloat16; and on nothing else. On AMX few rows,\n"
-      "of bfloat16 up to 8, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a\n"
+      "two, few (as above) or more, on AMX also 7 to 32 of bfloat16; and on nothing else. On AMX few rows,\n"
+      "of bfloat16 up to 6, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a\n"
       "group, whose sums are exact; a row with an infinity is NaN there.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
