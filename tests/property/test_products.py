@@ -34,9 +34,9 @@ def inside(x):
 
 
 LAYOUTS = st.sampled_from([as_it_is, inside, *GAPS_AND_TURNS])
-# Up to 8, 16 or 20 rows, as the instruction set has it, share one pass over the weights; more share weights
-# that were unpacked for them.
-ROWS = st.one_of(st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 16, 17, 20, 21]), st.integers(0, 70))
+# Up to 8, 16, 20 or 32 rows, as the instruction set has it, share one pass over the weights, in two forms or
+# three; more share weights that were unpacked for them.
+ROWS = st.one_of(st.sampled_from([*range(1, 12), 16, 17, 20, 21, 32, 33]), st.integers(0, 70))
 SHAPES = st.one_of(ROWS.map(lambda M: (M,)), st.sampled_from([(), (2, 3), (4, 1), (1, 9), (0, 3), (2, 1, 5)]))
 # A dense product is shared out among threads from 200 000 multiply-adds on, a packed one from a million.
 OUTPUTS = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 97, 130, 300]))

@@ -61,7 +61,7 @@ struct DigitUnits {
   static constexpr int kHalves = 8 / kBits;
   static constexpr int kUnits = kDigits * kHalves;
 
-  VEC_FN F counted(F x) { return x; }
+  VEC_FN F as_multiplied(F x) { return x; }
 
   // The units beside a group of words, see write_shares. Returns what one of its numbers is worth.
   template <class Place>

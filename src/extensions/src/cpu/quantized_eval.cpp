@@ -22,7 +22,7 @@ constexpr double kWakingWork = 4e6;
 // Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
-constexpr int64_t kFewOutputs = 64;      // of a task, at least
+constexpr int64_t kFewOutputs = 64;      // of the largest task, at least
 constexpr int64_t kFewUnit = 32;  // a multiple of the outputs that any kernel of few rows takes at once
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
@@ -160,14 +160,14 @@ class Products {
     const int64_t most_outputs =
         all_.few ? few_outputs()
                  : cpu::outputs_of_task(outputs_, row_blocks, threads_, kernels_.task_outputs);
-    const int64_t unit = all_.few ? kFewUnit : most_outputs;
-    std::vector<int64_t> begins = {0};  // of each output array, in tasks
+    const int64_t unit = all_.few ? kFewUnit : most_outputs;  // many rows have whole tasks
+    std::vector<int64_t> begins = {0};                        // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
       begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
     // Tasks of an array differ by a unit at most, so that stretches of as many of them are equally long.
     const auto first_output = [&](size_t which, int64_t task) {
-      const int64_t units = divide_up(weights_[which].outputs, unit);
-      return units * task / (begins[which + 1] - begins[which]) * unit;
+      const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
+      return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
     };
     const auto share_out = all_.few ? cpu::parallel_stretches : cpu::parallel_for;
     share_out(row_blocks * begins.back(), threads_, [&](int64_t item) {
@@ -175,11 +175,10 @@ class Products {
       const int64_t block = item / begins.back(), place = item % begins.back();
       const auto next = std::upper_bound(begins.begin(), begins.end(), place);
       const size_t which = next - begins.begin() - 1;
-      const int64_t n = first_output(which, place - begins[which]);
-      const int64_t end = std::min(first_output(which, place - begins[which] + 1), weights_[which].outputs);
+      const int64_t of_array = place - begins[which], n = first_output(which, of_array);
       const int64_t row = block * task_pieces * pack_rows;
       cpu::QuantizedTask task = task_of(row, task_pieces * pack_rows);
-      task.outputs = end - n;
+      task.outputs = first_output(which, of_array + 1) - n;
       run(task, packed_x + block * task_pieces * packed_bytes, which, row, n);
     });
   }

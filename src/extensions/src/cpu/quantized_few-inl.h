@@ -17,8 +17,8 @@ constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one reques
 constexpr int64_t kOutputsAhead = 64;  // whose scales and biases are asked for
 constexpr int kSums = 2;  // of a row and an output, so that an addition need not wait for the one before
 
-// x of a call: [word][unit][row], then the sum of every group, [group][row]. The sums belong to elements of x
-// as they were given.
+// x of a call: [word][unit][row], then the sum of every group, [group][row]. The sums are those of elements
+// of x as they are multiplied.
 template <class Units>
 struct FewRows {
   int64_t rows;  // 4, 8 or kFewRows; those that x lacks are zero

@@ -30,10 +30,7 @@ struct PairUnits {
     return look_up<kFactor>(words, kBits == 4 ? kNumber : kFactor % 2 == 0 ? kLower : kUpper);
   }
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
-  VEC_FN F counted(F x) {  // denormal numbers are zero to the products
-    const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(x), set1(0x1p-126f), _CMP_NLT_UQ);
-    return _mm512_maskz_mov_ps(normal, x);
-  }
+  VEC_FN F as_multiplied(F x) { return as_multiplied_in_pairs(x); }
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

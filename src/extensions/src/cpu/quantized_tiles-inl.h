@@ -1,5 +1,5 @@
-// Few rows of bfloat16 times quantized weights on AMX tiles. Weights are the small integers they are packed
-// as, which bfloat16 holds exactly; what a group adds up to is multiplied by its scales in float32.
+// Few rows of bfloat16 times quantized weights on AMX tiles. Weights are read as numbers that bfloat16 holds
+// exactly; scales and biases, in float32, come to what a group of them adds up to.
 //
 // Rows of weights are the A operand, as they lie in memory, and a row of x is a lane of the B operand. The
 // three steps of a group (weights to bfloat16, products, sums times scales) run one group apart, and sums are
@@ -51,7 +51,6 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
   const int64_t group_steps = task.group / kStep;
   float* const sums = packed + layout.sums();
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
-  const F ones = _mm512_castsi512_ps(_mm512_set1_epi16(0x3f80));
   for (int64_t step = 0; step < layout.steps; step++)
     for (int64_t tile = 0; tile < layout.tiles; tile++) {
       F block[kLanes];
@@ -61,32 +60,33 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
         if (m >= task.rows) continue;
         auto* x = (const uint16_t*)task.x + m * task.x_row_stride + step * kStep;
         block[lane] = in_order<kBits>(x);
-        // A product like those of the tiles, for which denormal numbers are zero too.
+        const F first = as_multiplied_in_pairs(load_bf16(x));
+        const F second = as_multiplied_in_pairs(load_bf16(x + kLanes));
         sums[(step / group_steps * layout.tiles + tile) * kLanes + lane] +=
-            _mm512_reduce_add_ps(dot_pairs(load((const float*)x), ones, zero()));
+            _mm512_reduce_add_ps(add(first, second));
       }
       transpose(block);
       for (int pair = 0; pair < kLanes; pair++, packed += kLanes) store(packed, block[pair]);
     }
 }
 
-// The packed numbers of a step as bfloat16, each kMore more than it is.
+// The packed numbers of a step as bfloat16: `read` gives (number + kAdded) / kUnit.
 template <int kBits>
 struct StepOfWeights;
 
-// Each quarter of the vector takes one half byte of each 16 bits. In the upper bits of a mantissa that has
-// the exponent of 16 it counts ones: 16 more than the number, without a table.
+// Each quarter of the vector takes one half byte of each 16 bits. In the upper bits of the mantissa of 4 it
+// counts quarters: 4 to 7.75, which takes no table and adds up to no more than numbers from -8 to 7.
 template <>
 struct StepOfWeights<4> {
   static constexpr int kBytes = 16;
-  static constexpr int kMore = 16;
+  static constexpr float kAdded = 16, kUnit = 4;
 
   VEC_FN __m512i read(const uint8_t* p) {
     const __m512i to_mantissa = _mm512_setr_epi32(29, 29, 29, 29, 1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9);
-    const __m512i mantissa = _mm512_set1_epi16(0x0078), sixteen = _mm512_set1_epi16(0x4180);
+    const __m512i mantissa = _mm512_set1_epi16(0x0078), four = _mm512_set1_epi16(0x4080);
     const __m512i numbers = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)p));
     constexpr int kFirstAndSecondOrThird = 0xea;
-    return _mm512_ternarylogic_epi32(_mm512_rorv_epi32(numbers, to_mantissa), mantissa, sixteen,
+    return _mm512_ternarylogic_epi32(_mm512_rorv_epi32(numbers, to_mantissa), mantissa, four,
                                      kFirstAndSecondOrThird);
   }
 };
@@ -94,7 +94,7 @@ struct StepOfWeights<4> {
 template <>
 struct StepOfWeights<8> {
   static constexpr int kBytes = 32;
-  static constexpr int kMore = -128;
+  static constexpr float kAdded = -128, kUnit = 1;
 
   VEC_FN __m512i read(const uint8_t* p) {
     const F first = _mm512_cvtepi32_ps(GroupOfPairs<8>::numbers(p));
@@ -150,7 +150,7 @@ class TileProduct {
 
   // [step][output][number]
   void write_weights(int64_t group) {
-    // A part of the next block, in the order of memory.
+    // Where rows lie behind each other a part of the next block, perhaps of another task or behind the end.
     prefetch(words_[0] + kBlockOutputs * (task_.w_row_stride * 4 + group * kGroupBytes),
              kBlockOutputs * kGroupBytes);
     auto* out = weights_[group % 2];
@@ -221,9 +221,9 @@ class TileProduct {
     }
   }
 
-  // In float32, and biases as they belong to numbers that are kMore more.
+  // In float32, as they belong to the numbers that weights are read as.
   void read_factors(int64_t n, int64_t group) {
-    const F less = set1((float)-Step::kMore);
+    const F added = set1(-Step::kAdded), unit = set1(Step::kUnit);
     const int64_t left = layout_.groups - group;
     for (int i = 0; i < kBlockOutputs; i++) {
       auto* scales = (const uint16_t*)task_.scales + row(n + i) * task_.scales_row_stride + group;
@@ -231,8 +231,8 @@ class TileProduct {
       __builtin_prefetch(scales + kBlockOutputs * task_.scales_row_stride);
       __builtin_prefetch(biases + kBlockOutputs * task_.biases_row_stride);
       const F scale = load_some<Element::bf16>(scales, left);
-      _mm512_store_ps(scale_[i], scale);
-      _mm512_store_ps(bias_[i], fma(less, scale, load_some<Element::bf16>(biases, left)));
+      _mm512_store_ps(scale_[i], mul(unit, scale));
+      _mm512_store_ps(bias_[i], fma(added, scale, load_some<Element::bf16>(biases, left)));
     }
   }
 

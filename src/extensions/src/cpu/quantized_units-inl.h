@@ -33,17 +33,17 @@ struct WideUnits {
     return number<kBits, kFactor>(words);
   }
   VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
-  VEC_FN F counted(F x) { return x; }  // what products take x for
+  VEC_FN F as_multiplied(F x) { return x; }  // what products take elements of x for
 };
 
-// The elements of x beside a group of weights in float32, and the sum of what their products take them for.
+// The elements of x beside a group of weights in float32, and their sum, as they are multiplied.
 template <class Units, Element kElement>
 VEC_FN float widen_group(const StorageOf<kElement>* x, int count, float* wide) {
   F sum = zero();
   for (int e = 0; e < count; e += kLanes) {
     F part = load_as<kElement>(x + e);
     store(wide + e, part);
-    sum = add(sum, Units::counted(part));
+    sum = add(sum, Units::as_multiplied(part));
   }
   float lanes[kLanes], total = 0;
   store(lanes, sum);

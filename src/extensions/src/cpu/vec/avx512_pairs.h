@@ -8,6 +8,12 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // acc + a.low * b.low + a.high * b.high in every lane.
 VEC_FN F dot_pairs(F a, F b, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
 
+// What such products take x for: denormal numbers are zero.
+VEC_FN F as_multiplied_in_pairs(F x) {
+  const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(x), set1(0x1p-126f), _CMP_NLT_UQ);
+  return _mm512_maskz_mov_ps(normal, x);
+}
+
 struct PairMac {
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
 };
