@@ -119,8 +119,15 @@ def _origin(record: Record) -> str:
     return (
         f"{record['cpu']}, {record['cpus_allowed']} of {record['cpus_present']} CPUs, {record['system']}, "
         f"Python {record['python']}, {versions}. Commit {record['commit'][:12]}{state}, "
-        f"{record['measured']}, median of {record['repeats']} (± half the distance of the quartiles)."
+        f"{record['measured']}, median of {_rounds(record)} (± half the distance of the quartiles)."
     )
+
+
+def _rounds(record: Record) -> str:
+    """How many samples a time is the median of: parts of a record may come from runs of their own."""
+    timed = [contestant["seconds"] for row in record["rows"] for contestant in row["contestants"]]
+    rounds = {seconds["samples"] for seconds in timed if seconds and seconds["samples"] > 1}  # else "once"
+    return " to ".join(map(str, sorted({min(rounds), max(rounds)}))) if rounds else str(record["repeats"])
 
 
 def _tally(record: Record) -> str:

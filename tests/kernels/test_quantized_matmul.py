@@ -7,14 +7,10 @@ from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.native import active_isa
-from ..support.quantized import assert_product, packed
+from ..support.quantized import assert_product, multiply, packed
 from ..support.refusal import case_id, refused
 
 quantized_matmul = load_extension().quantized_matmul
-
-
-def multiply(a, weights, **options):
-    return quantized_matmul(*weights[:4], a, weights.words, transpose_b=True, **options)
 
 
 def check(a, weights):
@@ -81,7 +77,7 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtyp
 
     Which of them 9 to 16, 17 to 20 and 21 to 32 rows have is up to the instruction set.
     """
-    if active_isa() == "amx" and dtype == mx.bfloat16:
+    if active_isa() == "amx" and dtype == mx.bfloat16:  # where those of 7 to 32 rows are one form
         counts = {8: (6, 3, 4, 5), 16: (32, 7, 8, 9, 16, 20, 31)}.get(counts[0], counts)
     weights = packed(N, 1152, group_size=128, bits=bits, dtype=dtype)
     most, *others = counts

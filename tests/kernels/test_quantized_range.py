@@ -4,15 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.extension import load_extension
-
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.quantized import packed
+from ..support.quantized import multiply, packed
 from ..support.tolerance import to_float64
-
-
-def multiply(a, weights):
-    return load_extension().quantized_matmul(*weights[:4], a, weights.words, transpose_b=True)
 
 
 @pytest.mark.parametrize("number", [mx.nan, mx.inf, -mx.inf])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
+
+from tiny_llm.extension import load_extension
 
 from .tolerance import Float64, to_float64
 
@@ -50,6 +52,14 @@ def packed(
         bits,
         mx.array(words),
     )
+
+
+def multiply(a: mx.array, weights: Packed, **options: Any) -> mx.array:
+    """The native product of a with the transposed weights."""
+    product: mx.array = load_extension().quantized_matmul(
+        *weights[:4], a, weights.words, transpose_b=True, **options
+    )
+    return product
 
 
 def assert_product(actual: mx.array, a: mx.array, weights: Packed) -> None:

@@ -223,7 +223,7 @@ class TileProduct {
 
   // In float32, as they belong to the numbers that weights are read as.
   void read_factors(int64_t n, int64_t group) {
-    const F added = set1(-Step::kAdded), unit = set1(Step::kUnit);
+    const F less = set1(-Step::kAdded), unit = set1(Step::kUnit);
     const int64_t left = layout_.groups - group;
     for (int i = 0; i < kBlockOutputs; i++) {
       auto* scales = (const uint16_t*)task_.scales + row(n + i) * task_.scales_row_stride + group;
@@ -232,7 +232,7 @@ class TileProduct {
       __builtin_prefetch(biases + kBlockOutputs * task_.biases_row_stride);
       const F scale = load_some<Element::bf16>(scales, left);
       _mm512_store_ps(scale_[i], mul(unit, scale));
-      _mm512_store_ps(bias_[i], fma(added, scale, load_some<Element::bf16>(biases, left)));
+      _mm512_store_ps(bias_[i], fma(less, scale, load_some<Element::bf16>(biases, left)));
     }
   }
 
