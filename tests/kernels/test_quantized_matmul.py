@@ -31,7 +31,7 @@ def test_each_format_and_dtype(M, bits, group_size, dtype):
 
 # In float32, and in bfloat16, which instruction sets may multiply in pairs or tiles.
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("M", [*range(1, 14), 17, 31, 33, 48, 63, 64, 65, 67, 129, 256, 257, 300])
+@pytest.mark.parametrize("M", [*range(1, 14), 16, 17, 31, 33, 48, 63, 64, 65, 67, 128, 129, 256, 257, 300])
 def test_each_number_of_rows(M, dtype):
     check(normal(M, 192, dtype=dtype), packed(50, 192, dtype=dtype))
 
