@@ -12,10 +12,11 @@ from ..support.refusal import refused
 from ..support.tolerance import FLOOR, assert_close
 
 
+@pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("scale", [None, 0.0, -0.3, 1.0, 1e-4])
-def test_any_finite_scale(scale, dtype):
-    check(*qkv(L=33, S=65, dtype=dtype), scale=scale, causal=True)
+def test_any_finite_scale(scale, dtype, L):
+    check(*qkv(L=L, S=65, dtype=dtype), scale=scale, causal=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
@@ -25,10 +26,21 @@ def test_scores_beyond_the_range_of_float16(dtype):
     assert want.lse.max() > 65504
 
 
+@pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
-def test_scores_below_any_sentinel(dtype):
+def test_scores_near_the_end_of_the_range(dtype, L):
+    """1.5 * 2^127 and its negative, every other key: one time log2(e) more would be too large."""
+    q, k, v = qkv(L=L, S=65, E=64, dtype=dtype)
+    sign = mx.where(mx.arange(65) % 2 == 0, 1.0, -1.0).astype(dtype)
+    want = check(mx.ones_like(q), mx.ones_like(k) * sign[:, None], v, scale=1.5 * 2**121)
+    assert want.lse.min() == 1.5 * 2**127
+
+
+@pytest.mark.parametrize("L", [1, 33])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+def test_scores_below_any_sentinel(dtype, L):
     """Every score lies below -1e10, yet the largest of them wins as usual."""
-    q, k, v = qkv(L=33, S=65, E=64, dtype=dtype)
+    q, k, v = qkv(L=L, S=65, E=64, dtype=dtype)
     want = check(mx.abs(q) * 1e6, -mx.abs(k) * 1e6, v, scale=1.0)
     assert want.lse.max() < -1e10
 

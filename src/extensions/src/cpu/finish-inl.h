@@ -8,11 +8,13 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMostE = 256;
 
-// What each lane's accumulator is multiplied with, and each row's LSE. A row that saw no key gets 0 and -inf.
+// What each lane's accumulator is multiplied with, and each row's LSE. A row that saw no key gets 0 and -inf;
+// parts of a split sequence stay as they are.
 static void normalisers(const ForwardTask& task, const RowTile& tile, float* factor, float* lse) {
   for (int lane = 0; lane < tile.lanes(); lane++) {
     float m = tile.m[lane], l = tile.l[lane];
-    factor[lane] = l == 0 ? 0 : 1;
+    factor[lane] = task.partial || l != 0 ? 1 : 0;
+    if (task.partial) continue;
     if (task.sinks)
       factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.spread) % task.group], &m, &l);
     factor[lane] = l == 0 ? 0 : factor[lane] / l;
@@ -49,27 +51,33 @@ static void write_row(const ForwardTask& task, int64_t row, const float* values)
   for (int e = 0; e < task.E; e += kLanes) store_some<kElement>(out + e, load(values + e), task.E - e);
 }
 
+// A row's output: its part of a split sequence, with the reference and the sum that belong to it, or the
+// whole.
+template <Element kElement>
+VEC_FN void finish_row(const ForwardTask& task, int64_t row, const float* values, float m, float l,
+                       float lse) {
+  if (task.partial) {
+    float* out = task.partial + (row - task.row_begin) * (task.E + 2);
+    memcpy(out, values, task.E * sizeof(float));
+    out[task.E] = m;
+    out[task.E + 1] = l;
+  } else {
+    write_row<kElement>(task, row, values);
+    task.lse[(row % task.group) * task.lse_head_stride + row / task.group] = lse;
+  }
+}
+
 template <Element kElement>
 static void finish_tile(const ForwardTask& task, const RowTile& tile) {
   float factor[kTileLanes], lse[kTileLanes];
-  for (int lane = 0; lane < tile.lanes(); lane++) factor[lane] = 1;
-  if (!task.partial) normalisers(task, tile, factor, lse);
+  normalisers(task, tile, factor, lse);
   int rows_in_vector = kLanes / tile.spread;
   for (int vector = 0; vector < tile.vectors; vector++) {
     float values[kLanes][kMostE];
     unpack_rows(tile, vector, task.E, factor, values);
     for (int j = 0; j < rows_in_vector && vector * rows_in_vector + j < tile.rows; j++) {
       int in_tile = vector * rows_in_vector + j, lane = in_tile * tile.spread;
-      int64_t row = tile.begin + in_tile;
-      if (task.partial) {
-        float* out = task.partial + (row - task.row_begin) * (task.E + 2);
-        memcpy(out, values[j], task.E * sizeof(float));
-        out[task.E] = tile.m[lane];
-        out[task.E + 1] = tile.l[lane];
-      } else {
-        write_row<kElement>(task, row, values[j]);
-        task.lse[(row % task.group) * task.lse_head_stride + row / task.group] = lse[lane];
-      }
+      finish_row<kElement>(task, tile.begin + in_tile, values[j], tile.m[lane], tile.l[lane], lse[lane]);
     }
   }
 }

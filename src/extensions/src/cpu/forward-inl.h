@@ -90,10 +90,10 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
 }
 
 // Fills one element type's column of the table.
-template <class Format>
+template <class Format, int64_t (*kForward)(const ForwardTask&, void*) = forward<Format>>
 static void offer(Kernels& kernels) {
   int element = (int)Format::kElement;
-  kernels.forward[element] = forward<Format>;
+  kernels.forward[element] = kForward;
   kernels.scratch_bytes[element] = scratch_bytes<Format>;
   kernels.row_tile[element] = kTileLanes;
   kernels.key_tile[element] = Format::kKeyTile;

@@ -40,6 +40,54 @@ VEC_FN F load_pairs(const uint16_t* p, int count) {
   return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(some, p));
 }
 
+// Rounds two float vectors to pairs of neighbours: (low[0], low[1]), ..., then those of `high`.
+VEC_FN F neighbours(F low, F high) { return (F)_mm512_cvtne2ps_pbh(high, low); }
+
+// The first lanes of x, if so many; `other` in those behind them.
+VEC_FN F first_or(int count, F x, float other) {
+  return count >= kLanes ? x : _mm512_mask_mov_ps(set1(other), first(count), x);
+}
+
+// The sum of every four neighbouring lanes of four vectors: lane 4 * i + j is that of lanes 4 * i ... of
+// x[j].
+VEC_FN F sum_fours(const F x[4]) {
+  const F a = add(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+  const F b = add(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+  return add(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+}
+
+// x[i] lanes 4 * j ... <-> x[j] lanes 4 * i ...
+VEC_FN void transpose_fours(F x[4]) {
+  const F a = _mm512_shuffle_f32x4(x[0], x[1], 0x88), b = _mm512_shuffle_f32x4(x[0], x[1], 0xdd);
+  const F c = _mm512_shuffle_f32x4(x[2], x[3], 0x88), d = _mm512_shuffle_f32x4(x[2], x[3], 0xdd);
+  x[0] = _mm512_shuffle_f32x4(a, c, 0x88);
+  x[1] = _mm512_shuffle_f32x4(b, d, 0x88);
+  x[2] = _mm512_shuffle_f32x4(a, c, 0xdd);
+  x[3] = _mm512_shuffle_f32x4(b, d, 0xdd);
+}
+
+VEC_FN float max_lanes(F x) { return _mm512_reduce_max_ps(x); }
+
+// 2 * kLanes elements of two rows as pairs (first[i], second[i]); without a second row it counts as zeros. In
+// two vectors that hold every other four of them: store_unzipped() brings sums of such vectors back in order.
+struct ZippedRows {
+  F low, high;
+
+  ZippedRows(const uint16_t* first, const uint16_t* second) {
+    const __m512i a = _mm512_loadu_si512(first);
+    const __m512i b = second ? _mm512_loadu_si512(second) : _mm512_setzero_si512();
+    low = _mm512_castsi512_ps(_mm512_unpacklo_epi16(a, b));
+    high = _mm512_castsi512_ps(_mm512_unpackhi_epi16(a, b));
+  }
+};
+
+VEC_FN void store_unzipped(float* out, F low, F high) {
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  store(out, _mm512_permutex2var_ps(low, first, high));
+  store(out + kLanes, _mm512_permutex2var_ps(low, second, high));
+}
+
 // What a half byte stands for: (half byte - less) * times, exact in bfloat16. Twice over, so that the bit
 // above it in an index does not matter.
 struct alignas(64) PairTable {
