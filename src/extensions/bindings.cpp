@@ -15,6 +15,7 @@
 #include "bindings/caches.h"
 #include "bindings/quantized.h"
 #include "bindings/rows.h"
+#include "bindings/weight_memory.h"
 #include "cpu/bandwidth.h"
 #include "cpu/isa.h"
 #include "cpu/peak.h"
@@ -280,6 +281,7 @@ NB_MODULE(_ext, m) {
   define_row_operations(m);
   define_cached_attention(m);
   define_decoder_block(m);
+  define_weight_memory(m);
   define_introspection(m);
   define_machine(m);
 }

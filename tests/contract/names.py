@@ -137,6 +137,7 @@ NATIVE_NAMES = {
     "attention",
     "axpby",
     "DecoderBlock",
+    "WeightMemory",
     "cached_attention",
     "categorical",
     "cpu_isa",

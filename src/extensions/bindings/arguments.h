@@ -22,4 +22,13 @@ Offsets offsets_from(const char* function, nanobind::handle object);
 // Raises a UserWarning at the caller of the function that called into the extension.
 void warn(const std::string& text);
 
+// The module may be loaded under two names, from the source tree and from its folder; its types are the same.
+// Whether T is known already; then it is put into this module, too.
+template <class T>
+bool adopt_type(nanobind::module_& m, const char* name) {
+  const nanobind::handle known = nanobind::type<T>();
+  if (known) m.attr(name) = known;
+  return known.is_valid();
+}
+
 }  // namespace tiny_llm_ext

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "attention/checks.h"
+#include "bindings/arguments.h"
 #include "bindings/blocks.h"
 #include "bindings/caches.h"
 
@@ -99,12 +100,7 @@ bool holds(const Decoder& decoder, const nb::list& arrays) {
 }  // namespace
 
 void define_decoder_block(nb::module_& m) {
-  // The module may be loaded under two names, from the source tree and from its folder; its types are the
-  // same.
-  if (nb::handle known = nb::type<Decoder>()) {
-    m.attr(kName) = known;
-    return;
-  }
+  if (adopt_type<Decoder>(m, kName)) return;
   nb::class_<Decoder>(
       m, kName,
       "A block of a decoder on quantized weights, for a few new tokens at a time: attention to "

@@ -464,6 +464,21 @@ class DecoderBlock:
         Caches and offset are those of `cached_attention`.
         """
 
+class WeightMemory:
+    """
+    One piece of memory for arrays of these sizes in bytes, in large pages where Linux gives them. Each begins
+    where a cache line does.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None: ...
+    def copy(self, array: mlx.core.array) -> mlx.core.array:
+        """The next array: a copy of this one."""
+
+    def read(self, file: int, begin: int, shape: Sequence[int], dtype: mlx.core.Dtype) -> mlx.core.array:
+        """
+        The next array: the bytes of an open file, by its descriptor, from byte `begin` on.
+        """
+
 def last_run() -> dict[str, Any]:
     """
     Counters of the latest attention in this process; the reference path counts when its graph is built.

@@ -8,6 +8,7 @@ import mlx.core as mx
 from .config import ModelConfig, Quantization
 from .layout import Matrix, Vector, layout, weight_count
 from .memory import check_memory
+from .placement import evaluated
 from .progress import Progress
 
 PACKING = Quantization(group_size=64, bits=4)
@@ -55,14 +56,16 @@ def random_weights(
     total = weights * PACKING.bits // 8
     check_memory(config, total + weights // PACKING.group_size * 4, bytes_per_weight)
     numbers = RandomWords(seed=0)
+    made: dict[str, mx.array] = {}
+    for name, part in layout(config).items():
+        some = _matrix(part, numbers) if isinstance(part, Matrix) else _vector(part)
+        made |= {f"{name}.{which}": array for which, array in some.items()}
     arrays: dict[str, mx.array] = {}
     done = 0
-    for name, part in layout(config).items():
-        made = _matrix(part, numbers) if isinstance(part, Matrix) else _vector(part)
-        mx.eval(made)
-        arrays |= {f"{name}.{which}": array for which, array in made.items()}
-        if isinstance(part, Matrix):
-            done += made["weight"].nbytes
+    for name, array in evaluated(made):
+        arrays[name] = array
+        if array.dtype == mx.uint32:
+            done += array.nbytes
             progress("making weights", done, total)
     return arrays
 

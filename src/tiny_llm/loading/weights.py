@@ -1,7 +1,6 @@
 """Reading the weights, once every tensor is known to be there, and handing them over as a model."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +10,11 @@ from .config import ModelConfig
 from .errors import LoadError
 from .header import Tensor
 from .memory import check_memory
+from .placement import read_arrays
 from .progress import Progress
 from .requirements import check_tensors, packing_of
 
-BATCH = 2**26  # bytes that are read between two reports
+REPORT = 2**26  # bytes that are read between two reports
 
 
 def load_weights(
@@ -29,22 +29,16 @@ def load_weights(
     check_memory(config, total, bytes_per_weight)
     order = sorted(needed, key=lambda name: (tensors[name].file, tensors[name].begin))
     arrays: dict[str, mx.array] = {}
-    done, batch = 0, []
+    done = reported = 0
     progress("loading weights", 0, total)
     try:
-        # MLX reads an array when it is evaluated, each into its own memory: nothing is held twice.
-        # The hub's cache keeps files under names without an ending.
-        paths = {tensors[name].file for name in order}
-        files: dict[Path, Any] = {path: mx.load(str(path), format="safetensors") for path in paths}
-        for name in order:
-            arrays[name] = files[tensors[name].file].pop(name)
-            batch.append(arrays[name])
-            done += arrays[name].nbytes
-            if done == total or sum(array.nbytes for array in batch) >= BATCH:
-                mx.eval(batch)
+        for name, array in read_arrays({name: tensors[name] for name in order}):
+            arrays[name] = array
+            done += array.nbytes
+            if done == total or done - reported >= REPORT:
                 progress("loading weights", done, total)
-                batch = []
-    except (RuntimeError, ValueError) as error:
+                reported = done
+    except (OSError, RuntimeError, ValueError) as error:
         raise LoadError(f"weights: cannot be read: {error}") from error
     return arrays
 

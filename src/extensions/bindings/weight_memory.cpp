@@ -1,0 +1,34 @@
+// The name and methods of the memory for weights.
+#include "bindings/weight_memory.h"
+
+#include <nanobind/stl/vector.h>
+
+#include "bindings/arguments.h"
+#include "cpu/weight_memory.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tiny_llm_ext {
+
+void define_weight_memory(nb::module_& m) {
+  using cpu::WeightMemory;
+  using Release = nb::call_guard<nb::gil_scoped_release>;
+  constexpr const char* kName = "WeightMemory";
+  if (adopt_type<WeightMemory>(m, kName)) return;
+  nb::class_<WeightMemory>(
+      m, kName,
+      "One piece of memory for arrays of these sizes in bytes, in large pages where Linux gives them. Each "
+      "begins\nwhere a cache line does.")
+      .def(nb::init<const std::vector<int64_t>&>(), "sizes"_a)
+      .def("copy", &WeightMemory::copy, "array"_a, Release(), "The next array: a copy of this one.")
+      .def(
+          "read",
+          [](WeightMemory& memory, int file, int64_t begin, const std::vector<int>& shape, mx::Dtype dtype) {
+            return memory.read(file, begin, {shape.begin(), shape.end()}, dtype);
+          },
+          "file"_a, "begin"_a, "shape"_a, "dtype"_a, Release(),
+          "The next array: the bytes of an open file, by its descriptor, from byte `begin` on.");
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,31 @@
+// Memory for weights in the large pages of the system.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mlx/array.h"
+
+namespace tiny_llm_ext::cpu {
+
+// One piece of memory for all arrays of a model, each from the beginning of a cache line on. Linux is asked
+// for large pages there: with small ones, who reads a model once a token has a page looked up every 4 KB. The
+// memory lives as long as one of its arrays.
+class WeightMemory {
+ public:
+  explicit WeightMemory(const std::vector<int64_t>& sizes);  // of the arrays, in bytes
+
+  // The next array: a copy of this one,
+  mlx::core::array copy(const mlx::core::array& array);
+  // or what lies in an open file, from byte `begin` on.
+  mlx::core::array read(int file, int64_t begin, mlx::core::Shape shape, mlx::core::Dtype dtype);
+
+ private:
+  // Room for an array that is about to be written.
+  mlx::core::array place(mlx::core::Shape shape, mlx::core::Dtype dtype);
+
+  mlx::core::array memory_;
+  int64_t next_, end_;  // bytes
+};
+
+}  // namespace tiny_llm_ext::cpu
