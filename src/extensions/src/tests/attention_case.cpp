@@ -154,18 +154,22 @@ AttentionAnswer answer(const AttentionCase& c) {
       top = std::max(top, s[t]);
     }
     if (c.has_sinks && i < c.n_q) top = std::max(top, c.sinks[g]);
-    std::vector<double> o(c.E, 0.0), weighted(c.E, 0.0);
+    // Rounding of a score acts on the weights as a factor: 2^-22 for each unit of its terms, and some for
+    // exp2. Of weights that are next to nothing only that is asked.
+    constexpr double kNothing = 1e-9;
+    std::vector<double> o(c.E, 0.0), weighted(c.E, 0.0), nothing(c.E, 0.0);
     for (int64_t t = 0; t < c.n_k && !nan; ++t) {
       const double p = s[t] == -INFINITY ? 0 : std::exp(s[t] - top);
       if (s[t] == -INFINITY) continue;
       sum += p;
-      if (p > 1e-9) condition = std::max(condition, magnitude[t]);
-      for (int e = 0; e < c.E; ++e)
-        o[e] += p * c.v[t * c.E + e], weighted[e] += p * std::fabs(c.v[t * c.E + e]);
+      if (p > kNothing) condition = std::max(condition, magnitude[t]);
+      for (int e = 0; e < c.E; ++e) {
+        const double part = p * std::fabs(c.v[t * c.E + e]);
+        o[e] += p * c.v[t * c.E + e], weighted[e] += part;
+        if (p <= kNothing) nothing[e] += part;
+      }
     }
     if (c.has_sinks && i < c.n_q) sum += std::exp(c.sinks[g] - top);
-    // Rounding of a score acts on the weights as a factor: 2^-22 for each unit of its terms, and some for
-    // exp2.
     const double relative = 2e-6 + 0x1p-22 * condition;
     for (int e = 0; e < c.E; ++e) {
       const double value = nan ? NAN : sum == 0 ? 0 : o[e] / sum;
@@ -174,7 +178,7 @@ AttentionAnswer answer(const AttentionCase& c) {
                              : c.element == Element::f16 ? 0x1p-11 * std::fabs(value) + 0x1p-25
                                                          : 0x1p-8 * (std::fabs(value) + size);  // weights too
       a.o.push_back(value);
-      a.o_error.push_back(relative * size + storage);
+      a.o_error.push_back(relative * size + storage + (sum == 0 ? 0 : nothing[e] / sum));
     }
     a.lse.push_back(nan ? NAN : sum == 0 ? -INFINITY : top + std::log(sum));
     a.lse_error.push_back(relative * std::max(1.0, std::fabs(a.lse.back())));
