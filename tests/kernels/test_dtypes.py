@@ -37,6 +37,25 @@ def test_scores_near_the_end_of_the_range(dtype, L):
 
 
 @pytest.mark.parametrize("L", [1, 33])
+@pytest.mark.parametrize("factor", [1e5, 1e7])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+def test_large_scores_of_a_scale_that_rounds(dtype, factor, L):
+    q, k, v = qkv(L=L, S=65, E=128, dtype=dtype)
+    want = check(q * factor, k * factor, v)
+    assert want.lse.max() > 1e10
+
+
+@pytest.mark.parametrize("L", [1, 33])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+def test_scores_beyond_the_range_are_not_lost(dtype, L):
+    """inf - inf is not a number, and no weight of 0 either."""
+    q, k, v = qkv(L=L, S=65, E=64, dtype=dtype)
+    out, lse = flash_attention(mx.ones_like(q), mx.ones_like(k), v, scale=5.4e36, return_lse=True)
+    assert mx.isnan(out).all()
+    assert mx.isnan(lse).all()
+
+
+@pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
 def test_scores_below_any_sentinel(dtype, L):
     """Every score lies below -1e10, yet the largest of them wins as usual."""

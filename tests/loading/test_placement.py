@@ -1,6 +1,6 @@
 """Memory for weights: each array in its place, as it was, and alive as long as anybody has it."""
 
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mlx.core as mx
@@ -76,12 +76,23 @@ def test_what_it_was_not_made_for_is_refused(shape: tuple[int, ...]) -> None:
         memory.read(0, 0, shape, mx.float32)
 
 
-def test_sizes_below_zero_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^WeightMemory: sizes: got -1, expected numbers of bytes"):
-        tiny_llm_ext.WeightMemory([64, -1])
+@pytest.mark.parametrize("sizes", [[64, -1], [2**63 - 1], [2**46, 2**46]], ids=str)
+def test_impossible_sizes_are_refused(sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"^WeightMemory: sizes: got -?\d+, expected numbers of bytes"):
+        tiny_llm_ext.WeightMemory(sizes)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked for large pages")
+def test_threads_get_places_of_their_own() -> None:
+    sources = [mx.full((16,), i) for i in range(2000)]
+    mx.eval(sources)
+    memory = tiny_llm_ext.WeightMemory([64] * len(sources))
+    with ThreadPoolExecutor(4) as pool:
+        copies = list(pool.map(memory.copy, sources))
+    assert len({address(array) for array in copies}) == len(sources)
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no large pages here")
+@pytest.mark.usefixtures("on_the_cpu")
 def test_linux_is_asked_for_large_pages() -> None:
     """The flag of the mapping that holds most of a model; whether there are any is the system's affair."""
     model = load("random:qwen2-0.5b").mlx_model

@@ -19,7 +19,7 @@ ITEM_SIZES = {
 
 
 class Tensor(NamedTuple):
-    """An array in a file: its bytes are those from `begin` to `end` behind the header."""
+    """An array in a file: its bytes are those from `begin` to `end`."""
 
     file: Path
     dtype: str
@@ -55,8 +55,9 @@ def read_header(path: Path, name: str) -> dict[str, Tensor]:
     if len(entries) > MOST_TENSORS:
         raise LoadError(f"{name}: header: got {len(entries)} tensors, expected at most {MOST_TENSORS}")
     tensors = {key: _tensor(entry, f"{name}: {key!r}", path) for key, entry in entries.items()}
-    _check_extents(tensors, size - 8 - length, name)
-    return tensors
+    weights = 8 + length
+    _check_extents(tensors, size - weights, name)
+    return {key: it._replace(begin=weights + it.begin, end=weights + it.end) for key, it in tensors.items()}
 
 
 def _tensor(entry: Any, where: str, path: Path) -> Tensor:

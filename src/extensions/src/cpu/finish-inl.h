@@ -14,6 +14,7 @@ static void normalisers(const ForwardTask& task, const RowTile& tile, float* fac
   for (int lane = 0; lane < tile.lanes(); lane++) {
     float m = tile.m[lane], l = tile.l[lane];
     factor[lane] = task.partial || l != 0 ? 1 : 0;
+    lse[lane] = -INFINITY;
     if (task.partial) continue;
     if (task.sinks)
       factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.spread) % task.group], &m, &l);

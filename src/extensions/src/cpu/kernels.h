@@ -36,8 +36,7 @@ struct PageTable {
 // One unit of forward work: some query rows of one KV head against a range of that head's keys.
 //
 // The query heads that share a KV head are folded into the rows: flattened row r is query position
-// i = r / group of the group's head g = r % group. So one pass over a K/V tile serves all of them, and
-// a single decoded token still fills `group` lanes.
+// i = r / group of the group's head g = r % group. So one pass over a K/V tile serves all of them.
 //
 // Row i stands at logical position p = i + n_k - n_q and sees the logical keys
 // max(0, p - left) <= t <= min(n_k - 1, p + right). Rows i >= n_q are padding: O = 0, LSE = -inf.

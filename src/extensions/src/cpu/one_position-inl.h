@@ -34,8 +34,8 @@ struct HeadRoom {
 template <class Heads>
 VEC_FN bool is_one_position(const ForwardTask& task) {
   const ScoreSteps steps = {task.scale, task.softcap, nullptr, nullptr};
-  return task.n_q == 1 && task.row_begin == 0 && task.group <= Heads::kMost && task.E % 32 == 0 &&
-         task.mask.kind == MaskKind::none && steps.linear();
+  return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.group && task.group <= Heads::kMost &&
+         task.E % 32 == 0 && task.mask.kind == MaskKind::none && steps.linear();
 }
 
 // Scores of a head -> weights in pairs. Moves the head's reference where that is due, as move_reference().
@@ -57,8 +57,10 @@ VEC_FN void weigh(RowTile& tile, int head, int keys, int E, float scale, const H
   const F factor = set1(ordinary ? scale * kLog2e : scale), shift = set1(ordinary ? -(base * kLog2e) : -base);
   const auto weight = [&](int key) __attribute__((always_inline)) {
     if (key >= keys) return zero();
-    const F x = fma(load(s + key), factor, shift);
-    return exp2(ordinary ? x : mul(x, set1(kLog2e)));
+    const F x = load(s + key);
+    if (ordinary) return exp2(fma(x, factor, shift));
+    // As in form_exponents(): base is a rounded product, and so must be what it is subtracted from.
+    return exp2(mul(add(mul(x, factor), shift), set1(kLog2e)));
   };
   for (int key = 0; key < keys; key += 2 * kLanes) {
     const F low = weight(key), high = weight(key + kLanes);

@@ -5,8 +5,8 @@
 #endif
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <stdexcept>
@@ -25,13 +25,14 @@ namespace {
 
 constexpr const char* kName = "WeightMemory";
 constexpr int64_t kLine = 64;
+constexpr int64_t kMost = int64_t{1} << 47;  // bytes: no machine has as many
 
 int64_t round_up(int64_t bytes, int64_t unit) { return divide_up(bytes, unit) * unit; }
 
 int64_t in_lines(const std::vector<int64_t>& sizes) {
   int64_t bytes = kLine;  // memory does not begin where a line does
   for (int64_t size : sizes) {
-    if (size < 0) reject(kName, "sizes", std::to_string(size), "numbers of bytes");
+    if (size < 0 || size > kMost - bytes) reject(kName, "sizes", std::to_string(size), "numbers of bytes");
     bytes += round_up(size, kLine);
   }
   return bytes;
@@ -57,10 +58,12 @@ WeightMemory::WeightMemory(const std::vector<int64_t>& sizes)
 }
 
 mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
-  double needed = dtype.size();
-  for (int size : shape) needed *= size < 0 ? INFINITY : size;
-  if (!(next_ + needed <= end_)) {  // not a number, if one size is negative and another 0
-    reject(kName, "shape", to_text(shape), std::to_string(end_ - next_) + " bytes at most, which are left");
+  std::lock_guard lock(mutex_);
+  int64_t bytes = dtype.size();
+  for (int size : shape) {
+    if (size < 0 || (bytes > 0 && size > (end_ - next_) / bytes))
+      reject(kName, "shape", to_text(shape), std::to_string(end_ - next_) + " bytes at most, which are left");
+    bytes *= size;
   }
   mx::array placed(std::move(shape), dtype, nullptr, {});
   mx::Strides strides(placed.ndim(), 1);
@@ -69,7 +72,7 @@ mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
   const bool vector = placed.size() <= 1 || placed.ndim() == 1;
   placed.copy_shared_buffer(memory_, strides, {true, true, vector}, placed.size(), next_ / dtype.size());
   placed.set_status(mx::array::Status::available);
-  next_ += round_up(static_cast<int64_t>(placed.nbytes()), kLine);
+  next_ += round_up(bytes, kLine);
   return placed;
 }
 
@@ -85,7 +88,8 @@ mx::array WeightMemory::read(int file, int64_t begin, mx::Shape shape, mx::Dtype
   mx::array placed = place(std::move(shape), dtype);
   const auto bytes = static_cast<int64_t>(placed.nbytes());
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t count = pread(file, placed.data<std::byte>() + done, bytes - done, begin + done);
+    const int64_t some = std::min<int64_t>(bytes - done, 1 << 30);  // macOS refuses 2 GB at once
+    const ssize_t count = pread(file, placed.data<std::byte>() + done, some, begin + done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
       throw std::runtime_error(count < 0 ? std::strerror(errno) : "the file has become shorter");

@@ -70,10 +70,10 @@ AttentionCase AttentionCase::numbered(int number) {
   c.L = dice.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
   c.n_q = dice.chance(0.3) ? dice.below(c.L + 1) : c.L;
   c.n_k = dice.chance(0.2) ? c.L : dice.one_of<int64_t>({0, 1, 2, 31, 63, 64, 65, 100, 128, 129, 200, 333});
-  const bool step = dice.chance(0.15);  // of decoding
+  const bool step = dice.chance(0.3);  // of decoding
   if (step) {
     c.L = dice.one_of({1, 1, 40}), c.n_q = 1, c.n_k += dice.below(200);
-    c.group = 1 + static_cast<int>(dice.below(17)), c.E = dice.one_of({32, 64, 96, 128, 256});
+    c.group = 1 + static_cast<int>(dice.below(17)), c.E = 32 * (1 + static_cast<int>(dice.below(8)));
   }
   while (c.group * c.L * c.n_k * c.E > 3'000'000)
     c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
@@ -87,7 +87,9 @@ AttentionCase AttentionCase::numbered(int number) {
     c.mask_kind = dice.one_of({MaskKind::boolean, MaskKind::f32, MaskKind::f16, MaskKind::bf16});
     c.mask_per_head = dice.chance(0.5), c.mask_per_row = dice.chance(0.7), c.mask_per_key = dice.chance(0.8);
   }
-  if (step) c.mask_kind = MaskKind::none, c.softcap = 0, c.scale = dice.one_of<float>({0.125f, 0.5f, 600.0f});
+  if (step)
+    c.mask_kind = MaskKind::none, c.softcap = 0,
+    c.scale = dice.one_of<float>({0.125f, 0.5f, 600.0f, 3.1e9f, 3.1e20f});
   if (dice.chance(0.15)) c.poison = dice.one_of({Poison::query, Poison::key, Poison::value});
   c.query_gap = dice.one_of<int64_t>({0, 0, 3}), c.key_gap = dice.one_of<int64_t>({0, 0, 5});
   c.heads_outside = dice.chance(0.5), c.mask_keys_outside = dice.chance(0.2);
