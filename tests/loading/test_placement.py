@@ -76,6 +76,13 @@ def test_what_it_was_not_made_for_is_refused(shape: tuple[int, ...]) -> None:
         memory.read(0, 0, shape, mx.float32)
 
 
+def test_more_numbers_than_it_was_made_for_are_refused() -> None:
+    memory = tiny_llm_ext.WeightMemory([4, 4])
+    with pytest.raises(ValueError, match=r"^WeightMemory: shape: got \(\), expected \d+ bytes at most"):  # noqa: PT012
+        for _ in range(5):
+            memory.copy(mx.array(1.0))
+
+
 @pytest.mark.parametrize("sizes", [[64, -1], [2**63 - 1], [2**46, 2**46]], ids=str)
 def test_impossible_sizes_are_refused(sizes: list[int]) -> None:
     with pytest.raises(ValueError, match=r"^WeightMemory: sizes: got -?\d+, expected numbers of bytes"):

@@ -59,12 +59,15 @@ WeightMemory::WeightMemory(const std::vector<int64_t>& sizes)
 
 mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
   std::lock_guard lock(mutex_);
+  const int64_t left = std::max<int64_t>(end_ - next_, 0);
   int64_t bytes = dtype.size();
+  bool fits = true;
   for (int size : shape) {
-    if (size < 0 || (bytes > 0 && size > (end_ - next_) / bytes))
-      reject(kName, "shape", to_text(shape), std::to_string(end_ - next_) + " bytes at most, which are left");
-    bytes *= size;
+    fits = fits && size >= 0 && (bytes == 0 || size <= left / bytes);
+    if (fits) bytes *= size;
   }
+  if (!fits || bytes > left)
+    reject(kName, "shape", to_text(shape), std::to_string(left) + " bytes at most, which are left");
   mx::array placed(std::move(shape), dtype, nullptr, {});
   mx::Strides strides(placed.ndim(), 1);
   for (int axis = static_cast<int>(placed.ndim()) - 2; axis >= 0; axis--)

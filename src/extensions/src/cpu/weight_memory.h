@@ -9,8 +9,8 @@
 
 namespace tiny_llm_ext::cpu {
 
-// One piece of memory for all arrays of a model, each from the beginning of a cache line on. Linux is asked
-// for large pages there: with small ones, who reads a model once a token has a page looked up every 4 KB. The
+// One piece of memory for arrays of a model, each from the beginning of a cache line on. Linux is asked for
+// large pages there: with small ones, who reads a model once a token has a page looked up every 4 KB. The
 // memory lives as long as one of its arrays, so that it is for what stays together. To MLX each of them has a
 // buffer as large as all; mx::contiguous would copy it.
 class WeightMemory {
