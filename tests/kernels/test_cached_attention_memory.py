@@ -1,4 +1,4 @@
-"""A cache that nobody else holds takes the new tokens in its own memory; any other one is copied first."""
+"""A cache takes new tokens in its memory if nobody else holds that, or those places; others are copied."""
 
 import mlx.core as mx
 import pytest
@@ -86,6 +86,104 @@ def test_two_steps_from_one_cache():
         assert mx.array_equal(ours[i][:, :, 20], kept[i][:, :, 20])
         assert mx.array_equal(theirs[i][:, :, 9], kept[i][:, :, 9])
         assert not mx.array_equal(ours[i][:, :, 9], kept[i][:, :, 9])
+
+
+def grown(dtype=mx.float32):
+    """Caches that came back from a step, with ten tokens."""
+    out, (pair,) = step([rows_of_keys(dtype)], 9, dtype)
+    mx.eval(out)
+    return pair
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+def test_a_cache_that_came_back_grows_while_it_is_held(dtype):
+    """What is behind its tokens is nobody's; those that it has do not change."""
+    pair = grown(dtype)
+    kept, size = [mx.array(x[:, :, :10]) for x in pair], pair[0].nbytes
+    expected, (same,) = step([[mx.array(x) + 0 for x in pair]], 10, dtype)
+    mx.eval(kept, expected, same)
+    out, (longer,) = step([pair], 10, dtype)
+    assert memory_of(lambda: mx.eval(out)) < size / 4
+    assert mx.array_equal(out, expected)
+    for x, more, old, other in zip(pair, longer, kept, same, strict=True):
+        assert mx.array_equal(x[:, :, :10], old)
+        assert mx.array_equal(more[:, :, :11], other[:, :, :11])
+
+
+def test_steps_that_are_under_way():
+    """Each is started before anything is known of the one before."""
+    pair = rows_of_keys()
+    expected, same = [], [[mx.array(x) + 0 for x in pair]]
+    for length in range(9, 30):
+        out, same = step(same, length)
+        mx.eval(out)
+        expected.append(out)
+    results, pairs = [], [pair]
+    del pair
+
+    def all_steps():
+        nonlocal pairs
+        for length in range(9, 30):
+            out, pairs = step(pairs, length)
+            mx.async_eval(out)
+            results.append(out)
+
+    assert memory_of(all_steps) < same[0][0].nbytes / 4
+    assert all(mx.array_equal(x, y) for x, y in zip(results, expected, strict=True))
+    assert all(mx.array_equal(x, y) for x, y in zip(pairs[0], same[0], strict=True))
+
+
+def test_two_steps_from_one_cache_that_came_back():
+    """The places behind its tokens go to the first; the other one has memory of its own."""
+    pair = grown()
+    kept, size = [mx.array(x[:, :, :10]) for x in pair], pair[0].nbytes
+    tokens = [new_tokens(1, 1, HEADS, KV_HEADS, SIZE) for _ in range(2)]
+    tokens[1] = tuple(2 * x for x in tokens[1])
+    results = [cached_attention(*some, [(*pair, 10)], TABLE.cos, TABLE.sin, 10) for some in tokens]
+    mx.eval(kept)
+    needed = memory_of(lambda: mx.eval([out for out, _ in results]))
+    assert 2 * size <= needed < 2.5 * size
+    for i in range(2):
+        one, other = results[0][1][0][i], results[1][1][0][i]
+        assert mx.array_equal(one[:, :, :10], kept[i])
+        assert mx.array_equal(other[:, :, :10], kept[i])
+        assert mx.allclose(2 * one[:, :, 10], other[:, :, 10])
+        assert mx.abs(one[:, :, 10]).max() > 0
+
+
+def test_a_cache_that_was_rewound_while_somebody_holds_it():
+    """The places of the tokens that it no longer has are not nobody's."""
+    pair = grown()
+    kept = [mx.array(x[:, :, :10]) for x in pair]
+    out, (other,) = step([pair], 6)
+    mx.eval(out)
+    for x, old, shorter in zip(pair, kept, other, strict=True):
+        assert mx.array_equal(x[:, :, :10], old)
+        assert mx.array_equal(shorter[:, :, :6], old[:, :, :6])
+        assert not mx.array_equal(shorter[:, :, 6], old[:, :, 6])
+
+
+def test_a_cache_that_was_rewound_and_grows_again():
+    """In its own memory, where nobody holds it then, and after that while it is held."""
+    results, size = [grown()], rows_of_keys()[0].nbytes
+    out, results = step(results, 4)
+    assert memory_of(lambda: mx.eval(out)) < size / 4
+    out, _ = step(results, 5)
+    assert memory_of(lambda: mx.eval(out)) < size / 4
+
+
+def test_the_same_memory_in_another_shape():
+    """Where a token lies is another place then."""
+    pair = grown()
+    kept = [mx.array(x[:, :, :10]) for x in pair]
+    mx.eval(kept)
+    half = [x.reshape(1, KV_HEADS * 2, CAPACITY // 2, SIZE) for x in pair]
+    tokens = new_tokens(1, 1, 4, 4, SIZE)
+    out, _ = cached_attention(*tokens, [(*half, 10)], TABLE.cos, TABLE.sin, 10)
+    needed = memory_of(lambda: mx.eval(out))
+    assert needed >= 2 * pair[0].nbytes
+    for x, old in zip(pair, kept, strict=True):
+        assert mx.array_equal(x[:, :, :10], old)
 
 
 def test_results_that_nobody_waits_for():

@@ -56,7 +56,9 @@ void define_cached_attention(nb::module_& m) {
       "holds\n"
       "`length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens "
       "more,\n"
-      "in the same memory where nobody else holds the array.");
+      "in the same memory if nobody else holds the array, or if it came back like that itself and these "
+      "are the\n"
+      "first tokens behind its own: what lies behind its tokens is nobody's.");
 }
 
 }  // namespace tiny_llm_ext

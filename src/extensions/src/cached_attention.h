@@ -28,7 +28,8 @@ using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
 // Query (B, L, Hq, E), key and value (B, L, Hkv, E) of L new tokens for each of B rows, whose caches come in
 // the order of the rows; none is a single row without a cache, which attends to nothing: its result is 0.
 // Query and key are rotated as by `rope`; a token sees the tokens of its cache, those before it and itself. A
-// cache's memory takes the new tokens where nobody else holds it. The result is (B, L, Hq * E).
+// cache's memory takes the new tokens where nobody else holds it, or those places of it, see
+// cpu/cache_memory.h. The result is (B, L, Hq * E).
 std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
                                                    const mx::array& value,
                                                    const std::vector<std::optional<TokenCache>>& caches,

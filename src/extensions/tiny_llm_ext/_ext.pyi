@@ -419,7 +419,8 @@ def cached_attention(
     the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order
     of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and holds
     `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
-    in the same memory where nobody else holds the array.
+    in the same memory if nobody else holds the array, or if it came back like that itself and these are the
+    first tokens behind its own: what lies behind its tokens is nobody's.
     """
 
 class DecoderBlock:

@@ -69,6 +69,12 @@ class Sequenced:
             evaluate(self.cache)
         return self.read_on(ids[last:])
 
+    @property
+    def starts_ahead(self) -> bool:
+        """Whether a step like the last one may be started while that one is being computed."""
+        may = getattr(self._model, "starts_ahead", None)
+        return may is not None and bool(may(self.cache))
+
     def rewind(self, n: int) -> None:
         """Forget the newest `n` tokens."""
         if n:
@@ -117,8 +123,9 @@ def cached_tokens(
 ) -> Iterator[int]:
     """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step.
 
-    A token is handed out before the next one is computed, so that the time between two is that of one step:
-    on a CPU, MLX starts next to nothing in the background, and a token would wait for the one behind it.
+    Where the model starts ahead, the step behind a token is under way before the token is handed out, and
+    does not wait for Python; if the answer ends there, it was in vain. Elsewhere the token comes first: on a
+    CPU, MLX starts a hundred operations or so in the background, then waits, and the token with it.
     """
     with closing(Sequenced(model)) as sequence:
         token = choose(sequence.prefill(prompt, prefill_step))
@@ -126,9 +133,12 @@ def cached_tokens(
         if limit == 1:
             return
         token = choose(sequence.read_on(token))
+        ahead = sequence.starts_ahead
         for left in range(limit - 2, -1, -1):
             mx.async_eval(token)  # type: ignore[no-untyped-call]
             # The next step is described while this one is computed.
             following = choose(sequence.read_on(token)) if left else token
+            if ahead:
+                mx.async_eval(following)  # type: ignore[no-untyped-call]
             yield token_id(token)
             token = following

@@ -46,7 +46,7 @@ def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) 
     for slot in slots:
         if slot is None:
             requests.room.append(None)
-        elif _is_full(slot):
+        elif is_full(slot):
             requests.caches.append(slot)
             requests.room.append((*slot.room_for(of_each, dtype), slot.offset))
         else:
@@ -54,6 +54,7 @@ def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) 
     return requests
 
 
-def _is_full(cache: TinyKvCache) -> TypeGuard[TinyKvFullCache]:
+def is_full(cache: TinyKvCache) -> TypeGuard[TinyKvFullCache]:
+    """Whether a cache keeps its tokens in one array, where an operation can put them."""
     # A subclass, here as of a batch above, may take in tokens in a way of its own.
     return type(cache) is TinyKvFullCache

@@ -9,6 +9,7 @@ import mlx.core as mx
 from ..kv_cache import TinyKvCache
 from ..layer_norm import RMSNorm
 from .layers import TransformerBlock
+from .native_block import ran_natively
 from .ops import Ops
 from .positions import Offset, row_offsets
 from .weights import multiply, token_table
@@ -103,6 +104,13 @@ class Transformer(ABC):
         for block, tokens in zip(self.layers_inner, cache, strict=True):
             x = block.forward(x, offsets, tokens, "causal")
         return x
+
+    def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
+        """Whether a step like the last one may be started while that one is being computed.
+
+        Operations of whole blocks are so few that MLX starts them all, and they let caches grow meanwhile.
+        """
+        return all(map(ran_natively, self.layers_inner, cache))
 
     def score(self, x: mx.array) -> mx.array:
         """[..., hidden] -> logits [..., V]."""

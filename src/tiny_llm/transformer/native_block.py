@@ -15,7 +15,7 @@ from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
 from ..quantize import QuantizedWeights
 from .cached_attention import attend_flash
-from .few_tokens import few, open_requests
+from .few_tokens import few, is_full, open_requests
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .positions import Offset, row_offsets
 
@@ -58,6 +58,11 @@ def run_natively(
     y, grown = native.operation(x, requests.room, row_offsets(offset, rows=x.shape[0]))
     requests.take(grown)
     return y
+
+
+def ran_natively(block: TransformerBlock, cache: TinyKvCache) -> bool:
+    """Whether the newest tokens of a cache of one request went through the block as one operation."""
+    return block.native is not None and is_full(cache)
 
 
 def _native(block: TransformerBlock, dtype: mx.Dtype) -> NativeBlock | None:

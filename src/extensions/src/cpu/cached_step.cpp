@@ -7,6 +7,7 @@
 #include "attention/inputs.h"
 #include "cpu/allocate.h"
 #include "cpu/attend.h"
+#include "cpu/cache_memory.h"
 #include "cpu/dispatch.h"
 #include "cpu/plan.h"
 #include "cpu/pool.h"
@@ -66,7 +67,7 @@ class Step {
     for (int i = 0; i < count; i++) place_tokens(i);
     // Where there are fewer caches than threads, the work within each is shared out, and plan.cpp knows what
     // is worth a thread.
-    const bool one_by_one = count < threads_ || work() < kSingleThreadWork;
+    const bool one_by_one = count < threads_ || !worth_sharing(work());
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) { attend(static_cast<int>(i)); });
   }
 
@@ -183,14 +184,16 @@ void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttent
   Step(inputs, outputs, params, places, kernels, threads, in_place).run();
 }
 
-void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs, size_t first_cache,
+void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
                         std::function<void(const Arrays&, Arrays&, const std::vector<bool>&)> work) {
   outputs[0].set_data(allocate(outputs[0].nbytes()));
   hold_inputs_once(inputs, outputs);
   std::vector<bool> in_place;
   try {
-    for (size_t i = 1; i < outputs.size(); i++)
-      in_place.push_back(place_output(outputs[i], {&inputs[first_cache + i - 1]}));
+    for (size_t i = 0; i + 1 < outputs.size(); i++) {
+      const int64_t length = caches.places[i / 2].length;
+      in_place.push_back(place_grown(outputs[i + 1], inputs[caches.first + i], length, caches.added));
+    }
   } catch (...) {
     // Whoever asks again may do so through another output.
     for (mx::array& output : outputs) {

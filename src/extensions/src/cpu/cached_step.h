@@ -16,12 +16,19 @@ void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttent
                        const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
                        const std::vector<bool>& in_place);
 
+// The caches of an operation: the inputs from `first` on, and the outputs behind the first with `added`
+// tokens more.
+struct CacheArrays {
+  size_t first;
+  std::vector<CachePlace> places;
+  int64_t added;
+};
+
 // Gives the outputs memory and calls work(inputs, outputs, in_place) when the data of the inputs is there.
-// The outputs behind the first are caches, the inputs from first_cache on as they were before: each is in
-// place, in the memory of its input, if nobody else holds that. If work throws, outputs are NaN but for
-// caches in place, which keep the tokens they had.
+// Some caches are in place, in the memory of their input, see `place_grown`. If work throws, outputs are NaN
+// but for those, which keep the tokens they had.
 void dispatch_on_caches(
-    mx::Stream stream, const Arrays& inputs, Arrays& outputs, size_t first_cache,
+    mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
     std::function<void(const Arrays& inputs, Arrays& outputs, const std::vector<bool>& in_place)> work);
 
 }  // namespace tiny_llm_ext::cpu

@@ -3,11 +3,16 @@
 #include "cpu/allocate.h"
 #include "cpu/cached_step.h"
 #include "cpu/norm_rows.h"
+#include "cpu/pool.h"
 #include "cpu/quantized_call.h"
 #include "decoder_block.h"
 
 namespace tiny_llm_ext {
 namespace {
+
+// Multiply-adds of a block from which on a thread is woken for it. Most of its operations alone are not worth
+// that, and those of small models would never be shared.
+constexpr double kWakingWork = 1e6;
 
 struct Machine {
   const cpu::Kernels* kernels;
@@ -21,6 +26,15 @@ void multiply(const mx::array& x, const PackedLayer& layer, const std::optional<
   cpu::multiply_quantized({x, layer.matrices, layer.norm, residual, gated, params}, y);
 }
 
+double multiply_adds(const DecoderParts& parts, int64_t rows) {
+  double work = 0;
+  for (const PackedLayer* layer : {&parts.heads, &parts.output, &parts.gate_up, &parts.down}) {
+    for (const QuantizedMatrix& matrix : layer->matrices)
+      work += static_cast<double>(matrix.scales.size()) * layer->group_size;
+  }
+  return work * rows;
+}
+
 void normalise(mx::array& heads, const std::optional<FirstNorm>& norm, Machine machine) {
   if (!norm || heads.size() == 0) return;
   cpu::NormRows rows(heads, norm->weight, static_cast<float>(norm->eps));
@@ -32,13 +46,18 @@ void normalise(mx::array& heads, const std::optional<FirstNorm>& norm, Machine m
 
 void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   // Before the caches are placed: who is still asked about them then holds them.
-  const std::vector<CachePlace> places = attention_.places(attention_inputs(inputs));
+  const cpu::CacheArrays caches = {kFirstCache, attention_.places(attention_inputs(inputs)),
+                                   inputs[0].shape(1)};
   cpu::dispatch_on_caches(
-      stream(), inputs, outputs, kFirstCache,
-      [parts = parts_, params = attention_.params(), places, machine = Machine{&kernels_, threads_}](
-          const cpu::Arrays& arrays, cpu::Arrays& results, const std::vector<bool>& in_place) {
+      stream(), inputs, outputs, caches,
+      [parts = parts_, params = attention_.params(), places = caches.places,
+       machine = Machine{&kernels_, threads_}](const cpu::Arrays& arrays, cpu::Arrays& results,
+                                               const std::vector<bool>& in_place) {
         const mx::array& x = arrays[0];
         const int B = x.shape(0), L = x.shape(1), size = parts->head_size;
+        std::optional<cpu::Awake> awake;
+        if (machine.threads > 1 && multiply_adds(*parts, int64_t{B} * L) >= kWakingWork)
+          awake.emplace(machine.threads);
         const auto like_x = [&](mx::Shape shape) { return cpu::new_array(std::move(shape), x.dtype()); };
 
         cpu::Arrays heads;

@@ -4,9 +4,14 @@
 #include <algorithm>
 
 #include "attention/tiles.h"
+#include "cpu/pool.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
+
+// Multiply-adds below which a second thread costs more than it brings, one that is awake and one that is not.
+constexpr double kSingleThreadWork = 50e3;
+constexpr double kWakingWork = 200e3;
 
 // Sequences with more real query positions than this have enough rows to share out.
 constexpr int64_t kFewRows = 64;
@@ -34,6 +39,8 @@ SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
 
 }  // namespace
 
+bool worth_sharing(double work) { return work >= (helper_awake() ? kSingleThreadWork : kWakingWork); }
+
 Plan make_plan(const Problem& problem) {
   Plan plan = {};
   double work = 0;
@@ -54,7 +61,7 @@ Plan make_plan(const Problem& problem) {
     plan.sequences.reserve(problem.B);
     for (const Sequence& real : problem.sequences) add(real, 1);
   }
-  plan.threads = work < kSingleThreadWork ? 1 : problem.threads;
+  plan.threads = worth_sharing(work) ? problem.threads : 1;
 
   int element = static_cast<int>(problem.dtype);
   int64_t row_tile = problem.kernels->row_tile[element];

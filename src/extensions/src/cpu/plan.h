@@ -18,8 +18,8 @@ struct SequencePlan {
   int64_t partial_offset;  // in floats, of its share of the partial results
 };
 
-// Multiply-adds below which waking a second thread costs more than it brings.
-inline constexpr double kSingleThreadWork = 200e3;
+// Whether so many multiply-adds are worth a second thread, given which threads are awake.
+bool worth_sharing(double work);
 
 struct Plan {
   std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry

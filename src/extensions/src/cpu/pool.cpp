@@ -38,14 +38,16 @@ void pause() {
 #endif
 }
 
-template <typename Condition>
-void watch_for(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kWatch;
+// Looks so long, from the last moment on at which it was to stay.
+template <typename Condition, typename Stay>
+void watch_for(Condition condition, Stay stay) {
+  auto deadline = std::chrono::steady_clock::now() + kWatch;
   do {
     for (int i = 0; i < 16; ++i) {
       if (condition()) return;
       pause();
     }
+    if (stay()) deadline = std::chrono::steady_clock::now() + kWatch;
   } while (std::chrono::steady_clock::now() < deadline);
 }
 
@@ -108,6 +110,9 @@ class Pool {
     Turn& operator=(const Turn&) = delete;
     explicit operator bool() const { return pool_ != nullptr; }
 
+    // Wakes up to so many threads of the pool, to no job yet.
+    void wake(int helpers) const { pool_->wake(helpers); }
+
     // Runs the job with up to `helpers` threads of the pool.
     void run(Job& job, int helpers) const { pool_->run(job, helpers); }
 
@@ -116,6 +121,10 @@ class Pool {
   };
 
   bool watched() const { return watching_ > 0; }
+
+  // Threads that are awake stay so until as many calls let them sleep.
+  void keep_awake() { ++keep_awake_; }
+  void let_sleep() { --keep_awake_; }
 
  private:
   void run(Job& job, int helpers) {
@@ -126,7 +135,7 @@ class Pool {
       seats_ = helpers;
       ++published_;
     }
-    for (int i = 0; i < helpers; ++i) wake_.notify_one();
+    notify(helpers);
     job.run();
     // Every item has been handed out. Who has not sat down by now is not waited for: on a loaded machine a
     // helper may be scheduled milliseconds late.
@@ -134,9 +143,22 @@ class Pool {
     job_ = nullptr;
     if (seated_ == 0) return;
     lock.unlock();
-    watch_for([this] { return seated_ == 0; });
+    watch_for([this] { return seated_ == 0; }, [] { return false; });
     lock.lock();
     done_.wait(lock, [this] { return seated_ == 0; });
+  }
+
+  void wake(int helpers) {
+    grow(helpers);
+    {
+      std::lock_guard lock(mutex_);
+      ++published_;
+    }
+    notify(helpers);
+  }
+
+  void notify(int helpers) {
+    for (int i = 0; i < helpers; ++i) wake_.notify_one();
   }
 
   void grow(int helpers) {
@@ -153,7 +175,7 @@ class Pool {
       if (published_ == seen) {
         lock.unlock();
         ++watching_;
-        watch_for([this, seen] { return published_ != seen; });
+        watch_for([this, seen] { return published_ != seen; }, [this] { return keep_awake_ > 0; });
         --watching_;
         lock.lock();
         wake_.wait(lock, [this, seen] { return published_ != seen; });
@@ -171,7 +193,8 @@ class Pool {
 
   std::atomic<bool> busy_{false};
   std::atomic<int> watching_{0};  // helpers that are awake and idle
-  int threads_ = 0;               // touched by who has the turn only
+  std::atomic<int> keep_awake_{0};
+  int threads_ = 0;  // touched by who has the turn only
 
   std::mutex mutex_;  // guards all below; the atomics are also looked at without it, to decide when to lock
   std::condition_variable wake_, done_;
@@ -253,6 +276,14 @@ void parallel_stretches(int64_t items, int threads, const std::function<void(int
 }
 
 bool helper_awake() { return pool().watched(); }
+
+Awake::Awake(int threads) {
+  pool().keep_awake();
+  if (helper_awake()) return;
+  if (const Pool::Turn turn(pool()); turn) turn.wake(threads - 1);
+}
+
+Awake::~Awake() { pool().let_sleep(); }
 
 void* thread_scratch(size_t bytes) {
   constexpr std::align_val_t kAlignment{64};

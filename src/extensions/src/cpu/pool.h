@@ -24,6 +24,16 @@ void parallel_stretches(int64_t items, int threads, const std::function<void(int
 // Whether a thread of the pool looks for work now: one that sleeps takes 45 us to wake up.
 bool helper_awake();
 
+// While one lives, threads of the pool that are awake stay so, and up to threads - 1 are woken if all sleep:
+// for calls that follow each other, each of which alone is not worth waking a thread.
+class Awake {
+ public:
+  explicit Awake(int threads);
+  ~Awake();
+  Awake(const Awake&) = delete;
+  Awake& operator=(const Awake&) = delete;
+};
+
 // Memory of the calling thread, 64-byte aligned, at least `bytes` large, reused from call to call.
 void* thread_scratch(size_t bytes);
 

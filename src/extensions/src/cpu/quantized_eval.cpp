@@ -17,7 +17,7 @@ namespace tiny_llm_ext {
 namespace {
 
 // Multiply-adds below which a second thread costs more than it brings, one that is awake and one that is not.
-constexpr double kSingleThreadWork = 5e5;
+constexpr double kSingleThreadWork = 2e5;
 constexpr double kWakingWork = 4e6;
 // Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
 // end. A gate and what it opens are one list of tasks, with half as many.

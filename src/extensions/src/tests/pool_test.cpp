@@ -51,6 +51,30 @@ void test_many_calls_in_a_row(int calls) {
   check(wrong == 0, "calls in a row that went wrong: " + std::to_string(wrong));
 }
 
+// Whether the condition holds within ten seconds.
+template <typename Condition>
+bool comes_true(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return condition();
+}
+
+void test_threads_are_kept_awake() {
+  const auto asleep = [] { return !cpu::helper_awake(); };
+  check(comes_true(asleep), "threads without work fall asleep");
+  {
+    const cpu::Awake first(2);
+    const auto second = std::make_unique<cpu::Awake>(3);
+    check(comes_true(cpu::helper_awake), "a thread is woken");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    check(cpu::helper_awake(), "it stays awake");
+    check(each_item_once(100, 2), "and works");
+    check(comes_true(cpu::helper_awake), "and stays awake");
+  }
+  check(comes_true(asleep), "then it falls asleep");
+}
+
 void test_items_are_handed_out_from_zero_upwards() {
   std::vector<int64_t> order;
   parallel_for(1000, 1, [&](int64_t item) { order.push_back(item); });
@@ -237,6 +261,7 @@ int main(int argc, char** argv) {
   const int rounds = std::stoi(argv[1]);
   test_every_item_is_done_once();
   test_many_calls_in_a_row(10 * rounds);
+  test_threads_are_kept_awake();
   test_items_are_handed_out_from_zero_upwards();
   test_stretches_of_neighbours();
   for (int threads : {2, 3, 5, 9}) test_the_asked_number_of_threads_works(threads);

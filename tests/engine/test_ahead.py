@@ -1,0 +1,114 @@
+"""A step that is started while the one before it is computed: where, when, and with the same tokens."""
+
+from itertools import islice
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.engine.tokens import Chooser, Sequenced, cached_tokens
+from tiny_llm.models import dispatch_model
+from tiny_llm.sampler import make_sampler
+
+from ..support.checkpoints import checkpoint
+from ..support.fakes import CachedFake, babbling
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
+
+def model_of(*, week=2, flash=True, **options):
+    weights = checkpoint("qwen2", layers=3, max_position_embeddings=4096, **options)
+    settings = {"enable_flash_attn": flash} if week == 2 else {}
+    return dispatch_model("a folder", weights, week, dtype=mx.float32, **settings)
+
+
+def tokens_of(model, prompt, count, sampler=None):
+    return cached_tokens(model, prompt, Chooser(prompt, sampler), count, prefill_step=512)
+
+
+def one_after_the_other(model, prompt, count, sampler=None):
+    """The tokens, each evaluated before the step behind it is described."""
+    sequence, choose = Sequenced(model), Chooser(prompt, sampler)
+    ids = [choose(sequence.prefill(prompt, 512)).item()]
+    while len(ids) < count:
+        ids.append(choose(sequence.read_on(mx.array(ids[-1:]))).item())
+    return ids
+
+
+def some():
+    return make_sampler(20.0, None, None, seed=3)
+
+
+@pytest.mark.parametrize("length", [1, 40, 250, 500])
+def test_the_tokens_are_those_of_one_step_after_the_other(length):
+    """Caches are full on the way, and grow while the step before is being computed."""
+    model, prompt = model_of(), [(7 * i) % 90 for i in range(length)]
+    expected = one_after_the_other(model, prompt, 30, some())
+    assert len(set(expected)) > 9
+    for count in (1, 2, 3, 30):
+        assert list(tokens_of(model, prompt, count, some())) == expected[:count]
+
+
+def test_an_answer_that_is_left_disturbs_no_other():
+    """Its last step is still under way."""
+    model, prompt = model_of(), [1, 2, 3]
+    expected = one_after_the_other(model, prompt, 9, some())
+    for taken in (1, 2, 5):
+        tokens = tokens_of(model, prompt, 9, some())
+        assert list(islice(tokens, taken)) == expected[:taken]
+        tokens.close()
+        assert list(tokens_of(model, prompt, 9, some())) == expected
+
+
+def test_answers_by_turns():
+    model = model_of()
+    prompts = [[1, 2, 3], list(range(50))]
+    expected = [one_after_the_other(model, prompt, 20, some()) for prompt in prompts]
+    answers = zip(*(tokens_of(model, prompt, 20, some()) for prompt in prompts), strict=True)
+    assert list(answers) == list(zip(*expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, True),
+        ({"flash": False}, False),
+        ({"bits": None}, False),
+        ({"week": 3}, False),
+    ],
+    ids=str,
+)
+def test_what_starts_ahead(options, expected):
+    """Blocks that are one operation, once they have been: MLX starts no long list of operations at once."""
+    sequence = Sequenced(model_of(**options))
+    assert not sequence.starts_ahead
+    sequence.prefill(list(range(40)), 512)
+    assert not sequence.starts_ahead
+    sequence.read_on(mx.array([1]))
+    assert sequence.starts_ahead == expected
+
+
+class Hungry(CachedFake):
+    """A model each step of which takes memory, more than the one before."""
+
+    ROOM = 1 << 22  # floats
+
+    def __init__(self, ahead):
+        super().__init__(babbling())
+        self.starts_ahead = lambda cache: ahead
+
+    def __call__(self, inputs, offset, cache):
+        logits = super().__call__(inputs, offset, cache)
+        return logits + mx.zeros(len(self.calls) * self.ROOM).sum()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_when_a_step_is_computed(ahead):
+    """That of the next token before this one is handed out, or not before the next one is asked for."""
+    prompt, memory = [1, 2, 3], []
+    mx.reset_peak_memory()
+    for _ in tokens_of(Hungry(ahead), prompt, 6):
+        mx.synchronize()
+        needed = mx.get_peak_memory() - mx.get_active_memory()
+        memory.append(max(0, round(needed / (4 * Hungry.ROOM))))
+        mx.reset_peak_memory()
+    assert memory[1:] == ([3, 4, 5, 6, 0] if ahead else [2, 3, 4, 5, 6])
