@@ -1,12 +1,15 @@
 """A step that is started while the one before it is computed: where, when, and with the same tokens."""
 
+import copy
 from itertools import islice
 
 import mlx.core as mx
 import pytest
 
 from tiny_llm.engine.tokens import Chooser, Sequenced, cached_tokens
+from tiny_llm.extension import load_extension
 from tiny_llm.models import dispatch_model
+from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.sampler import make_sampler
 
 from ..support.checkpoints import checkpoint
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
 def model_of(*, week=2, flash=True, **options):
-    weights = checkpoint("qwen2", layers=3, max_position_embeddings=4096, **options)
+    weights = checkpoint("qwen2", max_position_embeddings=4096, **options)
     settings = {"enable_flash_attn": flash} if week == 2 else {}
     return dispatch_model("a folder", weights, week, dtype=mx.float32, **settings)
 
@@ -74,17 +77,70 @@ def test_answers_by_turns():
         ({"flash": False}, False),
         ({"bits": None}, False),
         ({"week": 3}, False),
+        ({"layers": 40}, True),
+        ({"layers": 41}, False),
     ],
     ids=str,
 )
 def test_what_starts_ahead(options, expected):
-    """Blocks that are one operation, once they have been: MLX starts no long list of operations at once."""
+    """Not too many blocks that are one operation: MLX starts no long list of operations at once."""
     sequence = Sequenced(model_of(**options))
-    assert not sequence.starts_ahead
+    assert not sequence.starts_ahead()
     sequence.prefill(list(range(40)), 512)
-    assert not sequence.starts_ahead
+    assert not sequence.starts_ahead()
     sequence.read_on(mx.array([1]))
-    assert sequence.starts_ahead == expected
+    assert sequence.starts_ahead() == expected
+
+
+def test_one_block_that_is_no_operation():
+    model = model_of()
+    sequence = Sequenced(model)
+    sequence.read_on(mx.array([1]))
+    assert sequence.starts_ahead()
+    model.layers_inner[1].native = None
+    assert not sequence.starts_ahead()
+
+
+def test_a_cache_that_no_operation_writes_to():
+    sequence = Sequenced(model_of())
+    sequence.read_on(mx.array([1]))
+    sequence.cache[2] = TinyKvPagedCache(TinyKvPagedPool(16))
+    assert not sequence.starts_ahead()
+
+
+def test_a_fork_keeps_its_tokens():
+    """Whoever writes to the same memory, and how."""
+    model = model_of()
+    sequence, other = Sequenced(model), Sequenced(model)
+    for ids in ([1, 2, 3], list(range(40))):  # natively, then not
+        mx.eval(sequence.read_on(mx.array(ids)), other.read_on(mx.array(ids)))
+    fork = Sequenced(model)
+    fork.cache, fork.offset = [copy.copy(layer) for layer in sequence.cache], sequence.offset
+    sequence.rewind(40)
+    mx.eval(sequence.read_on(mx.array([9, 8])))
+    assert mx.array_equal(fork.read_on(mx.array([5])), other.read_on(mx.array([5])))
+
+
+class Refusing(CachedFake):
+    """A model whose fourth step cannot be started: there is no such memory."""
+
+    def starts_ahead(self, cache):
+        return True
+
+    def __call__(self, inputs, offset, cache):
+        logits = super().__call__(inputs, offset, cache)
+        if len(self.calls) < 4:
+            return logits
+        large = mx.broadcast_to(mx.zeros(1), (1 << 20, 1 << 28))
+        return logits + load_extension().silu_multiply(large, large)[0, 0]
+
+
+def test_a_token_that_is_there_when_the_next_step_fails():
+    prompt = [1, 2, 3]
+    tokens = tokens_of(Refusing(babbling()), prompt, 9)
+    assert list(islice(tokens, 3)) == list(tokens_of(CachedFake(babbling()), prompt, 3))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        next(tokens)
 
 
 class Hungry(CachedFake):

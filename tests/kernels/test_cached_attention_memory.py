@@ -20,10 +20,10 @@ def rows_of_keys(dtype=mx.float32):
     return keys, values
 
 
-def step(pairs, length, dtype=mx.float32):
+def step(pairs, length, dtype=mx.float32, *, kept=False):
     tokens = new_tokens(len(pairs), 1, HEADS, KV_HEADS, SIZE, dtype)
     mx.eval(tokens)
-    given = [(*pair, length) for pair in pairs]
+    given = [(*pair, length, True) if kept else (*pair, length) for pair in pairs]
     return cached_attention(*tokens, given, TABLE.cos, TABLE.sin, length)
 
 
@@ -102,7 +102,7 @@ def test_a_cache_that_came_back_grows_while_it_is_held(dtype):
     kept, size = [mx.array(x[:, :, :10]) for x in pair], pair[0].nbytes
     expected, (same,) = step([[mx.array(x) + 0 for x in pair]], 10, dtype)
     mx.eval(kept, expected, same)
-    out, (longer,) = step([pair], 10, dtype)
+    out, (longer,) = step([pair], 10, dtype, kept=True)
     assert memory_of(lambda: mx.eval(out)) < size / 4
     assert mx.array_equal(out, expected)
     for x, more, old, other in zip(pair, longer, kept, same, strict=True):
@@ -124,7 +124,7 @@ def test_steps_that_are_under_way():
     def all_steps():
         nonlocal pairs
         for length in range(9, 30):
-            out, pairs = step(pairs, length)
+            out, pairs = step(pairs, length, kept=length > 9)
             mx.async_eval(out)
             results.append(out)
 
@@ -139,7 +139,7 @@ def test_two_steps_from_one_cache_that_came_back():
     kept, size = [mx.array(x[:, :, :10]) for x in pair], pair[0].nbytes
     tokens = [new_tokens(1, 1, HEADS, KV_HEADS, SIZE) for _ in range(2)]
     tokens[1] = tuple(2 * x for x in tokens[1])
-    results = [cached_attention(*some, [(*pair, 10)], TABLE.cos, TABLE.sin, 10) for some in tokens]
+    results = [cached_attention(*some, [(*pair, 10, True)], TABLE.cos, TABLE.sin, 10) for some in tokens]
     mx.eval(kept)
     needed = memory_of(lambda: mx.eval([out for out, _ in results]))
     assert 2 * size <= needed < 2.5 * size
@@ -155,7 +155,7 @@ def test_a_cache_that_was_rewound_while_somebody_holds_it():
     """The places of the tokens that it no longer has are not nobody's."""
     pair = grown()
     kept = [mx.array(x[:, :, :10]) for x in pair]
-    out, (other,) = step([pair], 6)
+    out, (other,) = step([pair], 6, kept=True)
     mx.eval(out)
     for x, old, shorter in zip(pair, kept, other, strict=True):
         assert mx.array_equal(x[:, :, :10], old)
@@ -166,9 +166,9 @@ def test_a_cache_that_was_rewound_while_somebody_holds_it():
 def test_a_cache_that_was_rewound_and_grows_again():
     """In its own memory, where nobody holds it then, and after that while it is held."""
     results, size = [grown()], rows_of_keys()[0].nbytes
-    out, results = step(results, 4)
+    out, results = step(results, 4, kept=True)
     assert memory_of(lambda: mx.eval(out)) < size / 4
-    out, _ = step(results, 5)
+    out, _ = step(results, 5, kept=True)
     assert memory_of(lambda: mx.eval(out)) < size / 4
 
 
@@ -179,11 +179,41 @@ def test_the_same_memory_in_another_shape():
     mx.eval(kept)
     half = [x.reshape(1, KV_HEADS * 2, CAPACITY // 2, SIZE) for x in pair]
     tokens = new_tokens(1, 1, 4, 4, SIZE)
-    out, _ = cached_attention(*tokens, [(*half, 10)], TABLE.cos, TABLE.sin, 10)
+    out, _ = cached_attention(*tokens, [(*half, 10, True)], TABLE.cos, TABLE.sin, 10)
     needed = memory_of(lambda: mx.eval(out))
     assert needed >= 2 * pair[0].nbytes
     for x, old in zip(pair, kept, strict=True):
         assert mx.array_equal(x[:, :, :10], old)
+
+
+def test_the_same_memory_turned_round():
+    """Its heads lie elsewhere."""
+    pair = grown()
+    kept = [mx.array(x[:, :, :10]) for x in pair]
+    mx.eval(kept)
+    out, (other,) = step([[x[:, ::-1] for x in pair]], 10, kept=True)
+    assert memory_of(lambda: mx.eval(out)) >= 2 * pair[0].nbytes
+    for x, old, more in zip(pair, kept, other, strict=True):
+        assert mx.array_equal(x[:, :, :10], old)
+        assert mx.array_equal(more[:, :, :10], old[:, ::-1])
+
+
+def written(x):
+    x[:, :, 10:20] = 7.0
+    return x
+
+
+@pytest.mark.parametrize("how", [written, lambda x: 2 * x])
+def test_memory_that_went_to_another_array(how):
+    """MLX hands on what nobody holds any more; that array is nobody's cache."""
+    arrays = [how(x) for x in grown()]
+    mx.eval(arrays)
+    kept = [mx.array(x) + 0 for x in arrays]
+    mx.eval(kept)
+    out, _ = step([arrays], 10)
+    mx.eval(out)
+    for x, old in zip(arrays, kept, strict=True):
+        assert mx.array_equal(x, old)
 
 
 def test_results_that_nobody_waits_for():

@@ -125,7 +125,8 @@ void define_decoder_block(nb::module_& m) {
           },
           "x"_a, "caches"_a, "offset"_a.none(), nb::kw_only(), "stream"_a = nb::none(),
           nb::sig("def __call__(self, x: mlx.core.array, "
-                  "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | None], "
+                  "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | "
+                  "tuple[mlx.core.array, mlx.core.array, int, bool] | None], "
                   "offset: int | collections.abc.Sequence[int], *, "
                   "stream: mlx.core.Stream | mlx.core.Device | None = None) "
                   "-> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]"),

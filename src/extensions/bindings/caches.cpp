@@ -17,9 +17,16 @@ namespace tiny_llm_ext {
 
 std::vector<std::optional<TokenCache>> caches_from(const Caches& caches) {
   std::vector<std::optional<TokenCache>> given;
-  for (const auto& cache : caches) {
+  for (const std::optional<Cache>& cache : caches) {
     given.emplace_back();
-    if (cache) given.back() = {std::get<0>(*cache), std::get<1>(*cache), std::get<2>(*cache)};
+    if (!cache) continue;
+    std::visit(
+        [&](const auto& of) {
+          bool kept = false;
+          if constexpr (std::tuple_size_v<std::decay_t<decltype(of)>> == 4) kept = std::get<3>(of);
+          given.back() = {std::get<0>(of), std::get<1>(of), {std::get<2>(of), kept}};
+        },
+        *cache);
   }
   return given;
 }
@@ -43,7 +50,8 @@ void define_cached_attention(nb::module_& m) {
       "query"_a, "key"_a, "value"_a, "caches"_a, "cos"_a, "sin"_a, "offset"_a.none(), nb::kw_only(),
       "scale"_a = nb::none(), "traditional"_a = false, "stream"_a = nb::none(),
       nb::sig("def cached_attention(query: mlx.core.array, key: mlx.core.array, value: mlx.core.array, "
-              "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | None], "
+              "caches: collections.abc.Sequence[tuple[mlx.core.array, mlx.core.array, int] | "
+              "tuple[mlx.core.array, mlx.core.array, int, bool] | None], "
               "cos: mlx.core.array, sin: mlx.core.array, offset: int | collections.abc.Sequence[int], *, "
               "scale: float | None = None, traditional: bool = False, "
               "stream: mlx.core.Stream | mlx.core.Device | None = None) "
@@ -56,9 +64,11 @@ void define_cached_attention(nb::module_& m) {
       "holds\n"
       "`length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens "
       "more,\n"
-      "in the same memory if nobody else holds the array, or if it came back like that itself and these "
-      "are the\n"
-      "first tokens behind its own: what lies behind its tokens is nobody's.");
+      "in the same memory if nobody else holds the array.\n\n"
+      "(keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,\n"
+      "with so many tokens, and that the caller has held them since. Then the places behind the tokens are\n"
+      "nobody's, until another step has taken them, and are written whoever else holds the arrays: a step\n"
+      "may be started while the one before is being computed.");
 }
 
 }  // namespace tiny_llm_ext

@@ -5,14 +5,17 @@
 
 #include <optional>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include "cached_attention.h"
 
 namespace tiny_llm_ext {
 
-// Keys, values and length of each.
-using Caches = std::vector<std::optional<std::tuple<mx::array, mx::array, int64_t>>>;
+// Keys, values and length of each, and perhaps whether it is kept.
+using Cache =
+    std::variant<std::tuple<mx::array, mx::array, int64_t>, std::tuple<mx::array, mx::array, int64_t, bool>>;
+using Caches = std::vector<std::optional<Cache>>;
 
 std::vector<std::optional<TokenCache>> caches_from(const Caches& caches);
 

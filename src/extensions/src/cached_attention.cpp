@@ -53,7 +53,7 @@ std::vector<mx::Shape> shapes_of_outputs(const std::vector<mx::array>& inputs) {
 void give_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
                  std::vector<mx::array>& inputs) {
   for (const std::optional<TokenCache>& cache : caches) {
-    params.lengths.push_back(cache ? std::optional(cache->length) : std::nullopt);
+    params.caches.push_back(cache ? std::optional(cache->state) : std::nullopt);
     if (cache) inputs.insert(inputs.end(), {cache->keys, cache->values});
   }
 }
@@ -109,9 +109,9 @@ bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
 
   int64_t rows = 0;
   size_t next = kFirstCache;
-  for (const std::optional<int64_t>& length : params_.lengths) {
-    if (length) {
-      check_cache(inputs[next], inputs[next + 1], *length, inputs[1]);
+  for (const std::optional<CacheState>& cache : params_.caches) {
+    if (cache) {
+      check_cache(inputs[next], inputs[next + 1], cache->length, inputs[1]);
       rows += inputs[next].shape(0);
       next += 2;
     } else {
@@ -127,9 +127,9 @@ bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
 std::vector<CachePlace> CachedAttention::places(const std::vector<mx::array>& inputs) const {
   std::vector<CachePlace> places;
   int row = 0;
-  for (const std::optional<int64_t>& length : params_.lengths) {
-    if (length) places.push_back({row, *length});
-    row += length ? inputs[kFirstCache + 2 * (places.size() - 1)].shape(0) : 1;
+  for (const std::optional<CacheState>& cache : params_.caches) {
+    if (cache) places.push_back({row, *cache});
+    row += cache ? inputs[kFirstCache + 2 * (places.size() - 1)].shape(0) : 1;
   }
   return places;
 }
@@ -161,8 +161,8 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   options.stream = stream();
   const std::vector<CachePlace> all_places = places(inputs);
   for (size_t i = 0; i < all_places.size(); i++) {
-    const auto [first, length] = all_places[i];
-    const int begin = static_cast<int>(length), end = begin + L;
+    const int first = all_places[i].first_row, begin = static_cast<int>(all_places[i].state.length),
+              end = begin + L;
     const auto append = [&](const mx::array& cache, const mx::array& tokens) {
       mx::Shape stop = cache.shape();
       stop[2] = end;

@@ -13,10 +13,19 @@
 
 namespace tiny_llm_ext {
 
-// Keys and values (N, Hkv, capacity, E) of N rows, of which `length` tokens are there.
+// How many tokens of a cache are there. One is kept if its arrays, with these tokens, came back from one of
+// these operations and have been held since: then what lies behind the tokens may still be nobody's.
+struct CacheState {
+  int64_t length;
+  bool kept;
+
+  bool operator==(const CacheState&) const = default;
+};
+
+// Keys and values (N, Hkv, capacity, E) of N rows.
 struct TokenCache {
   mx::array keys, values;
-  int64_t length;
+  CacheState state;
 };
 
 // Keys and values of each cache, with the new tokens.
@@ -28,7 +37,7 @@ using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
 // Query (B, L, Hq, E), key and value (B, L, Hkv, E) of L new tokens for each of B rows, whose caches come in
 // the order of the rows; none is a single row without a cache, which attends to nothing: its result is 0.
 // Query and key are rotated as by `rope`; a token sees the tokens of its cache, those before it and itself. A
-// cache's memory takes the new tokens where nobody else holds it, or those places of it, see
+// cache's memory takes the new tokens where nobody else holds it, or those places, see
 // cpu/cache_memory.h. The result is (B, L, Hq * E).
 std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
                                                    const mx::array& value,
@@ -38,7 +47,7 @@ std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const
                                                    bool traditional, mx::StreamOrDevice stream);
 
 struct CachedAttentionParams {
-  std::vector<std::optional<int64_t>> lengths;  // of the caches in order; none: a row without a cache
+  std::vector<std::optional<CacheState>> caches;  // in order; none: a row without a cache
   TokenOffsets offset;
   float scale;
   bool traditional;
@@ -46,7 +55,7 @@ struct CachedAttentionParams {
   bool operator==(const CachedAttentionParams&) const = default;
 };
 
-// Notes the lengths of caches, and puts their keys and values behind other inputs of an operation.
+// Notes the state of caches, and puts their keys and values behind other inputs of an operation.
 void give_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
                  std::vector<mx::array>& inputs);
 
@@ -57,10 +66,10 @@ GrownCaches grown_caches(const std::vector<mx::array>& outputs);
 std::vector<mx::array> cached_attention(const std::vector<mx::array>& inputs, CachedAttentionParams params,
                                         mx::Stream stream);
 
-// Which rows of the batch a cache holds, and its tokens.
+// Which rows of the batch a cache holds.
 struct CachePlace {
   int first_row;
-  int64_t length;
+  CacheState state;
 };
 
 // An operation that writes to caches: they belong to one step, which has no forward mode and is not mapped.

@@ -60,7 +60,7 @@ void check_parts(const DecoderParts& parts) {
   const int kv_heads = parts.heads.matrices[1].weight.shape(0) / parts.head_size;
   const mx::array cache = shape_only({1, kv_heads, 1, parts.head_size}, like);
   CachedAttentionParams params = attention_params(parts, 0);
-  params.lengths = {0};
+  params.caches = {CacheState{0, false}};
   DecoderBlock(mx::default_stream(mx::Device::cpu), std::make_shared<DecoderParts>(parts), std::move(params))
       .graph({x, cache, cache});
 }

@@ -403,7 +403,9 @@ def cached_attention(
     query: mlx.core.array,
     key: mlx.core.array,
     value: mlx.core.array,
-    caches: Sequence[tuple[mlx.core.array, mlx.core.array, int] | None],
+    caches: Sequence[
+        tuple[mlx.core.array, mlx.core.array, int] | tuple[mlx.core.array, mlx.core.array, int, bool] | None
+    ],
     cos: mlx.core.array,
     sin: mlx.core.array,
     offset: int | Sequence[int],
@@ -419,8 +421,12 @@ def cached_attention(
     the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order
     of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and holds
     `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
-    in the same memory if nobody else holds the array, or if it came back like that itself and these are the
-    first tokens behind its own: what lies behind its tokens is nobody's.
+    in the same memory if nobody else holds the array.
+
+    (keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,
+    with so many tokens, and that the caller has held them since. Then the places behind the tokens are
+    nobody's, until another step has taken them, and are written whoever else holds the arrays: a step
+    may be started while the one before is being computed.
     """
 
 class DecoderBlock:
@@ -454,7 +460,11 @@ class DecoderBlock:
     def __call__(
         self,
         x: mlx.core.array,
-        caches: Sequence[tuple[mlx.core.array, mlx.core.array, int] | None],
+        caches: Sequence[
+            tuple[mlx.core.array, mlx.core.array, int]
+            | tuple[mlx.core.array, mlx.core.array, int, bool]
+            | None
+        ],
         offset: int | Sequence[int],
         *,
         stream: mlx.core.Stream | mlx.core.Device | None = None,

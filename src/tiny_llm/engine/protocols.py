@@ -29,8 +29,7 @@ class LayerCache(Protocol):
 class CachedModel(Protocol):
     """A model that remembers: new ids [B, L] from position `offset` on -> logits [B, L, V].
 
-    Some have `starts_ahead(cache)`, too: whether a step like the last one may be started while that one is
-    being computed.
+    Some have `starts_ahead(cache)`, too: whether a step may be started while the one before is computed.
     """
 
     def __call__(self, inputs: mx.array, offset: int | list[int], cache: list[Any]) -> mx.array: ...

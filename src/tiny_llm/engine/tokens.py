@@ -69,9 +69,8 @@ class Sequenced:
             evaluate(self.cache)
         return self.read_on(ids[last:])
 
-    @property
     def starts_ahead(self) -> bool:
-        """Whether a step like the last one may be started while that one is being computed."""
+        """Whether a step may be started while the one before is being computed."""
         may = getattr(self._model, "starts_ahead", None)
         return may is not None and bool(may(self.cache))
 
@@ -125,7 +124,7 @@ def cached_tokens(
 
     Where the model starts ahead, the step behind a token is under way before the token is handed out, and
     does not wait for Python; if the answer ends there, it was in vain. Elsewhere the token comes first: on a
-    CPU, MLX starts a hundred operations or so in the background, then waits, and the token with it.
+    CPU, MLX starts about fifty operations in the background, then waits, and the token with it.
     """
     with closing(Sequenced(model)) as sequence:
         token = choose(sequence.prefill(prompt, prefill_step))
@@ -133,12 +132,16 @@ def cached_tokens(
         if limit == 1:
             return
         token = choose(sequence.read_on(token))
-        ahead = sequence.starts_ahead
+        ahead = sequence.starts_ahead()
         for left in range(limit - 2, -1, -1):
             mx.async_eval(token)  # type: ignore[no-untyped-call]
             # The next step is described while this one is computed.
             following = choose(sequence.read_on(token)) if left else token
-            if ahead:
-                mx.async_eval(following)  # type: ignore[no-untyped-call]
+            try:
+                if ahead:
+                    mx.async_eval(following)  # type: ignore[no-untyped-call]
+            except Exception:
+                yield token_id(token)  # which is there all the same
+                raise
             yield token_id(token)
             token = following

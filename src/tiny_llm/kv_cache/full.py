@@ -13,6 +13,7 @@ class TinyKvFullCache(TinyKvCache):
     def __init__(self) -> None:
         self.offset = 0
         self._storage: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
+        self._from_operation = False  # whether a native operation gave it
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
@@ -30,7 +31,7 @@ class TinyKvFullCache(TinyKvCache):
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
         check_tokens("TinyKvFullCache", key, value)
-        keys, values = self.room_for(key.shape, key.dtype)
+        keys, values, _ = self.room_for(key.shape, key.dtype)
         end = self.offset + key.shape[2]
         keys[:, :, self.offset : end] = key
         values[:, :, self.offset : end] = value
@@ -43,13 +44,16 @@ class TinyKvFullCache(TinyKvCache):
         if self.offset == 0:
             self._storage = None
 
-    def room_for(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
-        """Keys and values [B, H, capacity, D], with room from `offset` on for new `tokens` [B, H, L, D]."""
+    def room_for(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array, bool]:
+        """Keys and values [B, H, capacity, D], with room from `offset` on for new `tokens` [B, H, L, D].
+
+        And whether a native operation gave them.
+        """
         batch, heads, length, size = tokens
         needed = self.offset + length
         if self._storage is None:
             shape = (batch, heads, _blocks(needed), size)
-            return mx.zeros(shape, dtype), mx.zeros(shape, dtype)
+            return mx.zeros(shape, dtype), mx.zeros(shape, dtype), False
         keys, values = self._storage
         expected = (*keys.shape[:2], length, keys.shape[3])
         if tokens != expected or dtype != keys.dtype:
@@ -58,14 +62,15 @@ class TinyKvFullCache(TinyKvCache):
             )
         capacity = keys.shape[2]
         if needed <= capacity:
-            return keys, values
+            return keys, values, self._from_operation
         # Half as much again each time: n tokens cost at most 3 n copies of a token in all.
         more = [(0, 0), (0, 0), (0, _blocks(max(needed, capacity * 3 // 2)) - capacity), (0, 0)]
-        return mx.pad(keys, more), mx.pad(values, more)
+        return mx.pad(keys, more), mx.pad(values, more), False
 
-    def take(self, keys: mx.array, values: mx.array, added: int) -> None:
+    def take(self, keys: mx.array, values: mx.array, added: int, *, from_operation: bool = False) -> None:
         """Keep what `room_for` gave, now that so many tokens more are written."""
         self._storage = keys, values
+        self._from_operation = from_operation
         self.offset += added
 
 

@@ -13,7 +13,7 @@ from ..kv_cache.base import Mask
 # alone costs 5 % of the time or more.
 _FEW_TOKENS = 32
 
-Room = tuple[mx.array, mx.array, int]  # keys, values, and how many tokens are there
+Room = tuple[mx.array, mx.array, int, bool]  # keys, values, how many tokens are there, and whether kept
 
 
 def few(tokens: int, mask: Mask) -> bool:
@@ -32,7 +32,7 @@ class OpenRequests:
     def take(self, grown: Sequence[tuple[mx.array, mx.array]]) -> None:
         """Keep the arrays with the new tokens."""
         for cache, (keys, values) in zip(self.caches, grown, strict=True):
-            cache.take(keys, values, self.added)
+            cache.take(keys, values, self.added, from_operation=True)
 
 
 def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) -> OpenRequests | None:
@@ -48,7 +48,8 @@ def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) 
             requests.room.append(None)
         elif is_full(slot):
             requests.caches.append(slot)
-            requests.room.append((*slot.room_for(of_each, dtype), slot.offset))
+            keys, values, kept = slot.room_for(of_each, dtype)
+            requests.room.append((keys, values, slot.offset, kept))
         else:
             return None
     return requests

@@ -14,6 +14,8 @@ from .ops import Ops
 from .positions import Offset, row_offsets
 from .weights import multiply, token_table
 
+# MLX starts about fifty operations on a CPU before it waits for some of them; a token would wait with it.
+MOST_BLOCKS_AHEAD = 40
 PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
 
 
@@ -106,11 +108,12 @@ class Transformer(ABC):
         return x
 
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
-        """Whether a step like the last one may be started while that one is being computed.
+        """Whether a step may be started while the one before is being computed.
 
-        Operations of whole blocks are so few that MLX starts them all, and they let caches grow meanwhile.
+        Operations of whole blocks let caches grow meanwhile, and are so few that MLX starts them all.
         """
-        return all(map(ran_natively, self.layers_inner, cache))
+        few = len(self.layers_inner) <= MOST_BLOCKS_AHEAD
+        return few and all(map(ran_natively, self.layers_inner, cache))
 
     def score(self, x: mx.array) -> mx.array:
         """[..., hidden] -> logits [..., V]."""

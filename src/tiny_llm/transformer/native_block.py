@@ -61,7 +61,7 @@ def run_natively(
 
 
 def ran_natively(block: TransformerBlock, cache: TinyKvCache) -> bool:
-    """Whether the newest tokens of a cache of one request went through the block as one operation."""
+    """Whether tokens have gone through the block as one operation, as a few more for this cache would."""
     return block.native is not None and is_full(cache)
 
 

@@ -16,7 +16,8 @@ namespace {
 
 using Memory = mx::array::Data;
 
-// Memory that was grown here before, and how many tokens there are in it, over all arrays.
+// Memory that was grown here, and how many tokens there are in it, over all arrays that came from here. MLX
+// may hand it on to other arrays, without a word; so only a cache that is kept, which holds it, counts.
 class GrownMemory {
  public:
   // Whether the places behind `length` tokens are nobody's. If so, `added` of them are taken.
@@ -25,7 +26,7 @@ class GrownMemory {
     const auto found = entries_.find(cache.data_shared_ptr().get());
     if (found == entries_.end()) return false;
     Entry& entry = found->second;
-    // Another shape counts tokens in another way.
+    // Other memory may have come to lie there; another shape counts tokens in another way.
     if (entry.memory.expired() || entry.shape != cache.shape() || entry.tokens != length) return false;
     entry.tokens += added;
     return true;
@@ -64,13 +65,13 @@ GrownMemory& grown_memory() {
 
 }  // namespace
 
-bool place_grown(mx::array& out, const mx::array& cache, int64_t length, int64_t added) {
-  if (cache.flags().row_contiguous && grown_memory().take(cache, length, added)) {
+bool place_grown(mx::array& out, const mx::array& cache, CacheState state, int64_t added) {
+  if (state.kept && cache.flags().row_contiguous && grown_memory().take(cache, state.length, added)) {
     out.copy_shared_buffer(cache);
     return true;
   }
   const bool in_place = place_output(out, {&cache});
-  grown_memory().note(out, length + added);
+  grown_memory().note(out, state.length + added);
   return in_place;
 }
 

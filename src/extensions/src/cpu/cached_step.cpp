@@ -66,7 +66,7 @@ class Step {
     const int count = static_cast<int>(places_.size());
     // Where there are fewer caches than threads, the work within each is shared out, and plan.cpp knows what
     // is worth a thread.
-    const bool one_by_one = count < threads_ || !worth_sharing(work());
+    const bool one_by_one = count < threads_ || work() < least_shared_work();
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
       place_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));
@@ -81,7 +81,7 @@ class Step {
   double work() const {
     double tokens = 0;
     for (size_t i = 0; i < places_.size(); i++)
-      tokens += static_cast<double>(places_[i].length + L_) * keys(static_cast<int>(i)).shape(0);
+      tokens += static_cast<double>(places_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
     return tokens * L_ * Hq_ * E_;
   }
 
@@ -103,7 +103,7 @@ class Step {
 
   // Queries to their own array, keys and values into the cache.
   void place_tokens(int cache) {
-    const auto [first, length] = places_[cache];
+    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
     const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
     const RowReader cos(inputs_[3]), sin(inputs_[4]);
@@ -112,7 +112,7 @@ class Step {
     auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerElement * (Hq_ + 2 * Hkv) * E_;
-    for_rows(rows * L_, cost, threads_, [&, first = first, length = length](int64_t begin, int64_t end) {
+    for_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
       auto* room = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
       std::byte* const head_room = room + 2 * cos.row_bytes();
       for (int64_t index = begin; index < end; index++) {
@@ -141,7 +141,7 @@ class Step {
   }
 
   void attend(int cache) {
-    const auto [first, length] = places_[cache];
+    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
     const int rows = keys(cache).shape(0), Hkv = keys(cache).shape(1), E = static_cast<int>(E_);
     const int Hq = static_cast<int>(Hq_), L = static_cast<int>(L_), S = static_cast<int>(length) + L;
     const mx::Shape present = {rows, Hkv, S, E};
@@ -193,8 +193,8 @@ void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs
   std::vector<bool> in_place;
   try {
     for (size_t i = 0; i + 1 < outputs.size(); i++) {
-      const int64_t length = caches.places[i / 2].length;
-      in_place.push_back(place_grown(outputs[i + 1], inputs[caches.first + i], length, caches.added));
+      const CacheState& state = caches.places[i / 2].state;
+      in_place.push_back(place_grown(outputs[i + 1], inputs[caches.first + i], state, caches.added));
     }
   } catch (...) {
     // Whoever asks again may do so through another output.

@@ -1,4 +1,6 @@
 // CPU evaluation of a decoder's block: its operations one after the other, on one trip to the worker thread.
+#include <algorithm>
+
 #include "attention/inputs.h"
 #include "cpu/allocate.h"
 #include "cpu/cached_step.h"
@@ -10,9 +12,9 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds of a block from which on a thread is woken for it. Most of its operations alone are not worth
-// that, and those of small models would never be shared.
-constexpr double kWakingWork = 1e6;
+// Multiply-adds of a block that are worth one of the threads that are woken for it. Most of its operations
+// alone are not worth that, and those of small models would never be shared.
+constexpr double kWorkOfThread = 5e5;
 
 struct Machine {
   const cpu::Kernels* kernels;
@@ -55,9 +57,10 @@ void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
                                                const std::vector<bool>& in_place) {
         const mx::array& x = arrays[0];
         const int B = x.shape(0), L = x.shape(1), size = parts->head_size;
+        const double worth = multiply_adds(*parts, int64_t{B} * L) / kWorkOfThread;
+        const int awake_threads = static_cast<int>(std::min<double>(machine.threads, worth));
         std::optional<cpu::Awake> awake;
-        if (machine.threads > 1 && multiply_adds(*parts, int64_t{B} * L) >= kWakingWork)
-          awake.emplace(machine.threads);
+        if (awake_threads > 1) awake.emplace(awake_threads);
         const auto like_x = [&](mx::Shape shape) { return cpu::new_array(std::move(shape), x.dtype()); };
 
         cpu::Arrays heads;

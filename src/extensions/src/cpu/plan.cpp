@@ -9,9 +9,8 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-// Multiply-adds below which a second thread costs more than it brings, one that is awake and one that is not.
-constexpr double kSingleThreadWork = 50e3;
-constexpr double kWakingWork = 200e3;
+// Multiply-adds that are worth a second thread which is awake.
+constexpr double kAwakeWork = 50e3;
 
 // Sequences with more real query positions than this have enough rows to share out.
 constexpr int64_t kFewRows = 64;
@@ -39,9 +38,9 @@ SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
 
 }  // namespace
 
-bool worth_sharing(double work) { return work >= (helper_awake() ? kSingleThreadWork : kWakingWork); }
+double least_shared_work() { return helper_awake() ? kAwakeWork : kWakingWork; }
 
-Plan make_plan(const Problem& problem) {
+Plan make_plan(const Problem& problem, double least_shared_work) {
   Plan plan = {};
   double work = 0;
   plan.split = plan_sequence(problem, {problem.L, 0, problem.S}).chunks > 1;
@@ -61,7 +60,7 @@ Plan make_plan(const Problem& problem) {
     plan.sequences.reserve(problem.B);
     for (const Sequence& real : problem.sequences) add(real, 1);
   }
-  plan.threads = worth_sharing(work) ? problem.threads : 1;
+  plan.threads = work < least_shared_work ? 1 : problem.threads;
 
   int element = static_cast<int>(problem.dtype);
   int64_t row_tile = problem.kernels->row_tile[element];

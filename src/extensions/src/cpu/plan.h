@@ -18,8 +18,11 @@ struct SequencePlan {
   int64_t partial_offset;  // in floats, of its share of the partial results
 };
 
-// Whether so many multiply-adds are worth a second thread, given which threads are awake.
-bool worth_sharing(double work);
+// Multiply-adds below which a second thread costs more than it brings, where all others sleep.
+inline constexpr double kWakingWork = 200e3;
+
+// The same, as it is now.
+double least_shared_work();
 
 struct Plan {
   std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry
@@ -39,6 +42,7 @@ struct Plan {
   }
 };
 
-Plan make_plan(const Problem& problem);
+// On one thread where there is less work than that.
+Plan make_plan(const Problem& problem, double least_shared_work = kWakingWork);
 
 }  // namespace tiny_llm_ext::cpu

@@ -25,9 +25,9 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-// How long an idle thread, or a caller whose helpers are finishing, looks before it sleeps. A sleeper needs
-// 45 us to wake up, calls from Python come about 30 us apart; two busy loops beside it slow a call by a fifth
-// at most.
+// How long an idle thread that is not kept awake, or a caller whose helpers are finishing, looks before it
+// sleeps. A sleeper needs 45 us to wake up, calls from Python come about 30 us apart; two busy loops beside
+// it slow a call by a fifth at most.
 constexpr std::chrono::microseconds kWatch{50};
 
 void pause() {
@@ -38,17 +38,22 @@ void pause() {
 #endif
 }
 
-// Looks so long, from the last moment on at which it was to stay.
+// Looks so long, and as long as it is to stay.
 template <typename Condition, typename Stay>
 void watch_for(Condition condition, Stay stay) {
   auto deadline = std::chrono::steady_clock::now() + kWatch;
-  do {
+  for (;;) {
     for (int i = 0; i < 16; ++i) {
       if (condition()) return;
       pause();
     }
-    if (stay()) deadline = std::chrono::steady_clock::now() + kWatch;
-  } while (std::chrono::steady_clock::now() < deadline);
+    const auto now = std::chrono::steady_clock::now();
+    if (stay()) {
+      deadline = now + kWatch;
+    } else if (now >= deadline) {
+      return;
+    }
+  }
 }
 
 // The items of one call, in stretches of neighbours. Lives as long as the call.
@@ -122,9 +127,8 @@ class Pool {
 
   bool watched() const { return watching_ > 0; }
 
-  // Threads that are awake stay so until as many calls let them sleep.
-  void keep_awake() { ++keep_awake_; }
-  void let_sleep() { --keep_awake_; }
+  // While it is not 0, threads that are awake stay so.
+  std::atomic<int>& keep_awake() { return keep_awake_; }
 
  private:
   void run(Job& job, int helpers) {
@@ -277,13 +281,14 @@ void parallel_stretches(int64_t items, int threads, const std::function<void(int
 
 bool helper_awake() { return pool().watched(); }
 
-Awake::Awake(int threads) {
-  pool().keep_awake();
+Awake::Awake(int threads) : count_(pool().keep_awake()) {
+  ++count_;
   if (helper_awake()) return;
-  if (const Pool::Turn turn(pool()); turn) turn.wake(threads - 1);
+  if (const Pool::Turn turn(pool()); turn)
+    turn.wake(static_cast<int>(std::min<int64_t>(threads, most_threads())) - 1);
 }
 
-Awake::~Awake() { pool().let_sleep(); }
+Awake::~Awake() { --count_; }
 
 void* thread_scratch(size_t bytes) {
   constexpr std::align_val_t kAlignment{64};

@@ -1,6 +1,7 @@
 // A pool of threads that share out numbered work items.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -32,6 +33,9 @@ class Awake {
   ~Awake();
   Awake(const Awake&) = delete;
   Awake& operator=(const Awake&) = delete;
+
+ private:
+  std::atomic<int>& count_;  // of those that live
 };
 
 // Memory of the calling thread, 64-byte aligned, at least `bytes` large, reused from call to call.

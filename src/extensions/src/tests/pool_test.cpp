@@ -65,10 +65,13 @@ void test_threads_are_kept_awake() {
   check(comes_true(asleep), "threads without work fall asleep");
   {
     const cpu::Awake first(2);
-    const auto second = std::make_unique<cpu::Awake>(3);
+    auto second = std::make_unique<cpu::Awake>(2);
     check(comes_true(cpu::helper_awake), "a thread is woken");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     check(cpu::helper_awake(), "it stays awake");
+    second.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    check(cpu::helper_awake(), "it stays awake for one of two");
     check(each_item_once(100, 2), "and works");
     check(comes_true(cpu::helper_awake), "and stays awake");
   }
@@ -110,6 +113,7 @@ void test_a_huge_number_of_threads_is_not_started() {
   const unsigned most = std::max(16u, 4 * std::max(1u, std::thread::hardware_concurrency()));
   std::mutex mutex;
   std::set<std::thread::id> ids;
+  const cpu::Awake awake(1 << 30);
   parallel_for(3000, 3000, [&](int64_t) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     std::lock_guard lock(mutex);
