@@ -1,5 +1,7 @@
 """A step of decoding writes its token and copies no other one: memory stays that of the tokens kept."""
 
+import copy
+
 import mlx.core as mx
 import pytest
 
@@ -103,3 +105,25 @@ def test_a_step_that_is_described_while_the_one_before_is_computed(slots):
         x = following
     mx.eval(x)
     assert mx.get_peak_memory() - before < KEYS_AND_VALUES / 4
+
+
+@pytest.mark.parametrize("first", ["the original", "the copy"])
+def test_a_copy_of_a_cache_that_an_operation_grew(first):
+    """One goes on natively, the other one with a prompt: each keeps its own tokens."""
+    few, many = normal(1, 1, 4, SIZE), normal(1, 40, 4, SIZE, seed=5)
+
+    def grown():
+        cache = filled(TinyKvFullCache())
+        mx.eval(step_through([cache], attend_flash, few))
+        return cache
+
+    original, alone, prompted = grown(), grown(), grown()
+    twin = copy.copy(original)
+    natively, other = (original, twin) if first == "the original" else (twin, original)
+    mx.eval(step_through([other], attend_flash, many))
+    mx.eval(step_through([prompted], attend_flash, many))
+    mx.eval(step_through([natively], attend_flash, 2 * few), step_through([alone], attend_flash, 2 * few))
+    for cache, expected in ((natively, alone), (other, prompted)):
+        assert cache.offset == expected.offset
+        for x, same in zip(cache.key_values, expected.key_values, strict=True):
+            assert mx.array_equal(x, same)

@@ -1,5 +1,7 @@
 """The cache of a single request, or of several of one length: one dense array that has room to grow."""
 
+from copy import copy
+
 import mlx.core as mx
 
 from .base import Fetched, Mask, TinyKvCache, check_rewind, check_tokens
@@ -31,7 +33,8 @@ class TinyKvFullCache(TinyKvCache):
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
         check_tokens("TinyKvFullCache", key, value)
-        keys, values, _ = self.room_for(key.shape, key.dtype)
+        # Arrays of its own are written to: a copy of this cache may have the others.
+        keys, values = map(copy, self.room_for(key.shape, key.dtype)[:2])
         end = self.offset + key.shape[2]
         keys[:, :, self.offset : end] = key
         values[:, :, self.offset : end] = value
