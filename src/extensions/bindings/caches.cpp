@@ -64,11 +64,11 @@ void define_cached_attention(nb::module_& m) {
       "holds\n"
       "`length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens "
       "more,\n"
-      "in the same memory if nobody else holds the array.\n\n"
+      "in the same memory if nobody else holds the array, no operation under way either.\n\n"
       "(keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,\n"
-      "with so many tokens, and that the caller has held them since. Then the places behind the tokens are\n"
-      "nobody's, until another step has taken them, and are written whoever else holds the arrays: a step\n"
-      "may be started while the one before is being computed.");
+      "with so many tokens or more, and that the caller has held them since. Then places behind the tokens\n"
+      "that no step has taken are nobody's, and are written whoever else holds the arrays: a step may be\n"
+      "started while the one before is being computed.");
 }
 
 }  // namespace tiny_llm_ext

@@ -13,8 +13,9 @@
 
 namespace tiny_llm_ext {
 
-// How many tokens of a cache are there. One is kept if its arrays, with these tokens, came back from one of
-// these operations and have been held since: then what lies behind the tokens may still be nobody's.
+// How many tokens of a cache are there. One is kept if its arrays came back from one of these operations,
+// with these tokens or more, and have been held since: then what lies behind the tokens may still be
+// nobody's.
 struct CacheState {
   int64_t length;
   bool kept;

@@ -421,12 +421,12 @@ def cached_attention(
     the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order
     of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and holds
     `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
-    in the same memory if nobody else holds the array.
+    in the same memory if nobody else holds the array, no operation under way either.
 
     (keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,
-    with so many tokens, and that the caller has held them since. Then the places behind the tokens are
-    nobody's, until another step has taken them, and are written whoever else holds the arrays: a step
-    may be started while the one before is being computed.
+    with so many tokens or more, and that the caller has held them since. Then places behind the tokens
+    that no step has taken are nobody's, and are written whoever else holds the arrays: a step may be
+    started while the one before is being computed.
     """
 
 class DecoderBlock:

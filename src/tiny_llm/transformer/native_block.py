@@ -36,7 +36,7 @@ class NativeBlock:
         return bool(self.operation.holds(arrays))
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """A copy of a block makes an operation of its own: the native one cannot be copied."""
+        """A deep copy of a block makes an operation of its own: the native one cannot be copied."""
         return type(None), ()
 
 
