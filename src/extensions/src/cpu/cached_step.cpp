@@ -66,7 +66,7 @@ class Step {
     const int count = static_cast<int>(places_.size());
     // Where there are fewer caches than threads, the work within each is shared out, and plan.cpp knows what
     // is worth a thread.
-    const bool one_by_one = count < threads_ || work() < least_shared_work();
+    const bool one_by_one = count < threads_ || work() < kLeastSharedAttention.now();
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
       place_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));

@@ -96,7 +96,7 @@ class Forward {
           mx::array& lse)
       : problem_(problem),
         pages_(pages),
-        plan_(cpu::make_plan(problem, cpu::least_shared_work())),
+        plan_(cpu::make_plan(problem, cpu::kLeastSharedAttention.now())),
         batch_(batch_shape(inputs)),
         q_(inputs.query, plan_.threads),
         k_(inputs.key, plan_.threads),

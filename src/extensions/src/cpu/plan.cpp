@@ -4,13 +4,9 @@
 #include <algorithm>
 
 #include "attention/tiles.h"
-#include "cpu/pool.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
-
-// Multiply-adds that are worth a second thread which is awake.
-constexpr double kAwakeWork = 50e3;
 
 // Sequences with more real query positions than this have enough rows to share out.
 constexpr int64_t kFewRows = 64;
@@ -37,8 +33,6 @@ SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
 }
 
 }  // namespace
-
-double least_shared_work() { return helper_awake() ? kAwakeWork : kWakingWork; }
 
 Plan make_plan(const Problem& problem, double least_shared_work) {
   Plan plan = {};

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention/problem.h"
+#include "cpu/pool.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -18,11 +19,7 @@ struct SequencePlan {
   int64_t partial_offset;  // in floats, of its share of the partial results
 };
 
-// Multiply-adds below which a second thread costs more than it brings, where all others sleep.
-inline constexpr double kWakingWork = 200e3;
-
-// The same, as it is now.
-double least_shared_work();
+inline constexpr LeastShared kLeastSharedAttention = {50e3, 200e3};
 
 struct Plan {
   std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry
@@ -43,6 +40,6 @@ struct Plan {
 };
 
 // On one thread where there is less work than that.
-Plan make_plan(const Problem& problem, double least_shared_work = kWakingWork);
+Plan make_plan(const Problem& problem, double least_shared_work = kLeastSharedAttention.asleep);
 
 }  // namespace tiny_llm_ext::cpu

@@ -25,6 +25,13 @@ void parallel_stretches(int64_t items, int threads, const std::function<void(int
 // Whether a thread of the pool looks for work now: one that sleeps takes 45 us to wake up.
 bool helper_awake();
 
+// Multiply-adds of some kind that are worth a second thread which is awake, and one which is to be woken.
+struct LeastShared {
+  double awake, asleep;
+
+  double now() const { return helper_awake() ? awake : asleep; }
+};
+
 // While one lives, threads of the pool that are awake stay so, and up to threads - 1 are woken if all sleep:
 // for calls that follow each other, each of which alone is not worth waking a thread.
 class Awake {

@@ -93,8 +93,8 @@ class DigitProduct {
 
   void ask_for_factors(int64_t n) const {
     for (int64_t i = n; i < n + kLanes; i++) {
-      __builtin_prefetch((const T*)task_.scales + i * task_.scales_row_stride);
-      __builtin_prefetch((const T*)task_.biases + i * task_.biases_row_stride);
+      bring_line((const T*)task_.scales + i * task_.scales_row_stride);
+      bring_line((const T*)task_.biases + i * task_.biases_row_stride);
     }
   }
 
@@ -105,7 +105,7 @@ class DigitProduct {
     F block[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
-      __builtin_prefetch(words.row[i] + ahead);
+      bring_line(words.row[i] + ahead);
       block[i] = load_some<Element::f32>((const float*)words.row[i] + begin, words.length - begin);
     }
     transpose(block);

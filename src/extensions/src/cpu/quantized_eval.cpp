@@ -16,9 +16,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds below which a second thread costs more than it brings, one that is awake and one that is not.
-constexpr double kSingleThreadWork = 2e5;
-constexpr double kWakingWork = 4e6;
+constexpr cpu::LeastShared kLeastShared = {2e5, 4e6};
 // Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
@@ -125,7 +123,7 @@ class Products {
       outputs_ += matrix.weight.shape(0);
       work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
     }
-    threads_ = work < (cpu::helper_awake() ? kSingleThreadWork : kWakingWork) ? 1 : call.params.threads;
+    threads_ = work < kLeastShared.now() ? 1 : call.params.threads;
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
     all_.groups = call.matrices[0].scales.shape(1);
     all_.group = call.params.group_size;

@@ -127,7 +127,7 @@ struct FewSums {
 #pragma GCC unroll 2
       for (int s = 0; s < kSums; s++) dot[m][s] = zero();
     for (int word = begin; word < begin + count; word++, x += Units::kUnits * kRows) {
-      __builtin_prefetch(sums.words.row[word] + ahead);
+      bring_line(sums.words.row[word] + ahead);
       multiply_word<Units, 0, MR, kRows>(Units::load(sums.turned + word * kLanes), x, dot);
     }
 #pragma GCC unroll 8
@@ -144,8 +144,8 @@ static void few_rows(const QuantizedTask& task, const float* x) {
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
     const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
     for (int64_t i = n + kOutputsAhead; i < n + kOutputsAhead + kLanes; i++) {
-      __builtin_prefetch((const T*)task.scales + i * task.scales_row_stride);
-      __builtin_prefetch((const T*)task.biases + i * task.biases_row_stride);
+      bring_line((const T*)task.scales + i * task.scales_row_stride);
+      bring_line((const T*)task.biases + i * task.biases_row_stride);
     }
     for (int64_t m = 0; m < kRows; m += MR) {
       FewSums<Units, kElement, MR, kRows> sums(task, n);

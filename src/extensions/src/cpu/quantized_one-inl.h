@@ -3,7 +3,8 @@
 //
 // Each word of a vector is multiplied with units of x, which lie in memory in the same order. A vector's sums
 // are multiplied by the scales of its groups, each in the lanes of its words; the biases meet the sums of x
-// over the groups. A row's bits do not depend on whether there is another.
+// over the groups. A row's bits do not depend on whether there is another, nor those of an output on which
+// are calculated beside it.
 #pragma once
 
 #include "cpu/quantized_units-inl.h"
@@ -12,7 +13,8 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kOneRows = 2;                            // at most
 constexpr int kOneOutputs = kRegisters == 32 ? 4 : 2;  // that share each unit of x
-constexpr int64_t kOneWordsAhead = 4096;               // of weights and their factors, that are asked for
+constexpr int64_t kOneWordsAhead = 1024;               // of weights and their factors, that are asked for
+constexpr int64_t kOneWordsNext = 64;                  // of weights, that are brought
 constexpr int kMostGroupWords = 32;                    // 128 numbers of 8 bits
 
 // x of a call: [vector of words][unit][row][lane], then the sums over groups, [vector of groups][row][lane].
@@ -115,10 +117,17 @@ struct GroupLanes {
   }
 };
 
-// kOneOutputs outputs from n on: sums[row][output][lane] of MR rows, kLanes outputs apart.
+// The lanes of some outputs' sums: [block][row][output][lane], kLanes outputs a block.
+template <int MR>
+struct OneSums {
+  static constexpr int64_t kRow = kLanes * kLanes, kBlock = MR * kRow;
+  float lanes[kOneOutputs * kBlock];
+};
+
+// kOneOutputs outputs from n on, so many apart, and their sums.
 template <class Units, Element kElement, int MR>
 VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout, const GroupLanes& lanes,
-                        const float* x, int64_t n, float* sums) {
+                        const float* x, int64_t n, int64_t apart, float* sums, int64_t sums_apart) {
   typedef StorageOf<kElement> T;
   const F offset = set1(Units::kOffset);
   const uint32_t* words[kOneOutputs];
@@ -126,7 +135,7 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
   F acc[kOneOutputs][MR];
 #pragma GCC unroll 4
   for (int i = 0; i < kOneOutputs; i++) {
-    const int64_t row = n + i < task.outputs ? n + i : task.outputs - 1;
+    const int64_t output = n + i * apart, row = output < task.outputs ? output : task.outputs - 1;
     words[i] = task.w + row * task.w_row_stride;
     scales[i] = (const T*)task.scales + row * task.scales_row_stride;
     biases[i] = (const T*)task.biases + row * task.biases_row_stride;
@@ -159,6 +168,7 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
 #pragma GCC unroll 4
       for (int i = 0; i < kOneOutputs; i++) {
         ask_for_line(words[i] + word + kOneWordsAhead);
+        bring_line(words[i] + word + kOneWordsNext);
         vector[i] = words_at<Units>(words[i] + word, end - word);
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) dot[i][m] = zero();
@@ -173,22 +183,40 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
 #pragma GCC unroll 4
   for (int i = 0; i < kOneOutputs; i++)
 #pragma GCC unroll 2
-    for (int m = 0; m < MR; m++) store(sums + (m * kLanes + i) * kLanes, acc[i][m]);
+    for (int m = 0; m < MR; m++) store(sums + i * sums_apart + m * OneSums<MR>::kRow, acc[i][m]);
 }
 
+// Of a block, from output n on.
+template <class Units, Element kElement, int MR>
+static void finish_block(const QuantizedTask& task, const float* row_worths, const float* sums, int64_t n) {
+  for (int64_t m = 0; m < MR; m++) {
+    F y = sum_lanes(sums + m * OneSums<MR>::kRow, kLanes);
+    if constexpr (Units::kWhole) y = mul(y, load(row_worths + m * kLanes));
+    store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
+  }
+}
+
+// Outputs that are calculated together come from kOneOutputs stretches of the task: a processor fetches more
+// when it reads in several places (benches/LOG.md). Blocks that are left over follow one by one.
 template <class Units, Element kElement, int MR>
 static void one_rows(const QuantizedTask& task, const float* x) {
+  typedef OneSums<MR> Sums;
   const OneRows<Units> layout(task);
   const GroupLanes lanes(layout.group_words);
-  float sums[MR * kLanes * kLanes];
-  for (int64_t n = 0; n < task.outputs; n += kLanes) {
+  const float* const row_worths = x + layout.row_worths();
+  Sums sums;
+  const int64_t stretch = task.outputs / kLanes / kOneOutputs * kLanes;
+  for (int64_t n = 0; n < stretch; n += kLanes) {
+    for (int i = 0; i < kLanes; i++)
+      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, stretch, sums.lanes + i * kLanes,
+                                       Sums::kBlock);
+    for (int i = 0; i < kOneOutputs; i++)
+      finish_block<Units, kElement, MR>(task, row_worths, sums.lanes + i * Sums::kBlock, n + i * stretch);
+  }
+  for (int64_t n = kOneOutputs * stretch; n < task.outputs; n += kLanes) {
     for (int i = 0; i < kLanes; i += kOneOutputs)
-      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, sums + i * kLanes);
-    for (int64_t m = 0; m < task.rows; m++) {
-      F y = sum_lanes(sums + m * kLanes * kLanes, kLanes);
-      if constexpr (Units::kWhole) y = mul(y, load(x + layout.row_worths() + m * kLanes));
-      store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
-    }
+      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, 1, sums.lanes + i * kLanes, kLanes);
+    finish_block<Units, kElement, MR>(task, row_worths, sums.lanes, n);
   }
 }
 

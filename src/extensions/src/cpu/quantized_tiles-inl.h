@@ -228,8 +228,8 @@ class TileProduct {
     for (int i = 0; i < kBlockOutputs; i++) {
       auto* scales = (const uint16_t*)task_.scales + row(n + i) * task_.scales_row_stride + group;
       auto* biases = (const uint16_t*)task_.biases + row(n + i) * task_.biases_row_stride + group;
-      __builtin_prefetch(scales + kBlockOutputs * task_.scales_row_stride);
-      __builtin_prefetch(biases + kBlockOutputs * task_.biases_row_stride);
+      bring_line(scales + kBlockOutputs * task_.scales_row_stride);
+      bring_line(biases + kBlockOutputs * task_.biases_row_stride);
       const F scale = load_some<Element::bf16>(scales, left);
       _mm512_store_ps(scale_[i], mul(unit, scale));
       _mm512_store_ps(bias_[i], fma(less, scale, load_some<Element::bf16>(biases, left)));
