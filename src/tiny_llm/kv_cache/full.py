@@ -15,7 +15,7 @@ class TinyKvFullCache(TinyKvCache):
     def __init__(self) -> None:
         self.offset = 0
         self._storage: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
-        self._from_operation = False  # whether a native operation gave it
+        self._kept = False  # whether its arrays came back from a native operation
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
@@ -65,15 +65,15 @@ class TinyKvFullCache(TinyKvCache):
             )
         capacity = keys.shape[2]
         if needed <= capacity:
-            return keys, values, self._from_operation
+            return keys, values, self._kept
         # Half as much again each time: n tokens cost at most 3 n copies of a token in all.
         more = [(0, 0), (0, 0), (0, _blocks(max(needed, capacity * 3 // 2)) - capacity), (0, 0)]
         return mx.pad(keys, more), mx.pad(values, more), False
 
-    def take(self, keys: mx.array, values: mx.array, added: int, *, from_operation: bool = False) -> None:
+    def take(self, keys: mx.array, values: mx.array, added: int, *, kept: bool = False) -> None:
         """Keep what `room_for` gave, now that so many tokens more are written."""
         self._storage = keys, values
-        self._from_operation = from_operation
+        self._kept = kept
         self.offset += added
 
 

@@ -32,7 +32,7 @@ class OpenRequests:
     def take(self, grown: Sequence[tuple[mx.array, mx.array]]) -> None:
         """Keep the arrays with the new tokens."""
         for cache, (keys, values) in zip(self.caches, grown, strict=True):
-            cache.take(keys, values, self.added, from_operation=True)
+            cache.take(keys, values, self.added, kept=True)
 
 
 def open_requests(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) -> OpenRequests | None:

@@ -10,8 +10,6 @@
 
 namespace tiny_llm_ext::cpu {
 
-namespace mx = mlx::core;
-
 namespace {
 
 using Memory = mx::array::Data;
