@@ -7,7 +7,7 @@ from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.native import active_isa
-from ..support.quantized import assert_product, multiply, packed
+from ..support.quantized import Packed, assert_product, multiply, packed
 from ..support.refusal import case_id, refused
 
 quantized_matmul = load_extension().quantized_matmul
@@ -41,6 +41,16 @@ def test_each_number_of_rows(M, dtype):
 @pytest.mark.parametrize("M", [1, 2, 5, 11, 37])
 def test_each_number_of_outputs(M, N, dtype):
     check(normal(M, 64, dtype=dtype), packed(N, 64, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("M", [1, 2, 5, 11, 37])
+def test_an_output_has_the_same_bits_alone(M, dtype):
+    a, weights = normal(M, 576, dtype=dtype), packed(300, 576, dtype=dtype)
+    together = multiply(a, weights)
+    for n in (0, 15, 16, 63, 64, 127, 255, 256, 299):
+        alone = Packed(*(rows[n : n + 1] if isinstance(rows, mx.array) else rows for rows in weights))
+        assert mx.array_equal(multiply(a, alone)[:, 0], together[:, n]), n
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])

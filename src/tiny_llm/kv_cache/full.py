@@ -15,7 +15,7 @@ class TinyKvFullCache(TinyKvCache):
     def __init__(self) -> None:
         self.offset = 0
         self._storage: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
-        self._kept = False  # whether its arrays came back from a native operation
+        self._kept = False  # whether its arrays came back from a native operation, and are held since
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
@@ -71,7 +71,7 @@ class TinyKvFullCache(TinyKvCache):
         return mx.pad(keys, more), mx.pad(values, more), False
 
     def take(self, keys: mx.array, values: mx.array, added: int, *, kept: bool = False) -> None:
-        """Keep what `room_for` gave, now that so many tokens more are written."""
+        """Keep what `room_for` gave, now that so many tokens more are written; `kept`: by a native operation."""
         self._storage = keys, values
         self._kept = kept
         self.offset += added

@@ -64,8 +64,8 @@ class Step {
     if (outputs_[0].size() == 0) return;
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
     const int count = static_cast<int>(places_.size());
-    // Where there are fewer caches than threads, the work within each is shared out, and plan.cpp knows what
-    // is worth a thread.
+    // Where there are fewer caches than threads, the work within each is shared out, and the plan knows
+    // what is worth a thread.
     const bool one_by_one = count < threads_ || work() < kLeastSharedAttention.now();
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
       place_tokens(static_cast<int>(i));

@@ -68,7 +68,7 @@ VEC_FN void store_some(StorageOf<kElement>* p, F x, int64_t count) {
 // second-level cache: the first one can wait for few lines at a time, too few for the distance to memory
 // (benches/LOG.md).
 VEC_FN void ask_for_line(const void* p) { __builtin_prefetch(p, 0, 2); }
-// To the first-level cache, what is read next.
+// The same to the first-level cache: what is read before others push it out.
 VEC_FN void bring_line(const void* p) { __builtin_prefetch(p, 0, 3); }
 VEC_FN void prefetch(const void* p, size_t bytes) {
   for (size_t byte = 0; byte < bytes; byte += 64) ask_for_line((const char*)p + byte);

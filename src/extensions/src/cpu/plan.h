@@ -19,6 +19,7 @@ struct SequencePlan {
   int64_t partial_offset;  // in floats, of its share of the partial results
 };
 
+// Of the scores; the output takes as many again.
 inline constexpr LeastShared kLeastSharedAttention = {50e3, 200e3};
 
 struct Plan {
@@ -39,7 +40,7 @@ struct Plan {
   }
 };
 
-// On one thread where there is less work than that.
+// On one thread where there is less work than `least_shared_work`.
 Plan make_plan(const Problem& problem, double least_shared_work = kLeastSharedAttention.asleep);
 
 }  // namespace tiny_llm_ext::cpu

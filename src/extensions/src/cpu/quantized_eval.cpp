@@ -21,7 +21,7 @@ constexpr cpu::LeastShared kLeastShared = {2e5, 4e6};
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 constexpr int64_t kFewOutputs = 64;      // of the largest task, at least
-constexpr int64_t kFewUnit = 32;  // a multiple of the outputs that any kernel of few rows takes at once
+constexpr int64_t kFewUnit = 64;  // a multiple of the outputs that any kernel of few rows takes at once
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;

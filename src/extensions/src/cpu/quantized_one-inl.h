@@ -3,8 +3,8 @@
 //
 // Each word of a vector is multiplied with units of x, which lie in memory in the same order. A vector's sums
 // are multiplied by the scales of its groups, each in the lanes of its words; the biases meet the sums of x
-// over the groups. A row's bits do not depend on whether there is another, nor those of an output on which
-// are calculated beside it.
+// over the groups. A row's bits do not depend on whether there is another, nor do those of an output depend
+// on which others are calculated with it.
 #pragma once
 
 #include "cpu/quantized_units-inl.h"
@@ -14,7 +14,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kOneRows = 2;                            // at most
 constexpr int kOneOutputs = kRegisters == 32 ? 4 : 2;  // that share each unit of x
 constexpr int64_t kOneWordsAhead = 1024;               // of weights and their factors, that are asked for
-constexpr int64_t kOneWordsNext = 64;                  // of weights, that are brought
+constexpr int64_t kOneWordsNext = 64;                  // of weights, that are brought: four lines
 constexpr int kMostGroupWords = 32;                    // 128 numbers of 8 bits
 
 // x of a call: [vector of words][unit][row][lane], then the sums over groups, [vector of groups][row][lane].
@@ -121,13 +121,24 @@ struct GroupLanes {
 template <int MR>
 struct OneSums {
   static constexpr int64_t kRow = kLanes * kLanes, kBlock = MR * kRow;
-  float lanes[kOneOutputs * kBlock];
+  alignas(64) float lanes[kOneOutputs * kBlock];
 };
 
-// kOneOutputs outputs from n on, so many apart, and their sums.
+// Outputs that are calculated together: kOneOutputs, `apart` from each other. `left` of the outputs in a row
+// that begins with each of them come next, then those of the next such rows.
+struct OneOutputs {
+  int64_t first, apart, left;
+
+  // How much further on than `at` lies what is read `ahead` later, of what an output has `stride` of.
+  int64_t ahead(int64_t at, int64_t ahead, int64_t stride) const {
+    return at + ahead < left * stride ? ahead : ahead + (kOneOutputs - 1) * apart * stride;
+  }
+};
+
+// The lanes of their sums, `sums_apart` floats from output to output.
 template <class Units, Element kElement, int MR>
 VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout, const GroupLanes& lanes,
-                        const float* x, int64_t n, int64_t apart, float* sums, int64_t sums_apart) {
+                        const float* x, const OneOutputs& outputs, float* sums, int64_t sums_apart) {
   typedef StorageOf<kElement> T;
   const F offset = set1(Units::kOffset);
   const uint32_t* words[kOneOutputs];
@@ -135,7 +146,8 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
   F acc[kOneOutputs][MR];
 #pragma GCC unroll 4
   for (int i = 0; i < kOneOutputs; i++) {
-    const int64_t output = n + i * apart, row = output < task.outputs ? output : task.outputs - 1;
+    const int64_t output = outputs.first + i * outputs.apart;
+    const int64_t row = output < task.outputs ? output : task.outputs - 1;
     words[i] = task.w + row * task.w_row_stride;
     scales[i] = (const T*)task.scales + row * task.scales_row_stride;
     biases[i] = (const T*)task.biases + row * task.biases_row_stride;
@@ -146,11 +158,13 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
   const float *x_sums = x + layout.sums(), *worths = x + layout.worths();
   for (int64_t group = 0; group < layout.groups; group += kLanes) {
     const int64_t left = layout.groups - group;
+    const int64_t next_scales = group + outputs.ahead(group, factors_ahead, task.scales_row_stride);
+    const int64_t next_biases = group + outputs.ahead(group, factors_ahead, task.biases_row_stride);
     F scale[kOneOutputs][MR];
 #pragma GCC unroll 4
     for (int i = 0; i < kOneOutputs; i++) {
-      ask_for_line(scales[i] + group + factors_ahead);
-      ask_for_line(biases[i] + group + factors_ahead);
+      ask_for_line(scales[i] + next_scales);
+      ask_for_line(biases[i] + next_biases);
       const F given = load_some<kElement>(scales[i] + group, left);
       const F bias = fma(offset, given, load_some<kElement>(biases[i] + group, left));
 #pragma GCC unroll 2
@@ -161,14 +175,16 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
     }
     const int64_t begin = group * layout.group_words;
     const int64_t end = left < kLanes ? layout.words : begin + kLanes * layout.group_words;
+    const int64_t asked = outputs.ahead(begin, kOneWordsAhead, task.w_row_stride);
+    const int64_t brought = outputs.ahead(begin, kOneWordsNext, task.w_row_stride);
     const int32_t* lane = lanes.group;
     for (int64_t word = begin; word < end; word += kLanes, lane += kLanes, x += Units::kUnits * MR * kLanes) {
       W vector[kOneOutputs];
       F dot[kOneOutputs][MR];
 #pragma GCC unroll 4
       for (int i = 0; i < kOneOutputs; i++) {
-        ask_for_line(words[i] + word + kOneWordsAhead);
-        bring_line(words[i] + word + kOneWordsNext);
+        ask_for_line(words[i] + word + asked);
+        bring_line(words[i] + word + brought);
         vector[i] = words_at<Units>(words[i] + word, end - word);
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) dot[i][m] = zero();
@@ -186,37 +202,39 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
     for (int m = 0; m < MR; m++) store(sums + i * sums_apart + m * OneSums<MR>::kRow, acc[i][m]);
 }
 
-// Of a block, from output n on.
+// A block's outputs, from n on, from the lanes of their sums.
 template <class Units, Element kElement, int MR>
-static void finish_block(const QuantizedTask& task, const float* row_worths, const float* sums, int64_t n) {
+static void finish_block(const QuantizedTask& task, const OneRows<Units>& layout, const float* x,
+                         const float* sums, int64_t n) {
   for (int64_t m = 0; m < MR; m++) {
     F y = sum_lanes(sums + m * OneSums<MR>::kRow, kLanes);
-    if constexpr (Units::kWhole) y = mul(y, load(row_worths + m * kLanes));
+    if constexpr (Units::kWhole) y = mul(y, load(x + layout.row_worths() + m * kLanes));
     store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
   }
 }
 
-// Outputs that are calculated together come from kOneOutputs stretches of the task: a processor fetches more
-// when it reads in several places (benches/LOG.md). Blocks that are left over follow one by one.
+// Outputs that are calculated together come from kOneOutputs parts of the task, as long as each other: a
+// processor fetches more when it reads in several places (benches/LOG.md). Blocks that are left over follow
+// one by one, from neighbours.
 template <class Units, Element kElement, int MR>
 static void one_rows(const QuantizedTask& task, const float* x) {
   typedef OneSums<MR> Sums;
   const OneRows<Units> layout(task);
   const GroupLanes lanes(layout.group_words);
-  const float* const row_worths = x + layout.row_worths();
   Sums sums;
-  const int64_t stretch = task.outputs / kLanes / kOneOutputs * kLanes;
-  for (int64_t n = 0; n < stretch; n += kLanes) {
-    for (int i = 0; i < kLanes; i++)
-      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, stretch, sums.lanes + i * kLanes,
-                                       Sums::kBlock);
+  const int64_t part = task.outputs / kLanes / kOneOutputs * kLanes;
+  for (int64_t n = 0; n < part; n += kLanes) {
+    for (int64_t i = n; i < n + kLanes; i++)
+      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, {i, part, part - i},
+                                       sums.lanes + (i - n) * kLanes, Sums::kBlock);
     for (int i = 0; i < kOneOutputs; i++)
-      finish_block<Units, kElement, MR>(task, row_worths, sums.lanes + i * Sums::kBlock, n + i * stretch);
+      finish_block<Units, kElement, MR>(task, layout, x, sums.lanes + i * Sums::kBlock, n + i * part);
   }
-  for (int64_t n = kOneOutputs * stretch; n < task.outputs; n += kLanes) {
-    for (int i = 0; i < kLanes; i += kOneOutputs)
-      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, n + i, 1, sums.lanes + i * kLanes, kLanes);
-    finish_block<Units, kElement, MR>(task, row_worths, sums.lanes, n);
+  for (int64_t n = kOneOutputs * part; n < task.outputs; n += kLanes) {
+    for (int64_t i = n; i < n + kLanes; i += kOneOutputs)
+      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, {i, 1, 1}, sums.lanes + (i - n) * kLanes,
+                                       kLanes);
+    finish_block<Units, kElement, MR>(task, layout, x, sums.lanes, n);
   }
 }
 
