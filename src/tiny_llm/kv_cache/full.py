@@ -71,7 +71,10 @@ class TinyKvFullCache(TinyKvCache):
         return mx.pad(keys, more), mx.pad(values, more), False
 
     def take(self, keys: mx.array, values: mx.array, added: int, *, kept: bool = False) -> None:
-        """Keep what `room_for` gave, now that so many tokens more are written; `kept`: by a native operation."""
+        """Hold what `room_for` gave, now that so many tokens more are written.
+
+        These arrays count as kept if a native operation gave them back.
+        """
         self._storage = keys, values
         self._kept = kept
         self.offset += added
