@@ -70,6 +70,17 @@ def test_vmap_over_weights(axes):
         assert mx.array_equal(mapped[n], linear(*own))
 
 
+@pytest.mark.parametrize("axes", [(None, 0, None), (0, 1, None), (2, None, 0), (0, None, None)], ids=str)
+def test_vmap_over_nothing(axes):
+    shapes = [list(x.shape) for x in inputs(9, 40, 128)]
+    for shape, axis in zip(shapes, axes, strict=True):
+        if axis is not None:
+            shape.insert(axis, 0)
+    mapped = mx.vmap(linear, in_axes=axes)(*map(mx.zeros, shapes))
+    assert mapped.shape == (0, 9, 40)
+    assert mapped.dtype == mx.float32
+
+
 def test_compile_and_shapeless_compile():
     _, w, bias = inputs(1, 40, 128)
     compiled = mx.compile(lambda x: linear(x, w, bias), shapeless=True)
