@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benches import picture, roofline
 from benches.report import Record, markdown
+from benches.summary import summary
 
 PROSE = Path(__file__).parent / "chapters"
 # In the order of the page; the prose of each stands in a file of that name.
@@ -20,18 +21,27 @@ PICTURES: dict[str, tuple[str, Callable[[Record], str]]] = {
 
 
 def page(records: Iterable[tuple[str, Record]]) -> str:
-    """One chapter for each benchmark, one section in it for every results file."""
+    """A summary, then one chapter for each benchmark, one section in it for every results file."""
     every = list(records)
-    parts = [(PROSE / "introduction.md").read_text()]
-    for benchmark, title in CHAPTERS.items():
-        found = [(name, record) for name, record in every if record["benchmark"] == benchmark]
+    chapters = {
+        benchmark: [(name, record) for name, record in every if record["benchmark"] == benchmark]
+        for benchmark in CHAPTERS
+    }
+    sections = [(_title(name, record), record) for found in chapters.values() for name, record in found]
+    parts = [(PROSE / "introduction.md").read_text(), "## At a glance", summary(sections)]
+    for benchmark, found in chapters.items():
         parts.append((PROSE / f"{benchmark}.md").read_text())
         for name, record in found:
-            parts.append(f"### {title}, {name.removesuffix(f'-{benchmark}')}")
+            parts.append(f"### {_title(name, record)}")
             if benchmark in PICTURES:
                 parts.append(f"![{PICTURES[benchmark][0]}]({picture_file(name)})")
             parts.append(markdown(record).replace("\n### ", "\n#### "))  # a level below
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _title(name: str, record: Record) -> str:
+    benchmark = record["benchmark"]
+    return f"{CHAPTERS[benchmark]}, {name.removesuffix(f'-{benchmark}')}"
 
 
 def picture_file(name: str) -> str:

@@ -69,6 +69,10 @@ def _table(rows: list[Record]) -> str:
         body.append([_row_name(row), str(row["threads"]), *cells, share_text, _targets_cell(row)])
     for name, why in {item for row in rows for item in row["missing"].items()}:
         body.append([f"{name} is missing: {why}", *[""] * (len(header) - 1)])
+    return table(header, body)
+
+
+def table(header: list[str], body: list[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -93,14 +97,20 @@ def _targets_cell(row: Record) -> str:
 
 
 def _verdict(target: Record) -> str:
-    sign = {">=": "≥", "<=": "≤"}[target["relation"]]
     if target["met"] is None:
         return f"{target['what']}: not measured"
-    value, limit = (_quantity(target[key], target["unit"]) for key in ("value", "limit"))
-    return f"{target['what']} {value} ({sign} {limit}): {'met' if target['met'] else '**missed**'}"
+    verdict = "met" if target["met"] else "**missed**"
+    return f"{target['what']} {quantity(target['value'], target['unit'])} ({bound(target)}): {verdict}"
 
 
-def _quantity(value: float, unit: str) -> str:
+def bound(target: Record) -> str:
+    """What the value is held against."""
+    sign = {">=": "≥", "<=": "≤"}[target["relation"]]
+    return f"{sign} {quantity(target['limit'], target['unit'])}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A value in the unit that its target names."""
     match unit:
         case "s":
             return seconds_text(value)

@@ -1,0 +1,42 @@
+"""All targets at a glance: a line for those of one kind in a group of rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from benches.report import Record, bound, quantity, table
+
+HEADER = ["section", "rows", "target", "measured", "met"]
+
+
+def summary(sections: Iterable[tuple[str, Record]]) -> str:
+    """Of results files under the titles of their sections."""
+    return table(HEADER, [line for title, record in sections for line in _lines(title, record)])
+
+
+def _lines(title: str, record: Record) -> Iterable[list[str]]:
+    kinds: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for row in record["rows"]:
+        for target in row["targets"]:
+            if target["met"] is not None:
+                kinds[row["group"], target["what"]].append(target)
+    for (group, what), targets in kinds.items():
+        met = sum(target["met"] for target in targets)
+        asked = f"{what} {_bounds(targets)}"
+        yield [f"[{title}](#{_anchor(title)})", group, asked, _range(targets), f"{met} of {len(targets)}"]
+
+
+def _bounds(targets: list[Record]) -> str:
+    bounds = list(dict.fromkeys(map(bound, targets)))
+    return bounds[0] if len(bounds) == 1 else "of each row"
+
+
+def _range(targets: list[Record]) -> str:
+    ordered = sorted(targets, key=lambda target: float(target["value"]))
+    ends = (quantity(target["value"], target["unit"]) for target in (ordered[0], ordered[-1]))
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(",", "").replace(" ", "-")
