@@ -5,6 +5,8 @@
 // columns) and B the probabilities. A stays in the layout it has in memory.
 #pragma once
 
+#include "cpu/elements-inl.h"
+
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLine = 64 / sizeof(float);  // floats of a cache line
@@ -30,9 +32,9 @@ struct Broadcasts {
 template <int NR, int G, Walk kWalk>
 VEC_FN void prefetch_ahead(Broadcasts a, int step) {
   if constexpr (kWalk == Walk::down_columns) {
-    for (int n = 0; n < NR * G; n += kLine) __builtin_prefetch(a.data + a.ahead + n, 0, 2);
+    for (int n = 0; n < NR * G; n += kLine) ask_for_line(a.data + a.ahead + n);
   } else if (step * G % kLine == 0) {
-    for (int n = 0; n < NR; n++) __builtin_prefetch(a.data + a.ahead + n * a.n_stride, 0, 2);
+    for (int n = 0; n < NR; n++) ask_for_line(a.data + a.ahead + n * a.n_stride);
   }
 }
 
@@ -79,7 +81,7 @@ struct FollowingLines {
 
   inline __attribute__((always_inline)) void ask() {
     if (--left) return;
-    __builtin_prefetch(data, 0, 2);
+    ask_for_line(data);
     data += kLine * sizeof(float);
     left = every;
   }
