@@ -1,4 +1,4 @@
-"""All targets at a glance: a line for those of one kind in a group of rows."""
+"""All measured targets at a glance: a line for those of one kind in a group of rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from benches.report import Record, bound, quantity, table
 
 HEADER = ["section", "rows", "target", "measured", "met"]
+OF_EACH_ROW = ("s", "B")  # times and sizes, whose bounds follow from what a row does
 
 
 def summary(sections: Iterable[tuple[str, Record]]) -> str:
@@ -16,20 +17,22 @@ def summary(sections: Iterable[tuple[str, Record]]) -> str:
 
 
 def _lines(title: str, record: Record) -> Iterable[list[str]]:
-    kinds: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    kinds: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for row in record["rows"]:
         for target in row["targets"]:
             if target["met"] is not None:
-                kinds[row["group"], target["what"]].append(target)
-    for (group, what), targets in kinds.items():
+                shared = "" if target["unit"] in OF_EACH_ROW else bound(target)
+                kinds[row["group"], target["what"], shared].append(target)
+    for (group, what, _), targets in kinds.items():
         met = sum(target["met"] for target in targets)
         asked = f"{what} {_bounds(targets)}"
         yield [f"[{title}](#{_anchor(title)})", group, asked, _range(targets), f"{met} of {len(targets)}"]
 
 
 def _bounds(targets: list[Record]) -> str:
-    bounds = list(dict.fromkeys(map(bound, targets)))
-    return bounds[0] if len(bounds) == 1 else "of each row"
+    """The lowest and the highest, where rows have bounds of their own."""
+    ordered = sorted(targets, key=lambda target: float(target["limit"]))
+    return " to ".join(dict.fromkeys(map(bound, (ordered[0], ordered[-1]))))
 
 
 def _range(targets: list[Record]) -> str:

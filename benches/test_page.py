@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benches.page import page
-from benches.report import Record, bound, quantity
+from benches.report import Record
 from benches.summary import summary
 
 RESULTS = sorted((Path(__file__).parent / "results").glob("*.json"))
@@ -30,16 +30,21 @@ def test_the_summary_counts_every_verdict_and_leads_to_its_section(records: dict
     assert {line[1] for line in lines} <= headings
 
 
-def test_a_line_of_the_summary_spans_what_was_measured() -> None:
-    low, high = (
-        {"what": "speed", "relation": ">=", "limit": 2.0, "value": value, "unit": "x", "met": value >= 2}
-        for value in (1.5, 3.0)
-    )
-    unknown = {**low, "value": None, "met": None}
+def test_a_line_of_the_summary_spans_bounds_and_what_was_measured() -> None:
+    speeds = [_row("decode", "x", 2.0, value) for value in (3.0, 1.5, None)]
     rows = [
-        {"row": name, "group": "decode", "targets": [t]}
-        for name, t in zip("abc", (high, low, unknown), strict=True)
+        *speeds,
+        _row("decode", "x", 4.0, 4.5),
+        _row("short", "s", 3.0, 2.5),
+        _row("short", "s", 2.0, 2.25),
     ]
-    (line,) = LINE.findall(summary([("Whole models, here", {"rows": rows})]))
-    ends = f"{quantity(1.5, 'x')} to {quantity(3.0, 'x')}"
-    assert line[2:] == ("decode", f"speed {bound(low)}", ends, "1", "2")
+    first, second, third = LINE.findall(summary([("Models, here", {"rows": rows})]))
+    assert first == ("Models, here", "#models-here", "decode", "speed ≥ 2.00x", "1.50x to 3.00x", "1", "2")
+    assert second[2:] == ("decode", "speed ≥ 4.00x", "4.50x", "1", "1")
+    assert third[2:] == ("short", "speed ≥ 2 s to ≥ 3 s", "2.25 s to 2.5 s", "1", "2")
+
+
+def _row(group: str, unit: str, limit: float, value: float | None) -> Record:
+    met = None if value is None else value >= limit
+    target = {"what": "speed", "relation": ">=", "limit": limit, "value": value, "unit": unit, "met": met}
+    return {"group": group, "targets": [target]}

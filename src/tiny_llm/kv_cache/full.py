@@ -50,7 +50,7 @@ class TinyKvFullCache(TinyKvCache):
     def room_for(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array, bool]:
         """Keys and values [B, H, capacity, D], with room from `offset` on for new `tokens` [B, H, L, D].
 
-        And whether a native operation gave them.
+        And whether they are kept: they came back from a native operation, and are held since.
         """
         batch, heads, length, size = tokens
         needed = self.offset + length

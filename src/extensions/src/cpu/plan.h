@@ -19,7 +19,7 @@ struct SequencePlan {
   int64_t partial_offset;  // in floats, of its share of the partial results
 };
 
-// Of the scores; the output takes as many again.
+// Multiply-adds of the scores; those of the output are as many again.
 inline constexpr LeastShared kLeastSharedAttention = {50e3, 200e3};
 
 struct Plan {

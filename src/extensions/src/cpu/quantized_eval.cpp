@@ -20,8 +20,8 @@ constexpr cpu::LeastShared kLeastShared = {2e5, 4e6};
 // Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
-constexpr int64_t kFewOutputs = 64;      // of the largest task, at least
-constexpr int64_t kFewUnit = 64;  // a multiple of the outputs that any kernel of few rows takes at once
+// The smallest task: a multiple of the outputs that any kernel of few rows takes at once.
+constexpr int64_t kFewUnit = 64;
 
 // Of packed x: vectors and tiles then lie in as few cache lines as they can.
 constexpr uintptr_t kAlignment = 64;
@@ -185,8 +185,7 @@ class Products {
   // Of a task, where rows are few. What is gated goes through a buffer, which tasks keep small.
   int64_t few_outputs() const {
     if (threads_ == 1 && !call_.gated) return outputs_;
-    const int64_t outputs = std::max(kFewOutputs, divide_up(outputs_, kTasksPerThread * threads_));
-    return divide_up(outputs, kFewUnit) * kFewUnit;
+    return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
   }
 
   Rows read_x() const {

@@ -13,9 +13,10 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kOneRows = 2;                            // at most
 constexpr int kOneOutputs = kRegisters == 32 ? 4 : 2;  // that share each unit of x
-constexpr int64_t kOneWordsAhead = 1024;               // of weights and their factors, that are asked for
-constexpr int64_t kOneWordsNext = 64;                  // of weights, that are brought: four lines
-constexpr int kMostGroupWords = 32;                    // 128 numbers of 8 bits
+// Words of weights that are asked for ahead, and as far of their factors, in each of so many places.
+constexpr int64_t kOneWordsAhead = 4096 / kOneOutputs;
+constexpr int64_t kOneWordsNext = 64;  // words that are brought: four lines
+constexpr int kMostGroupWords = 32;    // 128 numbers of 8 bits
 
 // x of a call: [vector of words][unit][row][lane], then the sums over groups, [vector of groups][row][lane].
 // Where x is in whole numbers, what one is worth in each group comes behind that in the same way, and then,
@@ -129,13 +130,14 @@ struct OneSums {
 struct OneOutputs {
   int64_t first, apart, left;
 
-  // How much further on than `at` lies what is read `ahead` later, of what an output has `stride` of.
-  int64_t ahead(int64_t at, int64_t ahead, int64_t stride) const {
-    return at + ahead < left * stride ? ahead : ahead + (kOneOutputs - 1) * apart * stride;
+  // How much further on than `at` lies what is read `later`, of what an output has `stride` of.
+  int64_t ahead(int64_t at, int64_t later, int64_t stride) const {
+    return at + later < left * stride ? later : later + (kOneOutputs - 1) * apart * stride;
   }
 };
 
-// The lanes of their sums, `sums_apart` floats from output to output.
+// Calculates the lanes of the sums of `outputs`, `sums_apart` floats from output to output. How far ahead is
+// asked for is decided once for kLanes groups.
 template <class Units, Element kElement, int MR>
 VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout, const GroupLanes& lanes,
                         const float* x, const OneOutputs& outputs, float* sums, int64_t sums_apart) {
@@ -176,7 +178,6 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
     const int64_t begin = group * layout.group_words;
     const int64_t end = left < kLanes ? layout.words : begin + kLanes * layout.group_words;
     const int64_t asked = outputs.ahead(begin, kOneWordsAhead, task.w_row_stride);
-    const int64_t brought = outputs.ahead(begin, kOneWordsNext, task.w_row_stride);
     const int32_t* lane = lanes.group;
     for (int64_t word = begin; word < end; word += kLanes, lane += kLanes, x += Units::kUnits * MR * kLanes) {
       W vector[kOneOutputs];
@@ -184,7 +185,7 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
 #pragma GCC unroll 4
       for (int i = 0; i < kOneOutputs; i++) {
         ask_for_line(words[i] + word + asked);
-        bring_line(words[i] + word + brought);
+        bring_line(words[i] + word + kOneWordsNext);
         vector[i] = words_at<Units>(words[i] + word, end - word);
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) dot[i][m] = zero();

@@ -37,8 +37,7 @@ struct QuantizedCase {
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
     // Of no rows nobody asks the kernels for a product.
-    M = 1 + below(number % 4 ? 33 : number % 12 ? 64 : 256);  // no task has more rows than that
-    if (number % 5 == 2) M = 1 + below(2);
+    M = 1 + below(number % 7 == 2 ? 2 : number % 4 ? 33 : number % 12 ? 64 : 256);  // no task has more rows
     N = 1 + below(M <= 2 ? 400 : 100);  // one or two rows are multiplied in parts of the outputs
     groups = below(1 + 1200 / group);
     guard = below(2) ? Guard::after : Guard::before;
