@@ -9,13 +9,10 @@ from benches import ceilings, contestants, machine, memory
 from benches.cases import Case
 from benches.contestants import GROUPED, MX_FAST, OURS, TORCH, Contestant, Missing
 from benches.gate import Gate
-from benches.harness import Samples, interleave, time_once
+from benches.harness import ONCE_SECONDS, Samples, interleave, time_first
 from benches.inputs import Inputs
 from benches.row import Entry, Row
 from benches.targets import OURS_WITHOUT_WINDOW
-
-# A baseline that needs longer than this for one call is not repeated: its gate run is its only sample.
-ONCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ def _field(
 
 
 def _gate_run(contestant: Contestant, gate: Gate) -> Outcome:
-    out, seconds = time_once(contestant.call)
+    out, seconds = time_first(contestant.call)
     error = gate.error(contestant.result(out))
     return Outcome(contestant, error, gate.passes(error), seconds)
 

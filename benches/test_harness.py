@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benches.harness import MOST_CALLS_PER_SAMPLE, Samples, interleave, time_once
+from benches.harness import MOST_CALLS_PER_SAMPLE, Samples, interleave, time_first, time_once
 
 
 class HandClock:
@@ -40,6 +40,20 @@ def clock() -> HandClock:
 
 def test_a_single_call_gives_its_result_and_its_seconds(clock: HandClock) -> None:
     assert time_once(clock.work("a", 0.25), clock) == ("a", 0.25)
+
+
+def test_a_long_first_call_counts_if_the_process_was_busy(clock: HandClock) -> None:
+    assert time_first(clock.work("a", 2.0), clock, busy=clock) == ("a", 2.0)
+    assert clock.diary == ["a"]
+
+
+def test_a_first_call_that_was_held_up_is_made_again(clock: HandClock) -> None:
+    durations = iter((30.0, 0.5))
+
+    def call() -> None:
+        clock.now += next(durations)
+
+    assert time_first(call, clock, busy=lambda: 0.0) == (None, 0.5)
 
 
 def test_rounds_go_forwards_then_backwards_after_one_call_each(clock: HandClock) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benches import ceilings
 from benches.contestants import OURS, extension
-from benches.harness import Samples, interleave, time_once
+from benches.harness import ONCE_SECONDS, Samples, interleave, time_first
 from benches.inputs import to_numpy
 from benches.machine import others_running
 from benches.measured import Measured
@@ -20,7 +20,6 @@ from benches.row import Entry
 
 Float64 = NDArray[np.float64]
 Matrix = NDArray[np.floating]
-ONCE_SECONDS = 1.0  # a baseline that needs longer for one call is not repeated
 # Largest error of a row, by its largest magnitude in float64. bfloat16 keeps 8 bits of a result.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}
 
@@ -101,7 +100,7 @@ def measure(case: Case, threads: int, repeats: int) -> Measured:
 def _gate(operation: Operation) -> Iterator[tuple[str, Outcome]]:
     passed: Matrix | None = None
     for name, call in operation.calls.items():
-        out, seconds = time_once(call)
+        out, seconds = time_first(call)
         result = as_matrix(out)
         error = _error(result[np.ix_(*operation.sample)], operation.expected)
         if passed is not None:
