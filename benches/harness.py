@@ -71,8 +71,8 @@ def time_first(
 ) -> tuple[Any, float]:
     """The same of a call that may stay the only one.
 
-    A machine that is shared stops for half a minute now and then. A long call in which the process had less
-    than half of a processor is therefore made once more.
+    A shared machine may stand still, for half a minute once (benches/LOG.md). So a long call in which the
+    process had less than half of a processor is made once more.
     """
     begin = busy()
     result, seconds = time_once(call, clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from benches.report import Record, bound, quantity, table
 
@@ -25,20 +25,18 @@ def _lines(title: str, record: Record) -> Iterable[list[str]]:
                 kinds[row["group"], target["what"], shared].append(target)
     for (group, what, _), targets in kinds.items():
         met = sum(target["met"] for target in targets)
-        asked = f"{what} {_bounds(targets)}"
-        yield [f"[{title}](#{_anchor(title)})", group, asked, _range(targets), f"{met} of {len(targets)}"]
+        asked, measured = f"{what} {_span(targets, 'limit', bound)}", _span(targets, "value", _value)
+        yield [f"[{title}](#{_anchor(title)})", group, asked, measured, f"{met} of {len(targets)}"]
 
 
-def _bounds(targets: list[Record]) -> str:
-    """The lowest and the highest, where rows have bounds of their own."""
-    ordered = sorted(targets, key=lambda target: float(target["limit"]))
-    return " to ".join(dict.fromkeys(map(bound, (ordered[0], ordered[-1]))))
+def _span(targets: list[Record], key: str, text: Callable[[Record], str]) -> str:
+    """The lowest and the highest, or the one text of all."""
+    ordered = sorted(targets, key=lambda target: float(target[key]))
+    return " to ".join(dict.fromkeys(map(text, (ordered[0], ordered[-1]))))
 
 
-def _range(targets: list[Record]) -> str:
-    ordered = sorted(targets, key=lambda target: float(target["value"]))
-    ends = (quantity(target["value"], target["unit"]) for target in (ordered[0], ordered[-1]))
-    return " to ".join(dict.fromkeys(ends))
+def _value(target: Record) -> str:
+    return quantity(target["value"], target["unit"])
 
 
 def _anchor(title: str) -> str:

@@ -92,8 +92,8 @@ std::pair<std::vector<mx::array>, std::vector<int>> Linear::vmap(const std::vect
     if (axes[i] >= 0) count = inputs[i].shape(axes[i]);
   }
   if (count == 0) {
-    const auto rows = [&](size_t i) { return inputs[i].shape(axes[i] == 0 ? 1 : 0); };
-    return {{mx::zeros({0, rows(0), rows(1)}, inputs[0].dtype(), stream())}, {0}};
+    const auto own_rows = [&](size_t i) { return inputs[i].shape(axes[i] == 0 ? 1 : 0); };
+    return {{mx::zeros({0, own_rows(0), own_rows(1)}, inputs[0].dtype(), stream())}, {0}};
   }
   std::vector<mx::array> results;
   for (int n = 0; n < count; n++) {

@@ -13,7 +13,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kOneRows = 2;                            // at most
 constexpr int kOneOutputs = kRegisters == 32 ? 4 : 2;  // that share each unit of x
-// Words of weights that are asked for ahead, and as far of their factors, in each of so many places.
+// Words of weights that are asked for ahead, and as far of their factors, of each of these outputs.
 constexpr int64_t kOneWordsAhead = 4096 / kOneOutputs;
 constexpr int64_t kOneWordsNext = 64;  // words that are brought: four lines
 constexpr int kMostGroupWords = 32;    // 128 numbers of 8 bits
