@@ -17,8 +17,9 @@ struct NumbersOfTiles;
 // The bytes of those steps are repeated until they fill a vector, and each copy takes another half byte of
 // each 16 bits. In the upper bits of the mantissa of 4 it counts quarters: 4 to 7.75, which takes no table
 // and adds up to no more than numbers from -8 to 7.
-template <int kSteps>
-struct NumbersOfTiles<4, kSteps> {
+template <int kSteps_>
+struct NumbersOfTiles<4, kSteps_> {
+  static constexpr int kBits = 4, kSteps = kSteps_;
   static constexpr int kTogether = kSteps < 2 ? 1 : 2;
   static constexpr int kCopies = 4 / kTogether, kCopyNumbers = kStep / kCopies;
   static constexpr float kAdded = 16, kUnit = 4;
@@ -52,8 +53,9 @@ struct NumbersOfTiles<4, kSteps> {
   }
 };
 
-template <int kSteps>
-struct NumbersOfTiles<8, kSteps> {
+template <int kSteps_>
+struct NumbersOfTiles<8, kSteps_> {
+  static constexpr int kBits = 8, kSteps = kSteps_;
   static constexpr int kTogether = 1;
   static constexpr float kAdded = -128, kUnit = 1;
 
@@ -107,8 +109,8 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
         block[lane] = zero();
         if (m >= task.rows) continue;
         auto* x = (const uint16_t*)task.x + m * task.x_row_stride + step * kStep;
-        const int place = (int)(step % Numbers::kTogether);
-        block[lane] = in_order<Numbers>(x - place * kStep, place);
+        const int together = (int)(step % Numbers::kTogether);
+        block[lane] = in_order<Numbers>(x - together * kStep, together);
         const F first = as_multiplied_in_pairs(load_bf16(x));
         const F second = as_multiplied_in_pairs(load_bf16(x + kLanes));
         sums[(step / group_steps * layout.tiles + tile) * kLanes + lane] +=

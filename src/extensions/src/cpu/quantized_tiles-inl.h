@@ -2,13 +2,10 @@
 // exactly; scales and biases, in float32, come to what a group of them adds up to.
 //
 // Rows of weights are the A operand, as they lie in memory, and a row of x is a lane of the B operand. A unit
-// of the work is a group of kLanes outputs, and its three steps (weights to bfloat16, products, sums times
-// scales) run some units apart, so that what is read has been written well before (benches/LOG.md). Every
-// lane adds up by itself, so the bits of a row do not depend on other rows.
+// of the work is one group of K of kLanes outputs, and its three parts (weights to bfloat16, products, sums
+// times scales) run some units apart, so that what is read has been written well before (benches/LOG.md).
+// Every lane adds up by itself, so the bits of a row do not depend on other rows.
 #pragma once
-
-#include <initializer_list>
-#include <type_traits>
 
 #include "cpu/amx_tiles-inl.h"
 #include "cpu/quantized_digits-inl.h"
@@ -20,27 +17,29 @@ constexpr int kMostRowTiles = 2;
 constexpr int kMostDigitRows = 6;      // more rows of bfloat16 are slower as digits (benches/LOG.md)
 constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
 
-// Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 6 and 7 hold x.
+// Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 6 and 7 hold x,
+// and 5 is not used.
 struct LaneTileConfig : TileConfig {
   explicit LaneTileConfig(int64_t lanes) {
-    for (int tile : {0, 1, 2, 3, 6, 7}) row_bytes[tile] = (uint16_t)(lanes * sizeof(float));
+    for (int tile = 0; tile < 8; tile++)
+      if (tile != 4) row_bytes[tile] = (uint16_t)(lanes * sizeof(float));
   }
 };
 
-// All rows of a task, kTiles tiles of them, times its weights, whose groups have kSteps steps.
-template <int kBits, int kSteps, int kTiles>
+// All rows of a task, kTiles tiles of them, times its weights.
+template <class Numbers, int kTiles>
 class TileProduct {
-  typedef NumbersOfTiles<kBits, kSteps> Numbers;
-  static constexpr int64_t kStepBytes = kStep * kBits / 8, kGroupBytes = kSteps * kStepBytes;
-  // Units from writing weights to their products, and to what their sums are added to. What AMX loads sooner
-  // after it was written waits.
+  static constexpr int kSteps = Numbers::kSteps;  // of a group
+  static constexpr int64_t kStepBytes = kStep * Numbers::kBits / 8, kGroupBytes = kSteps * kStepBytes;
+  // Units from writing weights to their products, and to adding up their sums. Who reads sooner waits.
   static constexpr int64_t kToProducts = 3, kToSums = 6;
-  static constexpr int64_t kKept = 4;
+  static constexpr int64_t kKept = 4;  // units whose weights and sums are kept
+  static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * 64 : 0;  // as `store_set` takes it
-  static constexpr int64_t kAhead = 2 * kLanes;  // rows of weights and of their factors that are asked for
+  static constexpr int64_t kAhead = 2 * kLanes;  // how many rows ahead weights and factors are asked for
 
-  // The unit that one of the three steps is at: kLanes outputs from n on, along K.
-  struct Place {
+  // Where one of the three parts of the work is: a group of kLanes outputs from n on.
+  struct Unit {
     int64_t n = 0, group = 0;
 
     void move_on(int64_t groups) {
@@ -56,10 +55,10 @@ class TileProduct {
   const float* const x_sums_ = x_ + layout_.sums();
   const int64_t row_bytes_ = layout_.lanes * sizeof(float);  // of a tile of x
   const int64_t units_ = (task_.outputs + kLanes - 1) / kLanes * layout_.groups;
-  Place written_, multiplied_, added_;
+  Unit written_, multiplied_, added_;
   const uint8_t* words_[kLanes];
   alignas(64) uint16_t weights_[kKept][kSteps][kLanes][kStep];
-  alignas(64) float sums_[kKept][kTiles][kLanes][kLanes] = {};
+  alignas(64) float sums_[kKept][kTiles][kLanes][kLanes] = {};  // lanes that narrow tiles lack stay zero
   alignas(64) float scale_[kLanes][kFactorGroups], bias_[kLanes][kFactorGroups];
 
  public:
@@ -68,7 +67,7 @@ class TileProduct {
   void run() {
     F y[kTiles][kLanes];
     clear(y);
-    if (layout_.groups == 0) return write_nothing(y);
+    if (layout_.groups == 0) return write_zeros(y);
     load_config(LaneTileConfig(layout_.lanes));
     for (int64_t unit = 0; unit < units_ + kToSums; unit += 2) {
       pass<0>(unit, y);
@@ -78,25 +77,25 @@ class TileProduct {
   }
 
  private:
-  typedef F (&Sums)[kTiles][kLanes];
+  typedef F (&Outputs)[kTiles][kLanes];
 
   // Outputs behind the last are the last again, whose results nobody keeps.
   int64_t row(int64_t n) const { return n < task_.outputs ? n : task_.outputs - 1; }
 
-  VEC_FN void clear(Sums y) {
+  VEC_FN void clear(Outputs y) {
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++)
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; i++) y[tile][i] = zero();
   }
 
-  void write_nothing(Sums y) {
+  void write_zeros(Outputs y) {
     for (int64_t n = 0; n < task_.outputs; n += kLanes) write_outputs(n, y);
   }
 
-  // Weights of `unit`, and the other two steps of units before it.
+  // The weights of `unit`, and the other two parts of units before it.
   template <int kSet>
-  inline __attribute__((always_inline)) void pass(int64_t unit, Sums y) {
+  inline __attribute__((always_inline)) void pass(int64_t unit, Outputs y) {
     const int64_t product = unit - kToProducts, before = product - 1, sum = unit - kToSums;
     settle_stores();
     if (product >= 0 && product < units_) multiply<kSet>(weights_[product % kKept]);
@@ -150,7 +149,7 @@ class TileProduct {
   }
 
   // y += scale * (what a group adds up to) + bias * (the sum of x over it).
-  inline __attribute__((always_inline)) void add_sums(const float (*sums)[kLanes][kLanes], Sums y) {
+  inline __attribute__((always_inline)) void add_sums(const float (*sums)[kLanes][kLanes], Outputs y) {
     const int64_t group = added_.group, n = added_.n;
     const int factor = (int)(group % kFactorGroups);
     if (factor == 0) read_factors(n, group);
@@ -184,7 +183,7 @@ class TileProduct {
     }
   }
 
-  inline __attribute__((always_inline)) void write_outputs(int64_t n, Sums y) {
+  inline __attribute__((always_inline)) void write_outputs(int64_t n, Outputs y) {
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++) {
       F block[kLanes];
@@ -202,22 +201,23 @@ template <int kBits>
 struct LanesOnTiles {
   static size_t packed_bytes(const QuantizedTask& task) { return LaneRows(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
-    with_steps(task, [&](auto steps) { pack_lanes<NumbersOfTiles<kBits, steps>>(task, (float*)packed); });
+    with_numbers(task, [&](auto numbers) { pack_lanes<decltype(numbers)>(task, (float*)packed); });
   }
   static void run(const QuantizedTask& task, const void* packed) {
     auto* x = (const float*)packed;
-    with_steps(task, [&](auto steps) {
-      if (task.rows <= kLanes) return TileProduct<kBits, steps, 1>(task, x).run();
-      TileProduct<kBits, steps, 2>(task, x).run();
+    with_numbers(task, [&](auto numbers) {
+      typedef decltype(numbers) Numbers;
+      if (task.rows <= kLanes) return TileProduct<Numbers, 1>(task, x).run();
+      TileProduct<Numbers, 2>(task, x).run();
     });
   }
 
  private:
   template <class Call>
-  static void with_steps(const QuantizedTask& task, Call call) {
-    if (task.group == 32) return call(std::integral_constant<int, 1>());
-    if (task.group == 64) return call(std::integral_constant<int, 2>());
-    call(std::integral_constant<int, 4>());
+  static void with_numbers(const QuantizedTask& task, Call call) {
+    if (task.group == 32) return call(NumbersOfTiles<kBits, 1>());
+    if (task.group == 64) return call(NumbersOfTiles<kBits, 2>());
+    call(NumbersOfTiles<kBits, 4>());
   }
 };
 

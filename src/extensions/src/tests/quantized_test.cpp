@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -19,17 +20,20 @@ using cpu::Element;
 using cpu::Kernels;
 using cpu::QuantizedTask;
 
-// Sizes and values of the problem with that number.
-struct QuantizedCase {
-  Element element;
+struct Sizes {
   int bits, group;
   int64_t M, N, groups;
+};
+
+// The problem with that number, of sizes that it draws if none are given.
+struct QuantizedCase : Sizes {
+  Element element;
   int64_t few_outputs;  // of a task of few rows
   int exponent;         // of the size of x
   Guard guard;
   Matrix x, scales, biases, q;
 
-  explicit QuantizedCase(int number) {
+  explicit QuantizedCase(int number, std::optional<Sizes> given = {}) {
     std::mt19937 generator(number);
     std::normal_distribution<double> normal;
     const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
@@ -40,6 +44,7 @@ struct QuantizedCase {
     M = 1 + below(number % 7 == 2 ? 2 : number % 4 ? 33 : number % 12 ? 64 : 256);  // no task has more rows
     N = 1 + below(M <= 2 ? 400 : 100);  // one or two rows are multiplied in parts of the outputs
     groups = below(1 + 1200 / group);
+    if (given) static_cast<Sizes&>(*this) = *given;
     guard = below(2) ? Guard::after : Guard::before;
     const auto draw = [&](int64_t rows, int64_t columns, auto next) {
       Matrix matrix{rows, columns, columns + (below(2) ? 0 : below(7)), {}};
@@ -132,6 +137,17 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
       std::ldexp(0x1p-25, c.exponent));
 }
 
+// Some rows, but not many: no size of tile is left to chance.
+void test_some_rows(const Kernels& kernels) {
+  int number = 0;
+  for (int bits : {4, 8})
+    for (int group : {32, 64, 128})
+      for (int64_t M : {7, 8, 9, 16, 17, 32})
+        for (int64_t groups : {0, 3, 17})
+          for (int element = 0; element < cpu::kElements; ++element)
+            test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
+}
+
 int test_isa(const std::string& isa, int cases) {
   const Kernels* kernels;
   try {
@@ -140,6 +156,7 @@ int test_isa(const std::string& isa, int cases) {
     return kSkipped;
   }
   for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
+  test_some_rows(*kernels);
   return finish("quantized_test " + isa);
 }
 
