@@ -109,8 +109,8 @@ static void pack_lanes(const QuantizedTask& task, float* packed) {
         block[lane] = zero();
         if (m >= task.rows) continue;
         auto* x = (const uint16_t*)task.x + m * task.x_row_stride + step * kStep;
-        const int together = (int)(step % Numbers::kTogether);
-        block[lane] = in_order<Numbers>(x - together * kStep, together);
+        const int at = (int)(step % Numbers::kTogether);
+        block[lane] = in_order<Numbers>(x - at * kStep, at);
         const F first = as_multiplied_in_pairs(load_bf16(x));
         const F second = as_multiplied_in_pairs(load_bf16(x + kLanes));
         sums[(step / group_steps * layout.tiles + tile) * kLanes + lane] +=

@@ -31,7 +31,7 @@ template <class Numbers, int kTiles>
 class TileProduct {
   static constexpr int kSteps = Numbers::kSteps;  // of a group
   static constexpr int64_t kStepBytes = kStep * Numbers::kBits / 8, kGroupBytes = kSteps * kStepBytes;
-  // Units from writing weights to their products, and to adding up their sums. Who reads sooner waits.
+  // Units from writing weights to their products, and to adding up their sums. What is read sooner waits.
   static constexpr int64_t kToProducts = 3, kToSums = 6;
   static constexpr int64_t kKept = 4;  // units whose weights and sums are kept
   static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
@@ -131,18 +131,14 @@ class TileProduct {
     for (int step = 0; step < kSteps; step++) {
       _tile_loadd(4, weights[step], 64);
       _tile_loadd(6, x, row_bytes_);
-      x += layout_.tile_floats();
-      if constexpr (kSet == 0)
+      if constexpr (kTiles == 2) _tile_loadd(7, x + layout_.tile_floats(), row_bytes_);
+      x += kTiles * layout_.tile_floats();
+      if constexpr (kSet == 0) {
         _tile_dpbf16ps(0, 4, 6);
-      else
+        if constexpr (kTiles == 2) _tile_dpbf16ps(1, 4, 7);
+      } else {
         _tile_dpbf16ps(2, 4, 6);
-      if constexpr (kTiles == 2) {
-        _tile_loadd(7, x, row_bytes_);
-        x += layout_.tile_floats();
-        if constexpr (kSet == 0)
-          _tile_dpbf16ps(1, 4, 7);
-        else
-          _tile_dpbf16ps(3, 4, 7);
+        if constexpr (kTiles == 2) _tile_dpbf16ps(3, 4, 7);
       }
     }
     multiplied_.move_on(layout_.groups);
