@@ -22,6 +22,11 @@ def make(week, family="qwen2", **options):
     return dispatch_model("a folder", checkpoint(family, layers=2, **options), week, dtype=mx.float32)
 
 
+def some_tokens(week, length, seed=0):
+    """Of two rows, but for week 3: a paged cache holds one."""
+    return tokens(1 if week == 3 else 2, length, seed=seed)
+
+
 def record_scores(model) -> list[tuple[int, ...]]:
     """The shapes of all that the model will turn into logits."""
     shapes, score = [], model.score
@@ -37,15 +42,41 @@ def record_scores(model) -> list[tuple[int, ...]]:
 @WEEKS
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_the_next_logits_are_the_last_of_all(week, family, tied):
-    model, inputs = make(week, family, tied=tied), tokens(1, 37)
+@pytest.mark.parametrize("length", [1, 5, 37])
+def test_the_next_logits_are_the_last_of_all(length, week, family, tied):
+    model, inputs = make(week, family, tied=tied), some_tokens(week, length)
     if week == 1:
         assert_logits(model.next_logits(inputs), model(inputs)[:, -1])
     else:
-        expected = model(inputs, 0, model.create_kv_cache())[:, -1]
-        cache = model.create_kv_cache()
+        plain, cache = model.create_kv_cache(), model.create_kv_cache()
+        expected = model(inputs, 0, plain)[:, -1]
         assert_logits(model.next_logits(inputs, 0, cache), expected)
-        assert [layer.offset for layer in cache] == [37, 37]
+        assert [layer.offset for layer in cache] == [length, length]
+        more = some_tokens(week, 3, seed=1)  # which see what all layers have kept
+        assert_logits(model(more, length, cache), model(more, length, plain))
+
+
+@WEEKS
+@pytest.mark.parametrize("length", [5, 37])
+def test_the_last_block_feeds_one_position_forward(length, week):
+    """The others all: the block behind them attends to each."""
+    model = make(week)
+    shapes = []
+
+    def record(block):
+        mlp = block.mlp
+
+        def recorded(x, **options):
+            shapes.append(x.shape[:-1])
+            return mlp(x, **options)
+
+        block.mlp = recorded
+
+    for block in model.layers_inner:
+        record(block)
+    inputs = some_tokens(week, length)
+    model.next_logits(inputs, *(() if week == 1 else (0, model.create_kv_cache())))
+    assert shapes == [inputs.shape, (inputs.shape[0], 1)]
 
 
 @WEEKS

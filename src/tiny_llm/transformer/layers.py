@@ -77,12 +77,20 @@ class MultiHeadAttention:
         *,
         norm: RMSNorm | None = None,
         residual: mx.array | None = None,
+        last_only: bool = False,
     ) -> mx.array:
-        """[B, L, hidden], or its norm -> the same, plus the residual; row b stands at offset[b]."""
+        """[B, L, hidden], or its norm -> the same, plus the residual; row b stands at offset[b].
+
+        With `last_only` the result is that of the last token of each row, [B, 1, hidden].
+        """
         if x.ndim != 3:
             raise ValueError(f"{type(self).__name__}: x: got {x.shape}, expected (B, L, {self.hidden_size})")
         tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))
-        return multiply(self.ops.attend(tokens, cache, mask), self.wo, residual=residual)
+        attended = self.ops.attend(tokens, cache, mask)
+        if last_only:
+            attended = attended[:, -1:]
+            residual = None if residual is None else residual[:, -1:]
+        return multiply(attended, self.wo, residual=residual)
 
     def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offsets[b] on."""
@@ -155,12 +163,20 @@ class TransformerBlock:
             self.hidden_size, self.w_post_attention_layernorm, self.rms_norm_eps
         )
 
-    def forward(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask) -> mx.array:
-        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
+    def forward(
+        self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask, *, last_only: bool = False
+    ) -> mx.array:
+        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on.
+
+        With `last_only` the result is that of the last token of each row, [B, 1, hidden]: the cache takes in
+        all tokens, and feed-forward is calculated for one.
+        """
         run = self.self_attn.ops.run
-        if run is not None and (y := run(self, x, offset, cache, mask)) is not None:
+        all_wanted = not last_only or x.shape[1] == 1
+        if all_wanted and run is not None and (y := run(self, x, offset, cache, mask)) is not None:
             return y
-        x = self.self_attn.forward(x, offset, cache, mask, norm=self.input_layernorm, residual=x)
+        norm = self.input_layernorm
+        x = self.self_attn.forward(x, offset, cache, mask, norm=norm, residual=x, last_only=last_only)
         return self.mlp(x, norm=self.post_attention_layernorm, residual=x)
 
     def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:

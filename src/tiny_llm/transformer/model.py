@@ -88,12 +88,18 @@ class Transformer(ABC):
     def next_logits(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
         """The same, but only the logits [B, V] behind the last token.
 
-        Scores for a large vocabulary are most of the work on a prompt, and nobody asks for the others.
+        Scores for a large vocabulary are most of the work on a prompt, and nobody asks for the others. So
+        the last block, too, calculates only what they are made from.
         """
-        return self.score(self.forward(inputs, offset, cache)[:, -1])
+        return self.score(self.forward(inputs, offset, cache, last_only=True)[:, -1])
 
-    def forward(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
-        """Token ids [B, L] -> the vectors [B, L, hidden] from which `score` makes logits."""
+    def forward(
+        self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache], *, last_only: bool = False
+    ) -> mx.array:
+        """Token ids [B, L] -> the vectors [B, L, hidden] from which `score` makes logits.
+
+        With `last_only` those of the last token of each row, [B, 1, hidden].
+        """
         name = type(self).__name__
         if inputs.ndim != 2:
             raise ValueError(f"{name}: inputs: got shape {inputs.shape}, expected (B, L)")
@@ -103,8 +109,9 @@ class Transformer(ABC):
             )
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
-        for block, tokens in zip(self.layers_inner, cache, strict=True):
-            x = block.forward(x, offsets, tokens, "causal")
+        for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
+            last_of_all = last_only and number == self.num_hidden_layers
+            x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
         return x
 
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
