@@ -1,5 +1,6 @@
 """The native attention kernels. `pdm run build-ext` builds them; until then every function says so."""
 
+import atexit as _atexit
 import importlib.util
 from collections.abc import Callable
 from typing import NoReturn
@@ -27,6 +28,9 @@ if importlib.util.find_spec("._ext", __name__) is not None:
             "tiny_llm_ext was built with a nanobind that shares no types with mlx: run `pdm run build-ext`"
         )
     from ._ext import *  # noqa: F403
+
+    # A step that is still being computed when a program ends would go on while what it needs is taken apart.
+    _atexit.register(lambda: _mx.synchronize(_mx.default_stream(_mx.cpu)))
 else:
 
     def __getattr__(name: str) -> Callable[..., NoReturn]:

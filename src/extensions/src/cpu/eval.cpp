@@ -116,12 +116,14 @@ class Forward {
     std::atomic<int64_t> visited = 0;
     int64_t heads = problem_.B * problem_.Hkv;
     int64_t tasks_per_head = plan_.row_blocks * plan_.splits;
-    cpu::parallel_for(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
-      // One head after the other, so that its keys stay in the caches. Within a head the last rows, which see
-      // most when attention is causal, go first: what is left at the end is little.
+    // One head after the other, so that its keys stay in the caches. Within a head the last rows, which see
+    // most when attention is causal, go first: what is left at the end is little. A single row waits for
+    // keys and asks for those that come next, which a thread calculates itself as far as it can.
+    const auto share_out = problem_.L == 1 ? cpu::parallel_stretches : cpu::parallel_for;
+    share_out(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
       int64_t head = item / tasks_per_head, task = item % tasks_per_head;
       int64_t block = plan_.row_blocks - 1 - task / plan_.splits;
-      visited += run_task(head / problem_.Hkv, head % problem_.Hkv, block, task % plan_.splits);
+      visited += run_task(head, block, task % plan_.splits);
     });
     if (partials_) {
       cpu::parallel_for(problem_.B * problem_.Hq, plan_.threads,
@@ -169,7 +171,35 @@ class Forward {
   }
   float* log_sum(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
 
-  int64_t run_task(int64_t b, int64_t kv_head, int64_t block, int64_t chunk) {
+  // What those rows see of a chunk, from the first key of a tile on.
+  KeyRange keys_of(const SequencePlan& plan, int64_t row_begin, int64_t row_end, int64_t chunk) const {
+    const Sequence& sequence = plan.sequence;
+    const int64_t group = problem_.group(), key_tile = kernels().key_tile[element()];
+    KeyRange keys = visible_keys(row_begin / group, (row_end - 1) / group, sequence.n_q, sequence.n_k,
+                                 problem_.left, problem_.right);
+    if (plan.chunks > 1) {
+      int64_t chunk_begin = (plan.first_chunk + chunk) * plan.chunk_keys;
+      keys = {std::max(keys.begin, chunk_begin), std::min(keys.end, chunk_begin + plan.chunk_keys)};
+    }
+    keys.begin = keys.begin / key_tile * key_tile;
+    return keys.end > keys.begin ? keys : KeyRange{0, 0};
+  }
+
+  // The first keys of the chunk behind this one, perhaps of the next head, where all have a single row.
+  const void* keys_behind(int64_t head, int64_t chunk) const {
+    if (++chunk == plan_.splits) {
+      head++;
+      chunk = 0;
+    }
+    if (pages_ || problem_.L > 1 || head == problem_.B * problem_.Hkv) return nullptr;
+    const SequencePlan plan = plan_.sequence(head / problem_.Hkv);
+    if (chunk >= plan.chunks) return nullptr;
+    const KeyRange keys = keys_of(plan, 0, problem_.group(), chunk);
+    return input(k_, head / problem_.Hkv, head % problem_.Hkv, plan.sequence.kv_start + keys.begin);
+  }
+
+  int64_t run_task(int64_t head_of_all, int64_t block, int64_t chunk) {
+    const int64_t b = head_of_all / problem_.Hkv, kv_head = head_of_all % problem_.Hkv;
     const SequencePlan plan = plan_.sequence(b);
     const Sequence& sequence = plan.sequence;
     if (chunk >= plan.chunks) return 0;
@@ -179,16 +209,7 @@ class Forward {
     int64_t row_end = std::min(row_begin + plan_.task_rows, split ? sequence.n_q * group : problem_.rows());
     if (row_begin >= row_end) return 0;
 
-    KeyRange keys = visible_keys(row_begin / group, (row_end - 1) / group, sequence.n_q, sequence.n_k,
-                                 problem_.left, problem_.right);
-    if (split) {
-      int64_t chunk_begin = (plan.first_chunk + chunk) * plan.chunk_keys;
-      keys = {std::max(keys.begin, chunk_begin), std::min(keys.end, chunk_begin + plan.chunk_keys)};
-    }
-    int64_t key_tile = kernels().key_tile[element()];
-    keys.begin = keys.begin / key_tile * key_tile;
-    if (keys.end <= keys.begin) keys = {0, 0};
-
+    const KeyRange keys = keys_of(plan, row_begin, row_end, chunk);
     ForwardTask task = {};
     task.q = input(q_, b, head, 0);
     task.q_head_stride = q_.stride(3);
@@ -224,6 +245,7 @@ class Forward {
     task.key_end = keys.end;
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
+    task.next_k = keys_behind(head_of_all, chunk);
     void* scratch = cpu::thread_scratch(kernels().scratch_bytes[element()](task.E, row_end - row_begin));
     return kernels().forward[element()](task, scratch);
   }

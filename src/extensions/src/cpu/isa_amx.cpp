@@ -17,7 +17,7 @@ const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "amx";
-    amx::offer<amx::AmxFormat, amx::forward_heads<amx::AmxFormat, amx::TileHeads>>(table);
+    amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
     // Few rows are whole numbers: these processors have slow vector products of bfloat16, and fast ones of
     // small integers. More than 6 of bfloat16 are multiplied as they are.
     amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);

@@ -64,6 +64,7 @@ struct ForwardTask {
   float scale;
   float softcap;  // 0: none
   PageTable pages;
+  const void* next_k;  // the first keys of what is probably calculated next, rows as far apart; or null
 };
 
 constexpr int64_t kUnbounded = int64_t{1} << 48;

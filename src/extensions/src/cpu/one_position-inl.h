@@ -5,10 +5,12 @@
 // of keys and the references of the exponentials are as in forward-inl.h.
 //
 // The products come from Heads (one_position_pairs-inl.h, one_position_amx-inl.h):
-//   kMost                             heads of a group
-//   pack(task, tile)                  the queries, for `scores`
-//   scores(tile, k, keys, E, room)    to room.scores, -inf behind the last key
-//   values(tile, v, keys, E, room)    adds room.weights times v to tile.o, in the order of ZippedRows
+//   kMost                                  heads of a group
+//   pack(task, tile)                       the queries, for `scores`
+//   scores(tile, k, keys, E, room, asked)  to room.scores, -inf behind the last key
+//   values(tile, v, keys, E, room, asked)  adds room.weights times v to tile.o, in the order of ZippedRows
+// Each asks for what the product behind it reads: the scores for the values, row by row, and the values for
+// the keys of the next tile or, behind the last, of the next task.
 #pragma once
 
 #include "cpu/forward-inl.h"
@@ -69,10 +71,23 @@ VEC_FN void weigh(RowTile& tile, int head, int keys, int E, float scale, const H
   }
 }
 
-VEC_FN void ask_for_rows(Rows rows, int keys, int E) {
-  for (int key = 0; key < keys; key++)
-    prefetch((const uint16_t*)rows.data + key * rows.stride, E * sizeof(uint16_t));
-}
+// Rows that are asked for, one beside each that is used, and those that are left over in the end.
+struct AskedRows {
+  const uint16_t* first;
+  int64_t stride;
+  int count;
+
+  // So many of them are there; more than `most` are not asked for.
+  AskedRows(const void* first, int64_t stride, int64_t left, int most)
+      : first((const uint16_t*)first), stride(stride), count((int)(left < most ? left : most)) {}
+
+  inline __attribute__((always_inline)) void line(int row, int e) const {
+    if (row < count) ask_for_line(first + row * stride + e);
+  }
+  void rest(int row, int E) const {
+    for (; row < count; row++) prefetch(first + row * stride, E * sizeof(uint16_t));
+  }
+};
 
 template <Element kElement>
 static void finish_heads(const ForwardTask& task, RowTile& tile, const F* sums) {
@@ -94,6 +109,7 @@ static void finish_heads(const ForwardTask& task, RowTile& tile, const F* sums) 
 
 template <class Format, class Heads>
 static int64_t attend_position(const ForwardTask& task, void* memory) {
+  constexpr int kTile = Format::kKeyTile;
   const int E = task.E, heads = task.group;
   const Workspace<Format> space(memory, E, heads);
   const HeadRoom<Format> room(space);
@@ -108,17 +124,19 @@ static int64_t attend_position(const ForwardTask& task, void* memory) {
   Format::enter();
   Heads::pack(task, tile);
   for (int64_t begin = first, next; begin < end; begin = next, computed++) {
-    next = (begin / Format::kKeyTile + 1) * Format::kKeyTile;
+    next = (begin / kTile + 1) * kTile;
     const int keys = (int)((next < end ? next : end) - begin);
-    const KeyRows from = find_rows<uint16_t>(task, begin, keys, Format::kKeyTile, space.gathered);
-    if (begin == first) {  // the products ask for the next tile themselves
-      ask_for_rows(from.k, keys, E);
-      ask_for_rows(from.v, keys, E);
-    }
-    Heads::scores(tile, from.k, keys, E, room);
+    const KeyRows from = find_rows<uint16_t>(task, begin, keys, kTile, space.gathered);
+    const AskedRows values(from.v.data, from.v.stride, keys, keys);
+    const AskedRows next_keys =
+        next < end ? AskedRows((const uint16_t*)from.k.data + from.k.ahead, from.k.stride, end - next, kTile)
+                   : AskedRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
+    if (begin == first) AskedRows(from.k.data, from.k.stride, keys, keys).rest(0, E);
+    Heads::scores(tile, from.k, keys, E, room, values);
     for (int head = 0; head < heads; head++)
       weigh<Format>(tile, head, keys, E, task.scale, room, &sums[head]);
-    Heads::values(tile, from.v, keys, E, room);
+    Heads::values(tile, from.v, keys, E, room, next_keys);
+    next_keys.rest(keys, E);
   }
   Format::leave();
   finish_heads<Format::kElement>(task, tile, sums);

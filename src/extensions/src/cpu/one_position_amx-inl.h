@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/amx_format-inl.h"
-#include "cpu/one_position-inl.h"
+#include "cpu/one_position_pairs-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -13,7 +13,7 @@ struct TileHeads {
 
   static void pack(const ForwardTask& task, RowTile& tile) { pack_queries<AmxFormat>(task, tile); }
 
-  static void scores(const RowTile& tile, Rows k, int keys, int E, const Room& room) {
+  static void scores(const RowTile& tile, Rows k, int keys, int E, const Room& room, const AskedRows& asked) {
     const int whole = keys / 16 * 16, left = keys - whole;
     const auto* rows = (const uint16_t*)k.data;
     tile_gemm<false>({rows, k.stride * 2}, whole / 16, tile.q, 1, E / 32, room.products);
@@ -31,10 +31,10 @@ struct TileHeads {
       for (int head = 0; head < tile.rows; head++)
         store(room.scores + head * Room::kKeys + key, first_or(keys - key, block[head], -INFINITY));
     }
-    for (int key = 0; key < keys; key++) prefetch(rows + key * k.stride + k.ahead, E * 2);
+    asked.rest(0, E);
   }
 
-  static void values(RowTile& tile, Rows v, int keys, int E, const Room& room) {
+  static void values(RowTile& tile, Rows v, int keys, int E, const Room& room, const AskedRows& asked) {
     const int steps = (keys + 31) / 32;
     const auto* row = (const uint16_t*)v.data;
     for (int key = 0; key < 32 * steps; key += 2, row += 2 * v.stride)
@@ -46,13 +46,23 @@ struct TileHeads {
           continue;
         }
         const ZippedRows zipped(row + e, key + 1 < keys ? row + v.stride + e : nullptr);
-        ask_for_line(row + e + v.ahead);
-        ask_for_line(row + e + v.ahead + v.stride);
+        asked.line(key, e);
+        asked.line(key + 1, e);
         store(pairs, zipped.low);
         store(pairs + 16, zipped.high);
       }
     tile_gemm<true>({room.weights, Room::kKeys * 2}, 1, room.keys, E / 16, steps, tile.o);
   }
 };
+
+// A tile computes as many heads as it has columns; a few take less time in pairs.
+constexpr int kFewHeads = 2;
+
+static int64_t forward_heads_on_tiles(const ForwardTask& task, void* scratch) {
+  typedef PairHeads<AmxFormat> Few;
+  if (task.group <= kFewHeads && is_one_position<Few>(task))
+    return attend_position<AmxFormat, Few>(task, scratch);
+  return forward_heads<AmxFormat, TileHeads>(task, scratch);
+}
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
