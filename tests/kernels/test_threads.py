@@ -4,6 +4,7 @@ import threading
 
 import mlx.core as mx
 import numpy as np
+import pytest
 
 from tiny_llm.attention import flash_attention
 
@@ -39,7 +40,7 @@ def test_threads_with_their_own_graphs():
 
 
 FORK = """
-import os
+import os, sys
 import mlx.core as mx
 from tiny_llm.attention import flash_attention
 mx.set_default_device(mx.cpu)
@@ -55,13 +56,17 @@ assert mx.array_equal(before, flash_attention(q, q, q))
 """
 
 
-def test_a_fork_does_not_disturb_the_parent():
-    result = run_python("-c", FORK)
+@pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
+def test_a_fork_does_not_disturb_the_parent(leave):
+    """Nor does the child wait for threads that it does not have."""
+    result = run_python("-c", FORK.replace("os._exit", leave))
     assert result.returncode == 0, result.stderr
 
 
 def test_a_process_ends_with_its_pool_running(monkeypatch):
+    """On a stream that nobody waits for."""
     monkeypatch.setenv("TINY_LLM_THREADS", "8")
-    program = FORK.split("child =")[0] + "\nmx.async_eval(flash_attention(q + 1, q, q))"
+    last = "\nwith mx.stream(mx.new_stream(mx.cpu)):\n    mx.async_eval(flash_attention(q + 1, q, q))"
+    program = FORK.split("child =")[0] + last
     result = run_python("-c", program)
     assert result.returncode == 0, result.stderr

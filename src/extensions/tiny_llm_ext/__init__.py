@@ -2,6 +2,7 @@
 
 import atexit as _atexit
 import importlib.util
+import os as _os
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -29,8 +30,14 @@ if importlib.util.find_spec("._ext", __name__) is not None:
         )
     from ._ext import *  # noqa: F403
 
-    # A step that is still being computed when a program ends would go on while what it needs is taken apart.
-    _atexit.register(lambda: _mx.synchronize(_mx.default_stream(_mx.cpu)))
+    def _finish() -> None:
+        _mx.synchronize(_mx.default_stream(_mx.cpu))
+
+    # A step that the main thread has started would be computed on while the program is taken apart around it.
+    # A forked child has none of the threads that compute.
+    _atexit.register(_finish)
+    if hasattr(_os, "register_at_fork"):
+        _os.register_at_fork(after_in_child=lambda: _atexit.unregister(_finish))
 else:
 
     def __getattr__(name: str) -> Callable[..., NoReturn]:

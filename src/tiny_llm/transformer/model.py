@@ -89,7 +89,7 @@ class Transformer(ABC):
         """The same, but only the logits [B, V] behind the last token.
 
         Scores for a large vocabulary are most of the work on a prompt, and nobody asks for the others. So
-        the last block, too, calculates only what they are made from.
+        the last block feeds only those tokens forward.
         """
         return self.score(self.forward(inputs, offset, cache, last_only=True)[:, -1])
 

@@ -117,8 +117,8 @@ class Forward {
     int64_t heads = problem_.B * problem_.Hkv;
     int64_t tasks_per_head = plan_.row_blocks * plan_.splits;
     // One head after the other, so that its keys stay in the caches. Within a head the last rows, which see
-    // most when attention is causal, go first: what is left at the end is little. A single row waits for
-    // keys and asks for those that come next, which a thread calculates itself as far as it can.
+    // most when attention is causal, go first: what is left at the end is little. A single position waits
+    // for keys: it may ask for those that come next, which a thread calculates itself as far as it can.
     const auto share_out = problem_.L == 1 ? cpu::parallel_stretches : cpu::parallel_for;
     share_out(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
       int64_t head = item / tasks_per_head, task = item % tasks_per_head;
@@ -185,15 +185,14 @@ class Forward {
     return keys.end > keys.begin ? keys : KeyRange{0, 0};
   }
 
-  // The first keys of the chunk behind this one, perhaps of the next head, where all have a single row.
+  // The first keys of the chunk behind this one, perhaps of the next head, where all have a single position.
   const void* keys_behind(int64_t head, int64_t chunk) const {
-    if (++chunk == plan_.splits) {
-      head++;
+    if (pages_ || problem_.L > 1) return nullptr;
+    if (++chunk >= plan_.sequence(head / problem_.Hkv).chunks) {
       chunk = 0;
+      if (++head == problem_.B * problem_.Hkv) return nullptr;
     }
-    if (pages_ || problem_.L > 1 || head == problem_.B * problem_.Hkv) return nullptr;
     const SequencePlan plan = plan_.sequence(head / problem_.Hkv);
-    if (chunk >= plan.chunks) return nullptr;
     const KeyRange keys = keys_of(plan, 0, problem_.group(), chunk);
     return input(k_, head / problem_.Hkv, head % problem_.Hkv, plan.sequence.kv_start + keys.begin);
   }

@@ -64,7 +64,9 @@ struct ForwardTask {
   float scale;
   float softcap;  // 0: none
   PageTable pages;
-  const void* next_k;  // the first keys of what is probably calculated next, rows as far apart; or null
+  // For forms of one position: the first keys of what is probably calculated next, k_row_stride apart; or
+  // null.
+  const void* next_k;
 };
 
 constexpr int64_t kUnbounded = int64_t{1} << 48;

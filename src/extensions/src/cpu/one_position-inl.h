@@ -9,8 +9,8 @@
 //   pack(task, tile)                       the queries, for `scores`
 //   scores(tile, k, keys, E, room, asked)  to room.scores, -inf behind the last key
 //   values(tile, v, keys, E, room, asked)  adds room.weights times v to tile.o, in the order of ZippedRows
-// Each asks for what the product behind it reads: the scores for the values, row by row, and the values for
-// the keys of the next tile or, behind the last, of the next task.
+// Each asks for what the product behind it reads: the scores for the values, and the values for the keys of
+// the next tile or, behind the last, of the next task, about as many.
 #pragma once
 
 #include "cpu/forward-inl.h"
@@ -71,21 +71,21 @@ VEC_FN void weigh(RowTile& tile, int head, int keys, int E, float scale, const H
   }
 }
 
-// Rows that are asked for, one beside each that is used, and those that are left over in the end.
+// Rows that are asked for: a line beside each that is used, or all that are left from a row on.
 struct AskedRows {
-  const uint16_t* first;
+  const uint16_t* rows;
   int64_t stride;
   int count;
 
   // So many of them are there; more than `most` are not asked for.
-  AskedRows(const void* first, int64_t stride, int64_t left, int most)
-      : first((const uint16_t*)first), stride(stride), count((int)(left < most ? left : most)) {}
+  AskedRows(const void* rows, int64_t stride, int64_t left, int most)
+      : rows((const uint16_t*)rows), stride(stride), count((int)(left < most ? left : most)) {}
 
   inline __attribute__((always_inline)) void line(int row, int e) const {
-    if (row < count) ask_for_line(first + row * stride + e);
+    if (row < count) ask_for_line(rows + row * stride + e);
   }
   void rest(int row, int E) const {
-    for (; row < count; row++) prefetch(first + row * stride, E * sizeof(uint16_t));
+    for (; row < count; row++) prefetch(rows + row * stride, E * sizeof(uint16_t));
   }
 };
 

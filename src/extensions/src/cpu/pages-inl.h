@@ -69,10 +69,11 @@ struct PagedRows {
 template <class T>
 static KeyRows find_rows(const ForwardTask& task, int64_t begin, int count, int key_tile, float* memory) {
   const T *k = (const T*)task.k, *v = (const T*)task.v;
+  const int64_t left = key_tile - begin % key_tile;  // to the next tile
   if (!task.pages.ids)
-    return {{k + begin * task.k_row_stride, task.k_row_stride, key_tile * task.k_row_stride},
-            {v + begin * task.v_row_stride, task.v_row_stride, key_tile * task.v_row_stride}};
-  const int64_t next = begin + key_tile < task.n_k ? begin + key_tile : -1;
+    return {{k + begin * task.k_row_stride, task.k_row_stride, left * task.k_row_stride},
+            {v + begin * task.v_row_stride, task.v_row_stride, left * task.v_row_stride}};
+  const int64_t next = begin + left < task.n_k ? begin + left : -1;
   const PagedRows<T> keys = {task.pages, k, task.pages.k_stride, task.k_row_stride};
   const PagedRows<T> values = {task.pages, v, task.pages.v_stride, task.v_row_stride};
   T* gathered = (T*)memory;
