@@ -29,8 +29,9 @@ DECLINES = r"(small|tiny) model|do not know|cannot|more than I know"
 def words(text: str, subject: set[str] = frozenset()) -> list[str]:
     """Words with names and nouns masked, so that sequences can be compared between stories."""
     result = []
+    nouns = NOUNS | subject
     for word in re.findall(r"[A-Za-z']+|[.!?]", text):
-        masked = "NAME" if word in NAMES else "NOUN" if word.lower() in NOUNS | subject else word.lower()
+        masked = "NAME" if word in NAMES else "NOUN" if word.lower() in nouns else word.lower()
         masked = "a" if masked == "an" else masked
         if not (masked == "NOUN" and result and result[-1] == "NOUN"):
             result.append(masked)
