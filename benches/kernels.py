@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from benches import roofline
 from benches.contestants import TORCH
-from benches.measured import Measured, share, speedup
+from benches.measured import Measured, speedup
 from benches.operations.operation import Case, measure
 from benches.operations.products import dense_cases, packed_cases
 from benches.operations.rows import row_cases
-from benches.row import Verdict
+from benches.row import Verdict, share
 from benches.suite import Suite, run
 
 GROUPS = {
@@ -32,7 +32,7 @@ def judge(row: Measured) -> Iterator[Verdict]:
     """Dense products are faster than PyTorch's, or near what the machine allows: either will do."""
     if row.group == "linear":
         over_torch = speedup(row, TORCH, LINEAR_OVER_TORCH)
-        of_roofline = share(row, "share of the roofline", LINEAR_SHARE)
+        of_roofline = share(row.subject(), "share of the roofline", LINEAR_SHARE)
         yield of_roofline if of_roofline.met and not over_torch.met else over_torch
 
 

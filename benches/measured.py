@@ -57,9 +57,3 @@ def speedup(row: Measured, peer: str, limit: float) -> Verdict:
     """How many times as fast as a peer we are."""
     ours, theirs = row.seconds(OURS), row.seconds(peer)
     return Verdict(f"speed over {peer}", ">=", limit, theirs / ours if ours and theirs else None, "x")
-
-
-def share(row: Measured, what: str, limit: float) -> Verdict:
-    """How much of what the machine allows we reach."""
-    subject = row.subject()
-    return Verdict(what, ">=", limit, subject.share_of_peak if subject else None, "share")

@@ -65,6 +65,15 @@ class Verdict:
         return {**asdict(self), "met": self.met}
 
 
+MOST_SHARE = 1.05  # a share beyond this, noise allowed for, says that the ceiling was measured too low
+
+
+def share(subject: Entry | None, what: str, limit: float) -> Verdict:
+    """How much of what the machine allows is reached; unknown where that comes out as more than all of it."""
+    reached = subject.share_of_peak if subject else None
+    return Verdict(what, ">=", limit, reached if reached is None or reached <= MOST_SHARE else None, "share")
+
+
 @dataclass(slots=True)
 class Row:
     """A case, a thread count, everybody's results, and the ceilings seen in the same rounds."""

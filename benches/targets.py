@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benches.ceilings import EMPTY_CALL
 from benches.contestants import GROUPED, MX_FAST, OURS, TORCH
-from benches.row import Row, Verdict
+from benches.row import Row, Verdict, share
 
 TARGET_THREADS = 2  # the targets are stated for two cores
 OURS_WITHOUT_WINDOW = "ours, no window"
@@ -26,7 +26,7 @@ def judge(row: Row) -> Iterator[Verdict]:
             case "f32":
                 yield _speedup(row, TORCH, 1.2 if row.case.causal else 1.05)
                 if row.case.L >= 4096:
-                    yield _share(row, 0.80 if row.case.D == 128 else 0.72)
+                    yield share(row.subject(), "share of peak", 0.80 if row.case.D == 128 else 0.72)
             case "bf16":
                 yield _speedup(row, TORCH, 1.5)
             case "short":
@@ -39,7 +39,7 @@ def judge(row: Row) -> Iterator[Verdict]:
             case "window":
                 yield _time("time against the windowless one", window_bound(row), row.seconds(OURS))
             case "avx2":
-                yield _share(row, 0.70)
+                yield share(row.subject(), "share of peak", 0.70)
 
 
 def decode_bound(row: Row) -> float | None:
@@ -62,11 +62,6 @@ def window_bound(row: Row) -> float | None:
 def _speedup(row: Row, peer: str, limit: float) -> Verdict:
     ours, theirs = row.seconds(OURS), row.seconds(peer)
     return Verdict(f"speed over {peer}", ">=", limit, theirs / ours if ours and theirs else None, "x")
-
-
-def _share(row: Row, limit: float) -> Verdict:
-    subject = row.subject()
-    return Verdict("share of peak", ">=", limit, subject.share_of_peak if subject else None, "share")
 
 
 def _behind_pytorch(row: Row) -> Verdict:

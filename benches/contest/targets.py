@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from benches.contest.cases import Case
 from benches.contest.field import BATCH, LLAMA_CPP, MLX_LM, OURS
-from benches.measured import Measured, share, speedup
-from benches.row import Verdict
+from benches.measured import Measured, speedup
+from benches.row import Verdict, share
 
 DECODE_OVER_LLAMA, PREFILL_OVER_LLAMA = 2.0, 3.0
 DECODE_OVER_MLX_LM, PREFILL_OVER_MLX_LM = 20.0, 200.0
@@ -24,7 +24,7 @@ def judge(case: Case, row: Measured) -> Iterator[Verdict]:
     match case.kind:
         case "decode" if LLAMA_CPP in case.rivals:
             yield speedup(row, LLAMA_CPP, DECODE_OVER_LLAMA)
-            yield share(row, "share of the read bandwidth", SHARE_OF_BANDWIDTH)
+            yield share(row.subject(), "share of the read bandwidth", SHARE_OF_BANDWIDTH)
         case "decode" if MLX_LM in case.rivals:
             yield speedup(row, MLX_LM, DECODE_OVER_MLX_LM)
         case "decode":

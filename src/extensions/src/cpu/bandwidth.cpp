@@ -67,14 +67,14 @@ double read_bandwidth(size_t bytes, int threads, double seconds) {
     return seconds_now() - begin;
   };
 
-  constexpr int kPasses = 4;
+  constexpr int kPasses = 4;  // at the least: few of them may all be disturbed
   const double end = seconds_now() + seconds;
   double best = 0;
-  do {
+  for (int passes = 0; passes < kPasses || seconds_now() < end; ++passes) {
     const double elapsed = pass();
     best = std::max(best, static_cast<double>(part * kLine) * threads * rounds / elapsed);
     if (elapsed < seconds / kPasses / 2) rounds *= 2;
-  } while (seconds_now() < end);
+  }
   return best;
 }
 

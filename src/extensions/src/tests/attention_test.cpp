@@ -132,7 +132,8 @@ class Stage {
              .key_end = c.n_k,
              .scale = c.scale,
              .softcap = c.softcap,
-             .pages = {}};
+             .pages = {},
+             .next_k = {}};
   }
 
   const ForwardTask& task() const { return task_; }
