@@ -123,11 +123,11 @@ struct StreamedSteps {
       for (int i = 0; i < NR; i++) {
         const T* p = row[i] + step * kElements;
         ask_for_line(p + asked);
-        weight[i] = Product::template read<kElement>(p, count);
+        weight[i] = kept(Product::template read<kElement>(p, count));
       }
 #pragma GCC unroll 8
       for (int r = 0; r < MR; r++) {
-        const F x_of_row = load(x_of_step + r * kLanes);
+        const F x_of_row = kept(load(x_of_step + r * kLanes));
 #pragma GCC unroll 8
         for (int i = 0; i < NR; i++) acc[i][r] = Product::Mac::mac(weight[i], x_of_row, acc[i][r]);
       }

@@ -14,6 +14,7 @@ constexpr int kLine = 64 / sizeof(float);  // floats of a cache line
 // What a step does to a sum. PairMac, where there is one, does it to pairs of bfloat16 (vec/avx512_pairs.h).
 struct FloatMac {
   VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
+  VEC_FN F mac_broadcast(const float* a, F b, F c) { return fma(broadcast<1>(a), b, c); }
 };
 
 // How a block reads A as the steps advance.
@@ -118,9 +119,14 @@ VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines 
     if constexpr (MR > 1) following.ask();  // a single vector asks for A instead
 #pragma GCC unroll 16
     for (int n = 0; n < NR; n++) {
-      F x = broadcast<G>(kManyRows ? rows[n] : a.data + n * a.n_stride);
+      const float* p = kManyRows ? rows[n] : a.data + n * a.n_stride;
+      if constexpr (MR == 1 && G == 1) {
+        acc[n][0] = Mac::mac_broadcast(p, row[0], acc[n][0]);
+      } else {
+        const F x = broadcast<G>(p);
 #pragma GCC unroll 4
-      for (int m = 0; m < MR; m++) acc[n][m] = Mac::mac(x, row[m], acc[n][m]);
+        for (int m = 0; m < MR; m++) acc[n][m] = Mac::mac(x, row[m], acc[n][m]);
+      }
     }
     a.data += a.step_stride;
     if constexpr (kManyRows) rows.advance(a.step_stride);

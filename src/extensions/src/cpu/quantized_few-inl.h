@@ -17,24 +17,27 @@ constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one reques
 constexpr int64_t kOutputsAhead = 64;  // whose scales and biases are asked for
 constexpr int kSums = 2;  // of a row and an output, so that an addition need not wait for the one before
 
-// x of a call: [word][unit][row], then the sum of every group, [group][row]. The sums are those of elements
-// of x as they are multiplied.
+// x of a call, in batches of kFewRowsAtOnce rows, the last one of half as many if that will do. Those of a
+// batch: [word][unit][row], then the sum of every group, [group][row]; rows that x lacks are zero. The sums
+// are those of elements of x as they are multiplied.
 template <class Units>
 struct FewRows {
-  int64_t rows;  // 4, 8 or kFewRows; those that x lacks are zero
-  int64_t words, groups;
+  int64_t rows, words, groups;
 
   explicit FewRows(const QuantizedTask& task)
-      : rows(task.rows <= 4   ? 4
-             : task.rows <= 8 ? 8
-                              : kFewRows),
-        words(task.groups * task.group * Units::kBits / 32),
-        groups(task.groups) {}
+      : rows(task.rows), words(task.groups * task.group * Units::kBits / 32), groups(task.groups) {}
 
-  size_t floats() const { return (words * Units::kUnits + groups) * rows; }
-  template <class Float>
-  Float* sums(Float* packed) const {
-    return packed + words * Units::kUnits * rows;
+  // Of the batch that begins with row m.
+  int64_t batch_rows(int64_t m) const {
+    return rows - m > kFewRowsAtOnce / 2 ? kFewRowsAtOnce : kFewRowsAtOnce / 2;
+  }
+  int64_t sums(int64_t batch_rows) const { return words * Units::kUnits * batch_rows; }
+  int64_t batch_floats(int64_t batch_rows) const { return sums(batch_rows) + groups * batch_rows; }
+
+  size_t floats() const {
+    size_t all = 0;
+    for (int64_t m = 0; m < rows; m += kFewRowsAtOnce) all += batch_floats(batch_rows(m));
+    return all;
   }
 };
 
@@ -42,35 +45,39 @@ template <class Units, Element kElement>
 static void pack_few(const QuantizedTask& task, float* packed) {
   const FewRows<Units> layout(task);
   constexpr int kShare = 32 / Units::kBits;
-  if (layout.rows > task.rows) memset(packed, 0, layout.floats() * sizeof(float));
-  for (int64_t m = 0; m < task.rows; m++) {
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    float* out = packed + m;
-    for (int64_t g = 0; g < task.groups; g++, x += task.group) {
-      float wide[128];
-      layout.sums(packed)[g * layout.rows + m] = widen_group<Units, kElement>(x, task.group, wide);
-      for (int e = 0; e < task.group; e += kShare)
-        for (int unit = 0; unit < Units::kUnits; unit++, out += layout.rows)
-          *out = Units::pack(wide + e, unit);
+  int64_t batch = 0;
+  for (int64_t first = 0; first < task.rows; first += kFewRowsAtOnce, packed += layout.batch_floats(batch)) {
+    batch = layout.batch_rows(first);
+    const int64_t there = task.rows - first < batch ? task.rows - first : batch;
+    if (there < batch) memset(packed, 0, layout.batch_floats(batch) * sizeof(float));
+    for (int64_t m = 0; m < there; m++) {
+      auto* x = (const StorageOf<kElement>*)task.x + (first + m) * task.x_row_stride;
+      float* out = packed + m;
+      for (int64_t g = 0; g < task.groups; g++, x += task.group) {
+        float wide[128];
+        packed[layout.sums(batch) + g * batch + m] = widen_group<Units, kElement>(x, task.group, wide);
+        for (int e = 0; e < task.group; e += kShare)
+          for (int unit = 0; unit < Units::kUnits; unit++, out += batch) *out = Units::pack(wide + e, unit);
+      }
     }
   }
 }
 
 // dot[row][sum] += the factors of a word.
-template <class Units, int kFactor, int MR, int kRows>
+template <class Units, int kFactor, int MR>
 VEC_FN void multiply_word(W word, const float* x, F (*dot)[kSums]) {
   if constexpr (kFactor < Units::kFactors) {
     const F factor = Units::template factor<kFactor>(word);
-    const float* unit = x + Units::unit_of(kFactor) * kRows;
+    const float* unit = x + Units::unit_of(kFactor) * MR;
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
-      dot[m][kFactor % kSums] = Units::mac(factor, set1(unit[m]), dot[m][kFactor % kSums]);
-    multiply_word<Units, kFactor + 1, MR, kRows>(word, x, dot);
+      dot[m][kFactor % kSums] = Units::mac_broadcast(unit + m, factor, dot[m][kFactor % kSums]);
+    multiply_word<Units, kFactor + 1, MR>(word, x, dot);
   }
 }
 
-// The sums of kLanes outputs, for MR of the kRows rows that x is packed for.
-template <class Units, Element kElement, int MR, int kRows>
+// The sums of kLanes outputs, for a batch of MR rows.
+template <class Units, Element kElement, int MR>
 struct FewSums {
   typedef StorageOf<kElement> T;
 
@@ -104,9 +111,9 @@ struct FewSums {
         const int64_t group = (word + begin) / group_words;
         if ((word + begin) % group_words == 0) {
           if (group % kLanes == 0) sums.factors.read(sums.scales, sums.biases, group);
-          add_biases(sums, group, x_sums + group * kRows);
+          add_biases(sums, group, x_sums + group * MR);
         }
-        multiply(sums, group, begin, part, ahead, x + (word + begin) * Units::kUnits * kRows);
+        multiply(sums, group, begin, part, ahead, x + (word + begin) * Units::kUnits * MR);
       }
     }
   }
@@ -126,9 +133,9 @@ struct FewSums {
     for (int m = 0; m < MR; m++)
 #pragma GCC unroll 2
       for (int s = 0; s < kSums; s++) dot[m][s] = zero();
-    for (int word = begin; word < begin + count; word++, x += Units::kUnits * kRows) {
+    for (int word = begin; word < begin + count; word++, x += Units::kUnits * MR) {
       bring_line(sums.words.row[word] + ahead);
-      multiply_word<Units, 0, MR, kRows>(Units::load(sums.turned + word * kLanes), x, dot);
+      multiply_word<Units, 0, MR>(Units::load(sums.turned + word * kLanes), x, dot);
     }
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
@@ -136,22 +143,35 @@ struct FewSums {
   }
 };
 
-template <class Units, Element kElement, int kRows>
-static void few_rows(const QuantizedTask& task, const float* x) {
-  constexpr int MR = kRows < kFewRowsAtOnce ? kRows : kFewRowsAtOnce;
+// kLanes outputs from n on of a batch whose first row is m.
+template <class Units, Element kElement, int MR>
+static void few_outputs(const QuantizedTask& task, const FewRows<Units>& layout, const float* x, int64_t m,
+                        int64_t n) {
+  const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
+  FewSums<Units, kElement, MR> sums(task, n);
+  sums.run(sums, task.group * Units::kBits / 32, next, x, x + layout.sums(MR));
+  for (int64_t i = 0; i < MR && m + i < task.rows; i++)
+    store_some<kElement>((StorageOf<kElement>*)task.y + (m + i) * task.y_row_stride + n, sums.acc[i],
+                         task.outputs - n);
+}
+
+template <class Units, Element kElement>
+static void few_rows(const QuantizedTask& task, const float* packed) {
   typedef StorageOf<kElement> T;
   const FewRows<Units> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
-    const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
     for (int64_t i = n + kOutputsAhead; i < n + kOutputsAhead + kLanes; i++) {
       bring_line((const T*)task.scales + i * task.scales_row_stride);
       bring_line((const T*)task.biases + i * task.biases_row_stride);
     }
-    for (int64_t m = 0; m < kRows; m += MR) {
-      FewSums<Units, kElement, MR, kRows> sums(task, n);
-      sums.run(sums, task.group * Units::kBits / 32, next, x + m, layout.sums(x) + m);
-      for (int64_t i = m; i < m + MR && i < task.rows; i++)
-        store_some<kElement>((T*)task.y + i * task.y_row_stride + n, sums.acc[i - m], task.outputs - n);
+    const float* x = packed;
+    for (int64_t m = 0; m < task.rows; m += kFewRowsAtOnce) {
+      const int64_t batch = layout.batch_rows(m);
+      if (batch == kFewRowsAtOnce)
+        few_outputs<Units, kElement, kFewRowsAtOnce>(task, layout, x, m, n);
+      else
+        few_outputs<Units, kElement, kFewRowsAtOnce / 2>(task, layout, x, m, n);
+      x += layout.batch_floats(batch);
     }
   }
 }
@@ -165,9 +185,7 @@ struct FewInVectors {
     pack_few<Units, kElement>(task, (float*)packed);
   }
   static void run(const QuantizedTask& task, const void* packed) {
-    if (task.rows <= 4) return few_rows<Units, kElement, 4>(task, (const float*)packed);
-    if (task.rows <= 8) return few_rows<Units, kElement, 8>(task, (const float*)packed);
-    if constexpr (kFewRows > 8) few_rows<Units, kElement, kFewRows>(task, (const float*)packed);
+    few_rows<Units, kElement>(task, (const float*)packed);
   }
 };
 

@@ -30,6 +30,7 @@ struct PairUnits {
     return look_up<kFactor>(words, kBits == 4 ? kNumber : kFactor % 2 == 0 ? kLower : kUpper);
   }
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
+  VEC_FN F mac_broadcast(const float* a, F b, F c) { return dot_broadcast_pair(a, b, c); }
   VEC_FN F as_multiplied(F x) { return as_multiplied_in_pairs(x); }
 };
 

@@ -33,6 +33,7 @@ struct WideUnits {
     return number<kBits, kFactor>(words);
   }
   VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
+  VEC_FN F mac_broadcast(const float* a, F b, F c) { return fma(set1(*a), b, c); }
   VEC_FN F as_multiplied(F x) { return x; }  // what products take elements of x for
 };
 

@@ -21,6 +21,12 @@ VEC_FN F zero() { return _mm512_setzero_ps(); }
 VEC_FN F set1(float x) { return _mm512_set1_ps(x); }
 VEC_FN F load(const float* p) { return _mm512_loadu_ps(p); }
 VEC_FN void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+// Something loaded once for several products: GCC would read it from memory again for each of them, more often
+// than a core can.
+VEC_FN F kept(F x) {
+  __asm__("" : "+v"(x));
+  return x;
+}
 
 VEC_FN F add(F a, F b) { return _mm512_add_ps(a, b); }
 VEC_FN F sub(F a, F b) { return _mm512_sub_ps(a, b); }

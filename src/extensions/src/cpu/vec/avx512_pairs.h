@@ -8,6 +8,13 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // acc + a.low * b.low + a.high * b.high in every lane.
 VEC_FN F dot_pairs(F a, F b, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
 
+// The same with one pair of memory in every lane. The instruction reads it by itself, which GCC 12 does not
+// make of the two; and two are a quarter slower where there are as many of both (Zen 4, benches/LOG.md).
+VEC_FN F dot_broadcast_pair(const float* a, F b, F acc) {
+  __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));
+  return acc;
+}
+
 // What such products take x for: denormal numbers are zero.
 VEC_FN F as_multiplied_in_pairs(F x) {
   const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(x), set1(0x1p-126f), _CMP_NLT_UQ);
@@ -16,6 +23,7 @@ VEC_FN F as_multiplied_in_pairs(F x) {
 
 struct PairMac {
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
+  VEC_FN F mac_broadcast(const float* a, F b, F c) { return dot_broadcast_pair(a, b, c); }
 };
 
 // Rounds two float vectors to pairs (low, high).

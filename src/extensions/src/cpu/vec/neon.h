@@ -21,6 +21,7 @@ VEC_FN F zero() { return vdupq_n_f32(0.0f); }
 VEC_FN F set1(float x) { return vdupq_n_f32(x); }
 VEC_FN F load(const float* p) { return vld1q_f32(p); }
 VEC_FN void store(float* p, F x) { vst1q_f32(p, x); }
+VEC_FN F kept(F x) { return x; }  // products take no operand from memory
 
 VEC_FN F add(F a, F b) { return vaddq_f32(a, b); }
 VEC_FN F sub(F a, F b) { return vsubq_f32(a, b); }
