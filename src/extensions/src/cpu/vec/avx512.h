@@ -21,8 +21,8 @@ VEC_FN F zero() { return _mm512_setzero_ps(); }
 VEC_FN F set1(float x) { return _mm512_set1_ps(x); }
 VEC_FN F load(const float* p) { return _mm512_loadu_ps(p); }
 VEC_FN void store(float* p, F x) { _mm512_storeu_ps(p, x); }
-// Something loaded once for several products: GCC would read it from memory again for each of them, more often
-// than a core can.
+// Something loaded once for several products: GCC would read it from memory again for each of them, more
+// often than a core can.
 VEC_FN F kept(F x) {
   __asm__("" : "+v"(x));
   return x;
