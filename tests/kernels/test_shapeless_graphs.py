@@ -45,6 +45,25 @@ CALLS = {
     ),
     "silu_multiply": (lambda x: native.silu_multiply(x, mx.ones((3, K))), normal(3, K), normal(4, K)),
     "rope": (lambda x: native.rope(x, TABLE, TABLE, 6), normal(1, 10, 2, K), normal(1, 11, 2, K)),
+    "argmax": (native.argmax, normal(3, 5), mx.zeros((3, 0))),
+    "logsumexp": (native.logsumexp, normal(3, 5), mx.zeros((3, 0))),
+    "top_k": (lambda x: native.top_k(x, 5)[1], normal(3, 9), normal(3, 4)),
+    "categorical with logits": (lambda x: native.categorical(x, mx.ones(3) / 2), normal(3, 5), normal(2, 5)),
+    "categorical with uniform": (
+        lambda x: native.categorical(normal(3, 5), x),
+        mx.array([0.1, 0.5, 0.9]),
+        mx.zeros(4),
+    ),
+    "quantized_rows with a weight": (
+        lambda x: native.quantized_rows(mx.array([7]), x, *TRIPLE[1:], 64, 4),
+        WEIGHTS.words,
+        mx.zeros((9, 8), dtype=mx.uint32),
+    ),
+    "quantized_rows with scales": (
+        lambda x: native.quantized_rows(mx.array([7]), WEIGHTS.words, x, WEIGHTS.biases, 64, 4),
+        WEIGHTS.scales,
+        mx.ones((8, 2)),
+    ),
 }
 
 

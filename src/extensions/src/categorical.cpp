@@ -7,13 +7,7 @@ namespace {
 
 constexpr const char* kName = "categorical";
 
-mx::array drawn(const mx::array& logits, const mx::array& uniform, mx::Stream stream) {
-  return mx::array(uniform.shape(), mx::uint32, std::make_shared<Categorical>(stream), {logits, uniform});
-}
-
-}  // namespace
-
-mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream) {
+void check(const mx::array& logits, const mx::array& uniform) {
   check_floating(kName, "logits", logits);
   if (logits.ndim() == 0 || logits.shape(-1) == 0)
     reject(kName, "logits", to_text(logits.shape()), "(..., V) with V of at least 1");
@@ -21,6 +15,16 @@ mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::Str
   mx::Shape rows(logits.shape().begin(), logits.shape().end() - 1);
   if (uniform.shape() != rows)
     reject(kName, "uniform", to_text(uniform.shape()), to_text(rows) + ", one for each row of logits");
+}
+
+mx::array drawn(const mx::array& logits, const mx::array& uniform, mx::Stream stream) {
+  return mx::array(uniform.shape(), mx::uint32, std::make_shared<Categorical>(stream), {logits, uniform});
+}
+
+}  // namespace
+
+mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream) {
+  check(logits, uniform);
   return drawn(logits, uniform, cpu_stream(kName, stream));
 }
 
@@ -30,7 +34,9 @@ std::pair<std::vector<mx::array>, std::vector<int>> Categorical::vmap(const std:
   return {{drawn(lead(inputs[0], axes[0], size), lead(inputs[1], axes[1], size), stream())}, {0}};
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Categorical::output_shapes(const std::vector<mx::array>& inputs) {
+  check(inputs[0], inputs[1]);
   return {inputs[1].shape()};
 }
 

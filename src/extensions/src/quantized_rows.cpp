@@ -7,8 +7,10 @@ namespace {
 
 constexpr const char* kName = "quantized_rows";
 
-void check_weights(const mx::array& weight, const mx::array& scales, const mx::array& biases, int group_size,
-                   int bits) {
+void check(const mx::array& ids, const mx::array& weight, const mx::array& scales, const mx::array& biases,
+           int group_size, int bits) {
+  if (ids.dtype() != mx::int32 && ids.dtype() != mx::int64 && ids.dtype() != mx::uint32)
+    reject(kName, "ids", to_text(ids.dtype()), "int32, uint32 or int64");
   if (group_size != 32 && group_size != 64 && group_size != 128)
     reject(kName, "group_size", std::to_string(group_size), "32, 64 or 128");
   if (bits != 4 && bits != 8) reject(kName, "bits", std::to_string(bits), "4 or 8");
@@ -28,17 +30,23 @@ void check_weights(const mx::array& weight, const mx::array& scales, const mx::a
   }
 }
 
+mx::Shape result_shape(const mx::array& ids, const mx::array& scales, int group_size) {
+  mx::Shape shape = ids.shape();
+  shape.push_back(scales.shape(1) * group_size);
+  return shape;
+}
+
+mx::array looked_up(const std::vector<mx::array>& inputs, int group_size, int bits, mx::Stream stream) {
+  return mx::array(result_shape(inputs[0], inputs[2], group_size), inputs[2].dtype(),
+                   std::make_shared<QuantizedRows>(stream, group_size, bits), inputs);
+}
+
 }  // namespace
 
 mx::array quantized_rows(const mx::array& ids, const mx::array& weight, const mx::array& scales,
                          const mx::array& biases, int group_size, int bits, mx::StreamOrDevice stream) {
-  if (ids.dtype() != mx::int32 && ids.dtype() != mx::int64 && ids.dtype() != mx::uint32)
-    reject(kName, "ids", to_text(ids.dtype()), "int32, uint32 or int64");
-  check_weights(weight, scales, biases, group_size, bits);
-  auto primitive = std::make_shared<QuantizedRows>(cpu_stream(kName, stream), group_size, bits);
-  std::vector<mx::array> inputs = {ids, weight, scales, biases};
-  mx::Shape shape = primitive->output_shapes(inputs)[0];
-  return mx::array(std::move(shape), scales.dtype(), std::move(primitive), std::move(inputs));
+  check(ids, weight, scales, biases, group_size, bits);
+  return looked_up({ids, weight, scales, biases}, group_size, bits, cpu_stream(kName, stream));
 }
 
 // Mapped ids are more ids.
@@ -48,10 +56,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> QuantizedRows::vmap(const st
     throw NotImplemented(std::string(kName) + ": vmap is supported along ids only");
   std::vector<mx::array> mapped = inputs;
   mapped[0] = lead(inputs[0], axes[0], inputs[0].shape(axes[0]));
-  mx::Shape shape = output_shapes(mapped)[0];
-  return {{mx::array(std::move(shape), inputs[2].dtype(),
-                     std::make_shared<QuantizedRows>(stream(), group_size_, bits_), std::move(mapped))},
-          {0}};
+  return {{looked_up(mapped, group_size_, bits_, stream())}, {0}};
 }
 
 bool QuantizedRows::is_equivalent(const mx::Primitive& other) const {
@@ -59,10 +64,10 @@ bool QuantizedRows::is_equivalent(const mx::Primitive& other) const {
   return group_size_ == that.group_size_ && bits_ == that.bits_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> QuantizedRows::output_shapes(const std::vector<mx::array>& inputs) {
-  mx::Shape shape = inputs[0].shape();
-  shape.push_back(inputs[2].shape(1) * group_size_);
-  return {shape};
+  check(inputs[0], inputs[1], inputs[2], inputs[3], group_size_, bits_);
+  return {result_shape(inputs[0], inputs[2], group_size_)};
 }
 
 }  // namespace tiny_llm_ext

@@ -19,6 +19,12 @@ mx::Shape with_last(const mx::array& x, int size) {
   return shape;
 }
 
+void check_top_k(const mx::array& x, int k) {
+  check_row("top_k", x);
+  if (k < 1 || k > x.shape(-1))
+    reject("top_k", "k", std::to_string(k), "1 to " + std::to_string(x.shape(-1)) + ", the last axis of x");
+}
+
 std::pair<mx::array, mx::array> top_k_of(const mx::array& x, int k, mx::Stream stream) {
   auto outputs = mx::array::make_arrays({with_last(x, k), with_last(x, k)}, {x.dtype(), mx::uint32},
                                         std::make_shared<TopK>(stream, k), {x});
@@ -43,9 +49,7 @@ mx::array logsumexp(const mx::array& x, mx::StreamOrDevice stream) {
 }
 
 std::pair<mx::array, mx::array> top_k(const mx::array& x, int k, mx::StreamOrDevice stream) {
-  check_row("top_k", x);
-  if (k < 1 || k > x.shape(-1))
-    reject("top_k", "k", std::to_string(k), "1 to " + std::to_string(x.shape(-1)) + ", the last axis of x");
+  check_top_k(x, k);
   return top_k_of(x, k, cpu_stream("top_k", stream));
 }
 
@@ -79,15 +83,19 @@ bool TopK::is_equivalent(const mx::Primitive& other) const {
   return k_ == static_cast<const TopK&>(other).k_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> ArgMax::output_shapes(const std::vector<mx::array>& inputs) {
+  check_row(function_, inputs[0]);
   return {without_last(inputs[0])};
 }
 
 std::vector<mx::Shape> LogSumExp::output_shapes(const std::vector<mx::array>& inputs) {
+  check_row(function_, inputs[0]);
   return {without_last(inputs[0])};
 }
 
 std::vector<mx::Shape> TopK::output_shapes(const std::vector<mx::array>& inputs) {
+  check_top_k(inputs[0], k_);
   return {with_last(inputs[0], k_), with_last(inputs[0], k_)};
 }
 
