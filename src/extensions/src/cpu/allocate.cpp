@@ -1,10 +1,11 @@
-// The check that MLX's allocator leaves to its caller, and what becomes of memory that is freed.
+// The checks that MLX's allocator leaves to its caller, and what becomes of memory that is freed.
 #include "cpu/allocate.h"
 
 #if defined(__linux__)
 #include <malloc.h>
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -31,7 +32,29 @@ void keep_freed_memory() {
 #endif
 }
 
+constexpr int64_t kMostBytes = int64_t{1} << 62;
+
+[[noreturn]] void fail(const std::string& bytes) {
+  throw std::runtime_error("tiny_llm_ext: out of memory: cannot allocate " + bytes);
+}
+
+template <class Sizes>
+int64_t product(const Sizes& sizes, int64_t bytes) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  for (int64_t size : sizes) {
+    if (size > kMostBytes / bytes) fail(std::to_string(kMostBytes) + " bytes or more");
+    bytes *= size;
+  }
+  return bytes;
+}
+
 }  // namespace
+
+int64_t bytes_of(const mlx::core::Shape& shape, mlx::core::Dtype dtype) {
+  return product(shape, dtype.size());
+}
+
+int64_t bytes_of(std::initializer_list<int64_t> sizes) { return product(sizes, 1); }
 
 mlx::core::allocator::Data allocate(int64_t bytes) {
   keep_freed_memory();
@@ -42,17 +65,17 @@ mlx::core::allocator::Data allocate(int64_t bytes) {
     void* volatile probe =
         std::malloc(bytes);  // volatile: compilers may take an unused allocation as granted
     std::free(probe);
-    if (!probe) {
-      throw std::runtime_error("tiny_llm_ext: out of memory: cannot allocate " + std::to_string(bytes) +
-                               " bytes");
-    }
+    if (!probe) fail(std::to_string(bytes) + " bytes");
   }
   return mlx::core::allocator::malloc(bytes);
 }
 
+void allocate_for(mlx::core::array& array) {
+  array.set_data(allocate(bytes_of(array.shape(), array.dtype())));
+}
+
 mlx::core::array new_array(mlx::core::Shape shape, mlx::core::Dtype dtype) {
-  int64_t bytes = dtype.size();
-  for (int size : shape) bytes *= size;
+  const int64_t bytes = bytes_of(shape, dtype);
   return mlx::core::array(allocate(bytes), std::move(shape), dtype);
 }
 

@@ -188,7 +188,7 @@ void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttent
 
 void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
                         std::function<void(const Arrays&, Arrays&, const std::vector<bool>&)> work) {
-  outputs[0].set_data(allocate(outputs[0].nbytes()));
+  allocate_for(outputs[0]);
   hold_inputs_once(inputs, outputs);
   std::vector<bool> in_place;
   try {

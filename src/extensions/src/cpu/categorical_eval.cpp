@@ -47,7 +47,7 @@ uint32_t draw(const cpu::RowKernels& kernels, const std::byte* row, int64_t coun
 void Categorical::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array &logits = inputs[0], &uniform = inputs[1];
   mx::array& out = outputs[0];
-  out.set_data(cpu::allocate(out.nbytes()));
+  cpu::allocate_for(out);
   if (out.size() == 0) return;
   cpu::enqueue(stream(), [kernels = &kernels_of(logits), threads = threads_, rows = int64_t(out.size()),
                           count = int64_t{logits.shape(-1)}, itemsize = int64_t(logits.itemsize()),

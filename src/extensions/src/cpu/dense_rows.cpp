@@ -29,17 +29,20 @@ DenseRows::DenseRows(const mx::array& array, int threads)
 }
 
 void DenseRows::copy_from(const mx::array& array, int threads) {
-  copy_.emplace(allocate(repaired_size(array) * itemsize_));
+  // Axes along which the array repeats itself are copied once.
+  mx::Shape shape = array.shape();
+  for (size_t axis = 0; axis + 1 < shape.size(); axis++) {
+    if (strides_[axis] == 0) shape[axis] = 1;
+  }
+  copy_.emplace(allocate(bytes_of(shape, array.dtype())));
   auto* copy = static_cast<std::byte*>(copy_->buffer().raw_ptr());
 
-  // Axes along which the array repeats itself are copied once.
-  int64_t E = array.shape(-1), size = E, rows = 1;
-  mx::Shape shape(array.shape().begin(), array.shape().end() - 1);
+  int64_t E = shape.back(), size = E, rows = 1;
+  shape.pop_back();
   mx::Strides source = strides_;
   source.pop_back();
   strides_.back() = 1;
   for (int axis = static_cast<int>(shape.size()) - 1; axis >= 0; axis--) {
-    if (source[axis] == 0) shape[axis] = 1;
     strides_[axis] = shape[axis] == 1 ? 0 : size;
     size *= shape[axis];
     rows *= shape[axis];

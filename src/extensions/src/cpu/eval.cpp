@@ -110,7 +110,7 @@ class Forward {
   void run() {
     std::optional<mx::allocator::Data> partials;
     if (plan_.partial_floats > 0) {
-      partials.emplace(cpu::allocate(plan_.partial_floats * sizeof(float)));
+      partials.emplace(cpu::allocate(cpu::bytes_of({plan_.partial_floats, sizeof(float)})));
       partials_ = static_cast<float*>(partials->buffer().raw_ptr());
     }
     std::atomic<int64_t> visited = 0;

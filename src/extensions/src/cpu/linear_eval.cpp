@@ -37,7 +37,7 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const int64_t tile_bytes = kernels.packed_bytes(all);
   // Vectors that straddle two cache lines cost two reads.
   constexpr uintptr_t kAlignment = 64;
-  const mx::allocator::Data packed = cpu::allocate(tile_bytes * tiles + kAlignment);
+  const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({tile_bytes, tiles}) + kAlignment);
   auto* const packed_x = reinterpret_cast<std::byte*>(
       divide_up(reinterpret_cast<uintptr_t>(packed.buffer().raw_ptr()), kAlignment) * kAlignment);
   cpu::parallel_for(tiles, threads, [&](int64_t tile) {

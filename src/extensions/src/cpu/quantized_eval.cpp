@@ -35,7 +35,7 @@ class Rows {
  public:
   // Room for rows of so many elements, which somebody else fills.
   Rows(int64_t count, int64_t width, int64_t itemsize)
-      : stride_(width), copy_(cpu::allocate(count * width * itemsize)) {
+      : stride_(width), copy_(cpu::allocate(cpu::bytes_of({count, width, itemsize}))) {
     data_ = place();
   }
 
@@ -47,7 +47,7 @@ class Rows {
       return;
     }
     const int64_t bytes = reader.row_bytes();
-    copy_.emplace(cpu::allocate(count * bytes));
+    copy_.emplace(cpu::allocate(cpu::bytes_of({count, bytes})));
     std::byte* const to = place();
     cpu::parallel_for(count, threads, [&](int64_t row) {
       const std::byte* from = reader.row(row, to + row * bytes);
@@ -138,7 +138,7 @@ class Products {
     const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
     all_.rows = pack_rows;
     const int64_t packed_bytes = kernels_.packed_bytes(all_);  // of a piece
-    const mx::allocator::Data packed = cpu::allocate(packed_bytes * pieces + kAlignment);
+    const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({packed_bytes, pieces}) + kAlignment);
     auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;

@@ -24,7 +24,7 @@ int64_t read_id(mx::Dtype dtype, const std::byte* at) {
 void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array &ids = inputs[0], &weight = inputs[1], &scales = inputs[2], &biases = inputs[3];
   mx::array& out = outputs[0];
-  out.set_data(cpu::allocate(out.nbytes()));
+  cpu::allocate_for(out);
   if (out.size() == 0) return;
   cpu::UnpackTask task = {};
   task.groups = scales.shape(1);

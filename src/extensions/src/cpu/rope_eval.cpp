@@ -73,7 +73,7 @@ void gather_heads(const std::byte* from, const Sizes& sizes, int64_t head_stride
 void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array& x = inputs[0];
   mx::array& out = outputs[0];
-  out.set_data(cpu::allocate(out.nbytes()));
+  cpu::allocate_for(out);
   if (out.size() == 0) return;
 
   const Sizes sizes = {x.shape(0), x.shape(1),         x.shape(2),

@@ -61,7 +61,7 @@ bool place_output(mx::array& out, std::initializer_list<const mx::array*> inputs
       return true;
     }
   }
-  out.set_data(allocate(out.nbytes()));
+  allocate_for(out);
   return false;
 }
 

@@ -62,7 +62,7 @@ void for_each_row(const mx::array& x, double nanoseconds_per_element, int thread
 
 void ArgMax::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array& x = inputs[0];
-  outputs[0].set_data(cpu::allocate(outputs[0].nbytes()));
+  cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
   for_each_row(x, 0.05, threads_, stream(), 0,
                [argmax = kernels_of(x).argmax, count = x.shape(-1), out = outputs[0].data<uint32_t>()](
@@ -73,7 +73,7 @@ void ArgMax::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arra
 
 void LogSumExp::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array& x = inputs[0];
-  outputs[0].set_data(cpu::allocate(outputs[0].nbytes()));
+  cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
   for_each_row(x, 0.3, threads_, stream(), 0,
                [logsumexp = kernels_of(x).logsumexp, count = x.shape(-1), out = outputs[0].data<float>()](
@@ -82,7 +82,7 @@ void LogSumExp::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 
 void TopK::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array& x = inputs[0];
-  for (mx::array& output : outputs) output.set_data(cpu::allocate(output.nbytes()));
+  for (mx::array& output : outputs) cpu::allocate_for(output);
   if (x.size() == 0) return;
   const size_t room = (2 * int64_t{k_} + kMoreCandidates) * sizeof(uint64_t);
   for_each_row(x, 0.2, threads_, stream(), room,
