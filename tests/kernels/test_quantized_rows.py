@@ -87,6 +87,11 @@ def test_the_gradient_is_refused():
         mx.eval(mx.grad(loss)(weights.scales))
 
 
+def broadcast(*shape, dtype=mx.float32):
+    """Zeros that need no memory."""
+    return mx.broadcast_to(mx.zeros((), dtype), shape)
+
+
 FITTING = {"ids": mx.array([1]), "weight": mx.zeros((40, 16), dtype=mx.uint32), "scales": mx.zeros((40, 2)),
            "biases": mx.zeros((40, 2)), "group_size": 64, "bits": 4}  # fmt: skip
 
@@ -105,6 +110,22 @@ FITTING = {"ids": mx.array([1]), "weight": mx.zeros((40, 16), dtype=mx.uint32), 
         ("scales", {"scales": mx.zeros((40, 3))}),
         ("scales", {"bits": 8}),
         ("scales", {"group_size": 32}),
+        (
+            "weight",
+            {
+                "weight": broadcast(40, 2**28, dtype=mx.uint32),
+                "scales": broadcast(40, 2**25),
+                "biases": broadcast(40, 2**25),
+            },
+        ),
+        (
+            "weight",
+            {
+                "weight": broadcast(40, 2**30, dtype=mx.uint32),
+                "scales": broadcast(40, 2**27),
+                "biases": broadcast(40, 2**27),
+            },
+        ),
         ("biases", {"biases": mx.zeros((40, 2), dtype=mx.float16)}),
         ("biases", {"biases": mx.zeros((40, 1))}),
         ("biases", {"biases": mx.zeros((40,))}),
@@ -114,6 +135,20 @@ FITTING = {"ids": mx.array([1]), "weight": mx.zeros((40, 16), dtype=mx.uint32), 
 def test_refused_at_the_call(argument, wrong):
     with refused(argument, function="quantized_rows"):
         quantized_rows(**(FITTING | wrong))
+
+
+def test_the_longest_rows_that_an_array_has_are_not_refused():
+    groups = (2**31 - 1) // 64
+    rows = quantized_rows(
+        mx.zeros((0,), dtype=mx.int32),
+        broadcast(1, groups * 8, dtype=mx.uint32),
+        broadcast(1, groups),
+        broadcast(1, groups),
+        64,
+        4,
+    )
+    mx.eval(rows)
+    assert rows.shape == (0, groups * 64)
 
 
 def test_a_gpu_without_a_kernel_is_named():

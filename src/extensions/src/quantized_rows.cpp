@@ -1,4 +1,6 @@
 // The front door of the look-up in packed weights, and its transforms.
+#include <limits>
+
 #include "attention/checks.h"
 #include "row_operations.h"
 
@@ -27,6 +29,11 @@ void check(const mx::array& ids, const mx::array& weight, const mx::array& scale
              "(V, groups) with " + std::to_string(words) + " words a group of weight " +
                  to_text(weight.shape()));
     }
+  }
+  constexpr int kLongest = std::numeric_limits<mx::ShapeElem>::max();
+  if (int64_t{scales.shape(1)} * group_size > kLongest) {
+    reject(kName, "weight", to_text(weight.shape()),
+           "rows of at most " + std::to_string(kLongest) + " numbers");
   }
 }
 
