@@ -181,6 +181,45 @@ def test_vmap_and_compile():
     assert mx.array_equal(mx.compile(layer)(x, residual), expected)
 
 
+OPTIONS = {
+    "nothing else": {},
+    "a bias": {"bias": True},
+    "a norm": {"norm": (normal(64, seed=6), 1e-5)},
+    "a residual": {"residual": normal(40, seed=7)},
+    "a gate": {"gated": True},
+    "heads": {"split": 8},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_derivatives_along_a_single_vector(name):
+    """What a row of a matrix gives, it gives as a vector too."""
+    options = dict(OPTIONS[name])
+    matrices = [packed(40, 64, seed=seed) for seed in range(2 if options.get("gated") else 1)]
+    if options.pop("bias", False):
+        options["bias"] = [normal(40, seed=5)]
+    in_rows = options | ({"residual": options["residual"][None]} if "residual" in options else {})
+    factor, x, tangent = normal(40, seed=4), normal(4, 64), normal(4, 64, seed=1)
+
+    def vector(x):
+        return linear(x, matrices, **options)[0]
+
+    def loss(x):
+        return (vector(x).flatten() * factor).sum()
+
+    def row(x):
+        return linear(x[None], matrices, **in_rows)[0][0]
+
+    def loss_of_row(x):
+        return (row(x).flatten() * factor).sum()
+
+    gradients = mx.stack([mx.grad(loss_of_row)(one) for one in x])
+    assert mx.array_equal(mx.grad(loss)(x[0]), gradients[0])
+    assert mx.allclose(mx.vmap(mx.grad(loss))(x), gradients, rtol=1e-4, atol=1e-4)
+    for got, expected in zip(*(mx.jvp(f, [x[0]], [tangent[0]]) for f in (vector, row)), strict=True):
+        assert mx.array_equal(got[0], expected[0])
+
+
 def test_the_gradient_along_weights_is_refused():
     weights, x = packed(4, 64), normal(2, 64)
     with pytest.raises(NotImplementedError, match="quantized_matmul"):

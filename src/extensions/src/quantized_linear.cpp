@@ -116,7 +116,7 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
 std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inputs) {
   const QuantizedCall call = quantized_call(inputs, params_);
   const mx::array x = call.norm ? rms_norm(call.x, call.norm->weight, call.norm->eps, stream()) : call.x;
-  const mx::array rows = mx::flatten(x, 0, -2, stream());
+  const mx::array rows = x.ndim() == 1 ? mx::expand_dims(x, 0, stream()) : mx::flatten(x, 0, -2, stream());
   std::vector<mx::array> outputs;
   for (const QuantizedMatrix& matrix : call.matrices) {
     mx::array product = quantized_matmul(matrix.scales, matrix.biases, params_.group_size, params_.bits, rows,
