@@ -220,6 +220,14 @@ def test_derivatives_along_a_single_vector(name):
         assert mx.array_equal(got[0], expected[0])
 
 
+@pytest.mark.parametrize("sizes", [(3, 0, 64), (0, 0, 0), (3, 5, 0)], ids=str)
+def test_the_gradient_of_no_numbers_or_of_no_outputs_is_zero(sizes):
+    M, N, K = sizes
+    x, matrices = mx.ones((M, K)), [packed(N, K), packed(N, K)]
+    gradient = mx.grad(lambda x: linear(x, matrices, gated=True)[0].sum())(x)
+    assert mx.array_equal(gradient, mx.zeros_like(x))
+
+
 def test_the_gradient_along_weights_is_refused():
     weights, x = packed(4, 64), normal(2, 64)
     with pytest.raises(NotImplementedError, match="quantized_matmul"):

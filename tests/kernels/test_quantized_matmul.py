@@ -151,6 +151,15 @@ def test_gradient_of_the_activations(dtype):
     assert mx.max(mx.abs(gradient - expected)) <= tolerance * mx.max(mx.abs(expected))
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 64), (3, 0, 64), (3, 5, 0), (0, 0, 0)], ids=str)
+def test_the_gradient_of_no_numbers_or_of_no_outputs_is_zero(shape):
+    M, N, K = shape
+    a = mx.ones((M, K), dtype=mx.bfloat16)
+    gradient = mx.grad(lambda a: mx.sum(multiply(a, packed(N, K, dtype=mx.bfloat16))))(a)
+    assert gradient.dtype == a.dtype
+    assert mx.array_equal(gradient, mx.zeros_like(a))
+
+
 def test_jvp_of_the_activations_is_the_product_with_the_tangent():
     weights, a, tangent = packed(40, 128), normal(9, 128), normal(9, 128, seed=1)
     _, (derivative,) = mx.jvp(lambda x: multiply(x, weights), [a], [tangent])

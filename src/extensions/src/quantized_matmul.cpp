@@ -75,6 +75,8 @@ std::vector<mx::array> QuantizedMatmul::vjp(const std::vector<mx::array>& primal
                                             const std::vector<mx::array>& cotangents,
                                             const std::vector<int>& argnums, const std::vector<mx::array>&) {
   if (argnums != std::vector<int>{0}) refuse_weights("the gradient");
+  // MLX unpacks no empty array.
+  if (primals[1].size() == 0) return {mx::zeros_like(primals[0], stream())};
   auto widen = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
   mx::array w = mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
                                params_.bits, "affine", std::nullopt, std::nullopt, stream());
