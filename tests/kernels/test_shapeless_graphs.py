@@ -14,6 +14,20 @@ WEIGHTS = packed(8, K)
 TRIPLE = WEIGHTS.words, WEIGHTS.scales, WEIGHTS.biases
 TABLE = mx.zeros((16, K // 2))
 
+PAGES = {
+    "query": normal(4, 3, K),
+    "key_pages": normal(5, 1, 16, K, seed=1),
+    "value_pages": normal(5, 1, 16, K, seed=2),
+    "block_table": mx.array([[0, 1], [2, 3]], dtype=mx.int32),
+    "context_lens": mx.array([20, 30], dtype=mx.int32),
+}
+
+
+def paged(name):
+    """Attention over pages as a function of that argument."""
+    return lambda x: native.paged_attention(**(PAGES | {name: x}), num_kv_heads=1, num_heads=2)
+
+
 # What is compiled, with an array that fits it and one that does not.
 CALLS = {
     "linear": (lambda x: native.linear(x, mx.ones((8, K))), normal(3, K), normal(3, OTHER)),
@@ -64,6 +78,11 @@ CALLS = {
         WEIGHTS.scales,
         mx.ones((8, 2)),
     ),
+    "paged_attention with a query": (paged("query"), PAGES["query"], normal(2, 3, K)),
+    "paged_attention with keys": (paged("key_pages"), PAGES["key_pages"], normal(5, 3, 16, K)),
+    "paged_attention with values": (paged("value_pages"), PAGES["value_pages"], normal(1, 1, 2, K)),
+    "paged_attention with a table": (paged("block_table"), PAGES["block_table"], PAGES["block_table"][:1]),
+    "paged_attention with lengths": (paged("context_lens"), PAGES["context_lens"], mx.array([20])),
 }
 
 

@@ -24,6 +24,31 @@ void check_pages(const mx::array& key_pages, int num_kv_heads) {
   if (key_pages.shape(3) < 1) reject(kName, "key_pages", "E = 0", "E of at least 1");
 }
 
+// Throws unless the inputs fit together and have a kernel.
+void check(const std::vector<mx::array>& inputs, const PagedParams& params) {
+  constexpr const char* kArguments[] = {"query", "key_pages", "value_pages", "block_table", "context_lens"};
+  const std::initializer_list<std::string_view> shapes[] = {
+      {"N", "L", "E"}, {"P", "Hkv", "page", "E"}, {"P", "Hkv", "page", "E"}, {"B", "pages"}, {"B"}};
+  for (size_t i = 0; i < inputs.size(); i++)
+    check_dtype(kArguments[i], inputs[i], i < 3 ? mx::float32 : mx::int32);
+  Dims dims(kName);
+  for (size_t i = 0; i < inputs.size(); i++) dims.match(kArguments[i], inputs[i].shape(), shapes[i]);
+  check_heads(kName, params.num_heads, params.num_kv_heads);
+  check_pages(inputs[1], params.num_kv_heads);
+  if (dims["N"] != int64_t{dims["B"]} * params.num_heads) {
+    reject(kName, "query", std::to_string(dims["N"]) + " rows",
+           std::to_string(params.num_heads) + " for each of the " + std::to_string(dims["B"]) +
+               " sequences of block_table");
+  }
+  const mx::array heads({dims["B"], params.num_heads, dims["L"], dims["E"]}, mx::float32, nullptr, {});
+  const Verdict verdict = fused_kernel(make_problem({heads, inputs[1], inputs[2]}, params, mx::Device::cpu));
+  if (!verdict.ok) throw std::runtime_error(std::string(kName) + ": no kernel: " + verdict.reason);
+}
+
+std::vector<mx::Shape> result_shapes(const mx::array& query) {
+  return {query.shape(), {query.shape(0), query.shape(1)}};
+}
+
 [[noreturn]] void refuse(const char* transform) {
   throw NotImplemented(std::string(kName) + ": " + transform +
                        " is not supported; use flash_attention on gathered keys and values");
@@ -34,39 +59,16 @@ void check_pages(const mx::array& key_pages, int num_kv_heads) {
 mx::array paged_attention(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
-  check_dtype("query", query, mx::float32);
-  check_dtype("key_pages", key_pages, mx::float32);
-  check_dtype("value_pages", value_pages, mx::float32);
-  check_dtype("block_table", block_table, mx::int32);
-  check_dtype("context_lens", context_lens, mx::int32);
-  Dims dims(kName);
-  dims.match("query", query.shape(), {"N", "L", "E"});
-  dims.match("key_pages", key_pages.shape(), {"P", "Hkv", "page", "E"});
-  dims.match("value_pages", value_pages.shape(), {"P", "Hkv", "page", "E"});
-  dims.match("block_table", block_table.shape(), {"B", "pages"});
-  dims.match("context_lens", context_lens.shape(), {"B"});
-  check_heads(kName, num_heads, num_kv_heads);
-  check_pages(key_pages, num_kv_heads);
-  if (dims["N"] != int64_t{dims["B"]} * num_heads) {
-    reject(kName, "query", std::to_string(dims["N"]) + " rows",
-           std::to_string(num_heads) + " for each of the " + std::to_string(dims["B"]) +
-               " sequences of block_table");
-  }
-
-  AttentionParams params;
+  PagedParams params = {{}, num_heads, num_kv_heads};
   params.scale = check_scale(kName, scale);
   if (is_causal) params.right = 0;
   params.kernels = &cpu::active_kernels();
   params.threads = cpu::default_threads();
-  mx::Stream worker = cpu_stream(kName, stream);
-  mx::array split = mx::unflatten(query, 0, {dims["B"], num_heads}, worker);
-  Verdict verdict = fused_kernel(make_problem({split, key_pages, value_pages}, params, worker.device));
-  if (!verdict.ok) throw std::runtime_error(std::string(kName) + ": no kernel: " + verdict.reason);
-  mx::Shape lse_shape(split.shape().begin(), split.shape().end() - 1);
-  auto outputs = mx::array::make_arrays({split.shape(), lse_shape}, {mx::float32, mx::float32},
-                                        std::make_shared<PagedAttention>(worker, params),
-                                        {split, key_pages, value_pages, block_table, context_lens});
-  return mx::flatten(outputs[0], 0, 1, worker);
+  const std::vector<mx::array> inputs = {query, key_pages, value_pages, block_table, context_lens};
+  check(inputs, params);
+  return mx::array::make_arrays(result_shapes(query), {mx::float32, mx::float32},
+                                std::make_shared<PagedAttention>(cpu_stream(kName, stream), params),
+                                inputs)[0];
 }
 
 std::vector<mx::array> PagedAttention::vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
@@ -88,9 +90,10 @@ bool PagedAttention::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const PagedAttention&>(other).params_;
 }
 
+// A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array>& inputs) {
-  const mx::Shape& query = inputs[0].shape();
-  return {query, mx::Shape(query.begin(), query.end() - 1)};
+  check(inputs, params_);
+  return result_shapes(inputs[0]);
 }
 
 void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) { refuse_gpu(kName); }

@@ -144,11 +144,17 @@ class Attention : public mx::Primitive {
   AttentionParams params_;
 };
 
-// Inputs: query (B, Hq, L, E), key and value pages (P, Hkv, page, E), block table (B, pages), context lengths
-// (B). Outputs as those of Attention.
+struct PagedParams : AttentionParams {
+  int num_heads, num_kv_heads;
+
+  bool operator==(const PagedParams&) const = default;
+};
+
+// Inputs: query (B * Hq, L, E), key and value pages (P, Hkv, page, E), block table (B, pages), context
+// lengths (B). Outputs as those of Attention.
 class PagedAttention : public mx::Primitive {
  public:
-  PagedAttention(mx::Stream stream, AttentionParams params) : mx::Primitive(stream), params_(params) {}
+  PagedAttention(mx::Stream stream, PagedParams params) : mx::Primitive(stream), params_(params) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
@@ -165,7 +171,7 @@ class PagedAttention : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
  private:
-  AttentionParams params_;
+  PagedParams params_;
 };
 
 // alpha x + beta y for floating-point arrays that broadcast, computed in float32.

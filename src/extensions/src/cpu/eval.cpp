@@ -310,6 +310,18 @@ std::vector<Sequence> read_contexts(const mx::array& lengths, int64_t L, int64_t
   return sequences;
 }
 
+// (B * heads, L, ...) as (B, heads, L, ...), where it lies.
+mx::array by_sequence(const mx::array& x, int heads) {
+  mx::Shape shape = x.shape();
+  mx::Strides strides = x.strides();
+  shape[0] /= heads;
+  shape.insert(shape.begin() + 1, heads);
+  strides.insert(strides.begin(), strides[0] * heads);
+  mx::array split(std::move(shape), x.dtype(), nullptr, {});
+  split.copy_shared_buffer(x, strides, {false, false, false}, x.data_size());
+  return split;
+}
+
 }  // namespace
 
 void cpu::attend(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse) {
@@ -339,12 +351,13 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
       stream(), inputs, outputs,
       [params = params_, device = stream().device](const cpu::Arrays& arrays, cpu::Arrays& results) {
         const mx::array &table = arrays[3], &lengths = arrays[4];
-        AttentionInputs call{arrays[0], arrays[1], arrays[2]};
+        AttentionInputs call{by_sequence(arrays[0], params.num_heads), arrays[1], arrays[2]};
+        mx::array o = by_sequence(results[0], params.num_heads);
         Problem problem = make_problem(call, params, device);
         problem.S = int64_t{table.shape(1)} * arrays[1].shape(2);
         problem.sequences = read_contexts(lengths, problem.L, problem.S);
         PagedKeys pages(table, arrays[1], problem.sequences);
-        Forward(call, problem, &pages, results[0], results[1]).run();
+        Forward(call, problem, &pages, o, results[1]).run();
       });
 }
 
