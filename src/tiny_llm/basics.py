@@ -40,10 +40,7 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     if native is None or any(array.dtype != x.dtype for array in (w, bias) if array is not None):
         product = mx.matmul(x, w.T)
         return product if bias is None else product + bias
-    if x.ndim == 2:
-        return native.linear(x, w, bias)  # type: ignore[no-any-return]
-    rows = mx.flatten(x, 0, -2) if x.ndim > 1 else x[None]
-    return native.linear(rows, w, bias).reshape(*x.shape[:-1], outputs)  # type: ignore[no-any-return]
+    return native.linear(x, w, bias)  # type: ignore[no-any-return]
 
 
 def silu(x: mx.array) -> mx.array:

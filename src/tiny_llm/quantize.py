@@ -168,12 +168,18 @@ def quantized_matmul(
     """
     if a.ndim == 0:
         raise ValueError("quantized_matmul: a: got a number, expected (..., I)")
-    rows = mx.flatten(a, 0, -2) if a.ndim > 1 else a[None]
     if _mlx_multiplies():
-        product = mx.quantized_matmul(rows, b, scales, biases, transpose_b, group_size, bits)
-    else:
-        product = load_extension().quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
-    return product.reshape(*a.shape[:-1], product.shape[-1])
+        return mx.quantized_matmul(a, b, scales, biases, transpose_b, group_size, bits)
+    native = load_extension()
+    rows = a[None] if a.ndim == 1 else mx.flatten(a, 0, -2)
+    product: mx.array = native.quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
+    if a.ndim == 1:
+        return mx.squeeze(product, 0)
+    if a.ndim == 2:
+        return product
+    # What is wrong was refused above, under the name of this function. The same product for layers gives the
+    # axes back: a reshape to them would hold the sizes of this call, also in a graph compiled for any shapes.
+    return native.quantized_linear(a, [(b, scales, biases)], group_size, bits)[0]  # type: ignore[no-any-return]
 
 
 @explains(quantized_matmul)

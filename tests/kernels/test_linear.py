@@ -144,8 +144,8 @@ HALF = mx.float16
         ("x", {"x": mx.zeros((3, 20), dtype=mx.int32)}),
         ("w", {"w": mx.zeros((5, 20), dtype=HALF)}),
         ("bias", {"bias": mx.zeros((5,), dtype=HALF)}),
-        ("x", {"x": mx.zeros((20,))}),
-        ("x", {"x": mx.zeros((2, 3, 20))}),
+        ("x", {"x": mx.zeros(())}),
+        ("w", {"x": mx.zeros((2, 3, 19))}),
         ("w", {"w": mx.zeros((20,))}),
         ("w", {"w": mx.zeros((5, 19))}),
         ("bias", {"bias": mx.zeros((4,))}),
@@ -169,12 +169,24 @@ def test_a_gpu_without_a_kernel_is_named():
 
 
 @pytest.mark.parametrize("shape", [(130,), (9, 130), (2, 3, 130), (2, 0, 130), (1, 2, 3, 130)], ids=str)
-def test_the_layer_takes_any_leading_axes(shape):
+@pytest.mark.parametrize("function", [linear, layer], ids=["kernel", "layer"])
+def test_any_leading_axes(function, shape):
     _, w, bias = inputs(1, 40, 130)
     x = normal(*shape)
-    out = layer(x, w, bias)
+    out = function(x, w, bias)
     assert out.shape == (*shape[:-1], 40)
     assert_near(out.reshape(-1, 40), expected(x.reshape(-1, 130), w, bias))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1), (0, 2, 1)], ids=str)
+def test_axes_in_any_order(order, dtype):
+    """No single stride leads from row to row, and in two of them elements lie apart."""
+    _, w, bias = inputs(1, 40, 130, dtype)
+    x = normal(5, 7, 130, dtype=dtype)
+    turned = mx.contiguous(mx.transpose(x, order))
+    back = [order.index(axis) for axis in range(3)]
+    assert mx.array_equal(linear(mx.transpose(turned, back), w, bias), linear(x, w, bias))
 
 
 def test_the_layer_leaves_integers_and_mixed_types_to_mlx():

@@ -27,6 +27,19 @@ def test_gradients_of_everything(M, dtype):
         assert_near(gradient, want)
 
 
+@pytest.mark.parametrize("shape", [(130,), (2, 3, 130), (2, 0, 130)], ids=str)
+def test_gradients_with_any_leading_axes(shape):
+    """Those of the same rows as a matrix."""
+    _, w, bias = inputs(1, 41, 130)
+    x = normal(*shape)
+    loss = lambda x, w, bias: mx.sum(linear(x, w, bias) ** 2)  # noqa: E731
+    gradients = mx.grad(loss, argnums=(0, 1, 2))(x, w, bias)
+    of_rows = mx.grad(loss, argnums=(0, 1, 2))(x.reshape(-1, 130), w, bias)
+    for gradient, want, like in zip(gradients, of_rows, (x, w, bias), strict=True):
+        assert gradient.shape == like.shape
+        assert mx.array_equal(gradient, want.reshape(like.shape))
+
+
 def test_second_derivatives():
     """A quadratic in each of x and w: its mixed derivative needs the gradient of a gradient."""
     x, w, _ = inputs(9, 5, 7)
@@ -54,6 +67,18 @@ def test_vmap_over_rows(axis):
     x, w, bias = normal(3, 16, 128), normal(40, 128, seed=1), normal(40, seed=2)
     mapped = mx.vmap(lambda x: linear(x, w, bias), in_axes=axis)(mx.moveaxis(x, 0, axis))
     assert mx.array_equal(mapped, mx.stack([linear(x, w, bias) for x in x]))
+
+
+def test_vmap_and_jvp_with_any_leading_axes():
+    x, w, bias = normal(2, 3, 16, 128), normal(40, 128, seed=1), normal(40, seed=2)
+    mapped = mx.vmap(linear, in_axes=(2, None, None))(mx.moveaxis(x, 0, 2), w, bias)
+    assert mx.array_equal(mapped, linear(x, w, bias))
+    mapped = mx.vmap(linear, in_axes=(1, 0, None))(x, mx.stack([w, 2 * w, -w]), bias)
+    assert mx.array_equal(mapped[1], linear(x[:, 1], 2 * w, bias))
+    empty = mx.vmap(linear, in_axes=(None, 0, None))(x, mx.zeros((0, 40, 128)), bias)
+    assert empty.shape == (0, 2, 3, 16, 40)
+    _, (derivative,) = mx.jvp(lambda bias: linear(x, w, bias), [bias], [bias])
+    assert mx.array_equal(derivative, mx.broadcast_to(bias, (2, 3, 16, 40)))
 
 
 @pytest.mark.parametrize("axes", [(None, 0, None), (None, 1, 0), (0, 0, 1), (None, None, 0)], ids=str)

@@ -11,7 +11,7 @@ constexpr const char* kName = "linear";
 
 void check(const std::vector<mx::array>& inputs) {
   constexpr const char* kArguments[] = {"x", "w", "bias"};
-  const std::initializer_list<std::string_view> shapes[] = {{"M", "K"}, {"N", "K"}, {"N"}};
+  const std::initializer_list<std::string_view> shapes[] = {{"M...", "K"}, {"N", "K"}, {"N"}};
   check_floating(kName, "x", inputs[0]);
   Dims dims(kName);
   for (size_t i = 0; i < inputs.size(); i++) {
@@ -23,9 +23,19 @@ void check(const std::vector<mx::array>& inputs) {
   }
 }
 
+mx::Shape result_shape(const std::vector<mx::array>& inputs) {
+  mx::Shape shape = inputs[0].shape();
+  shape.back() = inputs[1].shape(0);
+  return shape;
+}
+
 mx::array product(const std::vector<mx::array>& inputs, LinearParams params, mx::Stream stream) {
-  return mx::array({inputs[0].shape(0), inputs[1].shape(0)}, inputs[0].dtype(),
-                   std::make_shared<Linear>(stream, params), inputs);
+  return mx::array(result_shape(inputs), inputs[0].dtype(), std::make_shared<Linear>(stream, params), inputs);
+}
+
+// (..., K) -> (M, K)
+mx::array as_matrix(const mx::array& x, mx::Stream stream) {
+  return x.ndim() == 1 ? mx::expand_dims(x, 0, stream) : mx::flatten(x, 0, -2, stream);
 }
 
 }  // namespace
@@ -46,7 +56,7 @@ std::vector<mx::array> Linear::vjp(const std::vector<mx::array>& primals,
                                    const std::vector<mx::array>& cotangents, const std::vector<int>& argnums,
                                    const std::vector<mx::array>&) {
   const mx::array& dy = cotangents[0];
-  auto transposed = [&](const mx::array& x) { return mx::transpose(x, stream()); };
+  auto transposed = [&](const mx::array& x) { return mx::transpose(as_matrix(x, stream()), stream()); };
   std::vector<mx::array> gradients;
   for (int argument : argnums) {
     if (argument == 0) {
@@ -54,7 +64,7 @@ std::vector<mx::array> Linear::vjp(const std::vector<mx::array>& primals,
     } else if (argument == 1) {
       gradients.push_back(product({transposed(dy), transposed(primals[0])}, params_, stream()));
     } else {
-      mx::array sum = mx::sum(mx::astype(dy, mx::float32, stream()), 0, false, stream());
+      mx::array sum = mx::sum(mx::astype(as_matrix(dy, stream()), mx::float32, stream()), 0, false, stream());
       gradients.push_back(mx::astype(sum, dy.dtype(), stream()));
     }
   }
@@ -70,7 +80,7 @@ std::vector<mx::array> Linear::jvp(const std::vector<mx::array>& primals,
     if (argnums[i] == 0) add(product({tangents[i], primals[1]}, params_, stream()));
     if (argnums[i] == 1) add(product({primals[0], tangents[i]}, params_, stream()));
     if (argnums[i] == 2) {
-      add(mx::broadcast_to(tangents[i], {primals[0].shape(0), tangents[i].shape(0)}, stream()));
+      add(mx::broadcast_to(tangents[i], result_shape(primals), stream()));
     }
   }
   return {*sum};
@@ -82,18 +92,20 @@ std::pair<std::vector<mx::array>, std::vector<int>> Linear::vmap(const std::vect
   bool rows_only = axes[0] >= 0;
   for (size_t i = 1; i < axes.size(); i++) rows_only = rows_only && axes[i] < 0;
   if (rows_only) {
-    mx::array x = mx::moveaxis(inputs[0], axes[0], 0, stream());
-    std::vector<mx::array> flat = inputs;
-    flat[0] = mx::flatten(x, 0, 1, stream());
-    return {{mx::unflatten(product(flat, params_, stream()), 0, {x.shape(0), x.shape(1)}, stream())}, {0}};
+    std::vector<mx::array> moved = inputs;
+    moved[0] = mx::moveaxis(inputs[0], axes[0], 0, stream());
+    return {{product(moved, params_, stream())}, {0}};
   }
   int count = 0;
   for (size_t i = 0; i < axes.size(); i++) {
     if (axes[i] >= 0) count = inputs[i].shape(axes[i]);
   }
   if (count == 0) {
-    const auto own_rows = [&](size_t i) { return inputs[i].shape(axes[i] == 0 ? 1 : 0); };
-    return {{mx::zeros({0, own_rows(0), own_rows(1)}, inputs[0].dtype(), stream())}, {0}};
+    mx::Shape shape = inputs[0].shape();
+    if (axes[0] >= 0) shape.erase(shape.begin() + axes[0]);
+    shape.back() = inputs[1].shape(axes[1] == 0 ? 1 : 0);
+    shape.insert(shape.begin(), 0);
+    return {{mx::zeros(shape, inputs[0].dtype(), stream())}, {0}};
   }
   std::vector<mx::array> results;
   for (int n = 0; n < count; n++) {
@@ -113,7 +125,7 @@ bool Linear::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Linear::output_shapes(const std::vector<mx::array>& inputs) {
   check(inputs);
-  return {{inputs[0].shape(0), inputs[1].shape(0)}};
+  return {result_shape(inputs)};
 }
 
 }  // namespace tiny_llm_ext

@@ -215,7 +215,7 @@ class QuantizedMatmul : public mx::Primitive {
   QuantizedParams params_;
 };
 
-// x (M, K) times the transposed w (N, K), plus bias (N): (M, N) in the dtype that all have, summed up in
+// x (..., K) times the transposed w (N, K), plus bias (N): (..., N) in the dtype that all have, summed up in
 // float32 and rounded once.
 mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx::array>& bias,
                  mx::StreamOrDevice stream);

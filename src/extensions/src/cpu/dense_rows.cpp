@@ -2,24 +2,17 @@
 #include "cpu/dense_rows.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
 #include "cpu/allocate.h"
 #include "cpu/pool.h"
+#include "cpu/row_memory.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
 
 constexpr int64_t kRowsPerItem = 64;
-
-template <class Word>
-void copy_row(const std::byte* from, int64_t stride, std::byte* to, int64_t count) {
-  auto* source = reinterpret_cast<const Word*>(from);
-  auto* target = reinterpret_cast<Word*>(to);
-  for (int64_t e = 0; e < count; e++) target[e] = source[e * stride];
-}
 
 }  // namespace
 
@@ -52,11 +45,7 @@ void DenseRows::copy_from(const mx::array& array, int threads) {
   parallel_for(divide_up(rows, kRowsPerItem), threads, [&](int64_t item) {
     for (int64_t row = item * kRowsPerItem; row < std::min(rows, (item + 1) * kRowsPerItem); row++) {
       const std::byte* begin = from + batch_offset(row, shape, source) * itemsize_;
-      if (itemsize_ == 4) {
-        copy_row<uint32_t>(begin, stride, copy + row * E * itemsize_, E);
-      } else {
-        copy_row<uint16_t>(begin, stride, copy + row * E * itemsize_, E);
-      }
+      copy_strided(begin, stride, itemsize_, copy + row * E * itemsize_, E);
     }
   });
   data_ = copy;

@@ -6,6 +6,7 @@
 #include "cpu/allocate.h"
 #include "cpu/dense_rows.h"
 #include "cpu/dispatch.h"
+#include "cpu/even_rows.h"
 #include "cpu/pool.h"
 #include "cpu/task_outputs.h"
 #include "tiny_llm_ext.h"
@@ -18,15 +19,16 @@ constexpr double kSingleThreadWork = 200e3;
 
 void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const cpu::LinearKernels& kernels = params.kernels->linear[static_cast<int>(element_of(y.dtype()))];
-  const int64_t M = y.shape(0), N = y.shape(1), K = inputs[0].shape(1);
+  const int64_t M = cpu::rows_of(y), N = y.shape(-1), K = inputs[0].shape(-1);
   if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
-  const cpu::DenseRows x(inputs[0], threads), w(inputs[1], threads);
+  const cpu::EvenRows x(inputs[0], threads);
+  const cpu::DenseRows w(inputs[1], threads);
   std::optional<cpu::DenseRows> bias;
   if (inputs.size() > 2) bias.emplace(inputs[2], threads);
 
   cpu::LinearTask all = {};
-  all.x_row_stride = x.stride(2);
+  all.x_row_stride = x.stride();
   all.w_row_stride = w.stride(2);
   all.y_row_stride = N;
   all.K = K;
@@ -42,7 +44,7 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
       divide_up(reinterpret_cast<uintptr_t>(packed.buffer().raw_ptr()), kAlignment) * kAlignment);
   cpu::parallel_for(tiles, threads, [&](int64_t tile) {
     cpu::LinearTask task = all;
-    task.x = x.at(tile * pack_rows * x.stride(2));
+    task.x = x.at(tile * pack_rows, 0, y.itemsize());
     task.rows = std::min(pack_rows, M - tile * pack_rows);
     kernels.pack(task, packed_x + tile * tile_bytes);
   });

@@ -1,15 +1,14 @@
 // CPU evaluation of products with quantized weights: blocks of rows and outputs, each a task for the kernel.
 #include <algorithm>
-#include <cstring>
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
 #include "cpu/allocate.h"
 #include "cpu/dense_rows.h"
+#include "cpu/even_rows.h"
 #include "cpu/norm_rows.h"
 #include "cpu/pool.h"
 #include "cpu/quantized_call.h"
-#include "cpu/row_memory.h"
 #include "cpu/task_outputs.h"
 #include "tiny_llm_ext.h"
 
@@ -30,54 +29,13 @@ std::byte* aligned(std::byte* p) {
   return p + (kAlignment - reinterpret_cast<uintptr_t>(p) % kAlignment) % kAlignment;
 }
 
-// The rows of an array as tasks read them, one stride apart.
-class Rows {
- public:
-  // Room for rows of so many elements, which somebody else fills.
-  Rows(int64_t count, int64_t width, int64_t itemsize)
-      : stride_(width), copy_(cpu::allocate(cpu::bytes_of({count, width, itemsize}))) {
-    data_ = place();
-  }
-
-  Rows(const mx::array& x, int64_t count, int threads) {
-    const cpu::RowReader reader(x);
-    if (auto same = reader.stride()) {
-      data_ = x.data<std::byte>();
-      stride_ = *same;
-      return;
-    }
-    const int64_t bytes = reader.row_bytes();
-    copy_.emplace(cpu::allocate(cpu::bytes_of({count, bytes})));
-    std::byte* const to = place();
-    cpu::parallel_for(count, threads, [&](int64_t row) {
-      const std::byte* from = reader.row(row, to + row * bytes);
-      if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
-    });
-    data_ = to;
-    stride_ = x.shape(-1);
-  }
-
-  const std::byte* at(int64_t row, int64_t column, int64_t itemsize) const {
-    return data_ + (row * stride_ + column) * itemsize;
-  }
-  int64_t stride() const { return stride_; }
-
-  // Where the rows are written.
-  std::byte* place() { return static_cast<std::byte*>(copy_->buffer().raw_ptr()); }
-
- private:
-  const std::byte* data_;
-  int64_t stride_;
-  std::optional<mx::allocator::Data> copy_;
-};
-
 struct Weights {
   Weights(const QuantizedMatrix& matrix, int threads)
       : words(matrix.weight, threads),
         scales(matrix.scales, threads),
         biases(matrix.biases, threads),
         outputs(matrix.weight.shape(0)) {
-    if (matrix.bias) bias.emplace(*matrix.bias, 1, 1);
+    if (matrix.bias) bias.emplace(*matrix.bias, 1);
   }
 
   // The weights of the outputs from n on.
@@ -91,15 +49,9 @@ struct Weights {
   }
 
   cpu::DenseRows words, scales, biases;
-  std::optional<Rows> bias;
+  std::optional<cpu::EvenRows> bias;
   int64_t outputs;
 };
-
-int64_t rows_before_last_axis(const mx::array& x) {
-  int64_t rows = 1;
-  for (int axis = 0; axis + 1 < static_cast<int>(x.ndim()); axis++) rows *= x.shape(axis);
-  return rows;
-}
 
 // Some rows of an array (M, N) from column n on, or of what is not there.
 struct Block {
@@ -116,7 +68,7 @@ class Products {
         y_(y),
         rows_(call.params.kernels->rows[static_cast<int>(element_of(call.x.dtype()))]),
         kernels_(call.params.kernels->quantized[static_cast<int>(element_of(call.x.dtype()))]),
-        M_(rows_before_last_axis(call.x)),
+        M_(cpu::rows_of(call.x)),
         itemsize_(y[0].itemsize()) {
     double work = 0;
     for (const QuantizedMatrix& matrix : call.matrices) {
@@ -132,8 +84,8 @@ class Products {
   }
 
   void run() {
-    const Rows x = read_x();
-    if (call_.residual) residual_.emplace(*call_.residual, M_, threads_);
+    const cpu::EvenRows x = read_x();
+    if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
     const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
     all_.rows = pack_rows;
@@ -188,10 +140,10 @@ class Products {
     return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
   }
 
-  Rows read_x() const {
-    if (!call_.norm) return Rows(call_.x, M_, threads_);
+  cpu::EvenRows read_x() const {
+    if (!call_.norm) return cpu::EvenRows(call_.x, threads_);
     const int64_t width = call_.x.shape(-1);
-    Rows normalised(M_, width, itemsize_);
+    cpu::EvenRows normalised(M_, width, itemsize_);
     cpu::NormRows norm(call_.x, call_.norm->weight, static_cast<float>(call_.norm->eps));
     norm.y = normalised.place();
     norm.run(rows_, threads_);
@@ -235,7 +187,7 @@ class Products {
   int64_t outputs_ = 0;
   int threads_;
   std::vector<Weights> weights_;
-  std::optional<Rows> residual_;
+  std::optional<cpu::EvenRows> residual_;
   cpu::QuantizedTask all_ = {};
 };
 

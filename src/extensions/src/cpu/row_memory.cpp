@@ -2,7 +2,7 @@
 #include "cpu/row_memory.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
@@ -19,6 +19,13 @@ namespace {
 constexpr double kSharedNanoseconds = 20e3;
 // What one turn at the counter of the pool should be worth.
 constexpr double kItemNanoseconds = 5e3;
+
+template <class Word>
+void copy_words(const std::byte* from, int64_t stride, std::byte* to, int64_t count) {
+  const auto* source = reinterpret_cast<const Word*>(from);
+  auto* target = reinterpret_cast<Word*>(to);
+  for (int64_t e = 0; e < count; e++) target[e] = source[e * stride];
+}
 
 }  // namespace
 
@@ -48,9 +55,16 @@ int64_t RowReader::offset_of(int64_t index) const {
 
 const std::byte* RowReader::gather(int64_t index, std::byte* room) const {
   const std::byte* from = data_ + offset_of(index) * itemsize_;
-  for (int64_t e = 0; e < width_; e++)
-    std::memcpy(room + e * itemsize_, from + e * element_stride_ * itemsize_, itemsize_);
+  copy_strided(from, element_stride_, itemsize_, room, width_);
   return room;
+}
+
+void copy_strided(const std::byte* from, int64_t stride, int64_t itemsize, std::byte* to, int64_t count) {
+  if (itemsize == 4) {
+    copy_words<uint32_t>(from, stride, to, count);
+  } else {
+    copy_words<uint16_t>(from, stride, to, count);
+  }
 }
 
 bool place_output(mx::array& out, std::initializer_list<const mx::array*> inputs) {

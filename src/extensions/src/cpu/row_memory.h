@@ -11,8 +11,8 @@
 
 namespace tiny_llm_ext::cpu {
 
-// The rows of an array along its last axis, counted in the order of its other axes. Made before its data is
-// there, and small enough to be carried to where it is.
+// The rows of an array of 16 or 32 bit elements along its last axis, counted in the order of its other axes.
+// Made before its data is there, and small enough to be carried to where it is.
 class RowReader {
  public:
   explicit RowReader(const mlx::core::array& x);
@@ -41,6 +41,9 @@ class RowReader {
   mlx::core::Shape axes_;
   mlx::core::Strides axis_strides_;
 };
+
+// Elements of 2 or 4 bytes that lie `stride` elements apart, side by side.
+void copy_strided(const std::byte* from, int64_t stride, int64_t itemsize, std::byte* to, int64_t count);
 
 // Gives `out` memory: that of the first of the inputs that lies like it and is not needed any more, or else
 // its own. Returns whether it is an input's.

@@ -1,0 +1,43 @@
+// Rows that lie unevenly, or have gaps between their elements, are gathered by all threads.
+#include "cpu/even_rows.h"
+
+#include <cstring>
+
+#include "cpu/allocate.h"
+#include "cpu/pool.h"
+#include "cpu/row_memory.h"
+
+namespace tiny_llm_ext::cpu {
+
+namespace mx = mlx::core;
+
+int64_t rows_of(const mx::array& x) {
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < static_cast<int>(x.ndim()); axis++) rows *= x.shape(axis);
+  return rows;
+}
+
+EvenRows::EvenRows(int64_t count, int64_t width, int64_t itemsize)
+    : stride_(width), copy_(allocate(bytes_of({count, width, itemsize}))) {
+  data_ = place();
+}
+
+EvenRows::EvenRows(const mx::array& x, int threads) {
+  const RowReader reader(x);
+  if (auto same = reader.stride()) {
+    data_ = x.data<std::byte>();
+    stride_ = *same;
+    return;
+  }
+  const int64_t count = rows_of(x), bytes = reader.row_bytes();
+  copy_.emplace(allocate(bytes_of({count, bytes})));
+  std::byte* const to = place();
+  parallel_for(count, threads, [&](int64_t row) {
+    const std::byte* from = reader.row(row, to + row * bytes);
+    if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
+  });
+  data_ = to;
+  stride_ = x.shape(-1);
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,44 @@
+"""A layer compiled for any shapes follows those of each call, and keeps none of the first one's sizes."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.basics import linear
+from tiny_llm.quantize import QuantizedWeights, quantized_linear, quantized_matmul
+
+from ..support.cases import normal
+from ..support.quantized import packed
+
+SHAPES = [
+    (2, 6, 64),
+    (4, 3, 64),
+    (5, 7, 64),
+    (1, 1, 64),
+]  # the second has the rows of the first, in other axes
+WEIGHTS = packed(8, 64, group_size=32)
+BIAS = normal(8, seed=1)
+LAYERS = {
+    "linear": lambda x: linear(x, normal(8, 64, seed=2)),
+    "linear with a bias": lambda x: linear(x, normal(8, 64, seed=2), BIAS),
+    "quantized_matmul": lambda x: quantized_matmul(*WEIGHTS[:4], x, WEIGHTS.words, True),
+    "quantized_linear": lambda x: quantized_linear(x, QuantizedWeights(*WEIGHTS), BIAS),
+}
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3], ids="{} axes".format)
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_shapes_of_each_call_are_followed(name, axes):
+    compiled = mx.compile(LAYERS[name], shapeless=True)
+    for shape in SHAPES:
+        x = normal(*shape[-axes:])
+        out = compiled(x)
+        assert out.shape == (*x.shape[:-1], 8)
+        assert mx.array_equal(out, LAYERS[name](x))
+
+
+def test_so_do_gradients_of_the_dense_layer():
+    gradient = mx.grad(lambda x: mx.sum(LAYERS["linear with a bias"](x) ** 2))
+    compiled = mx.compile(gradient, shapeless=True)
+    for shape in SHAPES:
+        x = normal(*shape)
+        assert mx.array_equal(compiled(x), gradient(x))
