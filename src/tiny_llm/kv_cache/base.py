@@ -14,7 +14,7 @@ class PagedKvMetadata:
     """Where the tokens of B rows lie: what `paged_attention` reads instead of dense keys and values.
 
     key_pages, value_pages [P, H, page_size, D]; block_table [B, max_pages] int32, the pages of each row in
-    order, then -1; context_lens [B] int32, its number of tokens.
+    order, then -1; context_lens [B] int32, its number of tokens. A cache keeps its table: to be read only.
     """
 
     key_pages: mx.array

@@ -3,6 +3,7 @@
 import mlx.core as mx
 
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
+from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
 from .pool import settled
 
@@ -23,6 +24,7 @@ class BatchingKvCache(TinyKvCache):
         self.max_seq_len = max_seq_len
         self.kv_caches: list[TinyKvCache | None] = [None] * max_active_requests
         self.HD: tuple[int, int] | None = None
+        self._table = PageTable()
 
     def add_request(self, prefilled: TinyKvCache, id: int) -> None:
         """Put the cache of a request into slot `id`; what was there is released."""
@@ -104,13 +106,13 @@ class BatchingKvCache(TinyKvCache):
         keys, values = settled(keys, values)
         for slot, cache in paged.items():
             cache.append(keys[slot : slot + 1], values[slot : slot + 1])
+        rows = [paged.get(slot) for slot in range(self.max_active_requests)]
         width = max(cache.num_pages for cache in caches)
-        slots = range(self.max_active_requests)
-        table = [paged[slot].padded_page_ids(width) if slot in paged else [-1] * width for slot in slots]
-        lengths = [paged[slot].offset if slot in paged else 0 for slot in slots]
+        table = self._table.of([None if row is None else row.pages for row in rows], width)
+        lengths = [0 if row is None else row.offset for row in rows]
         return PagedKvMetadata(
             *stored_pages(caches[0].pool),
-            mx.array(table, dtype=mx.int32),
+            table,
             mx.array(lengths, dtype=mx.int32),
             caches[0].page_size,
             "causal",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_rewind
+from .page_table import PageIds, PageTable
 from .pool import TinyKvPagedPool, settled
 
 
@@ -14,13 +15,19 @@ class TinyKvPagedCache(TinyKvCache):
     def __init__(self, pool: TinyKvPagedPool):
         self.pool = pool
         self.page_size = pool.page_size
-        self.page_ids: list[int] = []
+        self.pages = PageIds()
         self.page_lens: list[int] = []
         self.offset = 0
+        self._table = PageTable()
+
+    @property
+    def page_ids(self) -> list[int]:
+        """A list of the pages, made for who asks."""
+        return self.pages.words.tolist()
 
     @property
     def num_pages(self) -> int:
-        return len(self.page_ids)
+        return len(self.pages)
 
     @property
     def key_values(self) -> tuple[mx.array, mx.array] | None:
@@ -37,13 +44,13 @@ class TinyKvPagedCache(TinyKvCache):
         self.pool.check_fits(key, value)  # before a page is taken for it
         done, length = 0, key.shape[2]
         while done < length:
-            if not self.page_ids or self.page_lens[-1] == self.page_size:
-                self.page_ids.append(self.pool.allocate_page())
+            if not self.pages or self.page_lens[-1] == self.page_size:
+                self.pages.append(self.pool.allocate_page())
                 self.page_lens.append(0)
             start = self.page_lens[-1]
             count = min(length - done, self.page_size - start)
             part = slice(done, done + count)
-            self.pool.write_page_slice(self.page_ids[-1], start, key[:, :, part], value[:, :, part])
+            self.pool.write_page_slice(self.pages.last, start, key[:, :, part], value[:, :, part])
             self.page_lens[-1] += count
             self.offset += count
             done += count
@@ -62,21 +69,18 @@ class TinyKvPagedCache(TinyKvCache):
 
     def gather_dense(self) -> tuple[mx.array, mx.array]:
         """All keys and values [1, H, offset, D] in the order of their tokens."""
-        pages = mx.array(self.page_ids, dtype=mx.int32)
+        pages = self.block_table()[0]
         keys, values = stored_pages(self.pool)
         return self._dense(keys[pages]), self._dense(values[pages])
 
     def block_table(self, max_pages: int | None = None) -> mx.array:
-        """The pages in order, then -1: int32 [1, max_pages]."""
-        return mx.array([self.padded_page_ids(max_pages)], dtype=mx.int32)
-
-    def padded_page_ids(self, max_pages: int | None = None) -> list[int]:
+        """The pages in order, then -1: int32 [1, max_pages]. The same array until a page comes or goes."""
         width = self.num_pages if max_pages is None else max_pages
         if width < self.num_pages:
             raise ValueError(
                 f"TinyKvPagedCache: max_pages: got {max_pages}, expected at least the {self.num_pages} in use"
             )
-        return self.page_ids + [-1] * (width - self.num_pages)
+        return self._table.of([self.pages], width)
 
     def context_lens(self) -> mx.array:
         """The number of tokens: int32 [1]."""
@@ -98,7 +102,7 @@ class TinyKvPagedCache(TinyKvCache):
             n -= dropped
             if self.page_lens[-1] == 0:
                 self.page_lens.pop()
-                self.pool.free_page(self.page_ids.pop())
+                self.pool.free_page(self.pages.pop())
 
     def release(self) -> None:
         self.rewind(self.offset)
