@@ -18,7 +18,8 @@ from .layers.arguments import (
     read_scale,
     without_gradient,
 )
-from .layers.dense import attend, check_inputs, check_mask, check_shape
+from .layers.checks import check_arrays, check_shape
+from .layers.dense import attend, check_inputs, check_mask
 from .layers.explanation import Explanation, explain, explains
 from .layers.merge import merge_lse, merge_partials
 from .layers.paged import paged_attention
@@ -113,7 +114,9 @@ class SimpleMultiHeadAttention:
             raise ValueError(
                 f"SimpleMultiHeadAttention: num_heads: got {num_heads}, expected a divisor of {hidden_size}"
             )
-        for name, weight in {"wq": wq, "wk": wk, "wv": wv, "wo": wo}.items():
+        weights = {"wq": wq, "wk": wk, "wv": wv, "wo": wo}
+        check_arrays("SimpleMultiHeadAttention", **weights)
+        for name, weight in weights.items():
             check_shape("SimpleMultiHeadAttention", name, weight.shape, (hidden_size, hidden_size))
         self.hidden_size = hidden_size
         self.num_heads = num_heads

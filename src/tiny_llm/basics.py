@@ -5,6 +5,7 @@ import sys
 import mlx.core as mx
 
 from .extension import cpu_kernels
+from .layers.checks import check_floats, check_shape
 
 
 def softmax(x: mx.array, axis: int) -> mx.array:
@@ -12,11 +13,12 @@ def softmax(x: mx.array, axis: int) -> mx.array:
 
     A slice that is -inf throughout has no weights to give and becomes NaN.
     """
+    check_floats("softmax", x=x)
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"softmax: axis: got {axis}, expected an axis of shape {x.shape}")
     if x.shape[axis] == 0:
         return x
-    wide = as_float32(x, "softmax: x")
+    wide = x.astype(mx.float32)
     # exp overflows from 89 on. Subtracting the maximum leaves the quotient as it is and every exponent <= 0.
     exp = mx.exp(wide - wide.max(axis=axis, keepdims=True))
     return (exp / exp.sum(axis=axis, keepdims=True)).astype(x.dtype)
@@ -25,9 +27,10 @@ def softmax(x: mx.array, axis: int) -> mx.array:
 def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     """Map `x` [..., I] through the weights `w` [O, I] and the optional `bias` [O] to [..., O].
 
-    Our kernel does it on the CPU once it is built; sums are float32 and rounded once. Elsewhere, and for
-    integers and mixed types, it is `mx.matmul`, so on a Mac's CPU it is Accelerate.
+    All are floating point. Our kernel does it on the CPU once it is built; sums are float32 and rounded once.
+    Elsewhere, and for mixed types, it is `mx.matmul`, so on a Mac's CPU it is Accelerate.
     """
+    check_floats("linear", x=x, w=w, **({} if bias is None else {"bias": bias}))
     if w.ndim != 2:
         raise ValueError(f"linear: w: got shape {w.shape}, expected (O, I)")
     outputs, inputs = w.shape
@@ -45,20 +48,18 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
 
 def silu(x: mx.array) -> mx.array:
     """Compute x * sigmoid(x) element by element; same shape and dtype."""
-    wide = as_float32(x, "silu: x")
+    check_floats("silu", x=x)
+    wide = x.astype(mx.float32)
     # For large negative x, exp overflows to inf and the quotient is -0: this form needs no special case.
     return (wide / (1 + mx.exp(-wide))).astype(x.dtype)
 
 
 def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
     """Compute silu(gate) * up for two arrays of one shape and dtype: what the gate lets through."""
-    native = cpu_kernels(gate.dtype) if (gate.shape, gate.dtype) == (up.shape, up.dtype) else None
+    check_floats("silu_multiply", gate=gate, up=up)
+    check_shape("silu_multiply", "up", up.shape, gate.shape)
+    if up.dtype != gate.dtype:
+        raise ValueError(f"silu_multiply: up: got {up.dtype}, expected {gate.dtype}, the dtype of gate")
+    native = cpu_kernels(gate.dtype)
     product: mx.array = silu(gate) * up if native is None else native.silu_multiply(gate, up)
     return product
-
-
-def as_float32(x: mx.array, name: str) -> mx.array:
-    """Return `x` in the type that layers calculate in. Integers are refused: rounding would ruin them."""
-    if not mx.issubdtype(x.dtype, mx.floating):
-        raise TypeError(f"{name}: got {x.dtype}, expected a floating point array")
-    return x.astype(mx.float32)

@@ -3,12 +3,14 @@
 import mlx.core as mx
 
 from .basics import linear
+from .layers.checks import check_arrays, check_floats
 
 
 class Embedding:
     """One vector of size `embedding_dim` for each of `vocab_size` tokens; weight [V, E]."""
 
     def __init__(self, vocab_size: int, embedding_dim: int, weight: mx.array):
+        check_floats("Embedding", weight=weight)
         if weight.shape != (vocab_size, embedding_dim):
             raise ValueError(
                 f"Embedding: weight: got shape {weight.shape}, expected ({vocab_size}, {embedding_dim})"
@@ -29,6 +31,7 @@ class Embedding:
 
 def known_ids(ids: mx.array, vocab_size: int) -> tuple[mx.array, mx.array]:
     """Make `ids` safe to look up: unknown ones become 0 there and False in the second array."""
+    check_arrays("Embedding", ids=ids)
     if not mx.issubdtype(ids.dtype, mx.integer):
         raise TypeError(f"Embedding: ids: got {ids.dtype}, expected integers")
     # MLX checks no index: it would read whatever lies behind the table. An error here would have to wait

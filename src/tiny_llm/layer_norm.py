@@ -2,14 +2,15 @@
 
 import mlx.core as mx
 
-from .basics import as_float32
 from .extension import cpu_kernels
+from .layers.checks import check_floats
 
 
 class RMSNorm:
     """Divide each vector of size `dim` by its root mean square, then scale it by `weight` [dim]."""
 
     def __init__(self, dim: int, weight: mx.array, eps: float = 1e-5):
+        check_floats("RMSNorm", weight=weight)
         if weight.shape != (dim,):
             raise ValueError(f"RMSNorm: weight: got shape {weight.shape}, expected ({dim},)")
         self.dim = dim
@@ -18,6 +19,7 @@ class RMSNorm:
 
     def __call__(self, x: mx.array) -> mx.array:
         """Normalise `x` [..., dim] over its last axis; same shape and dtype."""
+        check_floats("RMSNorm", x=x)
         if x.ndim == 0 or x.shape[-1] != self.dim:
             raise ValueError(f"RMSNorm: x: got shape {x.shape}, expected (..., {self.dim})")
         native = cpu_kernels(x.dtype)
@@ -28,7 +30,7 @@ class RMSNorm:
 
     def _normalise(self, x: mx.array) -> mx.array:
         # float16 ends at 65504, which the square of 256 exceeds: all of this is float32, rounded at the end.
-        wide = as_float32(x, "RMSNorm: x")
+        wide = x.astype(mx.float32)
         mean_square = mx.mean(mx.square(wide), axis=-1, keepdims=True)
         normalised = wide * mx.rsqrt(mean_square + self.eps)
         return (normalised * self.weight.astype(mx.float32)).astype(x.dtype)

@@ -12,6 +12,7 @@ from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
 from .extension import cpu_kernels, load_extension
 from .layer_norm import RMSNorm
+from .layers.checks import check_arrays, check_floats
 from .layers.explanation import ProductExplanation, explains
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
@@ -63,6 +64,7 @@ class QuantizedWeights:
 
     def rows(self, ids: mx.array) -> mx.array:
         """The dense rows [..., I] at `ids` [...]; an id outside 0..O-1 gives a row of NaN."""
+        check_arrays("Embedding", ids=ids)
         native = cpu_kernels(self.scales.dtype)
         if native is None or not mx.issubdtype(ids.dtype, mx.integer):
             ids, known = known_ids(ids, self.weight.shape[0])
@@ -83,7 +85,10 @@ def quantized_linear(
 
     A `residual` [..., O] is added to that.
     """
-    if native := _one_pass(x, [w], [y for y in (bias, residual) if y is not None]):
+    added = {name: y for name, y in (("bias", bias), ("residual", residual)) if y is not None}
+    check_floats("quantized_linear", x=x, **added)
+    _check_packed("quantized_linear", "w", w)
+    if native := _one_pass(x, [w], list(added.values())):
         return native([w], bias=None if bias is None else [bias], residual=residual)[0]
     product = quantized_matmul(w.scales, w.biases, w.group_size, w.bits, x, w.weight, transpose_b=True)
     product = product if bias is None else product + bias
@@ -102,6 +107,7 @@ def quantized_heads(
 
     Each has its bias if there are any. With a `norm`, x passes it first.
     """
+    check_floats("quantized_heads", x=x)
     if native := _one_pass(x, matrices, biases or ()):
         return native(matrices, bias=biases, norm=_of_native(norm), split=size)
     x = x if norm is None else norm(x)
@@ -118,10 +124,16 @@ def quantized_gate(
 
     With a `norm`, x passes it first.
     """
+    check_floats("quantized_gate", x=x)
     if native := _one_pass(x, [gate, up]):
         return native([gate, up], norm=_of_native(norm), gated=True)[0]
     x = x if norm is None else norm(x)
     return silu_multiply(quantized_linear(x, gate), quantized_linear(x, up))
+
+
+def _check_packed(function: str, name: str, weight: object) -> None:
+    if not isinstance(weight, QuantizedWeights):
+        raise TypeError(f"{function}: {name}: got {type(weight).__name__}, expected QuantizedWeights")
 
 
 def _of_native(norm: RMSNorm | None) -> tuple[mx.array, float] | None:
@@ -166,6 +178,7 @@ def quantized_matmul(
     On a GPU this is the product of MLX, tuned there; `tiny_llm_ext.quantized_matmul` has our kernels.
     `explain` says which one runs.
     """
+    check_arrays("quantized_matmul", scales=scales, biases=biases, a=a, b=b)
     if a.ndim == 0:
         raise ValueError("quantized_matmul: a: got a number, expected (..., I)")
     if _mlx_multiplies():
@@ -202,6 +215,7 @@ class QuantizedEmbedding:
     """An `Embedding` whose table [V, E] stays packed: a row is unpacked when it is looked up."""
 
     def __init__(self, vocab_size: int, embedding_dim: int, weight: QuantizedWeights):
+        _check_packed("Embedding", "weight", weight)
         if weight.shape != (vocab_size, embedding_dim):
             raise ValueError(
                 f"Embedding: weight: got shape {weight.shape}, expected ({vocab_size}, {embedding_dim})"

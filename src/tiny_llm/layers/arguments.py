@@ -6,6 +6,8 @@ from typing import Any, TypedDict, get_args
 
 import mlx.core as mx
 
+from .checks import check_arrays
+
 Mask = mx.array | str | None
 Window = int | tuple[int, int] | None
 Lengths = mx.array | Sequence[int] | None
@@ -69,12 +71,6 @@ def native_options(
                 f"{function}: {name}: quantized keys and values have no kernel yet; pass them dequantized"
             )
     return native
-
-
-def check_arrays(function: str, **arrays: object) -> None:
-    for name, argument in arrays.items():
-        if not isinstance(argument, mx.array):
-            raise TypeError(f"{function}: {name}: got {type(argument).__name__}, expected an mlx array")
 
 
 def check_scale(function: str, scale: object) -> None:

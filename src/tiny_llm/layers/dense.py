@@ -2,7 +2,8 @@
 
 import mlx.core as mx
 
-from .arguments import check_arrays, check_scale
+from .arguments import check_scale
+from .checks import check_arrays
 
 
 def attend(
@@ -37,18 +38,6 @@ def check_inputs(
         if not mx.issubdtype(x.dtype, mx.floating):
             raise ValueError(f"{function}: {name}: got {x.dtype}, expected a float type")
     check_scale(function, scale)
-
-
-def check_shape(
-    function: str, argument: str, shape: tuple[int, ...], expected: tuple[int | str, ...]
-) -> None:
-    """Compare sizes; a string in `expected` is the name of a size that may be any."""
-    fits = len(shape) == len(expected) and all(
-        isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
-    )
-    if not fits:
-        sizes = ", ".join(map(str, expected))
-        raise ValueError(f"{function}: {argument}: got {shape}, expected ({sizes})")
 
 
 def check_mask(function: str, mask: object, scores: tuple[int, ...]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import mlx.core as mx
 
-from .arguments import check_arrays
+from .checks import check_arrays
 
 Part = tuple[mx.array, mx.array]
 

@@ -3,7 +3,8 @@
 import mlx.core as mx
 
 from ..extension import load_extension
-from .dense import attend, check_shape
+from .checks import check_arrays, check_shape
+from .dense import attend
 
 NAME = "paged_attention"
 
@@ -30,6 +31,14 @@ def paged_attention(
         raise NotImplementedError(
             f"{NAME}: mask: got {got}, expected None or 'causal'; flash_attention takes masks"
         )
+    check_arrays(
+        NAME,
+        query=query,
+        key_pages=key_pages,
+        value_pages=value_pages,
+        block_table=block_table,
+        context_lens=context_lens,
+    )
     check_shape(NAME, "query", query.shape, ("B", "H_q", "L", "D"))
     batch, query_heads, _, D = query.shape
     check_shape(NAME, "key_pages", key_pages.shape, ("P", "H", page_size, D))

@@ -11,7 +11,7 @@ import mlx.core as mx
 from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
-from ..layers.dense import check_shape
+from ..layers.checks import check_shape
 from ..positional_encoding import RoPE
 from .ops import Ops
 from .positions import NewTokens, Offset, row_offsets

@@ -1,0 +1,34 @@
+"""The checks that functions and layers share, and the one form of their texts."""
+
+import mlx.core as mx
+
+
+def check_arrays(function: str, **arrays: object) -> None:
+    for name, argument in arrays.items():
+        _array(function, name, argument)
+
+
+def check_floats(function: str, **arrays: object) -> None:
+    """Arrays of floating point numbers: layers calculate with those, and rounding would ruin integers."""
+    for name, argument in arrays.items():
+        array = _array(function, name, argument)
+        if not mx.issubdtype(array.dtype, mx.floating):
+            raise TypeError(f"{function}: {name}: got {array.dtype}, expected a floating point array")
+
+
+def check_shape(
+    function: str, argument: str, shape: tuple[int, ...], expected: tuple[int | str, ...]
+) -> None:
+    """Compare sizes; a string in `expected` is the name of a size that may be any."""
+    fits = len(shape) == len(expected) and all(
+        isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
+    )
+    if not fits:
+        sizes = ", ".join(map(str, expected))
+        raise ValueError(f"{function}: {argument}: got {shape}, expected ({sizes})")
+
+
+def _array(function: str, name: str, argument: object) -> mx.array:
+    if not isinstance(argument, mx.array):
+        raise TypeError(f"{function}: {name}: got {type(argument).__name__}, expected an mlx array")
+    return argument
