@@ -6,7 +6,8 @@ import pytest
 from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.native import active_isa
+from ..support.child import run_python
+from ..support.native import active_isa, available_isas
 from ..support.quantized import Packed, assert_product, multiply, packed
 from ..support.refusal import case_id, refused
 
@@ -22,11 +23,32 @@ def check(a, weights):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("M", [1, 2, 3, 8, 9, 20, 32, 70])
+@pytest.mark.parametrize("M", [1, 2, 3, 7, 8, 9, 16, 20, 31, 32, 33, 70, 128, 257])
 def test_each_format_and_dtype(M, bits, group_size, dtype):
     """N and the number of groups are multiples of no block."""
     weights = packed(101, 5 * group_size, group_size=group_size, bits=bits, dtype=dtype)
     check(normal(M, 5 * group_size, dtype=dtype), weights)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("outlier", [1e3, 1e4])
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("M", [1, 2, 4, 8, 16])
+def test_an_outlier_leaves_the_others_of_its_group_their_digits(M, bits, group_size, outlier, dtype):
+    """A form that scales a group of x by its largest number has the fewest bits for the others here."""
+    a = normal(M, 5 * group_size)
+    a[mx.arange(M), 2 * group_size + mx.arange(M)] = outlier
+    check(a.astype(dtype), packed(101, 5 * group_size, group_size=group_size, bits=bits, dtype=dtype))
+
+
+@pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
+def test_each_other_instruction_set(isa, monkeypatch):
+    """The formats and the outliers, in a process of its own: the instruction set is chosen once."""
+    monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
+    chosen = ("-k", "each_format or outlier")
+    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, *chosen)
+    assert result.returncode == 0, result.stdout
 
 
 # In float32, and in bfloat16, which instruction sets may multiply in pairs or tiles.

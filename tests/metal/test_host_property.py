@@ -8,8 +8,8 @@ from ..property.strategies import problems
 from ..support.check import compare
 from . import gpu
 
-TRY = settings(deadline=None, derandomize=True, max_examples=60)
-TRY_LONG = settings(deadline=None, derandomize=True, max_examples=600)
+TRY = settings(max_examples=60)
+TRY_LONG = settings(max_examples=600)
 
 
 @pytest.fixture(scope="module", autouse=True)

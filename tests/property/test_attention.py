@@ -16,8 +16,8 @@ from ..support.tolerance import FLOOR, assert_close
 from .strategies import HEADS, problems
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
-TRY = settings(deadline=None, derandomize=True, max_examples=150)
-FEW = settings(deadline=None, derandomize=True, max_examples=40)
+TRY = settings(max_examples=150)
+FEW = settings(max_examples=40)
 
 
 @TRY

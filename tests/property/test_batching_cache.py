@@ -119,4 +119,4 @@ class BatchMachine(RuleBasedStateMachine):
 
 
 TestBatch = BatchMachine.TestCase
-TestBatch.settings = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=25)
+TestBatch.settings = settings(max_examples=60, stateful_step_count=25)

@@ -11,7 +11,7 @@ from .strategies import problems
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(max_examples=150)
 @given(problems())
 def test_instruction_sets_agree(problem):
     q, k, v, options = problem

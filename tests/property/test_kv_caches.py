@@ -156,7 +156,7 @@ class PagedMachine(RuleBasedStateMachine):
         assert self.pool.num_free_pages == self.pool.num_pages
 
 
-TRY = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=25)
+TRY = settings(max_examples=60, stateful_step_count=25)
 TestFullCache = FullCacheMachine.TestCase
 TestFullCache.settings = TRY
 TestPagedCache = PagedMachine.TestCase

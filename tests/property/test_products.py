@@ -19,7 +19,7 @@ from ..support.rows import LAYOUTS as GAPS_AND_TURNS
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 native = load_extension()
-TRY = settings(deadline=None, derandomize=True, max_examples=100)
+TRY = settings(max_examples=100)
 MORE = settings(TRY, max_examples=250)  # where there is more to choose
 
 

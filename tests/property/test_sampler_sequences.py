@@ -65,4 +65,4 @@ class SamplerMachine(RuleBasedStateMachine):
 
 
 TestSamplers = SamplerMachine.TestCase
-TestSamplers.settings = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=20)
+TestSamplers.settings = settings(max_examples=60, stateful_step_count=20)

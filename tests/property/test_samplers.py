@@ -10,8 +10,8 @@ from tiny_llm.sampling.params import Sampling
 
 from ..support import sampling as oracle
 
-TRY = settings(deadline=None, derandomize=True, max_examples=200)
-FEW = settings(deadline=None, derandomize=True, max_examples=50)
+TRY = settings(max_examples=200)
+FEW = settings(max_examples=50)
 
 SCORES = st.lists(st.integers(-40, 40).map(lambda n: n / 4), min_size=1, max_size=12)
 SAMPLINGS = st.fixed_dictionaries(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tiny_llm.sampling.stop import StopStrings
 
-TRY = settings(deadline=None, derandomize=True, max_examples=400)
+TRY = settings(max_examples=400)
 TEXT = st.text("abß🦙", max_size=14)
 STOPS = st.lists(st.text("abß🦙", min_size=1, max_size=4), max_size=3)
 

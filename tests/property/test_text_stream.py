@@ -8,7 +8,7 @@ from tiny_llm.engine.text import TextStream, own_detokenizer
 
 from ..support.fakes import ByteDetokenizer, ByteTokenizer, PatientDetokenizer, as_text
 
-TRY = settings(deadline=None, derandomize=True, max_examples=300)
+TRY = settings(max_examples=300)
 DETOKENIZERS = st.sampled_from([ByteDetokenizer, PatientDetokenizer])
 
 

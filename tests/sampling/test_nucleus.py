@@ -68,7 +68,7 @@ def test_draws_from_a_large_vocabulary_follow_the_probabilities():
     oracle.assert_drawn_from(draw(rows, Sampling(1.0, 0.85), random_key(5)), chances)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(st.lists(st.integers(-6, 6), min_size=9, max_size=9), min_size=1, max_size=3),
     st.floats(0.01, 0.99),
