@@ -186,8 +186,6 @@ def quantized_matmul(
     native = load_extension()
     rows = a[None] if a.ndim == 1 else mx.flatten(a, 0, -2)
     product: mx.array = native.quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
-    if a.ndim == 1:
-        return mx.squeeze(product, 0)
     if a.ndim == 2:
         return product
     # What is wrong was refused above, under the name of this function. The same product for layers gives the

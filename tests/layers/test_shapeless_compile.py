@@ -36,9 +36,19 @@ def test_the_shapes_of_each_call_are_followed(name, axes):
         assert mx.array_equal(out, LAYERS[name](x))
 
 
-def test_so_do_gradients_of_the_dense_layer():
-    gradient = mx.grad(lambda x: mx.sum(LAYERS["linear with a bias"](x) ** 2))
+@pytest.mark.parametrize("axes", [1, 2, 3], ids="{} axes".format)
+@pytest.mark.parametrize("name", LAYERS)
+def test_so_do_gradients(name, axes):
+    gradient = mx.grad(lambda x: mx.sum(LAYERS[name](x) ** 2))
     compiled = mx.compile(gradient, shapeless=True)
     for shape in SHAPES:
-        x = normal(*shape)
+        x = normal(*shape[-axes:])
         assert mx.array_equal(compiled(x), gradient(x))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_so_do_mapped_layers(name):
+    compiled = mx.compile(mx.vmap(LAYERS[name], in_axes=1), shapeless=True)
+    for shape in SHAPES:
+        x = normal(*shape)
+        assert mx.array_equal(compiled(x), LAYERS[name](mx.swapaxes(x, 0, 1)))

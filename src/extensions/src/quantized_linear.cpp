@@ -116,13 +116,15 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
 std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inputs) {
   const QuantizedCall call = quantized_call(inputs, params_);
   const mx::array x = call.norm ? rms_norm(call.x, call.norm->weight, call.norm->eps, stream()) : call.x;
-  const mx::array rows = x.ndim() == 1 ? mx::expand_dims(x, 0, stream()) : mx::flatten(x, 0, -2, stream());
   std::vector<mx::array> outputs;
   for (const QuantizedMatrix& matrix : call.matrices) {
-    mx::array product = quantized_matmul(matrix.scales, matrix.biases, params_.group_size, params_.bits, rows,
-                                         matrix.weight, true, stream());
+    mx::array product(result_shape(x, matrix.weight), x.dtype(),
+                      std::make_shared<QuantizedMatmul>(kernel_stream(kName, stream()), params_),
+                      {x, matrix.weight, matrix.scales, matrix.biases});
     if (matrix.bias) product = mx::add(product, *matrix.bias, stream());
-    outputs.push_back(mx::reshape(product, result_shape(call.x, matrix.weight, params_.split), stream()));
+    // Only the last axis changes, whose size no other shape of x does.
+    if (params_.split > 0) product = mx::unflatten(product, -1, {-1, params_.split}, stream());
+    outputs.push_back(product);
   }
   if (call.gated) {
     auto widen = [&](const mx::array& array) { return mx::astype(array, mx::float32, stream()); };

@@ -10,9 +10,16 @@ namespace {
 constexpr const char* kName = "quantized_matmul";
 constexpr QuantizedNames kNames = {kName, "a", "b"};
 
+// (..., N) of a (..., K) and b (N, words).
+mx::Shape result_shape(const std::vector<mx::array>& inputs) {
+  mx::Shape shape = inputs[0].shape();
+  shape.back() = inputs[1].shape(0);
+  return shape;
+}
+
 mx::array product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream) {
-  return mx::array({inputs[0].shape(0), inputs[1].shape(0)}, inputs[0].dtype(),
-                   std::make_shared<QuantizedMatmul>(stream, params), inputs);
+  return mx::array(result_shape(inputs), inputs[0].dtype(), std::make_shared<QuantizedMatmul>(stream, params),
+                   inputs);
 }
 
 [[noreturn]] void refuse_weights(const char* transform) {
@@ -80,7 +87,11 @@ std::vector<mx::array> QuantizedMatmul::vjp(const std::vector<mx::array>& primal
   auto widen = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
   mx::array w = mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
                                params_.bits, "affine", std::nullopt, std::nullopt, stream());
-  return {mx::astype(mx::matmul(widen(cotangents[0]), w, stream()), primals[0].dtype(), stream())};
+  const mx::array dy = widen(cotangents[0]);
+  const bool on_cpu = stream().device == mx::Device::cpu;
+  const mx::array dx =
+      on_cpu ? linear(dy, mx::transpose(w, stream()), std::nullopt, stream()) : mx::matmul(dy, w, stream());
+  return {mx::astype(dx, primals[0].dtype(), stream())};
 }
 
 std::vector<mx::array> QuantizedMatmul::jvp(const std::vector<mx::array>& primals,
@@ -94,10 +105,8 @@ std::vector<mx::array> QuantizedMatmul::jvp(const std::vector<mx::array>& primal
 std::pair<std::vector<mx::array>, std::vector<int>> QuantizedMatmul::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
   if (axes[0] < 0 || axes[1] >= 0 || axes[2] >= 0 || axes[3] >= 0) refuse_weights("vmap");
-  mx::array a = mx::moveaxis(inputs[0], axes[0], 0, stream());
-  mx::array rows = mx::flatten(a, 0, 1, stream());
-  mx::array result = product({rows, inputs[1], inputs[2], inputs[3]}, params_, stream());
-  return {{mx::unflatten(result, 0, {a.shape(0), a.shape(1)}, stream())}, {0}};
+  const mx::array a = mx::moveaxis(inputs[0], axes[0], 0, stream());
+  return {{product({a, inputs[1], inputs[2], inputs[3]}, params_, stream())}, {0}};
 }
 
 bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
@@ -107,7 +116,7 @@ bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> QuantizedMatmul::output_shapes(const std::vector<mx::array>& inputs) {
   check_quantized(kNames, inputs[2], inputs[3], params_.group_size, params_.bits, inputs[0], inputs[1]);
-  return {{inputs[0].shape(0), inputs[1].shape(0)}};
+  return {result_shape(inputs)};
 }
 
 }  // namespace tiny_llm_ext

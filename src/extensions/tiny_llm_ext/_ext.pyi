@@ -197,7 +197,7 @@ def linear(
     | None = None,
 ) -> mlx.core.array:
     """
-    x (M, K) times the transposed w (N, K), plus bias (N,) if there is one: (M, N).
+    x (..., K) times the transposed w (N, K), plus bias (N,) if there is one: (..., N).
 
     All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.
 

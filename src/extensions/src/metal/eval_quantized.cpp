@@ -24,7 +24,7 @@ void QuantizedMatmul::eval_gpu(const std::vector<mx::array>& inputs, std::vector
     }
     bindings.push_back({kSlots[i], dense});
   }
-  const int M = product.shape(0), N = product.shape(1), K = inputs[0].shape(1);
+  const int N = product.shape(-1), K = inputs[0].shape(-1), M = static_cast<int>(product.size() / N);
   const QuantizedArguments args = metal::quantized_arguments(M, N, K, params_.group_size);
   metal::dispatch(stream(), metal::quantized_matmul(M, N, params_.bits, element_of(product.dtype())),
                   bindings, {{kProductSlot, product}}, {kQuantizedArgumentsSlot, &args, sizeof args}, copies);
