@@ -15,7 +15,9 @@ from hypothesis import settings
 # Properties are tried on the same examples in every run, and by "explore" on new ones; of a failure it prints
 # what to write above the test to see it again. Children of the tests read the same variable.
 settings.register_profile("repeat", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None, print_blob=True)
+settings.register_profile(
+    "explore", deadline=None, derandomize=False, print_blob=True
+)  # also where CI is set
 settings.load_profile(os.environ.get("TINY_LLM_TEST_EXAMPLES", "repeat"))
 
 # Who starts the tests in the background may have them ignore Ctrl-C, and a child would inherit that.

@@ -30,7 +30,9 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     All are floating point. Our kernel does it on the CPU once it is built; sums are float32 and rounded once.
     Elsewhere, and for mixed types, it is `mx.matmul`, so on a Mac's CPU it is Accelerate.
     """
-    check_floats("linear", x=x, w=w, **({} if bias is None else {"bias": bias}))
+    check_floats("linear", x=x, w=w)
+    if bias is not None:
+        check_floats("linear", bias=bias)
     if w.ndim != 2:
         raise ValueError(f"linear: w: got shape {w.shape}, expected (O, I)")
     outputs, inputs = w.shape

@@ -107,7 +107,9 @@ def quantized_heads(
 
     Each has its bias if there are any. With a `norm`, x passes it first.
     """
-    check_floats("quantized_heads", x=x)
+    check_floats("quantized_heads", x=x, **{f"biases[{i}]": bias for i, bias in enumerate(biases or ())})
+    for i, matrix in enumerate(matrices):
+        _check_packed("quantized_heads", f"matrices[{i}]", matrix)
     if native := _one_pass(x, matrices, biases or ()):
         return native(matrices, bias=biases, norm=_of_native(norm), split=size)
     x = x if norm is None else norm(x)
@@ -125,6 +127,8 @@ def quantized_gate(
     With a `norm`, x passes it first.
     """
     check_floats("quantized_gate", x=x)
+    for name, matrix in (("gate", gate), ("up", up)):
+        _check_packed("quantized_gate", name, matrix)
     if native := _one_pass(x, [gate, up]):
         return native([gate, up], norm=_of_native(norm), gated=True)[0]
     x = x if norm is None else norm(x)

@@ -30,16 +30,18 @@ def test_each_format_and_dtype(M, bits, group_size, dtype):
     check(normal(M, 5 * group_size, dtype=dtype), weights)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("outlier", [1e3, 1e4])
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("M", [1, 2, 4, 8, 16])
-def test_an_outlier_leaves_the_others_of_its_group_their_digits(M, bits, group_size, outlier, dtype):
-    """A form that scales a group of x by its largest number has the fewest bits for the others here."""
+def test_an_outlier_leaves_the_others_of_its_group_their_digits(M, bits, group_size, outlier):
+    """A form that scales a group of x by its largest number has the fewest bits for the others here.
+
+    In float32: what the half types may be off is more than all others add up to.
+    """
     a = normal(M, 5 * group_size)
     a[mx.arange(M), 2 * group_size + mx.arange(M)] = outlier
-    check(a.astype(dtype), packed(101, 5 * group_size, group_size=group_size, bits=bits, dtype=dtype))
+    check(a, packed(101, 5 * group_size, group_size=group_size, bits=bits))
 
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])

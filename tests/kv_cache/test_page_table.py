@@ -1,10 +1,12 @@
 """The table of pages is made when a page comes or goes, and is the same array for all steps in between."""
 
 import copy
+from threading import Thread
 
 import mlx.core as mx
 
 from tiny_llm.kv_cache import BatchingKvCache
+from tiny_llm.kv_cache.page_table import PageTable
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
 from ..support.cases import normal
@@ -102,3 +104,11 @@ def test_a_batch_sees_who_joins_and_leaves():
     assert append(batch, 1, rows=2).block_table.tolist() == [[2], [1]]
     batch.remove_request(1)
     assert append(batch, 1, rows=2).block_table.tolist() == [[2], [-1]]
+
+
+def test_a_table_without_pages_belongs_to_no_thread():
+    made = []
+    thread = Thread(target=lambda: made.append(PageTable().of([None, None], 0)))
+    thread.start()
+    thread.join()
+    assert made[0].tolist() == [[], []]

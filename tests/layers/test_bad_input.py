@@ -1,5 +1,7 @@
 """The layers refuse what they cannot compute as attention does: at the call, in one line with a name."""
 
+import re
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -8,7 +10,14 @@ from tiny_llm.attention import SimpleMultiHeadAttention, paged_attention
 from tiny_llm.basics import linear, silu, silu_multiply, softmax
 from tiny_llm.embedding import Embedding
 from tiny_llm.layer_norm import RMSNorm
-from tiny_llm.quantize import QuantizedEmbedding, QuantizedWeights, quantized_linear, quantized_matmul
+from tiny_llm.quantize import (
+    QuantizedEmbedding,
+    QuantizedWeights,
+    quantized_gate,
+    quantized_heads,
+    quantized_linear,
+    quantized_matmul,
+)
 
 from ..support.cases import normal
 from ..support.pages import paged
@@ -43,6 +52,11 @@ CALLS = {
         quantized_linear,
         {"x": normal(3, 64), "w": WEIGHTS, "bias": normal(8), "residual": normal(3, 8)},
     ),
+    "quantized_gate": (quantized_gate, {"x": normal(3, 64), "gate": WEIGHTS, "up": WEIGHTS}),
+    "quantized_heads": (
+        lambda **given: quantized_heads(given["x"], [given["matrices[0]"]], [given["biases[0]"]], 4),
+        {"x": normal(3, 64), "matrices[0]": WEIGHTS, "biases[0]": normal(8)},
+    ),
     "quantized_matmul": (
         lambda **arrays: quantized_matmul(group_size=64, bits=4, transpose_b=True, **arrays),
         {"scales": PACKED.scales, "biases": PACKED.biases, "a": normal(3, 64), "b": PACKED.words},
@@ -74,7 +88,7 @@ def test_what_is_no_array_is_refused(name, argument, wrong):
     if wrong is None and argument in OPTIONAL:
         call(**(fitting | {argument: wrong}))
         return
-    with refused(argument, TypeError, function=function_of(name)) as caught:
+    with refused(re.escape(argument), TypeError, function=function_of(name)) as caught:
         call(**(fitting | {argument: wrong}))
     assert len(str(caught.value)) < 200
 

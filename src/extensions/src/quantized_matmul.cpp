@@ -82,15 +82,21 @@ std::vector<mx::array> QuantizedMatmul::vjp(const std::vector<mx::array>& primal
                                             const std::vector<mx::array>& cotangents,
                                             const std::vector<int>& argnums, const std::vector<mx::array>&) {
   if (argnums != std::vector<int>{0}) refuse_weights("the gradient");
-  // MLX unpacks no empty array.
-  if (primals[1].size() == 0) return {mx::zeros_like(primals[0], stream())};
   auto widen = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
-  mx::array w = mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
-                               params_.bits, "affine", std::nullopt, std::nullopt, stream());
+  const mx::Shape shape = {primals[1].shape(0), primals[2].shape(1) * params_.group_size};
+  const bool empty = primals[1].size() == 0;  // MLX unpacks no such array
+  const mx::array w =
+      empty ? mx::zeros(shape, mx::float32, stream())
+            : mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
+                             params_.bits, "affine", std::nullopt, std::nullopt, stream());
   const mx::array dy = widen(cotangents[0]);
-  const bool on_cpu = stream().device == mx::Device::cpu;
+#ifdef __APPLE__
+  const bool ours = false;  // MLX has Accelerate there
+#else
+  const bool ours = stream().device == mx::Device::cpu;
+#endif
   const mx::array dx =
-      on_cpu ? linear(dy, mx::transpose(w, stream()), std::nullopt, stream()) : mx::matmul(dy, w, stream());
+      ours ? linear(dy, mx::transpose(w, stream()), std::nullopt, stream()) : mx::matmul(dy, w, stream());
   return {mx::astype(dx, primals[0].dtype(), stream())};
 }
 

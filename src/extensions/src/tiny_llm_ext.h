@@ -192,7 +192,7 @@ struct QuantizedParams {
   bool operator==(const QuantizedParams&) const = default;
 };
 
-// Inputs: a, b, scales, biases.
+// Inputs: a (..., K), b, scales, biases.
 class QuantizedMatmul : public mx::Primitive {
  public:
   QuantizedMatmul(mx::Stream stream, QuantizedParams params) : mx::Primitive(stream), params_(params) {}

@@ -51,13 +51,13 @@ class PageTable:
 
 
 def _table(requests: Sequence[PageIds | None], width: int) -> mx.array:
+    # Made of numbers, with both axes from the start: a graph would belong to the thread that made it.
     if width == 0:
-        return mx.zeros((len(requests), 0), mx.int32)
+        return mx.array([[]] * len(requests), dtype=mx.int32)
     words = array("i")
     for ids in requests:
         known = NO_PAGES if ids is None else ids.words
         words += known
         words += ABSENT * (width - len(known))
-    # With both axes from the start: a reshape would be a graph, which belongs to the thread that made it.
     cells = memoryview(words).cast("B").cast("i", (len(requests), width))
     return mx.array(cells)  # type: ignore[arg-type]  # takes any buffer

@@ -24,7 +24,7 @@ def check_shape(
         isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
     )
     if not fits:
-        sizes = ", ".join(map(str, expected))
+        sizes = ", ".join(map(str, expected)) + "," * (len(expected) == 1)
         raise ValueError(f"{function}: {argument}: got {shape}, expected ({sizes})")
 
 

@@ -123,7 +123,8 @@ struct StreamedSteps {
       for (int i = 0; i < NR; i++) {
         const T* p = row[i] + step * kElements;
         ask_for_line(p + asked);
-        weight[i] = kept(Product::template read<kElement>(p, count));
+        weight[i] = Product::template read<kElement>(p, count);
+        if constexpr (MR > 1) weight[i] = kept(weight[i]);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < MR; r++) {

@@ -1,8 +1,10 @@
 // Rows that lie unevenly, or have gaps between their elements, are gathered by all threads.
 #include "cpu/even_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "attention/tiles.h"
 #include "cpu/allocate.h"
 #include "cpu/pool.h"
 #include "cpu/row_memory.h"
@@ -22,6 +24,20 @@ EvenRows::EvenRows(int64_t count, int64_t width, int64_t itemsize)
   data_ = place();
 }
 
+namespace {
+
+constexpr int64_t kRowsPerItem = 64;
+
+// Whether all rows are one that the array repeats.
+bool is_one_row(const mx::array& x) {
+  for (int axis = 0; axis + 1 < static_cast<int>(x.ndim()); axis++) {
+    if (x.shape(axis) > 1 && x.strides(axis) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 EvenRows::EvenRows(const mx::array& x, int threads) {
   const RowReader reader(x);
   if (auto same = reader.stride()) {
@@ -29,15 +45,18 @@ EvenRows::EvenRows(const mx::array& x, int threads) {
     stride_ = *same;
     return;
   }
-  const int64_t count = rows_of(x), bytes = reader.row_bytes();
+  const bool once = is_one_row(x);
+  const int64_t count = once ? 1 : rows_of(x), bytes = reader.row_bytes();
   copy_.emplace(allocate(bytes_of({count, bytes})));
   std::byte* const to = place();
-  parallel_for(count, threads, [&](int64_t row) {
-    const std::byte* from = reader.row(row, to + row * bytes);
-    if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
+  parallel_for(divide_up(count, kRowsPerItem), threads, [&](int64_t item) {
+    for (int64_t row = item * kRowsPerItem; row < std::min(count, (item + 1) * kRowsPerItem); row++) {
+      const std::byte* from = reader.row(row, to + row * bytes);
+      if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
+    }
   });
   data_ = to;
-  stride_ = x.shape(-1);
+  stride_ = once ? 0 : x.shape(-1);
 }
 
 }  // namespace tiny_llm_ext::cpu
