@@ -7,7 +7,7 @@ from tiny_llm.basics import linear as layer
 from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.child import run_python
+from ..support.child import assert_tests_pass
 from ..support.linear import assert_near, assert_product, expected, inputs
 from ..support.native import available_isas
 from ..support.refusal import case_id, refused
@@ -36,8 +36,7 @@ def test_each_number_of_rows(M, K, dtype):
 def test_each_instruction_set(isa, monkeypatch):
     """The instruction set is chosen once a process."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
-    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", "each_number")
-    assert result.returncode == 0, result.stdout
+    assert_tests_pass(__file__, "each_number")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)

@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.child import run_python
+from ..support.child import assert_tests_pass
 from ..support.native import active_isa, available_isas
 from ..support.quantized import Packed, assert_product, multiply, packed
 from ..support.refusal import case_id, refused
@@ -48,9 +48,7 @@ def test_an_outlier_leaves_the_others_of_its_group_their_digits(M, bits, group_s
 def test_each_other_instruction_set(isa, monkeypatch):
     """The formats and the outliers, in a process of its own: the instruction set is chosen once."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
-    chosen = ("-k", "each_format or outlier")
-    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, *chosen)
-    assert result.returncode == 0, result.stdout
+    assert_tests_pass(__file__, "each_format or outlier")
 
 
 # In float32, and in bfloat16, which instruction sets may multiply in pairs or tiles.

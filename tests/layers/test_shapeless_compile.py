@@ -52,3 +52,16 @@ def test_so_do_mapped_layers(name):
     for shape in SHAPES:
         x = normal(*shape)
         assert mx.array_equal(compiled(x), LAYERS[name](mx.swapaxes(x, 0, 1)))
+
+
+def test_so_does_the_derivative_along_a_bias():
+    weights = normal(8, 64, seed=2)
+
+    def along_the_bias(x):
+        return mx.jvp(lambda bias: linear(x, weights, bias), [BIAS], [BIAS])[1][0]
+
+    compiled = mx.compile(along_the_bias, shapeless=True)
+    for shape in SHAPES:
+        x = normal(*shape)
+        assert compiled(x).shape == (*shape[:-1], 8)
+        assert mx.array_equal(compiled(x), mx.broadcast_to(BIAS, (*shape[:-1], 8)))

@@ -11,7 +11,7 @@ from tiny_llm.extension import load_extension
 
 from ..support import quantized
 from ..support.cases import DTYPES, normal
-from ..support.child import run_python
+from ..support.child import assert_tests_pass
 from ..support.linear import assert_product
 from ..support.native import active_isa, assert_forced_isa, available_isas
 from ..support.rounding import assert_within, exactly, gated, normalised, plus, product
@@ -142,6 +142,4 @@ def test_the_instruction_set_is_the_forced_one():
 def test_each_other_instruction_set(isa, monkeypatch):
     """The same calls in a process of its own: the instruction set is chosen once."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
-    chosen = ("-k", "oracle or forced")
-    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, *chosen)
-    assert result.returncode == 0, result.stdout
+    assert_tests_pass(__file__, "oracle or forced")

@@ -22,3 +22,9 @@ def run_python(*arguments: str, path: tuple[Path, ...] = ()) -> subprocess.Compl
         timeout=300,
         check=False,
     )
+
+
+def assert_tests_pass(file: str, names: str) -> None:
+    """Run those tests of a file, by pytest's -k, in a fresh process."""
+    result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", file, "-k", names)
+    assert result.returncode == 0, result.stdout

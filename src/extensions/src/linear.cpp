@@ -72,6 +72,8 @@ std::vector<mx::array> Linear::vjp(const std::vector<mx::array>& primals,
 }
 
 // The product is linear in x and in w: the tangents of both add up, and that of the bias is added as a bias.
+// Its shape is that of an array, the product, and no list of sizes: those would stay in a graph for any
+// shapes.
 std::vector<mx::array> Linear::jvp(const std::vector<mx::array>& primals,
                                    const std::vector<mx::array>& tangents, const std::vector<int>& argnums) {
   std::optional<mx::array> sum;
@@ -80,7 +82,8 @@ std::vector<mx::array> Linear::jvp(const std::vector<mx::array>& primals,
     if (argnums[i] == 0) add(product({tangents[i], primals[1]}, params_, stream()));
     if (argnums[i] == 1) add(product({primals[0], tangents[i]}, params_, stream()));
     if (argnums[i] == 2) {
-      add(mx::broadcast_to(tangents[i], result_shape(primals), stream()));
+      const mx::array y = product({primals[0], primals[1]}, params_, stream());
+      add(mx::broadcast_arrays({tangents[i], y}, stream())[0]);
     }
   }
   return {*sum};

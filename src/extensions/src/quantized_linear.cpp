@@ -118,9 +118,8 @@ std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inpu
   const mx::array x = call.norm ? rms_norm(call.x, call.norm->weight, call.norm->eps, stream()) : call.x;
   std::vector<mx::array> outputs;
   for (const QuantizedMatrix& matrix : call.matrices) {
-    mx::array product(result_shape(x, matrix.weight), x.dtype(),
-                      std::make_shared<QuantizedMatmul>(kernel_stream(kName, stream()), params_),
-                      {x, matrix.weight, matrix.scales, matrix.biases});
+    mx::array product =
+        quantized_product({x, matrix.weight, matrix.scales, matrix.biases}, params_, stream());
     if (matrix.bias) product = mx::add(product, *matrix.bias, stream());
     // Only the last axis changes, whose size no other shape of x does.
     if (params_.split > 0) product = mx::unflatten(product, -1, {-1, params_.split}, stream());

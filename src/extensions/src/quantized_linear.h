@@ -30,6 +30,9 @@ struct QuantizedNames {
 void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
                      int group_size, int bits, const mx::array& a, const mx::array& b);
 
+// The product of such arrays, a (..., K), b, scales and biases, by the primitive, checked before: (..., N).
+mx::array quantized_product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream);
+
 // One evaluation.
 struct QuantizedCall {
   mx::array x;

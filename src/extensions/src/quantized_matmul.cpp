@@ -17,11 +17,6 @@ mx::Shape result_shape(const std::vector<mx::array>& inputs) {
   return shape;
 }
 
-mx::array product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream) {
-  return mx::array(result_shape(inputs), inputs[0].dtype(), std::make_shared<QuantizedMatmul>(stream, params),
-                   inputs);
-}
-
 [[noreturn]] void refuse_weights(const char* transform) {
   throw NotImplemented(std::string(kName) + ": " + transform +
                        " is supported along a only, not along b, scales and biases");
@@ -50,6 +45,11 @@ void check_shapes(const QuantizedNames& names, const mx::array& scales, const mx
 
 }  // namespace
 
+mx::array quantized_product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream) {
+  return mx::array(result_shape(inputs), inputs[0].dtype(), std::make_shared<QuantizedMatmul>(stream, params),
+                   inputs);
+}
+
 void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
                      int group_size, int bits, const mx::array& a, const mx::array& b) {
   const char* const function = names.function;
@@ -73,8 +73,9 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
   if (!transpose_b) reject(kName, "transpose_b", "False", "True");
   if (a.ndim() != 2) reject(kName, "a", to_text(a.shape()), "(M, K)");
   check_quantized(kNames, scales, biases, group_size, bits, a, b);
-  return product({a, b, scales, biases}, {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
-                 kernel_stream(kName, stream));
+  return quantized_product({a, b, scales, biases},
+                           {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
+                           kernel_stream(kName, stream));
 }
 
 // y = a w^T is linear in a: the gradient is the cotangent times w, written out in float32.
@@ -104,7 +105,7 @@ std::vector<mx::array> QuantizedMatmul::jvp(const std::vector<mx::array>& primal
                                             const std::vector<mx::array>& tangents,
                                             const std::vector<int>& argnums) {
   if (argnums != std::vector<int>{0}) refuse_weights("jvp");
-  return {product({tangents[0], primals[1], primals[2], primals[3]}, params_, stream())};
+  return {quantized_product({tangents[0], primals[1], primals[2], primals[3]}, params_, stream())};
 }
 
 // Mapped rows are more rows.
@@ -112,7 +113,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> QuantizedMatmul::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
   if (axes[0] < 0 || axes[1] >= 0 || axes[2] >= 0 || axes[3] >= 0) refuse_weights("vmap");
   const mx::array a = mx::moveaxis(inputs[0], axes[0], 0, stream());
-  return {{product({a, inputs[1], inputs[2], inputs[3]}, params_, stream())}, {0}};
+  return {{quantized_product({a, inputs[1], inputs[2], inputs[3]}, params_, stream())}, {0}};
 }
 
 bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
