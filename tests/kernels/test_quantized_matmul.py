@@ -1,6 +1,7 @@
 """The quantized product equals the float64 product with the weights that its words stand for."""
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from tiny_llm.extension import load_extension
@@ -42,6 +43,34 @@ def test_an_outlier_leaves_the_others_of_its_group_their_digits(M, bits, group_s
     a = normal(M, 5 * group_size)
     a[mx.arange(M), 2 * group_size + mx.arange(M)] = outlier
     check(a, packed(101, 5 * group_size, group_size=group_size, bits=bits))
+
+
+OUTLIERS = [300.0, 1e3, -6e4, 1e6, 1e12]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("zero", ["lowest", "middle"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("M", [1, 2, 4, 8, 16, 20, 31, 33])
+def test_an_outlier_without_weight_leaves_no_error(M, bits, zero, dtype):
+    """The largest result, which errors are compared with, then is that of the others."""
+    weights, number = packed(101, 192, bits=bits, dtype=dtype), 0 if zero == "lowest" else 2 ** (bits - 1)
+    a = normal(M, 192, dtype=dtype)
+    places = np.arange(M) * 5 % 60  # of their own group
+    words = np.array(weights.words)
+    words.view(np.uint8)[:, places * bits // 8] = number * (17 if bits == 4 else 1)
+    weights = weights._replace(words=mx.array(words), biases=-number * weights.scales)
+    assert not weights.dense()[:, places].any()
+    for outlier in OUTLIERS[: 3 if dtype == mx.float16 else None]:
+        a[mx.arange(M), mx.array(places)] = outlier
+        check(a, weights)
+
+
+@pytest.mark.parametrize("M", [1, 2, 8, 16, 31])
+def test_as_many_outliers_as_other_elements(M):
+    weights, a = packed(101, 192), normal(M, 192)
+    a[:, mx.array(np.flatnonzero(np.arange(192) % 16 < 8))] *= 1e6
+    check(a, weights)
 
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
@@ -114,6 +143,7 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtyp
     weights = packed(N, 1152, group_size=128, bits=bits, dtype=dtype)
     most, *others = counts
     a = normal(most, 1152, dtype=dtype)
+    a[::2, 7] = 1e4
     together = multiply(a, weights)
     for count in others:
         begin = (most - count) // 2

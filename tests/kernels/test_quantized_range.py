@@ -26,11 +26,11 @@ def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
 @pytest.mark.parametrize("M", [1, 2, 3, 12, 33, 75])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("bits", [4, 8])
-def test_an_infinity_has_its_sign_or_is_nan_where_rows_are_few(bits, dtype, M, number):
+def test_an_infinity_has_its_sign(bits, dtype, M, number):
     a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number
     got, exact = to_float64(multiply(a, weights))[M // 2], np.sign(weights.dense()[:, 7]) * number
-    assert ((got == exact) | (np.isnan(got) & (M <= 32))).all()
+    assert np.array_equal(got, exact)
 
 
 # About the largest whole number of three digits with a sign, which AMX makes of the largest of a group.

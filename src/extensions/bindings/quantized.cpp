@@ -51,8 +51,9 @@ void define_quantized(nb::module_& m) {
       "order in which a row is added up, and so its last bits, depends on how many rows there are: one or\n"
       "two, few (as above) or more, on AMX also 7 to 32 of bfloat16; and on nothing else. On AMX few rows,\n"
       "of bfloat16 up to 6, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a\n"
-      "group, whose sums are exact; a row with an infinity is NaN there. Elsewhere an infinity in one, two\n"
-      "or few rows may give NaN as well: scales and biases multiply sums of their own.");
+      "group, whose sums are exact. Where rows are few, elements of more than 256 times the usual size of\n"
+      "their row, infinities and NaN are multiplied one by one, with weights in float32: the others keep\n"
+      "their accuracy beside them.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,

@@ -230,8 +230,9 @@ def quantized_matmul(
     order in which a row is added up, and so its last bits, depends on how many rows there are: one or
     two, few (as above) or more, on AMX also 7 to 32 of bfloat16; and on nothing else. On AMX few rows,
     of bfloat16 up to 6, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a
-    group, whose sums are exact; a row with an infinity is NaN there. Elsewhere an infinity in one, two
-    or few rows may give NaN as well: scales and biases multiply sums of their own.
+    group, whose sums are exact. Where rows are few, elements of more than 256 times the usual size of
+    their row, infinities and NaN are multiplied one by one, with weights in float32: the others keep
+    their accuracy beside them.
     """
 
 def quantized_linear(

@@ -24,8 +24,7 @@ inline int unit_exponent(uint32_t largest) {
 
 // The digits of a part: write(first, digit, digits) for each kLanes numbers from `first` on, the high digit
 // first. Returns the unit. Numbers beside kLanes / 8 words of half bytes stand as their bytes have them:
-// first those of the lower halves of all, then of the upper ones. A part that holds an infinity or a NaN is
-// zeros, in units of NaN.
+// first those of the lower halves of all, then of the upper ones.
 template <bool kHalfBytes, class Write>
 VEC_FN float write_digits(const float* x, int part, Write write) {
   const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -34,12 +33,9 @@ VEC_FN float write_digits(const float* x, int part, Write write) {
   for (int i = 0; i < part; i += kLanes)
     largest = _mm512_max_epu32(
         largest, _mm512_and_si512(_mm512_castps_si512(load(x + i)), _mm512_set1_epi32(0x7fffffff)));
-  const uint32_t bits = _mm512_reduce_max_epu32(largest);
-  const bool finite = bits < 0x7f800000;
-  const int exponent = finite ? unit_exponent(bits) : 0;
+  const int exponent = unit_exponent(_mm512_reduce_max_epu32(largest));
   for (int i = 0; i < part; i += kLanes) {
-    const F units = finite ? _mm512_scalef_ps(load(x + i), set1((float)-exponent)) : zero();
-    __m512i number = _mm512_cvtps_epi32(units);
+    __m512i number = _mm512_cvtps_epi32(_mm512_scalef_ps(load(x + i), set1((float)-exponent)));
     if constexpr (kHalfBytes) number = _mm512_permutexvar_epi32(order, number);
     // Adding half of each digit's range makes the digits those of a number without a sign.
     number = _mm512_xor_si512(_mm512_add_epi32(number, offset), offset);
@@ -47,7 +43,7 @@ VEC_FN float write_digits(const float* x, int part, Write write) {
     write(i, 1, _mm512_cvtepi32_epi8(_mm512_srli_epi32(number, 8)));
     write(i, 2, _mm512_cvtepi32_epi8(number));
   }
-  return finite ? ldexpf(1, exponent) : __builtin_nanf("");
+  return ldexpf(1, exponent);
 }
 
 // Units for one or two rows: four numbers' digits in a lane. A word of eight half bytes is multiplied as two

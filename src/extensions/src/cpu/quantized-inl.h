@@ -4,6 +4,7 @@
 // round differently, so a row's bits depend on which of them it is, but on nothing else.
 #pragma once
 
+#include "cpu/outliers-inl.h"
 #include "cpu/quantized_few-inl.h"
 #include "cpu/quantized_one-inl.h"
 
@@ -23,18 +24,19 @@ template <class Forms, class Many, Element kElement>
 struct Quantized {
   static size_t packed_bytes(const QuantizedTask& task) {
     if (!task.few) return Many::template packed_bytes<kElement>(task);
-    return in_form(task, [&](auto form) { return form.packed_bytes(task); });
+    return form_bytes(task) + OutlierRows<kElement>(task).bytes();
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
     if (!task.few) return Many::template pack<kElement>(task, packed);
-    in_form(task, [&](auto form) { form.pack(task, packed); });
+    const QuantizedTask usual = set_outliers_aside<kElement>(task, outliers(task, packed));
+    in_form(task, [&](auto form) { form.pack(usual, packed); });
   }
 
   static size_t scratch_bytes(const QuantizedTask& task) { return task.few ? 0 : Many::scratch_bytes(task); }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
-    if (task.few) return in_form(task, [&](auto form) { form.run(task, packed); });
+    if (task.few) return run_few(task, packed);
     if (task.bits == 4)
       Many::template run<kElement, 4>(task, packed, scratch);
     else
@@ -42,6 +44,22 @@ struct Quantized {
   }
 
  private:
+  // Packed few rows: what the form has made of them, and behind it their outliers.
+  static size_t form_bytes(const QuantizedTask& task) {
+    const size_t bytes = in_form(task, [&](auto form) { return form.packed_bytes(task); });
+    return (bytes + 63) / 64 * 64;
+  }
+  static void* outliers(const QuantizedTask& task, const void* packed) {
+    return (char*)packed + form_bytes(task);
+  }
+
+  static void run_few(const QuantizedTask& task, const void* packed) {
+    const OutlierRows<kElement> layout(task);
+    void* const memory = outliers(task, packed);
+    const FewTask few = {task, layout.ends(memory), layout.places(memory)};
+    in_form(task, [&](auto form) { form.run(few, packed); });
+  }
+
   template <class Call>
   static auto in_form(const QuantizedTask& task, Call call) {
     if (task.bits == 4) return in_form_of_bits<4>(task, call);

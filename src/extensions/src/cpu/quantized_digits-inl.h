@@ -49,7 +49,7 @@ class DigitProduct {
   static constexpr int kTurnParts = 4 * kByteRows / kPart;
   static constexpr int kPartsKept = 2 * kTurnParts;
 
-  const QuantizedTask& task_;
+  const FewTask& task_;
   const DigitTiles tiles_;
   const DigitRows x_;
   const void* const packed_;
@@ -60,7 +60,7 @@ class DigitProduct {
   F scale_[kLanes], bias_[kLanes];  // of kLanes groups
 
  public:
-  DigitProduct(const QuantizedTask& task, const void* packed)
+  DigitProduct(const FewTask& task, const void* packed)
       : task_(task), tiles_(task.rows), x_(task, tiles_.x_rows()), packed_(packed) {}
 
   void run() {
@@ -87,8 +87,7 @@ class DigitProduct {
       if (turn < turns_) write_bytes(words, turn, next);
       if (turn > 1) add_sums(scales, biases, turn - 2);
     }
-    for (int64_t m = 0; m < task_.rows; m++)
-      store_some<kElement>((T*)task_.y + m * task_.y_row_stride + n, load(y_[m]), left);
+    for (int64_t m = 0; m < task_.rows; m++) store_outputs<kElement>(task_, m, n, load(y_[m]));
   }
 
   void ask_for_factors(int64_t n) const {
@@ -224,7 +223,7 @@ struct DigitsOnTiles {
   static void pack(const QuantizedTask& task, void* packed) {
     pack_digits<kElement, kBits>(task, layout(task), packed);
   }
-  static void run(const QuantizedTask& task, const void* packed) {
+  static void run(const FewTask& task, const void* packed) {
     if (task.group == 32)
       DigitProduct<kElement, kBits, 32>(task, packed).run();
     else

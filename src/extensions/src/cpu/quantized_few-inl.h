@@ -6,6 +6,7 @@
 // The order of the operations does not depend on the number of rows, nor do the bits of a row.
 #pragma once
 
+#include "cpu/outliers-inl.h"
 #include "cpu/quantized_units-inl.h"
 #include "cpu/quantized_words-inl.h"
 
@@ -145,18 +146,16 @@ struct FewSums {
 
 // kLanes outputs from n on of a batch whose first row is m.
 template <class Units, Element kElement, int MR>
-static void few_outputs(const QuantizedTask& task, const FewRows<Units>& layout, const float* x, int64_t m,
+static void few_outputs(const FewTask& task, const FewRows<Units>& layout, const float* x, int64_t m,
                         int64_t n) {
   const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
   FewSums<Units, kElement, MR> sums(task, n);
   sums.run(sums, task.group * Units::kBits / 32, next, x, x + layout.sums(MR));
-  for (int64_t i = 0; i < MR && m + i < task.rows; i++)
-    store_some<kElement>((StorageOf<kElement>*)task.y + (m + i) * task.y_row_stride + n, sums.acc[i],
-                         task.outputs - n);
+  for (int64_t i = 0; i < MR && m + i < task.rows; i++) store_outputs<kElement>(task, m + i, n, sums.acc[i]);
 }
 
 template <class Units, Element kElement>
-static void few_rows(const QuantizedTask& task, const float* packed) {
+static void few_rows(const FewTask& task, const float* packed) {
   typedef StorageOf<kElement> T;
   const FewRows<Units> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
@@ -184,7 +183,7 @@ struct FewInVectors {
   static void pack(const QuantizedTask& task, void* packed) {
     pack_few<Units, kElement>(task, (float*)packed);
   }
-  static void run(const QuantizedTask& task, const void* packed) {
+  static void run(const FewTask& task, const void* packed) {
     few_rows<Units, kElement>(task, (const float*)packed);
   }
 };

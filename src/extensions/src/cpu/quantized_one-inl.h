@@ -7,6 +7,7 @@
 // on which others are calculated with it.
 #pragma once
 
+#include "cpu/outliers-inl.h"
 #include "cpu/quantized_units-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -48,7 +49,6 @@ static void count_in_largest(const OneRows<Units>& layout, int64_t m, float* pac
     const float worth = packed[layout.worths() + layout.group_lane(g, m)];
     if (worth > largest) largest = worth;
   }
-  if (largest == 0) largest = 1;  // all are NaN
   for (int64_t g = 0; g < layout.groups; g++) {
     packed[layout.worths() + layout.group_lane(g, m)] /= largest;
     packed[layout.sums() + layout.group_lane(g, m)] /= largest;
@@ -205,12 +205,12 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
 
 // A block's outputs, from n on, from the lanes of their sums.
 template <class Units, Element kElement, int MR>
-static void finish_block(const QuantizedTask& task, const OneRows<Units>& layout, const float* x,
-                         const float* sums, int64_t n) {
+static void finish_block(const FewTask& task, const OneRows<Units>& layout, const float* x, const float* sums,
+                         int64_t n) {
   for (int64_t m = 0; m < MR; m++) {
     F y = sum_lanes(sums + m * OneSums<MR>::kRow, kLanes);
     if constexpr (Units::kWhole) y = mul(y, load(x + layout.row_worths() + m * kLanes));
-    store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
+    store_outputs<kElement>(task, m, n, y);
   }
 }
 
@@ -218,7 +218,7 @@ static void finish_block(const QuantizedTask& task, const OneRows<Units>& layout
 // processor fetches more when it reads in several places (benches/LOG.md). Blocks that are left over follow
 // one by one, from neighbours.
 template <class Units, Element kElement, int MR>
-static void one_rows(const QuantizedTask& task, const float* x) {
+static void one_rows(const FewTask& task, const float* x) {
   typedef OneSums<MR> Sums;
   const OneRows<Units> layout(task);
   const GroupLanes lanes(layout.group_words);
@@ -247,7 +247,7 @@ struct OneInVectors {
   static void pack(const QuantizedTask& task, void* packed) {
     pack_one<Units, kElement>(task, (float*)packed);
   }
-  static void run(const QuantizedTask& task, const void* packed) {
+  static void run(const FewTask& task, const void* packed) {
     if (task.rows == 2) return one_rows<Units, kElement, 2>(task, (const float*)packed);
     one_rows<Units, kElement, 1>(task, (const float*)packed);
   }

@@ -49,7 +49,7 @@ class TileProduct {
     }
   };
 
-  const QuantizedTask& task_;
+  const FewTask& task_;
   const LaneRows layout_;
   const float* const x_;
   const float* const x_sums_ = x_ + layout_.sums();
@@ -62,7 +62,7 @@ class TileProduct {
   alignas(64) float scale_[kLanes][kFactorGroups], bias_[kLanes][kFactorGroups];
 
  public:
-  TileProduct(const QuantizedTask& task, const float* x) : task_(task), layout_(task), x_(x) {}
+  TileProduct(const FewTask& task, const float* x) : task_(task), layout_(task), x_(x) {}
 
   void run() {
     F y[kTiles][kLanes];
@@ -187,8 +187,7 @@ class TileProduct {
       for (int i = 0; i < kLanes; i++) block[i] = y[tile][i];
       transpose(block);
       for (int64_t lane = 0, m = tile * kLanes; lane < kLanes && m < task_.rows; lane++, m++)
-        store_some<Element::bf16>((uint16_t*)task_.y + m * task_.y_row_stride + n, block[lane],
-                                  task_.outputs - n);
+        store_outputs<Element::bf16>(task_, m, n, block[lane]);
     }
   }
 };
@@ -199,7 +198,7 @@ struct LanesOnTiles {
   static void pack(const QuantizedTask& task, void* packed) {
     with_numbers(task, [&](auto numbers) { pack_lanes<decltype(numbers)>(task, (float*)packed); });
   }
-  static void run(const QuantizedTask& task, const void* packed) {
+  static void run(const FewTask& task, const void* packed) {
     auto* x = (const float*)packed;
     with_numbers(task, [&](auto numbers) {
       typedef decltype(numbers) Numbers;
@@ -232,7 +231,7 @@ struct OnTiles {
     static void pack(const QuantizedTask& task, void* packed) {
       in_form(task, [&](auto form) { form.pack(task, packed); });
     }
-    static void run(const QuantizedTask& task, const void* packed) {
+    static void run(const FewTask& task, const void* packed) {
       in_form(task, [&](auto form) { form.run(task, packed); });
     }
 

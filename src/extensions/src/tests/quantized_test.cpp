@@ -59,6 +59,21 @@ struct QuantizedCase : Sizes {
     biases = draw(N, groups, number_of_type);
     q = draw(N, groups * group, [&] { return static_cast<double>(below(1 << bits)); });
     few_outputs = below(3) ? 1 + below(N) : N;
+    const int64_t places = groups > 0 && below(2) ? 1 + below(3) : 0;
+    for (int64_t i = 0; i < places; ++i) {
+      const int64_t m = below(M), k = below(groups * group);
+      const double outlier = std::ldexp(below(2) ? 1 : -1, exponent + 8 + static_cast<int>(below(8)));
+      hide(m, k, element == Element::f16 || below(2) ? outlier : std::ldexp(outlier, 12));
+    }
+  }
+
+  // Gives row m of x an element that no output sees: its size is in nothing that errors are compared with.
+  void hide(int64_t m, int64_t k, double outlier) {
+    x.values[m * x.columns + k] = outlier;
+    for (int64_t n = 0; n < N; ++n) {
+      q.values[n * q.columns + k] = 0;
+      biases.values[n * groups + k / group] = 0;
+    }
   }
 
   std::string name() const {
