@@ -13,7 +13,10 @@ def attend(
     scale: float | mx.array | None,
     mask: mx.array | None,
 ) -> mx.array:
-    """The formula itself, in float32 and rounded once; leading axes broadcast."""
+    """The formula itself, in float32 and rounded once; leading axes broadcast.
+
+    Keys and values of half types are copied to float32 as a whole: the formula is here to be read.
+    """
     if query.size == 0 or key.size == 0:
         return mx.zeros((*query.shape[:-1], value.shape[-1]), query.dtype)
     scores = query.astype(mx.float32) @ key.astype(mx.float32).swapaxes(-1, -2)
