@@ -33,7 +33,7 @@ def test_each_number_of_rows(M, K, dtype):
 
 
 @pytest.mark.parametrize("isa", available_isas())
-def test_each_instruction_set(isa, monkeypatch):
+def test_each_other_instruction_set(isa, monkeypatch):
     """The instruction set is chosen once a process."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
     assert_tests_pass(__file__, "each_number")

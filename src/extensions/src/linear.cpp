@@ -2,6 +2,7 @@
 #include "attention/checks.h"
 #include "cpu/isa.h"
 #include "cpu/pool.h"
+#include "product_shape.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -23,14 +24,9 @@ void check(const std::vector<mx::array>& inputs) {
   }
 }
 
-mx::Shape result_shape(const std::vector<mx::array>& inputs) {
-  mx::Shape shape = inputs[0].shape();
-  shape.back() = inputs[1].shape(0);
-  return shape;
-}
-
 mx::array product(const std::vector<mx::array>& inputs, LinearParams params, mx::Stream stream) {
-  return mx::array(result_shape(inputs), inputs[0].dtype(), std::make_shared<Linear>(stream, params), inputs);
+  return mx::array(product_shape(inputs[0], inputs[1]), inputs[0].dtype(),
+                   std::make_shared<Linear>(stream, params), inputs);
 }
 
 // (..., K) -> (M, K)
@@ -128,7 +124,7 @@ bool Linear::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Linear::output_shapes(const std::vector<mx::array>& inputs) {
   check(inputs);
-  return {result_shape(inputs)};
+  return {product_shape(inputs[0], inputs[1])};
 }
 
 }  // namespace tiny_llm_ext

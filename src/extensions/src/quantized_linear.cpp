@@ -4,6 +4,7 @@
 #include "attention/checks.h"
 #include "cpu/isa.h"
 #include "cpu/pool.h"
+#include "product_shape.h"
 
 namespace tiny_llm_ext {
 namespace {
@@ -16,9 +17,8 @@ void check_vector(const char* argument, const mx::array& vector, const mx::array
   if (vector.shape() != shape) reject(kName, argument, to_text(vector.shape()), to_text(shape));
 }
 
-mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split = 0) {
-  mx::Shape shape = x.shape();
-  shape.back() = weight.shape(0);
+mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split) {
+  mx::Shape shape = product_shape(x, weight);
   if (split > 0) {
     shape.back() /= split;
     shape.push_back(split);
@@ -52,7 +52,7 @@ void check_call(const QuantizedCall& call, std::optional<int> split) {
     reject(kName, "matrices", to_text(matrices[1].weight.shape()),
            to_text(matrices[0].weight.shape()) + " as the first, as gated is True");
   }
-  if (call.residual) check_vector("residual", *call.residual, x, result_shape(x, matrices[0].weight));
+  if (call.residual) check_vector("residual", *call.residual, x, product_shape(x, matrices[0].weight));
   if (call.norm) check_norm(kName, "norm", x, call.norm->weight, call.norm->eps);
 }
 

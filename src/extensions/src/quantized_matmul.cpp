@@ -2,6 +2,7 @@
 #include "attention/checks.h"
 #include "cpu/isa.h"
 #include "cpu/pool.h"
+#include "product_shape.h"
 #include "quantized_linear.h"
 
 namespace tiny_llm_ext {
@@ -9,13 +10,6 @@ namespace {
 
 constexpr const char* kName = "quantized_matmul";
 constexpr QuantizedNames kNames = {kName, "a", "b"};
-
-// (..., N) of a (..., K) and b (N, words).
-mx::Shape result_shape(const std::vector<mx::array>& inputs) {
-  mx::Shape shape = inputs[0].shape();
-  shape.back() = inputs[1].shape(0);
-  return shape;
-}
 
 [[noreturn]] void refuse_weights(const char* transform) {
   throw NotImplemented(std::string(kName) + ": " + transform +
@@ -46,8 +40,8 @@ void check_shapes(const QuantizedNames& names, const mx::array& scales, const mx
 }  // namespace
 
 mx::array quantized_product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream) {
-  return mx::array(result_shape(inputs), inputs[0].dtype(), std::make_shared<QuantizedMatmul>(stream, params),
-                   inputs);
+  return mx::array(product_shape(inputs[0], inputs[1]), inputs[0].dtype(),
+                   std::make_shared<QuantizedMatmul>(stream, params), inputs);
 }
 
 void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
@@ -123,7 +117,7 @@ bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> QuantizedMatmul::output_shapes(const std::vector<mx::array>& inputs) {
   check_quantized(kNames, inputs[2], inputs[3], params_.group_size, params_.bits, inputs[0], inputs[1]);
-  return {result_shape(inputs)};
+  return {product_shape(inputs[0], inputs[1])};
 }
 
 }  // namespace tiny_llm_ext

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "attention/checks.h"
+#include "cpu/allocate.h"
 
 namespace tiny_llm_ext {
 
@@ -73,7 +74,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   for (const mx::array& x : {q, k, v}) {
     if (x.status() == mx::array::unscheduled) continue;
     if (problem.backend == Backend::cpu) {
-      problem.copied_bytes += last_axis_is_dense(x) ? 0 : repaired_size(x) * x.itemsize();
+      problem.copied_bytes += last_axis_is_dense(x) ? 0 : cpu::bytes_of(repaired_shape(x), x.dtype());
     } else {
       problem.copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), params.readable) ? 0 : x.nbytes();
     }
@@ -155,12 +156,12 @@ bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool rea
   return !readable && !backwards && last_axis_is_dense(array) && batch_stride(array, 3, batch);
 }
 
-int64_t repaired_size(const mx::array& array) {
-  int64_t size = array.shape(-1);
-  for (int axis = 0; axis < static_cast<int>(array.ndim()) - 1; axis++) {
-    if (array.strides(axis) != 0) size *= array.shape(axis);
+mx::Shape repaired_shape(const mx::array& array) {
+  mx::Shape shape = array.shape();
+  for (size_t axis = 0; axis + 1 < shape.size(); axis++) {
+    if (array.strides(axis) == 0) shape[axis] = 1;
   }
-  return size;
+  return shape;
 }
 
 int64_t batch_offset(int64_t index, const mx::Shape& shape, const mx::Strides& strides) {

@@ -37,8 +37,8 @@ std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const 
 // Whether the GPU kernels can read query, key or value where it lies; the kernel to read wants it dense.
 bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool readable);
 
-// Elements of a copy that repairs the last axis; broadcast axes stay broadcast.
-int64_t repaired_size(const mx::array& array);
+// The shape of a copy that repairs the last axis: what an axis repeats is there once.
+mx::Shape repaired_shape(const mx::array& array);
 
 // Offset, in elements, of entry `index` of the flattened batch axes `shape`; `strides` is aligned with it on
 // the right and may be shorter.

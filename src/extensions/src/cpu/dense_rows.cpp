@@ -22,11 +22,7 @@ DenseRows::DenseRows(const mx::array& array, int threads)
 }
 
 void DenseRows::copy_from(const mx::array& array, int threads) {
-  // Axes along which the array repeats itself are copied once.
-  mx::Shape shape = array.shape();
-  for (size_t axis = 0; axis + 1 < shape.size(); axis++) {
-    if (strides_[axis] == 0) shape[axis] = 1;
-  }
+  mx::Shape shape = repaired_shape(array);
   copy_.emplace(allocate(bytes_of(shape, array.dtype())));
   auto* copy = static_cast<std::byte*>(copy_->buffer().raw_ptr());
 
