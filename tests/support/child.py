@@ -27,7 +27,7 @@ def run_python(*arguments: str, path: tuple[Path, ...] = ()) -> subprocess.Compl
 def assert_tests_pass(file: str, names: str) -> None:
     """Run those tests of a file, by pytest's -k, in a fresh process.
 
-    Never one that is for other instruction sets: its process would start them again. -k finds the file's name, too.
+    Never one for other instruction sets, whose process would start them again: -k finds the file's name, too.
     """
     names = f"({names}) and not each_other_instruction_set"
     result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", file, "-k", names)
