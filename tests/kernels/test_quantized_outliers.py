@@ -7,7 +7,7 @@ import pytest
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.child import assert_tests_pass
 from ..support.native import active_isa, available_isas
-from ..support.quantized import assert_product, multiply, packed
+from ..support.quantized import assert_product, multiply, packed, without_weight
 
 
 def assert_close(a, weights):
@@ -28,32 +28,48 @@ def test_an_outlier_leaves_the_others_of_its_group_their_digits(M, bits, group_s
     assert_close(a, packed(101, 5 * group_size, group_size=group_size, bits=bits))
 
 
-OUTLIERS = [300.0, 1e3, -6e4, 1e6, 1e12]
+# One, as many beside each other as a row of 896 may have, and those all over the row.
+PLACES = {"one": [70], "adjacent": range(200, 212), "scattered": range(3, 896, 71)}
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("zero", ["lowest", "middle"])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("places", PLACES)
+@pytest.mark.parametrize("number", ["lowest", "middle"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("M", [1, 2, 4, 8, 16, 20, 31, 33])
-def test_an_outlier_without_weight_leaves_no_error(M, bits, zero, dtype):
+def test_outliers_without_weight_leave_no_error(M, bits, number, places, dtype):
     """The largest result, which errors are compared with, then is that of the others."""
-    weights, number = packed(101, 192, bits=bits, dtype=dtype), 0 if zero == "lowest" else 2 ** (bits - 1)
-    a = normal(M, 192, dtype=dtype)
-    places = np.arange(M) * 5 % 60  # of their own group
-    words = np.array(weights.words)
-    words.view(np.uint8)[:, places * bits // 8] = number * (17 if bits == 4 else 1)
-    weights = weights._replace(words=mx.array(words), biases=-number * weights.scales)
-    assert not weights.dense()[:, places].any()
-    for outlier in OUTLIERS[: 3 if dtype == mx.float16 else None]:
-        a[mx.arange(M), mx.array(places)] = outlier
+    outliers = mx.array(list(PLACES[places]))
+    weights = without_weight(packed(101, 896, bits=bits, dtype=dtype), outliers, number)
+    for size in (1e3, -6e4, 1e6, 1e12):
+        a = normal(M, 896, dtype=dtype)
+        a[::2, outliers] = size
+        a[-1, outliers] = -size
         assert_close(a, weights)
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 16, 31])
-def test_as_many_outliers_as_other_elements(M):
+def test_too_many_large_elements_are_multiplied_as_the_others_are(M):
     weights, a = packed(101, 192), normal(M, 192)
     a[:, mx.array(np.flatnonzero(np.arange(192) % 16 < 8))] *= 1e6
     assert_close(a, weights)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", [1, 2, 8])
+def test_infinities_have_their_sign_or_are_too_many(M, dtype):
+    """Four of 192 may be outliers; a row with more of them is NaN, as is one with a NaN among them."""
+    weights = packed(101, 192, dtype=dtype)
+    weights = weights._replace(biases=mx.abs(weights.biases))
+    a = normal(M, 192, dtype=dtype)
+    a[:, 5:9] = mx.inf
+    assert mx.all(multiply(a, weights) == mx.inf)
+    a[0, 100] = mx.nan
+    assert mx.array_equal(mx.isnan(multiply(a, weights)), mx.repeat(mx.arange(M)[:, None] == 0, 101, 1))
+    a[0] = mx.inf
+    out = multiply(a, weights)
+    assert mx.all(mx.isnan(out[0]))
+    assert mx.all(out[1:] == mx.inf)
 
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])

@@ -54,6 +54,21 @@ def packed(
     )
 
 
+def without_weight(weights: Packed, columns: mx.array, number: str) -> Packed:
+    """The same with weights of exactly zero there, which are the "lowest" number or the "middle" one."""
+    zero = 0 if number == "lowest" else 2 ** (weights.bits - 1)
+    words = np.array(weights.words)
+    numbers = words.view(np.uint8)
+    per_byte = 8 // weights.bits
+    for column in np.array(columns):
+        shift = column % per_byte * weights.bits
+        kept = numbers[:, column // per_byte] & ~np.uint8((2**weights.bits - 1) << shift)
+        numbers[:, column // per_byte] = kept | np.uint8(zero << shift)
+    made = weights._replace(words=mx.array(words), biases=-zero * weights.scales)
+    assert not made.dense()[:, np.array(columns)].any()
+    return made
+
+
 def multiply(a: mx.array, weights: Packed, **options: Any) -> mx.array:
     """The native product of a with the transposed weights."""
     product: mx.array = load_extension().quantized_matmul(

@@ -49,11 +49,13 @@ void define_quantized(nb::module_& m) {
       "Up to 8 rows (16 with AVX-512; on AMX 20, of bfloat16 32) multiply the weights as they are; with\n"
       "more, bfloat16 rows multiply weights rounded to bfloat16 where the processor has such products. The\n"
       "order in which a row is added up, and so its last bits, depends on how many rows there are: one or\n"
-      "two, few (as above) or more, on AMX also 7 to 32 of bfloat16; and on nothing else. On AMX few rows,\n"
-      "of bfloat16 up to 6, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a\n"
-      "group, whose sums are exact. Where rows are few, elements of more than 256 times the usual size of\n"
-      "their row, infinities and NaN are multiplied one by one, with weights in float32: the others keep\n"
-      "their accuracy beside them.");
+      "two, few (as above) or more, on AMX also 7 to 32 of bfloat16; and on no other row. On AMX few rows, "
+      "of\n"
+      "bfloat16 up to 6, and with AVX-512 and bfloat16 products one or two rows of float32 and float16,\n"
+      "become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a group, whose sums are\n"
+      "exact. Where rows are few, the few elements of a row (K / 64, at least 4) that are hundreds of times\n"
+      "larger than the others are multiplied one by one, with weights in float32: with weights of zero they\n"
+      "leave nothing. Infinities are among them; a row with more of those is NaN.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,

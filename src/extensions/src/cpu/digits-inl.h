@@ -6,6 +6,8 @@
 // A number is three digits of 8 bits with a sign: high * 65536 + middle * 256 + low.
 #pragma once
 
+#include <math.h>
+
 #include "cpu/quantized_units-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

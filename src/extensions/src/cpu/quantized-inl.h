@@ -11,26 +11,26 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // Few rows in vectors: one or two along the words, more across outputs.
-template <template <int> class Units>
+template <template <int> class OneUnits, template <int> class FewUnits = OneUnits>
 struct InVectors {
   static constexpr int kRows = kFewRows;
   template <int kBits, Element kElement>
-  using One = OneInVectors<Units<kBits>, kElement>;
+  using One = OneInVectors<OneUnits<kBits>, kElement>;
   template <int kBits, Element kElement>
-  using Few = FewInVectors<Units<kBits>, kElement>;
+  using Few = FewInVectors<FewUnits<kBits>, kElement>;
 };
 
 template <class Forms, class Many, Element kElement>
 struct Quantized {
   static size_t packed_bytes(const QuantizedTask& task) {
     if (!task.few) return Many::template packed_bytes<kElement>(task);
-    return form_bytes(task) + OutlierRows<kElement>(task).bytes();
+    return form_bytes(task) + OutlierLayout<kElement>(task).bytes();
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
     if (!task.few) return Many::template pack<kElement>(task, packed);
-    const QuantizedTask usual = set_outliers_aside<kElement>(task, outliers(task, packed));
-    in_form(task, [&](auto form) { form.pack(usual, packed); });
+    const QuantizedTask others = set_outliers_aside<kElement>(task, outliers(task, packed));
+    in_form(task, [&](auto form) { form.pack(others, packed); });
   }
 
   static size_t scratch_bytes(const QuantizedTask& task) { return task.few ? 0 : Many::scratch_bytes(task); }
@@ -54,7 +54,7 @@ struct Quantized {
   }
 
   static void run_few(const QuantizedTask& task, const void* packed) {
-    const OutlierRows<kElement> layout(task);
+    const OutlierLayout<kElement> layout(task);
     void* const memory = outliers(task, packed);
     const FewTask few = {task, layout.ends(memory), layout.places(memory)};
     in_form(task, [&](auto form) { form.run(few, packed); });

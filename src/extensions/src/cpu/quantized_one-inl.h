@@ -49,6 +49,7 @@ static void count_in_largest(const OneRows<Units>& layout, int64_t m, float* pac
     const float worth = packed[layout.worths() + layout.group_lane(g, m)];
     if (worth > largest) largest = worth;
   }
+  if (largest == 0) largest = 1;  // the worth of zeros, where the thread takes tiny numbers for zero
   for (int64_t g = 0; g < layout.groups; g++) {
     packed[layout.worths() + layout.group_lane(g, m)] /= largest;
     packed[layout.sums() + layout.group_lane(g, m)] /= largest;

@@ -1,4 +1,8 @@
 // The quantized product of one instruction set against its definition in double, on memory with guarded ends.
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -59,20 +63,24 @@ struct QuantizedCase : Sizes {
     biases = draw(N, groups, number_of_type);
     q = draw(N, groups * group, [&] { return static_cast<double>(below(1 << bits)); });
     few_outputs = below(3) ? 1 + below(N) : N;
-    const int64_t places = groups > 0 && below(2) ? 1 + below(3) : 0;
-    for (int64_t i = 0; i < places; ++i) {
-      const int64_t m = below(M), k = below(groups * group);
-      const double outlier = std::ldexp(below(2) ? 1 : -1, exponent + 8 + static_cast<int>(below(8)));
-      hide(m, k, element == Element::f16 || below(2) ? outlier : std::ldexp(outlier, 12));
-    }
+    if (groups > 0 && below(2)) hide(1 + below(4), below(2), below);
   }
 
-  // Gives row m of x an element that no output sees: its size is in nothing that errors are compared with.
-  void hide(int64_t m, int64_t k, double outlier) {
-    x.values[m * x.columns + k] = outlier;
-    for (int64_t n = 0; n < N; ++n) {
-      q.values[n * q.columns + k] = 0;
-      biases.values[n * groups + k / group] = 0;
+  // Gives rows of x some elements, beside each other or anywhere, that no output sees: their size is in
+  // nothing that errors are compared with.
+  template <class Below>
+  void hide(int64_t count, bool adjacent, Below below) {
+    const int64_t first = below(q.columns - count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t k = adjacent ? first + i : below(q.columns);
+      for (int64_t n = 0; n < N; ++n) {
+        q.values[n * q.columns + k] = 0;
+        biases.values[n * groups + k / group] = 0;
+      }
+      for (int64_t m = below(2); m < M; m += 1 + below(3)) {
+        const double outlier = std::ldexp(below(2) ? 1 : -1, exponent + 8 + static_cast<int>(below(8)));
+        x.values[m * x.columns + k] = element == Element::f16 || below(2) ? outlier : std::ldexp(outlier, 12);
+      }
     }
   }
 
@@ -163,6 +171,21 @@ void test_some_rows(const Kernels& kernels) {
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
 }
 
+// Rows of zeros in a thread that takes tiny numbers for zero, as libraries built for speed ask it to.
+void test_zeros_where_tiny_numbers_are_flushed([[maybe_unused]] const Kernels& kernels) {
+#if defined(__SSE__)
+  constexpr unsigned kFlush = 0x8040;  // results and operands
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlush);
+  for (int number = 0; number < 12; ++number) {
+    QuantizedCase zeros(number, Sizes{number < 6 ? 4 : 8, 64, 1 + number % 4, 17, 3});
+    std::fill(zeros.x.values.begin(), zeros.x.values.end(), 0);
+    test_case(kernels, zeros);
+  }
+  _mm_setcsr(before);
+#endif
+}
+
 int test_isa(const std::string& isa, int cases) {
   const Kernels* kernels;
   try {
@@ -172,6 +195,7 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
   test_some_rows(*kernels);
+  test_zeros_where_tiny_numbers_are_flushed(*kernels);
   return finish("quantized_test " + isa);
 }
 
