@@ -48,18 +48,43 @@ VEC_FN float write_digits(const float* x, int part, Write write) {
   return ldexpf(1, exponent);
 }
 
+// While it lives, tiny numbers are what they are, whatever the thread has been told to take them for: the
+// unit of small numbers is one.
+class TinyNumbersCount {
+  static constexpr unsigned kFlushed = 0x8040;  // results and operands
+  const unsigned before_ = _mm_getcsr();
+
+ public:
+  TinyNumbersCount() { _mm_setcsr(before_ & ~kFlushed); }
+  ~TinyNumbersCount() { _mm_setcsr(before_); }
+};
+
 // Units for one or two rows: four numbers' digits in a lane. A word of eight half bytes is multiplied as two
 // words of bytes. Sums of digits are exact; a word's are put together in a 32-bit integer or, where that is
-// too small for bytes, in two.
+// too small for bytes, in two. Each of these begins at what makes the weights' numbers less by half their
+// range, see WideUnits: weights of zero then mostly leave nothing.
 template <int kBits_>
 struct DigitUnits {
+  typedef TinyNumbersCount Mode;
   static constexpr int kBits = kBits_;
   static constexpr bool kWhole = true;
-  static constexpr float kOffset = 0;
+  static constexpr float kOffset = 1 << (kBits - 1);
   static constexpr int kHalves = 8 / kBits;
-  static constexpr int kUnits = kDigits * kHalves;
+  static constexpr int kDigitUnits = kDigits * kHalves;
+  static constexpr int kSums = kBits == 4 ? 1 : 2;
+  static constexpr int kUnits = kDigitUnits + kSums;  // the last are where the sums begin
 
   VEC_FN F as_multiplied(F x) { return x; }
+
+  // Writes where the sums of a vector of words begin, which are zero so far.
+  static void write_beginnings(float* x, int64_t stride) {
+    W sums[kSums];
+    add_up(_mm512_set1_epi32(kBits == 4 ? 0x11111111 : 0x01010101), x, stride, sums);
+    for (int i = 0; i < kSums; i++) {
+      const W less = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sums[i], kBits - 1));
+      _mm512_storeu_si512(x + (kDigitUnits + i) * stride, less);
+    }
+  }
 
   // The units beside a group of words, see write_shares. Returns what one of its numbers is worth.
   template <class Place>
@@ -78,22 +103,32 @@ struct DigitUnits {
   VEC_FN W load(const float* words) { return _mm512_loadu_si512(words); }
 
   VEC_FN F dot(W words, const float* x, int64_t stride) {
-    const W half = _mm512_set1_epi8(15);
-    const W lower = kBits == 4 ? _mm512_and_si512(words, half) : words;
-    const W upper = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), half) : words;
-    const W high = add_digit(_mm512_setzero_si512(), lower, upper, x, stride);
-    if constexpr (kBits == 4) {
-      const W middle = add_digit(_mm512_slli_epi32(high, 8), lower, upper, x + 2 * stride, stride);
-      return _mm512_cvtepi32_ps(
-          add_digit(_mm512_slli_epi32(middle, 8), lower, upper, x + 4 * stride, stride));
-    } else {
-      const W middle = add_digit(_mm512_setzero_si512(), lower, upper, x + stride, stride);
-      const W low = add_digit(_mm512_slli_epi32(middle, 8), lower, upper, x + 2 * stride, stride);
-      return fma(_mm512_cvtepi32_ps(high), set1(65536), _mm512_cvtepi32_ps(low));
-    }
+    W sums[kSums];
+    add_up(words, x, stride, sums);
+    if constexpr (kBits == 4) return _mm512_cvtepi32_ps(sums[0]);
+    if constexpr (kBits == 8)
+      return fma(_mm512_cvtepi32_ps(sums[0]), set1(65536), _mm512_cvtepi32_ps(sums[1]));
   }
 
  private:
+  VEC_FN void add_up(W words, const float* x, int64_t stride, W* sums) {
+    const W half = _mm512_set1_epi8(15);
+    const W lower = kBits == 4 ? _mm512_and_si512(words, half) : words;
+    const W upper = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), half) : words;
+    const W begin = _mm512_loadu_si512(x + (kUnits - 1) * stride);
+    if constexpr (kBits == 4) {
+      const W high = add_digit(_mm512_setzero_si512(), lower, upper, x, stride);
+      const W middle = add_digit(_mm512_slli_epi32(high, 8), lower, upper, x + 2 * stride, stride);
+      const W shifted = _mm512_add_epi32(_mm512_slli_epi32(middle, 8), begin);
+      sums[0] = add_digit(shifted, lower, upper, x + 4 * stride, stride);
+    } else {
+      sums[0] = add_digit(_mm512_loadu_si512(x + kDigitUnits * stride), lower, upper, x, stride);
+      const W middle = add_digit(_mm512_setzero_si512(), lower, upper, x + stride, stride);
+      const W shifted = _mm512_add_epi32(_mm512_slli_epi32(middle, 8), begin);
+      sums[1] = add_digit(shifted, lower, upper, x + 2 * stride, stride);
+    }
+  }
+
   VEC_FN W add_digit(W sum, W lower, W upper, const float* x, int64_t stride) {
     sum = _mm512_dpbusd_epi32(sum, lower, _mm512_loadu_si512(x));
     return kBits == 4 ? _mm512_dpbusd_epi32(sum, upper, _mm512_loadu_si512(x + stride)) : sum;

@@ -18,7 +18,7 @@ constexpr float kMostFinite = 0x1.fffffep127f;
 constexpr int32_t kNoNumber = -1;  // in the place of a row's only outlier: all that comes of the row is NaN
 
 // Of a row of K, at most.
-inline int64_t most_outliers(int64_t K) { return K < 256 ? 4 : K / 64; }
+inline int64_t most_outliers(int64_t K) { return K < 256 ? 4 : K < 4096 ? K / 64 : 64; }
 
 // A task of few rows. The outliers of row m stand at places[ends[m - 1]] to places[ends[m]].
 struct FewTask : QuantizedTask {

@@ -221,9 +221,11 @@ template <int kBits, Element kElement>
 struct DigitsOnTiles {
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).bytes(); }
   static void pack(const QuantizedTask& task, void* packed) {
+    const TinyNumbersCount mode;
     pack_digits<kElement, kBits>(task, layout(task), packed);
   }
   static void run(const FewTask& task, const void* packed) {
+    const TinyNumbersCount mode;
     if (task.group == 32)
       DigitProduct<kElement, kBits, 32>(task, packed).run();
     else

@@ -49,7 +49,6 @@ static void count_in_largest(const OneRows<Units>& layout, int64_t m, float* pac
     const float worth = packed[layout.worths() + layout.group_lane(g, m)];
     if (worth > largest) largest = worth;
   }
-  if (largest == 0) largest = 1;  // the worth of zeros, where the thread takes tiny numbers for zero
   for (int64_t g = 0; g < layout.groups; g++) {
     packed[layout.worths() + layout.group_lane(g, m)] /= largest;
     packed[layout.sums() + layout.group_lane(g, m)] /= largest;
@@ -75,7 +74,12 @@ static void pack_one(const QuantizedTask& task, float* packed) {
       else
         write_shares<Units>(wide, words, g * words, place);
     }
-    if constexpr (Units::kWhole) count_in_largest(layout, m, packed);
+    if constexpr (Units::kWhole) {
+      for (int64_t v = 0; v < layout.vectors(layout.words); v++)
+        Units::write_beginnings(packed + (v * Units::kUnits * layout.rows + m) * kLanes,
+                                layout.rows * kLanes);
+      count_in_largest(layout, m, packed);
+    }
   }
 }
 
@@ -246,9 +250,11 @@ struct OneInVectors {
     return OneRows<Units>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
+    [[maybe_unused]] const typename Units::Mode mode{};
     pack_one<Units, kElement>(task, (float*)packed);
   }
   static void run(const FewTask& task, const void* packed) {
+    [[maybe_unused]] const typename Units::Mode mode{};
     if (task.rows == 2) return one_rows<Units, kElement, 2>(task, (const float*)packed);
     one_rows<Units, kElement, 1>(task, (const float*)packed);
   }

@@ -9,6 +9,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // the same unit of x; the upper one counts sixteenfold.
 template <int kBits_>
 struct PairUnits {
+  struct Mode {};
   static constexpr int kBits = kBits_;
   static constexpr bool kWhole = false;
   static constexpr float kOffset = 1 << (kBits - 1);

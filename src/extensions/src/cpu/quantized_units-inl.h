@@ -17,6 +17,7 @@ VEC_FN void write_shares(const float* wide, int group_words, int64_t word, Place
 // Units in float32: the elements of x themselves.
 template <int kBits_>
 struct WideUnits {
+  struct Mode {};  // of the thread, while units are multiplied
   static constexpr int kBits = kBits_;
   static constexpr bool kWhole = false;               // whether sums are whole numbers
   static constexpr float kOffset = 1 << (kBits - 1);  // a factor is that less than its weight's number
