@@ -57,7 +57,7 @@ class DigitProduct {
   alignas(64) uint8_t bytes_[2][kByteRows][64];
   alignas(64) int32_t sums_[kPartsKept][kDigitRows][kDigits][kLanes];
   alignas(64) float y_[kDigitRows][kLanes];
-  F scale_[kLanes], bias_[kLanes];  // of kLanes groups
+  TurnedFactors<kBits, kElement> factors_;  // of kLanes groups
 
  public:
   DigitProduct(const FewTask& task, const void* packed)
@@ -178,10 +178,7 @@ class DigitProduct {
   void add_sums(const RowBlock<T>& scales, const RowBlock<T>& biases, int64_t turn) {
     const int64_t p = turn * kTurnParts, left = x_.parts - p;
     const int64_t group = p * kPart / task_.group;
-    if (group % kLanes == 0 && p * kPart % task_.group == 0) {
-      turn_factors<kElement>(scales, group, scale_);
-      turn_factors<kElement>(biases, group, bias_);
-    }
+    if (group % kLanes == 0 && p * kPart % task_.group == 0) factors_.read(scales, biases, group);
     if (left >= kTurnParts) return add_parts<kTurnParts>(p);
     for (int64_t part = 0; part < left; part++) add_parts<1>(p + part);
   }
@@ -193,24 +190,28 @@ class DigitProduct {
 #pragma GCC unroll 4
     for (int part = 0; part < kCount; part++) {
       const int64_t group = (p + part) * kPart / task_.group % kLanes;
-      scale[part] = scale_[group];
-      bias[part] = bias_[group];
+      scale[part] = factors_.scale[group];
+      bias[part] = factors_.bias[group];
     }
     const int64_t rows = x_.rows;
     const float *unit = x_.units(packed_) + p * rows, *sum = x_.sums(packed_) + p * rows;
+    const int32_t* high_excess = x_.high_excess(packed_) + p * rows;
+    const int32_t* low_excess = x_.low_excess(packed_) + p * rows;
     const auto* digits = sums_ + p % kPartsKept;
     for (int64_t m = 0; m < task_.rows; m++) {
       F y = _mm512_load_ps(y_[m]);
 #pragma GCC unroll 4
       for (int part = 0; part < kCount; part++) {
         const int32_t (*of)[kLanes] = digits[part][m];
-        const __m512i lower =
+        const int64_t at = part * rows + m;
+        const W both =
             _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(of[1]), 8), _mm512_load_si512(of[2]));
-        const F high = _mm512_cvtepi32_ps(_mm512_load_si512(of[0]));
-        const F whole = fma(high, set1(65536), _mm512_cvtepi32_ps(lower));
-        y = fma(bias[part], set1(sum[part * rows + m]), y);
+        const W lower = _mm512_sub_epi32(both, _mm512_set1_epi32(low_excess[at]));
+        const W high = _mm512_sub_epi32(_mm512_load_si512(of[0]), _mm512_set1_epi32(high_excess[at]));
+        const F whole = fma(_mm512_cvtepi32_ps(high), set1(65536), _mm512_cvtepi32_ps(lower));
+        y = fma(bias[part], set1(sum[at]), y);
         // The scale first: with the unit alone, sums of large x would overflow before it makes them small.
-        y = fma(mul(whole, scale[part]), set1(unit[part * rows + m]), y);
+        y = fma(mul(whole, scale[part]), set1(unit[at]), y);
       }
       _mm512_store_ps(y_[m], y);
     }
