@@ -33,7 +33,7 @@ def test_an_infinity_has_its_sign(bits, dtype, M, number):
     assert np.array_equal(got, exact)
 
 
-# About the largest whole number of three digits with a sign, which few rows become on some instruction sets.
+# About the largest whole number of three digits with a sign, which AMX makes of the largest of a group.
 EDGES = [0x7F7F7F, 0x7F7F80, 0x7F7F7E, -0x808080, -0x808081, 0x7FFFFF, -0x7FFFFF, 8355711.5, 0x800000]
 
 

@@ -1,13 +1,10 @@
-// AVX-512 with dot products: of bfloat16, and of the small integers that one or two rows of other types
-// become.
+// AVX-512 with bfloat16 dot products for bfloat16 inputs.
 #include "cpu/vec/avx512_pairs.h"
 
-#include "cpu/digits-inl.h"
 #include "cpu/linear-inl.h"
 #include "cpu/one_position_pairs-inl.h"
 #include "cpu/product_pairs-inl.h"
 #include "cpu/quantized-inl.h"
-#include "cpu/quantized_many-inl.h"
 #include "cpu/quantized_pairs-inl.h"
 #include "cpu/quantized_product-inl.h"
 
@@ -21,9 +18,6 @@ const Kernels& avx512bf16_kernels() {
         avx512bf16::PairsFormat,
         avx512bf16::forward_heads<avx512bf16::PairsFormat, avx512bf16::PairHeads<avx512bf16::PairsFormat>>>(
         table);
-    typedef avx512bf16::InVectors<avx512bf16::DigitUnits, avx512bf16::WideUnits> OneInDigits;
-    avx512bf16::offer_quantized<OneInDigits, avx512bf16::WideMany, Element::f32>(table);
-    avx512bf16::offer_quantized<OneInDigits, avx512bf16::WideMany, Element::f16>(table);
     avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>,
                                 avx512bf16::RoundedMany<avx512bf16::PairsProduct>, Element::bf16>(table);
     avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);

@@ -12,8 +12,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr float kOutlier =
-    256;  // an outlier is more than so many times as large as the small parts of its row
+constexpr float kOutlier = 128;  // more than so many times the size that is usual in the row's small parts
 constexpr float kMostFinite = 0x1.fffffep127f;
 constexpr int32_t kNoNumber = -1;  // in the place of a row's only outlier: all that comes of the row is NaN
 
@@ -28,7 +27,7 @@ struct FewTask : QuantizedTask {
   int64_t begin(int64_t m) const { return m == 0 ? 0 : ends[m - 1]; }
 };
 
-// Where the memory for that begins, and the one for the rows without their outliers.
+// The memory for these, and for the rows without their outliers behind them.
 template <Element kElement>
 struct OutlierLayout {
   typedef StorageOf<kElement> T;

@@ -11,13 +11,13 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // Few rows in vectors: one or two along the words, more across outputs.
-template <template <int> class OneUnits, template <int> class FewUnits = OneUnits>
+template <template <int> class Units>
 struct InVectors {
   static constexpr int kRows = kFewRows;
   template <int kBits, Element kElement>
-  using One = OneInVectors<OneUnits<kBits>, kElement>;
+  using One = OneInVectors<Units<kBits>, kElement>;
   template <int kBits, Element kElement>
-  using Few = FewInVectors<FewUnits<kBits>, kElement>;
+  using Few = FewInVectors<Units<kBits>, kElement>;
 };
 
 template <class Forms, class Many, Element kElement>
