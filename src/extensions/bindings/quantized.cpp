@@ -51,9 +51,10 @@ void define_quantized(nb::module_& m) {
       "order in which a row is added up, and so its last bits, depends on how many rows there are: one or\n"
       "two, few (as above) or more, on AMX also 7 to 32 of bfloat16; and on no other row. On AMX few rows, "
       "of\n"
-      "bfloat16 up to 6, and with AVX-512 and bfloat16 products one or two rows of float32 and float16,\n"
-      "become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a group. Where rows are\n"
-      "few, the few elements of a row (up to K / 64, from 4 to 64) that are hundreds of times larger than\n"
+      "bfloat16 up to 6, become whole numbers, exact to 23 bits of the largest of 64 neighbours or of a "
+      "group.\n"
+      "Where rows are few, the few elements (up to K / 64, from 4 to 64) that are a hundred times larger "
+      "than\n"
       "the others are multiplied one by one, with weights in float32: with weights of zero they leave\n"
       "nothing. Infinities are among them; a row with more of those is NaN.");
   m.def(
