@@ -12,7 +12,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr float kOutlier = 128;  // more than so many times the size that is usual in the row's small parts
+constexpr float kOutlier = 256;  // more than so many times the size that is usual in the row's small parts
 constexpr float kMostFinite = 0x1.fffffep127f;
 constexpr int32_t kNoNumber = -1;  // in the place of a row's only outlier: all that comes of the row is NaN
 
