@@ -3,7 +3,9 @@
 import importlib.util
 import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
 
 import pytest
 
@@ -74,10 +76,14 @@ def test_a_failed_installation_is_not_remembered(setup):
     assert not setup.extension.MODULE.is_file()
 
 
-def test_a_second_set_up_says_that_it_waits(setup, capsys):
-    with ThreadPoolExecutor() as threads:
+def test_a_second_set_up_says_that_it_waits(setup, tmp_path):
+    """What it says goes to a file: pytest's captured text loses what is written while it is being taken."""
+    said = tmp_path / "said"
+    with said.open("w") as file, redirect_stderr(file), ThreadPoolExecutor() as threads:
         with setup.one_at_a_time():
             second = threads.submit(lambda: setup.one_at_a_time().__enter__())
-            while "Waiting for another set-up" not in capsys.readouterr().err:
+            deadline = time.monotonic() + 60
+            while "Waiting for another set-up" not in said.read_text():
                 assert not second.done()
+                assert time.monotonic() < deadline
         second.result(timeout=60)
