@@ -76,6 +76,13 @@ def test_sizes_of_zero(shape):
     assert not mx.any(out)
 
 
+# By whether they are bfloat16, instead of the row counts that begin with this one.
+COUNTS_ON_AMX = {
+    True: {8: (32, *range(3, 8)), 16: (32, 8, 9, 16, 20, 31)},
+    False: {8: (10, *range(3, 10)), 16: (16, *range(11, 16)), 32: (600, 11, 20, 31)},
+}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(
@@ -95,8 +102,8 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtyp
 
     Which of them 9 to 16, 17 to 20 and 21 to 32 rows have is up to the instruction set.
     """
-    if active_isa() == "amx" and dtype == mx.bfloat16:  # where those of 7 to 32 rows are one form
-        counts = {8: (6, 3, 4, 5), 16: (32, 7, 8, 9, 16, 20, 31)}.get(counts[0], counts)
+    if active_isa() == "amx":
+        counts = COUNTS_ON_AMX[dtype == mx.bfloat16].get(counts[0], counts)
     weights = without_weight(packed(N, 1152, group_size=128, bits=bits, dtype=dtype), mx.array([7]), "middle")
     most, *others = counts
     a = normal(most, 1152, dtype=dtype)

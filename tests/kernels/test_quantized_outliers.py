@@ -16,7 +16,7 @@ def assert_close(a, weights):
 
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("M", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("M", [1, 2, 4, 8, 16, 33])
 def test_large_elements_that_are_many_leave_the_others_their_digits(M, bits, group_size):
     """A form that scales a group of x by its largest number has the fewest bits for the others here."""
     large = mx.arange(0, 5 * group_size, 4)
@@ -44,6 +44,15 @@ def test_outliers_without_weight_leave_no_error(M, bits, number, places, dtype):
         a[::2, outliers] = size
         a[-1, outliers] = -size
         assert_close(a, weights)
+
+
+@pytest.mark.parametrize("M", [1, 2, 16, 40])
+def test_tiny_elements_of_a_short_row_make_no_outliers_of_the_others(M):
+    """Where every element counts as larger than usual, there are too many of them, and the large one stays."""
+    weights, a = without_weight(packed(40, 128, group_size=128), mx.array([34]), "lowest"), normal(M, 128)
+    a[:, :5] = 1e-4
+    a[:, 34] = 1e8
+    assert_close(a, weights)
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 16, 31])

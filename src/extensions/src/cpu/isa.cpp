@@ -85,7 +85,7 @@ bool has_tiles() {
 #endif
 
 bool has_amx() {
-  return has_avx512bf16() && all_bits(cpuid(7, 0).ecx, {11})  // vnni
+  return has_avx512bf16() && all_bits(cpuid(7, 0).ecx, {1, 11})  // vbmi, vnni
          && has_tiles();
 }
 #endif

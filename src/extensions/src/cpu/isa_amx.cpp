@@ -18,10 +18,10 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
-    // Few rows are whole numbers: these processors have slow vector products of bfloat16, and fast ones of
-    // small integers. More than 6 of bfloat16 are multiplied as they are.
-    amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f32>(table);
-    amx::offer_quantized<amx::InDigits, amx::WideMany, Element::f16>(table);
+    // One or two rows are whole numbers: these processors have slow vector products of bfloat16, and fast
+    // ones of small integers.
+    amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
+    amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);
     amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
     amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table, amx::streams);
     return table;

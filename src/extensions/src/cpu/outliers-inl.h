@@ -45,13 +45,16 @@ struct OutlierLayout {
 
 VEC_FN F magnitude(F x) { return max(x, sub(zero(), x)); }
 
-// What an element must be larger than to be an outlier. The row is cut into eight stretches, each of them
-// into every sixteenth element: a few large elements leave most of these parts alone, wherever they stand. Of
-// the stretches the smallest mean counts, of the sixteen the lower quartile; parts that are zero are none.
+// What an element must be larger than to be an outlier. The row is cut into stretches, up to eight of 64
+// elements or more, and each of them into every sixteenth element: a few large elements leave most of these
+// parts alone, wherever they stand. Of the stretches the smallest mean counts, of the sixteen the lower
+// quartile; parts that are zero are none.
 template <Element kElement>
 static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
-  constexpr int kApart = 16, kVectors = kApart / kLanes, kStretches = 8;
-  const int64_t steps = K / kApart, stretches = steps < kStretches ? steps : kStretches;
+  constexpr int kApart = 16, kVectors = kApart / kLanes;
+  constexpr int64_t kMostStretches = 8, kLeastSteps = 4;
+  const int64_t steps = K / kApart, whole = steps / kLeastSteps;
+  const int64_t stretches = whole < 1 ? 1 : whole < kMostStretches ? whole : kMostStretches;
   F smallest[kVectors];
   for (int v = 0; v < kVectors; v++) smallest[v] = set1(kMostFinite);
   for (int64_t stretch = 0; stretch < stretches; stretch++) {

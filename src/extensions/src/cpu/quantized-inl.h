@@ -20,44 +20,32 @@ struct InVectors {
   using Few = FewInVectors<Units<kBits>, kElement>;
 };
 
-template <class Forms, class Many, Element kElement>
-struct Quantized {
+// Few rows, in the form for so many. Packed: what the form has made of them, and behind it their outliers.
+template <class Forms, Element kElement>
+struct FewQuantized {
   static size_t packed_bytes(const QuantizedTask& task) {
-    if (!task.few) return Many::template packed_bytes<kElement>(task);
     return form_bytes(task) + OutlierLayout<kElement>(task).bytes();
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
-    if (!task.few) return Many::template pack<kElement>(task, packed);
     const QuantizedTask others = set_outliers_aside<kElement>(task, outliers(task, packed));
     in_form(task, [&](auto form) { form.pack(others, packed); });
   }
 
-  static size_t scratch_bytes(const QuantizedTask& task) { return task.few ? 0 : Many::scratch_bytes(task); }
-
-  static void run(const QuantizedTask& task, const void* packed, void* scratch) {
-    if (task.few) return run_few(task, packed);
-    if (task.bits == 4)
-      Many::template run<kElement, 4>(task, packed, scratch);
-    else
-      Many::template run<kElement, 8>(task, packed, scratch);
+  static void run(const QuantizedTask& task, const void* packed) {
+    const OutlierLayout<kElement> layout(task);
+    void* const memory = outliers(task, packed);
+    const FewTask few = {task, layout.ends(memory), layout.places(memory)};
+    in_form(task, [&](auto form) { form.run(few, packed); });
   }
 
  private:
-  // Packed few rows: what the form has made of them, and behind it their outliers.
   static size_t form_bytes(const QuantizedTask& task) {
     const size_t bytes = in_form(task, [&](auto form) { return form.packed_bytes(task); });
     return (bytes + 63) / 64 * 64;
   }
   static void* outliers(const QuantizedTask& task, const void* packed) {
     return (char*)packed + form_bytes(task);
-  }
-
-  static void run_few(const QuantizedTask& task, const void* packed) {
-    const OutlierLayout<kElement> layout(task);
-    void* const memory = outliers(task, packed);
-    const FewTask few = {task, layout.ends(memory), layout.places(memory)};
-    in_form(task, [&](auto form) { form.run(few, packed); });
   }
 
   template <class Call>
@@ -69,6 +57,58 @@ struct Quantized {
   static auto in_form_of_bits(const QuantizedTask& task, Call call) {
     if (task.rows <= kOneRows) return call(typename Forms::template One<kBits, kElement>());
     return call(typename Forms::template Few<kBits, kElement>());
+  }
+};
+
+// Many rows as few at a time, where that is faster than what else there is for many. A task packs its own
+// rows: packed all at once they would take more memory than x and y.
+template <class Forms>
+struct FewAtATime {
+  static constexpr int kPackRows = Forms::kRows, kTaskRows = kPackRows;
+  static constexpr int kTaskOutputs = 4096;  // packing is a small part of what so many take
+
+  template <Element>
+  static size_t packed_bytes(const QuantizedTask&) {
+    return 0;
+  }
+  template <Element>
+  static void pack(const QuantizedTask&, void*) {}
+
+  template <Element kElement>
+  static size_t scratch_bytes(const QuantizedTask& task) {
+    return FewQuantized<Forms, kElement>::packed_bytes(task);
+  }
+
+  template <Element kElement, int>
+  static void run(const QuantizedTask& task, const void*, void* scratch) {
+    FewQuantized<Forms, kElement>::pack(task, scratch);
+    FewQuantized<Forms, kElement>::run(task, scratch);
+  }
+};
+
+template <class Forms, class Many, Element kElement>
+struct Quantized {
+  typedef FewQuantized<Forms, kElement> Few;
+
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return task.few ? Few::packed_bytes(task) : Many::template packed_bytes<kElement>(task);
+  }
+
+  static void pack(const QuantizedTask& task, void* packed) {
+    if (task.few) return Few::pack(task, packed);
+    Many::template pack<kElement>(task, packed);
+  }
+
+  static size_t scratch_bytes(const QuantizedTask& task) {
+    return task.few ? 0 : Many::template scratch_bytes<kElement>(task);
+  }
+
+  static void run(const QuantizedTask& task, const void* packed, void* scratch) {
+    if (task.few) return Few::run(task, packed);
+    if (task.bits == 4)
+      Many::template run<kElement, 4>(task, packed, scratch);
+    else
+      Many::template run<kElement, 8>(task, packed, scratch);
   }
 };
 

@@ -19,14 +19,14 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kTileX = 16 / kDigits;    // rows of x whose digits fit into a tile
-constexpr int kDigitRows = 4 * kTileX;  // at most
+constexpr int kDigitRows = 2 * kTileX;  // at most
 constexpr int64_t kTurnsAhead = 4;      // whose words are asked for
 
 // How rows are dealt out to tiles: as many to each, which takes some rows of zeros.
 struct DigitTiles {
   int tiles, rows;  // of each: digits
 
-  explicit DigitTiles(int64_t x_rows) : tiles(x_rows <= kTileX ? 1 : x_rows <= 2 * kTileX ? 2 : 4) {
+  explicit DigitTiles(int64_t x_rows) : tiles(x_rows <= kTileX ? 1 : 2) {
     rows = kDigits * (int)((x_rows + tiles - 1) / tiles);
   }
 
@@ -123,7 +123,7 @@ class DigitProduct {
     }
   }
 
-  // The products of the parts of a turn, two tiles at a time. The last sums are stored in the next turn.
+  // The products of the parts of a turn. The last sums are stored in the next turn.
   void multiply(int64_t turn) {
     settle_stores();
 #pragma GCC unroll 4
@@ -131,26 +131,20 @@ class DigitProduct {
       const int64_t p = turn * kTurnParts + part;
       const uint8_t* bytes = bytes_[turn % 2][part * kPart / 4];
       if (p > x_.parts) return;
-      if (tiles_.tiles == 4) {
-        multiply_tiles<0>(p, bytes, 0, p - 1, 2);
-        multiply_tiles<1>(p, bytes, 2, p, 0);
-      } else if (p % 2 == 0) {
-        multiply_tiles<0>(p, bytes, 0, p - 1, 0);
-      } else {
-        multiply_tiles<1>(p, bytes, 0, p - 1, 0);
-      }
+      if (p % 2 == 0)
+        multiply_part<0>(p, bytes);
+      else
+        multiply_part<1>(p, bytes);
     }
   }
 
-  // Part p times the digits of the tiles from `tile` on, with one set of tiles; then the sums of another
-  // part and tiles, those before, leave the other set.
+  // Part p times the digits, with one set of tiles; then the sums of the part before leave the other set.
   template <int kSet>
-  inline __attribute__((always_inline)) void multiply_tiles(int64_t p, const uint8_t* bytes, int tile,
-                                                            int64_t before, int tile_before) {
+  inline __attribute__((always_inline)) void multiply_part(int64_t p, const uint8_t* bytes) {
     const bool second = tiles_.tiles > 1;
     if (p < x_.parts) {
-      const int8_t* digits = x_.digits(packed_, p) + tile * tiles_.rows * kPart;
-      if (tile == 0) _tile_loadd(6, bytes, 64);
+      const int8_t* digits = x_.digits(packed_, p);
+      _tile_loadd(6, bytes, 64);
       _tile_loadd(4, digits, kPart);
       if (second) _tile_loadd(5, digits + tiles_.rows * kPart, kPart);
       if constexpr (kSet == 0) {
@@ -169,10 +163,7 @@ class DigitProduct {
         }
       }
     }
-    if (before >= 0 && before < x_.parts) {
-      auto* sums = (char*)sums_[before % kPartsKept] + tile_before * tiles_.rows * 64;
-      store_set<1 - kSet>(sums, second ? tiles_.rows * 64 : 0, 64);
-    }
+    if (p > 0) store_set<1 - kSet>((char*)sums_[(p - 1) % kPartsKept], second ? tiles_.rows * 64 : 0, 64);
   }
 
   void add_sums(const RowBlock<T>& scales, const RowBlock<T>& biases, int64_t turn) {
@@ -237,15 +228,6 @@ struct DigitsOnTiles {
   static DigitRows layout(const QuantizedTask& task) {
     return DigitRows(task, DigitTiles(task.rows).x_rows());
   }
-};
-
-// Few rows in digits: one or two in vectors, more on tiles.
-struct InDigits {
-  static constexpr int kRows = kDigitRows;
-  template <int kBits, Element kElement>
-  using One = OneInVectors<DigitUnits<kBits>, kElement>;
-  template <int kBits, Element kElement>
-  using Few = DigitsOnTiles<kBits, kElement>;
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

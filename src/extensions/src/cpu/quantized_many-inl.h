@@ -38,6 +38,7 @@ struct WideMany {
   }
 
   // The sums [row][output], then the widened weights [step][output].
+  template <Element>
   static size_t scratch_bytes(const QuantizedTask&) {
     return kTaskOutputs * (kTaskRows + kDepth) * sizeof(float);
   }

@@ -55,7 +55,10 @@ struct RoundedMany {
     pack_product<Product, kElement>(product_of(task), (float*)packed);
   }
 
-  static size_t scratch_bytes(const QuantizedTask& task) { return product_bytes<Product>(product_of(task)); }
+  template <Element>
+  static size_t scratch_bytes(const QuantizedTask& task) {
+    return product_bytes<Product>(product_of(task));
+  }
 
   template <Element kElement, int kBits>
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {

@@ -1,11 +1,14 @@
-// Few rows of bfloat16 times quantized weights on AMX tiles. Weights are read as numbers that bfloat16 holds
-// exactly; scales and biases, in float32, come to what a group of them adds up to.
+// Few rows times quantized weights on AMX tiles. Weights are read as numbers that bfloat16 holds exactly, and
+// so are rows of x, or the terms of rows; scales and biases, in float32, come to what a group adds up to.
 //
-// Rows of weights are the A operand, as they lie in memory, and a row of x is a lane of the B operand. A unit
-// of the work is one group of K of kLanes outputs, and its three parts (weights to bfloat16, products, sums
-// times scales) run some units apart, so that what is read has been written well before (benches/LOG.md).
-// Every lane adds up by itself, so the bits of a row do not depend on other rows.
+// Rows of weights are the A operand, as they lie in memory, and a row of x is a lane of the B operand; its
+// terms come to the same sums, a product of tiles each. A unit of the work is one group of K of kLanes
+// outputs, and its three parts (weights to bfloat16, products, sums times scales) run some units apart, so
+// that what is read has been written well before (benches/LOG.md). Every lane adds up by itself, so the bits
+// of a row do not depend on other rows.
 #pragma once
+
+#include <type_traits>
 
 #include "cpu/amx_tiles-inl.h"
 #include "cpu/quantized_digits-inl.h"
@@ -13,8 +16,6 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMostRowTiles = 2;
-constexpr int kMostDigitRows = 6;      // more rows of bfloat16 are slower as digits (benches/LOG.md)
 constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
 
 // Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 6 and 7 hold x,
@@ -23,6 +24,43 @@ struct LaneTileConfig : TileConfig {
   explicit LaneTileConfig(int64_t lanes) {
     for (int tile = 0; tile < 8; tile++)
       if (tile != 4) row_bytes[tile] = (uint16_t)(lanes * sizeof(float));
+  }
+};
+
+// Scales and biases of kLanes outputs and some groups, in float32, as they belong to the numbers that weights
+// are read as.
+struct LaneFactors {
+  alignas(64) float scale[kLanes][kFactorGroups], bias[kLanes][kFactorGroups];
+
+  template <class Numbers, Element kElement>
+  static void read(const FewTask& task, int64_t n, int64_t group, LaneFactors& to) {
+    typedef StorageOf<kElement> T;
+    constexpr int64_t kAhead = 2 * kLanes;
+    const F less = set1(-Numbers::kAdded), unit = set1(Numbers::kUnit);
+    const int64_t left = task.groups - group;
+    for (int i = 0; i < kLanes; i++) {
+      // Outputs behind the last are the last again, whose results nobody keeps.
+      const int64_t row = n + i < task.outputs ? n + i : task.outputs - 1;
+      auto* scales = (const T*)task.scales + row * task.scales_row_stride + group;
+      auto* biases = (const T*)task.biases + row * task.biases_row_stride + group;
+      bring_line(scales + kAhead * task.scales_row_stride);
+      bring_line(biases + kAhead * task.biases_row_stride);
+      const F scale = load_some<kElement>(scales, left);
+      _mm512_store_ps(to.scale[i], mul(unit, scale));
+      _mm512_store_ps(to.bias[i], fma(less, scale, load_some<kElement>(biases, left)));
+    }
+  }
+};
+
+// What the product below leaves to the element type, so that types share its code.
+struct LaneAccess {
+  void (*read_factors)(const FewTask& task, int64_t n, int64_t group, LaneFactors& to);
+  void (*store)(const FewTask& task, int64_t m, int64_t n, F y);
+
+  template <class Numbers, Element kElement>
+  static LaneAccess of() {
+    return {LaneFactors::read<Numbers, kElement>,
+            [](const FewTask& task, int64_t m, int64_t n, F y) { store_outputs<kElement>(task, m, n, y); }};
   }
 };
 
@@ -36,7 +74,7 @@ class TileProduct {
   static constexpr int64_t kKept = 4;  // units whose weights and sums are kept
   static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * 64 : 0;  // as `store_set` takes it
-  static constexpr int64_t kAhead = 2 * kLanes;  // how many rows ahead weights and factors are asked for
+  static constexpr int64_t kAhead = 2 * kLanes;  // how many rows ahead weights are asked for
 
   // Where one of the three parts of the work is: a group of kLanes outputs from n on.
   struct Unit {
@@ -50,19 +88,21 @@ class TileProduct {
   };
 
   const FewTask& task_;
-  const LaneRows layout_;
+  const LaneAccess access_;
+  const LaneRows& layout_;
   const float* const x_;
-  const float* const x_sums_ = x_ + layout_.sums();
+  const float *const x_sums_ = x_ + layout_.sums(), *const x_units_ = x_ + layout_.units();
   const int64_t row_bytes_ = layout_.lanes * sizeof(float);  // of a tile of x
   const int64_t units_ = (task_.outputs + kLanes - 1) / kLanes * layout_.groups;
   Unit written_, multiplied_, added_;
   const uint8_t* words_[kLanes];
   alignas(64) uint16_t weights_[kKept][kSteps][kLanes][kStep];
   alignas(64) float sums_[kKept][kTiles][kLanes][kLanes] = {};  // lanes that narrow tiles lack stay zero
-  alignas(64) float scale_[kLanes][kFactorGroups], bias_[kLanes][kFactorGroups];
+  LaneFactors factors_;
 
  public:
-  TileProduct(const FewTask& task, const float* x) : task_(task), layout_(task), x_(x) {}
+  TileProduct(const FewTask& task, const LaneAccess& access, const LaneRows& layout, const float* x)
+      : task_(task), access_(access), layout_(layout), x_(x) {}
 
   void run() {
     F y[kTiles][kLanes];
@@ -78,9 +118,6 @@ class TileProduct {
 
  private:
   typedef F (&Outputs)[kTiles][kLanes];
-
-  // Outputs behind the last are the last again, whose results nobody keeps.
-  int64_t row(int64_t n) const { return n < task_.outputs ? n : task_.outputs - 1; }
 
   VEC_FN void clear(Outputs y) {
 #pragma GCC unroll 2
@@ -109,8 +146,11 @@ class TileProduct {
   inline __attribute__((always_inline)) void write_weights(uint16_t (*to)[kLanes][kStep]) {
     const int64_t group = written_.group;
     if (group == 0)
-      for (int i = 0; i < kLanes; i++)
-        words_[i] = (const uint8_t*)(task_.w + row(written_.n + i) * task_.w_row_stride);
+      for (int i = 0; i < kLanes; i++) {
+        // Outputs behind the last are the last again.
+        const int64_t row = written_.n + i < task_.outputs ? written_.n + i : task_.outputs - 1;
+        words_[i] = (const uint8_t*)(task_.w + row * task_.w_row_stride);
+      }
     // Where rows lie behind each other a part of later ones, perhaps of another task or behind the end.
     prefetch(words_[0] + kAhead * task_.w_row_stride * 4 + group * kLanes * kGroupBytes,
              kLanes * kGroupBytes);
@@ -125,20 +165,23 @@ class TileProduct {
 
   template <int kSet>
   inline __attribute__((always_inline)) void multiply(const uint16_t (*weights)[kLanes][kStep]) {
-    const float* x = x_ + multiplied_.group * kSteps * kTiles * layout_.tile_floats();
+    const float* x = x_ + multiplied_.group * kSteps * layout_.step_floats();
+    const int64_t terms = Numbers::kSeveralTerms ? layout_.terms : 1;
     zero_set<kSet>();
 #pragma GCC unroll 4
     for (int step = 0; step < kSteps; step++) {
       _tile_loadd(4, weights[step], 64);
-      _tile_loadd(6, x, row_bytes_);
-      if constexpr (kTiles == 2) _tile_loadd(7, x + layout_.tile_floats(), row_bytes_);
-      x += kTiles * layout_.tile_floats();
-      if constexpr (kSet == 0) {
-        _tile_dpbf16ps(0, 4, 6);
-        if constexpr (kTiles == 2) _tile_dpbf16ps(1, 4, 7);
-      } else {
-        _tile_dpbf16ps(2, 4, 6);
-        if constexpr (kTiles == 2) _tile_dpbf16ps(3, 4, 7);
+      for (int64_t term = 0; term < terms; term++) {
+        _tile_loadd(6, x, row_bytes_);
+        if constexpr (kTiles == 2) _tile_loadd(7, x + layout_.tile_floats(), row_bytes_);
+        x += kTiles * layout_.tile_floats();
+        if constexpr (kSet == 0) {
+          _tile_dpbf16ps(0, 4, 6);
+          if constexpr (kTiles == 2) _tile_dpbf16ps(1, 4, 7);
+        } else {
+          _tile_dpbf16ps(2, 4, 6);
+          if constexpr (kTiles == 2) _tile_dpbf16ps(3, 4, 7);
+        }
       }
     }
     multiplied_.move_on(layout_.groups);
@@ -148,35 +191,20 @@ class TileProduct {
   inline __attribute__((always_inline)) void add_sums(const float (*sums)[kLanes][kLanes], Outputs y) {
     const int64_t group = added_.group, n = added_.n;
     const int factor = (int)(group % kFactorGroups);
-    if (factor == 0) read_factors(n, group);
+    if (factor == 0) access_.read_factors(task_, n, group, factors_);
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++) {
       const F x_sum = load(x_sums_ + (group * kTiles + tile) * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; i++) {
-        y[tile][i] = fma(x_sum, set1(bias_[i][factor]), y[tile][i]);
-        y[tile][i] = fma(_mm512_load_ps(sums[tile][i]), set1(scale_[i][factor]), y[tile][i]);
+        y[tile][i] = fma(x_sum, set1(factors_.bias[i][factor]), y[tile][i]);
+        y[tile][i] = fma(_mm512_load_ps(sums[tile][i]), set1(factors_.scale[i][factor]), y[tile][i]);
       }
     }
     added_.move_on(layout_.groups);
     if (added_.group > 0) return;
     write_outputs(n, y);
     clear(y);
-  }
-
-  // In float32, as they belong to the numbers that weights are read as.
-  void read_factors(int64_t n, int64_t group) {
-    const F less = set1(-Numbers::kAdded), unit = set1(Numbers::kUnit);
-    const int64_t left = layout_.groups - group;
-    for (int i = 0; i < kLanes; i++) {
-      auto* scales = (const uint16_t*)task_.scales + row(n + i) * task_.scales_row_stride + group;
-      auto* biases = (const uint16_t*)task_.biases + row(n + i) * task_.biases_row_stride + group;
-      bring_line(scales + kAhead * task_.scales_row_stride);
-      bring_line(biases + kAhead * task_.biases_row_stride);
-      const F scale = load_some<Element::bf16>(scales, left);
-      _mm512_store_ps(scale_[i], mul(unit, scale));
-      _mm512_store_ps(bias_[i], fma(less, scale, load_some<Element::bf16>(biases, left)));
-    }
   }
 
   inline __attribute__((always_inline)) void write_outputs(int64_t n, Outputs y) {
@@ -187,44 +215,53 @@ class TileProduct {
       for (int i = 0; i < kLanes; i++) block[i] = y[tile][i];
       transpose(block);
       for (int64_t lane = 0, m = tile * kLanes; lane < kLanes && m < task_.rows; lane++, m++)
-        store_outputs<Element::bf16>(task_, m, n, block[lane]);
+        access_.store(task_, m, n, mul(block[lane], set1(x_units_[m])));
     }
   }
 };
 
-template <int kBits>
+template <int kBits, Element kElement>
 struct LanesOnTiles {
-  static size_t packed_bytes(const QuantizedTask& task) { return LaneRows(task).floats() * sizeof(float); }
+  static size_t packed_bytes(const QuantizedTask& task) { return layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
-    with_numbers(task, [&](auto numbers) { pack_lanes<decltype(numbers)>(task, (float*)packed); });
+    const TinyNumbersCount mode;
+    with_numbers(task, [&](auto numbers) {
+      pack_lanes<decltype(numbers), kElement>(task, layout(task), (float*)packed);
+    });
   }
   static void run(const FewTask& task, const void* packed) {
-    auto* x = (const float*)packed;
+    const TinyNumbersCount mode;
     with_numbers(task, [&](auto numbers) {
       typedef decltype(numbers) Numbers;
-      if (task.rows <= kLanes) return TileProduct<Numbers, 1>(task, x).run();
-      TileProduct<Numbers, 2>(task, x).run();
+      const auto access = LaneAccess::of<Numbers, kElement>();
+      const LaneRows rows = layout(task);
+      if (rows.tiles == 1) return TileProduct<Numbers, 1>(task, access, rows, (const float*)packed).run();
+      TileProduct<Numbers, 2>(task, access, rows, (const float*)packed).run();
     });
   }
 
  private:
+  static LaneRows layout(const QuantizedTask& task) { return LaneRows(task, kTerms<kElement>); }
+
+  template <int kSteps>
+  using Numbers = std::conditional_t<kElement == Element::bf16, NumbersOfTiles<kBits, kSteps>,
+                                     CentredNumbers<kBits, kSteps>>;
+
   template <class Call>
   static void with_numbers(const QuantizedTask& task, Call call) {
-    if (task.group == 32) return call(NumbersOfTiles<kBits, 1>());
-    if (task.group == 64) return call(NumbersOfTiles<kBits, 2>());
-    call(NumbersOfTiles<kBits, 4>());
+    if (task.group == 32) return call(Numbers<1>());
+    if (task.group == 64) return call(Numbers<2>());
+    call(Numbers<4>());
   }
 };
 
-// Few rows of bfloat16: one or two as digits in vectors, some more as digits on tiles, others as they are.
+// Few rows: one or two as digits in vectors, up to ten of wide types as digits on tiles, others as terms.
 struct OnTiles {
   static constexpr int kRows = kMostRowTiles * kLanes;
   template <int kBits, Element kElement>
   using One = OneInVectors<DigitUnits<kBits>, kElement>;
   template <int kBits, Element kElement>
   struct Few {
-    static_assert(kElement == Element::bf16);
-
     static size_t packed_bytes(const QuantizedTask& task) {
       return in_form(task, [&](auto form) { return form.packed_bytes(task); });
     }
@@ -238,10 +275,20 @@ struct OnTiles {
    private:
     template <class Call>
     static auto in_form(const QuantizedTask& task, Call call) {
-      if (task.rows <= kMostDigitRows) return call(DigitsOnTiles<kBits, kElement>());
-      return call(LanesOnTiles<kBits>());
+      if constexpr (kElement != Element::bf16)
+        if (task.rows <= kDigitRows) return call(DigitsOnTiles<kBits, kElement>());
+      return call(LanesOnTiles<kBits, kElement>());
     }
   };
+};
+
+// Pieces of many rows: as terms, however many rows the last piece has.
+struct PiecesOnTiles {
+  static constexpr int kRows = OnTiles::kRows;
+  template <int kBits, Element kElement>
+  using One = LanesOnTiles<kBits, kElement>;
+  template <int kBits, Element kElement>
+  using Few = LanesOnTiles<kBits, kElement>;
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

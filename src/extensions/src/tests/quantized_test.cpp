@@ -45,7 +45,7 @@ struct QuantizedCase : Sizes {
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
     // Of no rows nobody asks the kernels for a product.
-    M = 1 + below(number % 7 == 2 ? 2 : number % 4 ? 33 : number % 12 ? 64 : 256);  // no task has more rows
+    M = 1 + below(number % 7 == 2 ? 2 : number % 4 ? 33 : number % 12 ? 64 : 256);
     N = 1 + below(M <= 2 ? 400 : 100);  // one or two rows are multiplied in parts of the outputs
     groups = below(1 + 1200 / group);
     if (given) static_cast<Sizes&>(*this) = *given;
@@ -104,6 +104,25 @@ Guarded pack(const QuantizedCase& c, int64_t row_words) {
   return memory;
 }
 
+// Packs the rows of a task, and takes its outputs some at a time.
+void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task, const QuantizedCase& c) {
+  const size_t packed_bytes = quantized.packed_bytes(task);  // 0: x is used where it lies
+  Guarded packed(packed_bytes, Guard::after, 64);
+  if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
+  Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
+  // The last task first: what one writes behind its outputs spoils those of another.
+  const int64_t step = task.few ? c.few_outputs : quantized.task_outputs;
+  for (int64_t n = (c.N - 1) / step * step; n >= 0; n -= step) {
+    QuantizedTask part = task;
+    part.w += n * task.w_row_stride;
+    part.scales = static_cast<const std::byte*>(task.scales) + n * c.scales.stride * bytes_of(c.element);
+    part.biases = static_cast<const std::byte*>(task.biases) + n * c.biases.stride * bytes_of(c.element);
+    part.y = static_cast<std::byte*>(task.y) + n * bytes_of(c.element);
+    part.outputs = std::min(step, c.N - n);
+    quantized.run(part, packed.as<void>(), scratch.as<void>());
+  }
+}
+
 void test_case(const Kernels& kernels, const QuantizedCase& c) {
   const int64_t row_words = c.q.columns * c.bits / 32, y_stride = c.N + 3;
   const Guarded x = write(c.x, c.element, c.guard), w = pack(c, row_words);
@@ -126,20 +145,13 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
                               .group = c.group,
                               .bits = c.bits,
                               .few = c.M <= quantized.few_rows};
-  const size_t packed_bytes = quantized.packed_bytes(task);  // 0: x is used where it lies
-  Guarded packed(packed_bytes, Guard::after, 64);
-  if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
-  Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
-  // The last task first: what one writes behind its outputs spoils those of another.
-  const int64_t step = task.few ? c.few_outputs : quantized.task_outputs;
-  for (int64_t n = (c.N - 1) / step * step; n >= 0; n -= step) {
-    QuantizedTask part = task;
-    part.w += n * task.w_row_stride;
-    part.scales = scales.as<std::byte>() + n * c.scales.stride * bytes_of(c.element);
-    part.biases = biases.as<std::byte>() + n * c.biases.stride * bytes_of(c.element);
-    part.y = y.as<std::byte>() + n * bytes_of(c.element);
-    part.outputs = std::min(step, c.N - n);
-    quantized.run(part, packed.as<void>(), scratch.as<void>());
+  const int64_t task_rows = task.few ? c.M : quantized.task_rows;
+  for (int64_t m = 0; m < c.M; m += task_rows) {
+    QuantizedTask rows = task;
+    rows.x = x.as<std::byte>() + m * c.x.stride * bytes_of(c.element);
+    rows.y = y.as<std::byte>() + m * y_stride * bytes_of(c.element);
+    rows.rows = std::min(task_rows, c.M - m);
+    run_rows(quantized, rows, c);
   }
 
   // Where bfloat16 rows multiply in pairs, many of them take weights rounded to bfloat16.
@@ -165,7 +177,7 @@ void test_some_rows(const Kernels& kernels) {
   int number = 0;
   for (int bits : {4, 8})
     for (int group : {32, 64, 128})
-      for (int64_t M : {7, 8, 9, 16, 17, 32})
+      for (int64_t M : {3, 5, 6, 8, 9, 10, 11, 16, 17, 32, 33})
         for (int64_t groups : {0, 3, 17})
           for (int element = 0; element < cpu::kElements; ++element)
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
