@@ -48,7 +48,7 @@ def test_outliers_without_weight_leave_no_error(M, bits, number, places, dtype):
 
 @pytest.mark.parametrize("M", [1, 2, 16, 40])
 def test_tiny_elements_of_a_short_row_make_no_outliers_of_the_others(M):
-    """Where all elements count as larger than usual, they are too many, and the large one stays among them."""
+    """Where all elements count as larger than usual, they are too many, and the large one stays."""
     weights, a = without_weight(packed(40, 128, group_size=128), mx.array([34]), "lowest"), normal(M, 128)
     a[:, :5] = 1e-4
     a[:, 34] = 1e8

@@ -49,14 +49,16 @@ void define_quantized(nb::module_& m) {
       "Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows\n"
       "multiply weights rounded to bfloat16 where the processor has such products. The order in which a row\n"
       "is added up, and so its last bits, depends on how many rows there are: one or two, few (as above) or\n"
-      "more, on AMX also from 11 rows on of float32 and float16; and on no other row. On AMX one or two "
-      "rows,\n"
-      "and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest of 64\n"
-      "neighbours or of a group, and more of them sums of numbers in bfloat16 that are what they were.\n"
-      "Where rows are few, the few elements (up to K / 64, from 4 to 64) that are a hundred times larger "
-      "than\n"
-      "the others are multiplied one by one, with weights in float32: with weights of zero they leave\n"
-      "nothing. Infinities are among them; a row with more of those is NaN.");
+      "more, for float32 and float16 on AMX one or two, up to 10 or more; and on no other row. On AMX one "
+      "or\n"
+      "two rows, and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest\n"
+      "of 64 neighbours or of a group, and more rows of those types two or three terms in bfloat16, "
+      "exactly.\n"
+      "Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 "
+      "to\n"
+      "64) that are a hundred times larger than the others are multiplied one by one, with weights in "
+      "float32:\n"
+      "with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.");
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,

@@ -228,12 +228,12 @@ def quantized_matmul(
     Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows
     multiply weights rounded to bfloat16 where the processor has such products. The order in which a row
     is added up, and so its last bits, depends on how many rows there are: one or two, few (as above) or
-    more, on AMX also from 11 rows on of float32 and float16; and on no other row. On AMX one or two rows,
-    and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest of 64
-    neighbours or of a group, and more of them sums of numbers in bfloat16 that are what they were.
-    Where rows are few, the few elements (up to K / 64, from 4 to 64) that are a hundred times larger than
-    the others are multiplied one by one, with weights in float32: with weights of zero they leave
-    nothing. Infinities are among them; a row with more of those is NaN.
+    more, for float32 and float16 on AMX one or two, up to 10 or more; and on no other row. On AMX one or
+    two rows, and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest
+    of 64 neighbours or of a group, and more rows of those types two or three terms in bfloat16, exactly.
+    Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 to
+    64) that are a hundred times larger than the others are multiplied one by one, with weights in float32:
+    with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.
     """
 
 def quantized_linear(

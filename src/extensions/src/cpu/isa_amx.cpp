@@ -1,4 +1,4 @@
-// AVX-512 with AMX tiles for bfloat16 inputs.
+// AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type with quantized weights.
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/amx_format-inl.h"
@@ -18,8 +18,8 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
-    // One or two rows are whole numbers: these processors have slow vector products of bfloat16, and fast
-    // ones of small integers.
+    // One or two rows, and up to ten of wide types, are whole numbers: these processors have slow vector
+    // products of bfloat16, and fast ones of small integers.
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);
     amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);

@@ -96,8 +96,8 @@ struct QuantizedTask {
 
 // Quantized products of one element type. First x is packed, `pack_rows` rows at a time or, if they are few,
 // in one piece; the packed pieces lie behind each other. Then each task runs on the packed rows that are its
-// own. Where a packed piece has no bytes, x is used as it is. Few rows are read once more
-// by tasks: some of their elements are multiplied as they are.
+// own. Where a packed piece has no bytes, x is used as it is. Few rows, and many that
+// are taken few at a time, are read once more by tasks: some of their elements are multiplied as they are.
 struct QuantizedKernels {
   size_t (*packed_bytes)(const QuantizedTask& task);
   void (*pack)(const QuantizedTask& task, void* packed);

@@ -1,8 +1,8 @@
-// A few elements of x that are far larger than the others of their row, where rows are few. The forms for few
-// rows multiply by groups of weights and round in units of what is largest in a group. Where the weights of
-// that are zero, it leaves nothing in the result but its rounding, which can be more than all else. So the
-// forms get rows that have zeros in the places of such elements, and each of them is multiplied by itself,
-// with its weights in float32. The forms see neither infinities nor NaN.
+// A few elements of x that are far larger than the others of their row, where rows are few or are taken few
+// at a time. The forms for few rows multiply by groups of weights and round in units of what is largest in a
+// group. Where the weights of that are zero, it leaves nothing in the result but its rounding, which can be
+// more than all else. So the forms get rows that have zeros in the places of such elements, and each of them
+// is multiplied by itself, with its weights in float32. The forms see neither infinities nor NaN.
 //
 // Each of them takes as long as some hundred other elements (benches/LOG.md), so a row that would have many
 // has none. A row's outliers, and with them its bits, depend on no other row.
@@ -19,7 +19,8 @@ constexpr int32_t kNoNumber = -1;  // in the place of a row's only outlier: all 
 // Of a row of K, at most.
 inline int64_t most_outliers(int64_t K) { return K < 256 ? 4 : K < 4096 ? K / 64 : 64; }
 
-// A task of few rows. The outliers of row m stand at places[ends[m - 1]] to places[ends[m]].
+// A task of few rows, or of a piece of many. The outliers of row m stand at places[ends[m - 1]] to
+// places[ends[m]].
 struct FewTask : QuantizedTask {
   const int64_t* ends;
   const int32_t* places;
@@ -46,9 +47,9 @@ struct OutlierLayout {
 VEC_FN F magnitude(F x) { return max(x, sub(zero(), x)); }
 
 // What an element must be larger than to be an outlier. The row is cut into stretches, up to eight of 64
-// elements or more, and each of them into every sixteenth element: a few large elements leave most of these
-// parts alone, wherever they stand. Of the stretches the smallest mean counts, of the sixteen the lower
-// quartile; parts that are zero are none.
+// elements or more if it has so many, and each of them into every sixteenth element: a few large elements
+// leave most of these parts alone, wherever they stand. Of the stretches the smallest mean counts, of the
+// sixteen the lower quartile; parts that are zero are none.
 template <Element kElement>
 static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
   constexpr int kApart = 16, kVectors = kApart / kLanes;

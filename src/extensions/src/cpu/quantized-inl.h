@@ -1,7 +1,8 @@
 // Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32.
 //
-// Few rows take a form that is as fast as memory, more the one that is as fast as the multiply units. They
-// round differently, so a row's bits depend on which of them it is, but on nothing else.
+// Few rows take a form that is as fast as memory, more the one that is as fast as the multiply units; where
+// one is both, many rows are few at a time. Forms round differently, so a row's bits depend on which of them
+// it is, but on nothing else.
 #pragma once
 
 #include "cpu/outliers-inl.h"
@@ -60,29 +61,29 @@ struct FewQuantized {
   }
 };
 
-// Many rows as few at a time, where that is faster than what else there is for many. A task packs its own
-// rows: packed all at once they would take more memory than x and y.
+// Many rows as few at a time, a piece each, where that is faster than what else there is for many.
 template <class Forms>
 struct FewAtATime {
   static constexpr int kPackRows = Forms::kRows, kTaskRows = kPackRows;
-  static constexpr int kTaskOutputs = 4096;  // packing is a small part of what so many take
-
-  template <Element>
-  static size_t packed_bytes(const QuantizedTask&) {
-    return 0;
-  }
-  template <Element>
-  static void pack(const QuantizedTask&, void*) {}
+  static constexpr int kTaskOutputs = 512;
 
   template <Element kElement>
-  static size_t scratch_bytes(const QuantizedTask& task) {
+  static size_t packed_bytes(const QuantizedTask& task) {
     return FewQuantized<Forms, kElement>::packed_bytes(task);
+  }
+  template <Element kElement>
+  static void pack(const QuantizedTask& task, void* packed) {
+    FewQuantized<Forms, kElement>::pack(task, packed);
+  }
+
+  template <Element>
+  static size_t scratch_bytes(const QuantizedTask&) {
+    return 0;
   }
 
   template <Element kElement, int>
-  static void run(const QuantizedTask& task, const void*, void* scratch) {
-    FewQuantized<Forms, kElement>::pack(task, scratch);
-    FewQuantized<Forms, kElement>::run(task, scratch);
+  static void run(const QuantizedTask& task, const void* packed, void*) {
+    FewQuantized<Forms, kElement>::run(task, packed);
   }
 };
 

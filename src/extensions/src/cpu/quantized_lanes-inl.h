@@ -46,25 +46,49 @@ VEC_FN F as_multiplied(F x, F exponent) {
   return _mm512_scalef_ps(x, sub(zero(), exponent));
 }
 
-// A term of 2 * kLanes elements of x, each of them in units of 2^exponent: what bfloat16 holds of what the
-// terms before have left.
+// The terms of 2 * kLanes elements of x, in units of 2^exponent. `next` gives one after the other: what
+// bfloat16 holds of what those before have left.
 template <Element kElement>
-VEC_FN __m512i term_of(const StorageOf<kElement>* x, int exponent, int term) {
-  if constexpr (kElement == Element::bf16) return _mm512_loadu_si512(x);
-  F first = as_multiplied<kElement>(load_as<kElement>(x), set1((float)exponent));
-  F second = as_multiplied<kElement>(load_as<kElement>(x + kLanes), set1((float)exponent));
-  const auto held = [](F part) {
-    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(part), _mm512_set1_epi32(~0xffff)));
-  };
-  for (; term > 0; term--) {
-    first = sub(first, held(first));
-    second = sub(second, held(second));
+class TermsOf {
+  F first_, second_;
+
+  VEC_FN F held(F left) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(left), _mm512_set1_epi32(~0xffff)));
   }
-  alignas(64) uint16_t upper_halves[kStep];
-  for (int i = 0; i < kStep; i++) upper_halves[i] = (uint16_t)(2 * i + 1);
-  return _mm512_permutex2var_epi16(_mm512_castps_si512(first), _mm512_load_si512(upper_halves),
-                                   _mm512_castps_si512(second));
-}
+
+ public:
+  VEC_FN TermsOf of(const StorageOf<kElement>* x, F exponent) {
+    TermsOf terms;
+    terms.first_ = as_multiplied<kElement>(load_as<kElement>(x), exponent);
+    terms.second_ = as_multiplied<kElement>(load_as<kElement>(x + kLanes), exponent);
+    return terms;
+  }
+
+  VEC_FN __m512i next(TermsOf& terms) {
+    alignas(64) uint16_t upper_halves[kStep];
+    for (int i = 0; i < kStep; i++) upper_halves[i] = (uint16_t)(2 * i + 1);
+    const __m512i term =
+        _mm512_permutex2var_epi16(_mm512_castps_si512(terms.first_), _mm512_load_si512(upper_halves),
+                                  _mm512_castps_si512(terms.second_));
+    terms.first_ = sub(terms.first_, held(terms.first_));
+    terms.second_ = sub(terms.second_, held(terms.second_));
+    return term;
+  }
+};
+
+template <>
+class TermsOf<Element::bf16> {
+  __m512i only_;
+
+ public:
+  VEC_FN TermsOf of(const uint16_t* x, F) {
+    TermsOf terms;
+    terms.only_ = _mm512_loadu_si512(x);
+    return terms;
+  }
+
+  VEC_FN __m512i next(TermsOf& terms) { return terms.only_; }
+};
 
 // The numbers of a step as `Numbers` has those of the weights, from all of the steps that it has together.
 template <class Numbers>
@@ -75,7 +99,8 @@ VEC_FN F in_order(__m512i first, __m512i last, int step) {
 }
 
 // The exponent of the largest number of a row. Terms of small numbers would be too small for tiles, and sums
-// of large ones too large.
+// of large ones too large. Results come back from its units last, so scales are of the size that weights
+// have.
 template <Element kElement>
 static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
   if constexpr (kElement != Element::f32) return 0;
@@ -86,28 +111,37 @@ static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
   return (int)(_mm512_reduce_max_epu32(largest) >> 23) - 127;
 }
 
-// The lanes of a tile for one term of the steps that `Numbers` has together, from `step` on.
+// The lanes of a tile for the steps that `Numbers` has together, from `step` on.
 template <class Numbers, Element kElement>
 static void pack_tile(const QuantizedTask& task, const LaneRows& layout, const int* exponents, int64_t step,
-                      int term, int64_t tile, float* packed) {
+                      int64_t tile, float* packed) {
+  typedef TermsOf<kElement> Terms;
   constexpr int kTogether = Numbers::kTogether;
-  F block[kTogether][kLanes];
+  F block[kTerms<kElement>][kTogether][kLanes];
   for (int64_t lane = 0; lane < kLanes; lane++) {
-    for (int at = 0; at < kTogether; at++) block[at][lane] = zero();
     const int64_t m = tile * kLanes + lane;
-    if (m >= task.rows) continue;
+    if (m >= task.rows) {
+      for (auto& term : block)
+        for (auto& lanes : term) lanes[lane] = zero();
+      continue;
+    }
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + step * kStep;
-    const __m512i first = term_of<kElement>(x, exponents[m], term);
-    const __m512i last = term_of<kElement>(x + (kTogether - 1) * kStep, exponents[m], term);
-    for (int at = 0; at < kTogether; at++) block[at][lane] = in_order<Numbers>(first, last, at);
+    const F exponent = set1((float)exponents[m]);
+    Terms first = Terms::of(x, exponent), last = Terms::of(x + (kTogether - 1) * kStep, exponent);
+    for (auto& term : block) {
+      const __m512i of_first = Terms::next(first), of_last = Terms::next(last);
+      for (int at = 0; at < kTogether; at++) term[at][lane] = in_order<Numbers>(of_first, of_last, at);
+    }
   }
-  packed += step * layout.step_floats() + (term * layout.tiles + tile) * layout.tile_floats();
   const __mmask16 lanes = (__mmask16)((1 << layout.lanes) - 1);
-  for (int at = 0; at < kTogether; at++, packed += layout.step_floats()) {
-    transpose(block[at]);
-    for (int pair = 0; pair < kLanes; pair++)
-      _mm512_mask_storeu_ps(packed + pair * layout.lanes, lanes, block[at][pair]);
-  }
+  for (int term = 0; term < kTerms<kElement>; term++)
+    for (int at = 0; at < kTogether; at++) {
+      transpose(block[term][at]);
+      float* out =
+          packed + (step + at) * layout.step_floats() + (term * layout.tiles + tile) * layout.tile_floats();
+      for (int pair = 0; pair < kLanes; pair++)
+        _mm512_mask_storeu_ps(out + pair * layout.lanes, lanes, block[term][at][pair]);
+    }
 }
 
 template <class Numbers, Element kElement>
@@ -128,9 +162,8 @@ static void pack_lanes(const QuantizedTask& task, const LaneRows& layout, float*
     }
   }
   for (int64_t step = 0; step < layout.steps; step += Numbers::kTogether)
-    for (int term = 0; term < kTerms<kElement>; term++)
-      for (int64_t tile = 0; tile < layout.tiles; tile++)
-        pack_tile<Numbers, kElement>(task, layout, exponents, step, term, tile, packed);
+    for (int64_t tile = 0; tile < layout.tiles; tile++)
+      pack_tile<Numbers, kElement>(task, layout, exponents, step, tile, packed);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
