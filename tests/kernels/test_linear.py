@@ -64,11 +64,17 @@ def test_sizes_of_zero(shape):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize(
     "counts",
-    [range(8, 0, -1), range(12, 8, -1), range(23, 16, -1), (600, 14, 16, 24, 31, 32, 63, 65, 520)],
-    ids=["up to 8", "up to 12", "17 to 23", "many"],
+    [
+        range(8, 0, -1),
+        range(12, 8, -1),
+        range(23, 16, -1),
+        (64, 14, 16, 24, 31, 32, 63),
+        (600, 65, 66, 127, 130, 520),
+    ],
+    ids=["up to 8", "up to 12", "17 to 23", "up to 64", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, dtype):
-    """Rows that stream have one order of operations, others another; which do depends on the machine."""
+    """Which rows have the same order of operations depends on the machine."""
     most, *others = counts
     x, w, bias = inputs(most, 101, 1157, dtype)
     together = linear(x, w, bias)
@@ -131,6 +137,38 @@ def test_nan_and_infinity_stay_in_their_row_and_output():
         wrong = ~mx.isfinite(linear(x, w, bias))
         columns = (mx.arange(40) == 5) | (mx.arange(40) == 7)
         assert mx.array_equal(wrong, (mx.arange(M)[:, None] == 3) | columns)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", [1, 5, 12, 16, 80])
+def test_infinities_keep_their_sign(M, dtype):
+    """In a row of x, in weights, and in sums that a type cannot hold; other results are as they were."""
+    x, w, _ = inputs(M, 40, 131, dtype)
+    x[M - 1] = mx.abs(x[M - 1])
+    plain = linear(x, w)
+    w[5, 1] = mx.inf
+    w[6] = mx.abs(w[6]) * (mx.finfo(dtype).max / mx.abs(w[6]).max())
+    out = linear(x, w)
+    ordinary = (mx.arange(40) != 5) & (mx.arange(40) != 6)
+    assert mx.array_equal(mx.where(ordinary, out, 0), mx.where(ordinary, plain, 0))
+    assert mx.array_equal(out[:, 5], mx.inf * mx.sign(x[:, 1]))
+    assert out[M - 1, 6].item() == mx.inf
+    x[0, 130] = -mx.inf
+    of_infinity = linear(x, w)
+    assert mx.array_equal(of_infinity[1:], out[1:], equal_nan=True)
+    wrong = (of_infinity[0] != -mx.inf * mx.sign(w[:, 130])) & ordinary
+    assert not wrong.any()
+
+
+@pytest.mark.parametrize(
+    ("of_x", "of_w"), [(-118, 0), (0, -118), (-70, -48), (90, -100), (110, -10), (0, 100)], ids=str
+)
+@pytest.mark.parametrize("M", [1, 12, 16, 80])
+def test_large_and_small_numbers_of_float32(M, of_x, of_w):
+    """Powers of two change the exponents alone, wherever float32 holds the results."""
+    x, w, bias = inputs(M, 40, 131)
+    out = linear(x * 2.0**of_x, w * 2.0**of_w, bias * 2.0 ** (of_x + of_w)) * 2.0 ** -(of_x + of_w)
+    assert_near(out, expected(x, w, bias))
 
 
 FITTING = {"x": mx.zeros((3, 20)), "w": mx.zeros((5, 20)), "bias": mx.zeros((5,))}

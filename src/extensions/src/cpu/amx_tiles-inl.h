@@ -25,6 +25,14 @@ struct WithTiles {
   VEC_FN void leave() { _tile_release(); }
 };
 
+// How many terms in bfloat16 a number is, exactly.
+template <Element kElement>
+constexpr int kTerms = 1;
+template <>
+constexpr int kTerms<Element::f16> = 2;
+template <>
+constexpr int kTerms<Element::f32> = 3;
+
 // Two neighbouring tiles of C are computed at a time: two columns of one row block, two rows of one column
 // block, or a single tile where there is no neighbour.
 enum class Pair { columns, rows, none };

@@ -11,7 +11,17 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMostOutputsAtOnce = 8;
 constexpr size_t kStreamedBytes = 24 * 1024;  // of x, so that it stays in the first-level cache
-constexpr int64_t kStepsAhead = 32;           // of the weights of one or two rows
+
+// How the weights of one or two rows are asked for: so many steps ahead. Which is faster depends on the
+// processor (benches/LOG.md).
+struct FarAhead {
+  static constexpr int64_t kSteps = 32;
+  VEC_FN void ask(const void* p) { ask_for_line(p); }
+};
+struct NearAhead {
+  static constexpr int64_t kSteps = 16;
+  VEC_FN void ask(const void* p) { bring_line(p); }
+};
 
 // Whether so many rows stream.
 VEC_FN bool streams(int64_t rows) { return rows <= 8; }
@@ -23,11 +33,8 @@ VEC_FN bool streams_beside_lanes(int64_t rows) {
 }
 
 template <class Product>
-constexpr int kElementsOfStep = kLanes * Product::kElementsPerStep;  // as many as a vector of weights holds
-
-template <class Product>
 VEC_FN int64_t streamed_steps(const LinearTask& task) {
-  return (task.K + kElementsOfStep<Product> - 1) / kElementsOfStep<Product>;
+  return (task.K + kElementsOfVector<Product> - 1) / kElementsOfVector<Product>;
 }
 
 // x of a call: [step][row][lane]; zeros beyond K.
@@ -38,7 +45,7 @@ VEC_FN size_t streamed_x_floats(const LinearTask& task) {
 
 template <class Product, Element kElement>
 static void pack_streamed(const LinearTask& task, float* packed) {
-  for (int64_t begin = 0; begin < task.K; begin += kElementsOfStep<Product>)
+  for (int64_t begin = 0; begin < task.K; begin += kElementsOfVector<Product>)
     for (int64_t m = 0; m < task.rows; m++, packed += kLanes) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + begin;
       store(packed, Product::template read<kElement>(x, task.K - begin));
@@ -51,10 +58,10 @@ VEC_FN size_t streamed_sums_floats(const LinearTask& task) {
 }
 
 // Some steps of a product, from `begin` on, with the sums of all outputs.
-template <class Product, Element kElement>
+template <class Product, Element kElement, class Ahead>
 struct StreamedSteps {
   typedef StorageOf<kElement> T;
-  static constexpr int kElements = kElementsOfStep<Product>;
+  static constexpr int kElements = kElementsOfVector<Product>;
 
   const DenseWeights<kElement>& weights;
   const float* x;
@@ -104,7 +111,7 @@ struct StreamedSteps {
     // with which the next rows begin. One or two rows of x take so many rows of weights at once that whole
     // ones would not stay in the first-level cache until their turn.
     const int64_t steps = end - begin;
-    const int64_t ahead = task.rows <= 2 && steps > kStepsAhead ? kStepsAhead : steps;
+    const int64_t ahead = task.rows <= 2 && steps > Ahead::kSteps ? Ahead::kSteps : steps;
     const int64_t turn = end - ahead;
     const int64_t next_rows = NR * task.w_row_stride - (turn - begin) * kElements;
     const float* x_of_step = x + begin * step_floats + m * kLanes;
@@ -122,7 +129,10 @@ struct StreamedSteps {
 #pragma GCC unroll 8
       for (int i = 0; i < NR; i++) {
         const T* p = row[i] + step * kElements;
-        ask_for_line(p + asked);
+        if constexpr (MR <= 2)
+          Ahead::ask(p + asked);
+        else
+          ask_for_line(p + asked);
         weight[i] = Product::template read<kElement>(p, count);
         if constexpr (MR > 1) weight[i] = kept(weight[i]);
       }
@@ -150,7 +160,7 @@ struct StreamedSteps {
   }
 };
 
-template <class Product, Element kElement>
+template <class Product, Element kElement, class Ahead>
 static void stream_dense(const LinearTask& task, const float* x, float* sums) {
   const DenseWeights<kElement> weights{task};
   const int64_t step_floats = task.rows * kLanes, steps = streamed_steps<Product>(task);
@@ -162,7 +172,7 @@ static void stream_dense(const LinearTask& task, const float* x, float* sums) {
   const int64_t chunk = task.rows == 1 ? steps : (int64_t)(kStreamedBytes / (step_floats * sizeof(float)));
   for (int64_t begin = 0; begin < steps; begin += chunk) {
     const int64_t end = begin + chunk < steps ? begin + chunk : steps;
-    StreamedSteps<Product, kElement>{weights, x, begin, end, sums}.run();
+    StreamedSteps<Product, kElement, Ahead>{weights, x, begin, end, sums}.run();
   }
   // The sums of kLanes outputs at a time.
   for (int64_t m = 0; m < task.rows; m++, sums += kLanes) {

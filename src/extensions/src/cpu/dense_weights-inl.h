@@ -26,10 +26,16 @@ struct DenseWeights {
 
   template <class Product>
   void fill(int64_t n, int64_t begin, int depth, typename Product::Weight* out) const {
-    constexpr int kElements = kLanes * Product::kElementsPerStep;
+    constexpr int kTerms = Product::kTerms;
     const T* p = row(n) + begin;
-    for (int e = 0; e < depth; e += kElements)
-      store((float*)(out + e), Product::template read<kElement>(p + e, task.K - begin - e));
+    for (int e = 0; e < depth; e += kElementsOfVector<Product>) {
+      F terms[kTerms];
+#pragma GCC unroll 3
+      for (int i = 0; i < kTerms; i++)
+        terms[i] = Product::template read<kElement>(p + e, task.K - begin - e, i);
+#pragma GCC unroll 3
+      for (int i = 0; i < kTerms; i++) store((float*)(out + e * kTerms) + i * kLanes, terms[i]);
+    }
   }
 
   void ask_for(int64_t n, int64_t begin, int depth) const { prefetch(row(n) + begin, depth * sizeof(T)); }

@@ -1,10 +1,9 @@
-// AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type with quantized weights.
+// AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type.
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/amx_format-inl.h"
-#include "cpu/linear-inl.h"
+#include "cpu/linear_amx-inl.h"
 #include "cpu/one_position_amx-inl.h"
-#include "cpu/product_amx-inl.h"
 #include "cpu/quantized-inl.h"
 #include "cpu/quantized_digits-inl.h"
 #include "cpu/quantized_many-inl.h"
@@ -23,7 +22,7 @@ const Kernels& amx_kernels() {
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);
     amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
-    amx::offer_linear<amx::AmxProduct, Element::bf16, amx::WideProduct>(table, amx::streams);
+    amx::offer_linear_on_tiles(table);
     return table;
   }();
   return kernels;

@@ -127,7 +127,7 @@ struct Kernels {
 
   QuantizedKernels quantized[kElements];
   RowKernels rows[kElements];
-  LinearKernels linear[kElements];
+  FormOfRows linear[kElements];
 };
 
 // One getter an instruction set, defined in isa_<name>.cpp.

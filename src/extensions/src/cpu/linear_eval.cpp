@@ -18,8 +18,8 @@ namespace {
 constexpr double kSingleThreadWork = 200e3;
 
 void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
-  const cpu::LinearKernels& kernels = params.kernels->linear[static_cast<int>(element_of(y.dtype()))];
   const int64_t M = cpu::rows_of(y), N = y.shape(-1), K = inputs[0].shape(-1);
+  const cpu::LinearForm& form = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
   const cpu::EvenRows x(inputs[0], threads);
@@ -32,11 +32,10 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   all.w_row_stride = w.stride(2);
   all.y_row_stride = N;
   all.K = K;
-  all.streamed = kernels.streams(M);
 
-  const int64_t pack_rows = all.streamed ? M : kernels.tile_rows, tiles = divide_up(M, pack_rows);
+  const int64_t pack_rows = form.streamed ? M : form.tile_rows, tiles = divide_up(M, pack_rows);
   all.rows = pack_rows;
-  const int64_t tile_bytes = kernels.packed_bytes(all);
+  const int64_t tile_bytes = form.packed_bytes(all);
   // Vectors that straddle two cache lines cost two reads.
   constexpr uintptr_t kAlignment = 64;
   const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({tile_bytes, tiles}) + kAlignment);
@@ -46,25 +45,26 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
     cpu::LinearTask task = all;
     task.x = x.at(tile * pack_rows, 0, y.itemsize());
     task.rows = std::min(pack_rows, M - tile * pack_rows);
-    kernels.pack(task, packed_x + tile * tile_bytes);
+    form.pack(task, packed_x + tile * tile_bytes);
   });
 
-  const int64_t task_tiles = all.streamed ? 1 : divide_up(tiles, divide_up(tiles, kernels.task_tiles));
+  const int64_t task_tiles = form.streamed ? 1 : divide_up(tiles, divide_up(tiles, form.task_tiles));
   const int64_t row_blocks = divide_up(tiles, task_tiles);
-  const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, kernels.task_outputs);
+  const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, form.task_outputs);
   const int64_t output_blocks = divide_up(N, outputs);
-  const auto share_out = all.streamed ? cpu::parallel_stretches : cpu::parallel_for;
+  const auto share_out = form.streamed ? cpu::parallel_stretches : cpu::parallel_for;
   share_out(row_blocks * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.
     const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;
     const int64_t n = item % output_blocks * outputs;
     cpu::LinearTask task = all;
+    task.x = x.at(m, 0, y.itemsize());
     task.w = w.at(n * w.stride(2));
     task.bias = bias ? bias->at(n) : nullptr;
     task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
     task.rows = std::min(task_tiles * pack_rows, M - m);
     task.outputs = std::min(outputs, N - n);
-    kernels.run(task, packed_x + tile * tile_bytes, cpu::thread_scratch(kernels.scratch_bytes(task)));
+    form.run(task, packed_x + tile * tile_bytes, cpu::thread_scratch(form.scratch_bytes(task)));
   });
 }
 

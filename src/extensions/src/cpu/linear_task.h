@@ -18,19 +18,21 @@ struct LinearTask {
   void* y;
   int64_t y_row_stride;
   int64_t rows, outputs, K;  // at least 1 row
-  bool streamed;             // the product streams, and each task has all of its rows
 };
 
-// Dense products of one element type. First x is packed, `tile_rows` rows at a time or, if streamed, in one
-// piece; the packed tiles lie behind each other. Then each task runs on the packed rows that are its own.
-struct LinearKernels {
+// One way to multiply. First x is packed, `tile_rows` rows at a time or, if streamed, in one piece; the
+// packed tiles lie behind each other. Then each task runs on the packed rows that are its own.
+struct LinearForm {
   size_t (*packed_bytes)(const LinearTask& task);
   void (*pack)(const LinearTask& task, void* packed);
   size_t (*scratch_bytes)(const LinearTask& task);
   void (*run)(const LinearTask& task, const void* packed, void* scratch);
-  bool (*streams)(int64_t rows);  // whether a product of so many rows is streamed
-  int tile_rows;
+  bool streamed;                 // the weights pass by once: each task has all rows
+  int tile_rows;                 // otherwise
   int task_tiles, task_outputs;  // most of one task
 };
+
+// The form for products of so many rows.
+typedef const LinearForm& (*FormOfRows)(int64_t rows);
 
 }  // namespace tiny_llm_ext::cpu

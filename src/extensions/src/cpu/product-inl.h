@@ -57,10 +57,12 @@ struct PackedRows {
 // Products in float32.
 struct WideProduct {
   static constexpr int kElementsPerStep = 1;
-  static constexpr int kDepthUnit = 1;      // the depth of a product is a multiple of this
-  static constexpr int kOutputUnit = 1;     // likewise the outputs of weights that are multiplied in place
-  static constexpr bool kAsksAhead = true;  // for the next weights by itself, with a single row vector
-  static constexpr int kTaskOutputs = 96;   // at most
+  static constexpr int kTerms = 1;           // whose sum an element is
+  static constexpr int kResultsPerLane = 1;  // neighbouring outputs that `outputs` gives in a lane
+  static constexpr int kDepthUnit = 1;       // the depth of a product is a multiple of this
+  static constexpr int kOutputUnit = 1;      // likewise the outputs of weights that are multiplied in place
+  static constexpr bool kAsksAhead = true;   // for the next weights by itself, with a single row vector
+  static constexpr int kTaskOutputs = 96;    // at most
   static constexpr int kInPlaceTiles = kProductTiles;  // row tiles for which weights are not copied
   static constexpr int kDepth = 128;                   // of a block of weights
   typedef float Weight;
@@ -69,11 +71,14 @@ struct WideProduct {
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
+  // A term of the elements that a vector holds.
   template <Element kElement>
-  VEC_FN F read(const StorageOf<kElement>* row, int64_t count) {
+  VEC_FN F read(const StorageOf<kElement>* row, int64_t count, int = 0) {
     return load_some<kElement>(row, count);
   }
 
+  // What a sum begins with.
+  VEC_FN F start(float bias) { return set1(bias); }
   // The sums of an output across the lanes, as they are transposed; and then the outputs of a row.
   VEC_FN F outputs(const float* c, int64_t) { return load(c); }
   template <Element kElement>
@@ -87,10 +92,14 @@ struct WideProduct {
   }
 };
 
-// Packed vectors of a row.
+// Elements of a row that a vector of packed ones holds.
+template <class Product>
+constexpr int kElementsOfVector = kLanes * Product::kElementsPerStep;
+
+// Packed vectors of a row: for each kLanes of them all of their first terms, then their second ones, ...
 template <class Product>
 VEC_FN int64_t product_steps(int64_t K) {
-  return round_up(K, Product::kDepthUnit) / Product::kElementsPerStep;
+  return round_up(K, Product::kDepthUnit) / Product::kElementsPerStep * Product::kTerms;
 }
 
 template <class Product>
@@ -103,9 +112,10 @@ static void pack_product(const ProductTask& task, float* packed) {
   auto* x = (const StorageOf<kElement>*)task.x;
   for (int64_t tile = 0; tile < task.tiles(); tile++, packed += packed_floats<Product>(task.K)) {
     auto read = [&](int row, int step) {
-      int64_t begin = (int64_t)step * Product::kElementsPerStep;
+      const int vector = step / kLanes;
+      const int64_t begin = (int64_t)(vector / Product::kTerms) * kElementsOfVector<Product>;
       return Product::template read<kElement>(x + (tile * kTileLanes + row) * task.x_row_stride + begin,
-                                              task.K - begin);
+                                              task.K - begin, vector % Product::kTerms);
     };
     pack_transposed(task.rows_of(tile), task.vectors_of(tile), (int)product_steps<Product>(task.K), packed,
                     read);
@@ -115,7 +125,10 @@ static void pack_product(const ProductTask& task, float* packed) {
 // Scratch of a task: sums [tile][output][lane] and one block of weights, with room for whole vectors of
 // outputs.
 template <class Product>
-constexpr int kOutputsOfVector = kLanes * Product::kElementsPerStep;
+constexpr int kOutputsOfVector = kLanes * Product::kResultsPerLane;
+
+template <class Product>
+constexpr int kBlockStride = Product::kDepth * Product::kTerms;
 
 template <class Product>
 VEC_FN int64_t sums_of_tile(const ProductTask& task) {
@@ -125,7 +138,7 @@ VEC_FN int64_t sums_of_tile(const ProductTask& task) {
 template <class Product>
 static size_t product_bytes(const ProductTask& task) {
   return task.tiles() * sums_of_tile<Product>(task) * sizeof(float) +
-         round_up(task.outputs, kOutputsOfVector<Product>) * Product::kDepth *
+         round_up(task.outputs, kOutputsOfVector<Product>) * kBlockStride<Product> *
              sizeof(typename Product::Weight);
 }
 
@@ -138,7 +151,7 @@ static void finish_tile(const ProductTask& task, int64_t tile, const float* c) {
     for (int64_t n = 0; n < task.outputs; n += kOutputsOfVector<Product>) {
       F block[kLanes];
       for (int j = 0; j < kLanes; j++)
-        block[j] = Product::outputs(c + ((n + j * Product::kElementsPerStep) * vectors + v) * kLanes,
+        block[j] = Product::outputs(c + ((n + j * Product::kResultsPerLane) * vectors + v) * kLanes,
                                     vectors * kLanes);
       transpose(block);
       for (int r = v * kLanes; r < rows && r < (v + 1) * kLanes; r++)
@@ -152,7 +165,7 @@ static void start_sums(const ProductTask& task, const Weights& weights, float* s
   for (int64_t tile = 0; tile < task.tiles(); tile++, sums += sums_of_tile<Product>(task)) {
     float* c = sums;
     for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Product>); n++) {
-      const F bias = set1(n < task.outputs ? weights.bias(n) : 0);
+      const F bias = Product::start(n < task.outputs ? weights.bias(n) : 0);
       for (int v = 0; v < task.vectors_of(tile); v++, c += kLanes) store(c, bias);
     }
   }
@@ -164,13 +177,13 @@ static WeightRows<typename Product::Weight> fill_block(const ProductTask& task, 
                                                        int64_t begin, int depth,
                                                        typename Product::Weight* block) {
   for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Product>); n++) {
-    typename Product::Weight* row = block + n * Product::kDepth;
+    typename Product::Weight* row = block + n * kBlockStride<Product>;
     if (n < task.outputs)
       weights.template fill<Product>(n, begin, depth, row);
     else
-      memset(row, 0, depth * sizeof(*row));
+      memset(row, 0, depth * Product::kTerms * sizeof(*row));
   }
-  return {block, Product::kDepth, 0};
+  return {block, kBlockStride<Product>, 0};
 }
 
 template <class Product, Element kElement, class Weights>
@@ -183,7 +196,7 @@ static void product(const ProductTask& task, const Weights& weights, const float
   const bool asks_ahead = Product::kAsksAhead && in_place.data && tiles == 1 && task.vectors_of(0) == 1;
   const auto packed_at = [&](int64_t tile, int64_t begin) {
     return x + tile * packed_floats<Product>(task.K) +
-           begin / Product::kElementsPerStep * task.vectors_of(tile) * kLanes;
+           product_steps<Product>(begin) * task.vectors_of(tile) * kLanes;
   };
   start_sums<Product>(task, weights, sums);
   Product::enter();

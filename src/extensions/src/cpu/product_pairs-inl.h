@@ -7,6 +7,8 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 struct PairsProduct {
   static constexpr int kElementsPerStep = 2;
+  static constexpr int kTerms = 1;
+  static constexpr int kResultsPerLane = 2;
   static constexpr int kDepthUnit = 2;
   static constexpr int kOutputUnit = 1;
   static constexpr bool kAsksAhead = true;
@@ -20,10 +22,11 @@ struct PairsProduct {
   VEC_FN void leave() {}
 
   template <Element kElement>
-  VEC_FN F read(const uint16_t* row, int64_t count) {
+  VEC_FN F read(const uint16_t* row, int64_t count, int = 0) {
     return load_pairs(row, count);
   }
 
+  VEC_FN F start(float bias) { return set1(bias); }
   // Neighbouring outputs are rounded to pairs before they are transposed: half the work.
   VEC_FN F outputs(const float* c, int64_t next) { return make_pairs(load(c), load(c + next)); }
   template <Element kElement>

@@ -10,14 +10,6 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMostRowTiles = 2;
 
-// How many terms in bfloat16 an element of x is, exactly.
-template <Element kElement>
-constexpr int kTerms = 1;
-template <>
-constexpr int kTerms<Element::f16> = 2;
-template <>
-constexpr int kTerms<Element::f32> = 3;
-
 // x of a call: [step][term][tile][pair of numbers][lane], and behind it in float32 the sums over groups,
 // [group][tile][kLanes], and what is one in a row, [row]. A lane is a row; those behind the last are zero.
 // Few enough rows have half as many lanes: less of x passes through the caches.

@@ -18,6 +18,7 @@ namespace {
 
 using cpu::Element;
 using cpu::Kernels;
+using cpu::LinearForm;
 using cpu::LinearTask;
 
 // Sizes and values of the problem with that number.
@@ -58,11 +59,10 @@ struct LinearCase {
 };
 
 // Rows of the product from `first` on, y_stride apart.
-Guarded multiply(const Kernels& kernels, const LinearCase& c, int64_t first, int64_t rows, bool streamed) {
+Guarded multiply(const LinearForm& form, const LinearCase& c, int64_t first, int64_t rows) {
   const Guarded x = write(c.x, c.element, c.guard), w = write(c.w, c.element, c.guard);
   const Guarded bias = write(c.bias, c.element, c.guard);
   Guarded y(((rows - 1) * c.y_stride() + c.N) * bytes_of(c.element), c.guard);
-  const cpu::LinearKernels& linear = kernels.linear[static_cast<int>(c.element)];
   const LinearTask task = {.x = x.as<std::byte>() + first * c.x.stride * bytes_of(c.element),
                            .x_row_stride = c.x.stride,
                            .w = w.as<void>(),
@@ -72,18 +72,16 @@ Guarded multiply(const Kernels& kernels, const LinearCase& c, int64_t first, int
                            .y_row_stride = c.y_stride(),
                            .rows = rows,
                            .outputs = c.N,
-                           .K = c.K,
-                           .streamed = streamed};
-  Guarded packed(linear.packed_bytes(task), Guard::after, 64);
-  linear.pack(task, packed.as<void>());
-  Guarded scratch(linear.scratch_bytes(task), Guard::after, 64);
-  linear.run(task, packed.as<void>(), scratch.as<void>());
+                           .K = c.K};
+  Guarded packed(form.packed_bytes(task), Guard::after, 64);
+  form.pack(task, packed.as<void>());
+  Guarded scratch(form.scratch_bytes(task), Guard::after, 64);
+  form.run(task, packed.as<void>(), scratch.as<void>());
   return y;
 }
 
-void test_case(const Kernels& kernels, const LinearCase& c) {
-  const bool streamed = kernels.linear[static_cast<int>(c.element)].streams(c.M);
-  const Guarded y = multiply(kernels, c, 0, c.M, streamed);
+void test_case(const LinearForm& form, const LinearCase& c) {
+  const Guarded y = multiply(form, c, 0, c.M);
   check_product(y, c.element, c.M, c.N, c.y_stride(), 2e-6, c.name(), [&](int64_t m, int64_t n) {
     ExactSum exact = {c.has_bias ? c.bias.at(0, n) : 0, 0};
     exact.size = std::fabs(exact.sum);
@@ -96,13 +94,33 @@ void test_case(const Kernels& kernels, const LinearCase& c) {
 }
 
 // However many rows there are, each has the bits that it has alone in the same form.
-void test_bits(const Kernels& kernels, const LinearCase& c, bool streamed) {
-  const Guarded together = multiply(kernels, c, 0, c.M, streamed);
-  for (int64_t m = 0; m < c.M; m += streamed ? 1 : 29) {
-    const Guarded alone = multiply(kernels, c, m, 1, streamed);
+void test_bits(const LinearForm& form, const LinearCase& c) {
+  const Guarded together = multiply(form, c, 0, c.M);
+  for (int64_t m = 0; m < c.M; m += form.streamed ? 1 : 29) {
+    const Guarded alone = multiply(form, c, m, 1);
     const auto* row = together.as<std::byte>() + m * c.y_stride() * bytes_of(c.element);
     check(std::memcmp(row, alone.as<std::byte>(), c.N * bytes_of(c.element)) == 0,
           "row " + std::to_string(m) + " of " + c.name());
+  }
+}
+
+// An infinity makes the results of its row infinite, and changes no other.
+void test_infinity(const LinearForm& form, const LinearCase& c) {
+  if (c.N == 0 || c.K == 0) return;
+  LinearCase infinite = c;
+  const int64_t row = c.M / 2;
+  infinite.x.values[row * c.K + c.K / 2] = INFINITY;
+  const Guarded before = multiply(form, c, 0, c.M), after = multiply(form, infinite, 0, c.M);
+  for (int64_t m = 0; m < c.M; ++m) {
+    const auto offset = m * c.y_stride() * bytes_of(c.element);
+    if (m != row)
+      check(std::memcmp(before.as<std::byte>() + offset, after.as<std::byte>() + offset,
+                        c.N * bytes_of(c.element)) == 0,
+            "row " + std::to_string(m) + " beside infinity of " + c.name());
+    for (int64_t n = 0; m == row && n < c.N; ++n) {
+      const double w = c.w.at(n, c.K / 2), y = get(after, c.element, row * c.y_stride() + n);
+      check(w == 0 ? std::isnan(y) : y == std::copysign(INFINITY, w), "infinity in " + c.name());
+    }
   }
 }
 
@@ -115,8 +133,10 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) {
     const LinearCase c(number);
-    test_case(*kernels, c);
-    if (number % 4 < 2) test_bits(*kernels, c, number % 4 == 1);
+    const LinearForm& form = kernels->linear[static_cast<int>(c.element)](c.M);
+    test_case(form, c);
+    test_bits(form, c);
+    test_infinity(form, c);
   }
   return finish("linear_test " + isa);
 }
