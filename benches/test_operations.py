@@ -32,14 +32,14 @@ def on_the_cpu() -> None:
     mx.set_default_device(mx.cpu)
 
 
-def doubling(**others: Any) -> Operation:
+def doubling(at_once: int = 1, **others: Any) -> Operation:
     """Twice a matrix, by ours and by whoever is named."""
     x = random_array((40, 30), "float32", 0)
     calls = {OURS: evaluated(lambda: x + x)}
     calls |= {name: evaluated(partial(build, x)) for name, build in others.items()}
     sample = sampled(40, 30, most_rows=4)
     right = 2 * exact(x)[np.ix_(*sample)]
-    return Operation("float32", 40 * 30, 2 * x.nbytes, calls, sample, right)
+    return Operation("float32", 40 * 30, 2 * x.nbytes, calls, sample, right, at_once=at_once)
 
 
 # Gate
@@ -50,6 +50,29 @@ def test_everybody_who_is_right_is_timed_and_held_against_the_roofline() -> None
     assert [entry.name for entry in row.entries] == [OURS, "mlx"]
     assert all(entry.seconds and entry.share_of_peak for entry in row.entries)
     assert {name.split()[0] for name in row.ceilings} == {"peak", "bandwidth", "others"}
+
+
+def test_what_a_call_does_several_times_is_counted_as_often() -> None:
+    """One call in eight waits, so that each of the eight has an eighth of that."""
+    wait, at_once, built = 0.08, 8, []
+
+    def operation(threads: int) -> Operation:
+        several = doubling(at_once=at_once)
+        double = several.calls[OURS]
+
+        def build() -> mx.array:
+            if len(built) % at_once == 0:
+                time.sleep(wait)
+            built.append(threads)
+            return double()
+
+        several.calls[OURS] = evaluated(build, at_once)
+        return several
+
+    (entry,) = measure(Case("rows", "double", operation), 1, repeats=2).entries
+    assert len(built) % at_once == 0
+    assert entry.seconds is not None
+    assert wait / at_once <= entry.seconds.median < wait
 
 
 def test_an_error_inside_or_outside_the_sample_is_found() -> None:

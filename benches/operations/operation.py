@@ -35,6 +35,7 @@ class Operation:
     sample: tuple[NDArray[np.int64], NDArray[np.int64]]
     expected: Float64
     tolerance: float = 0.0  # of dtype where it is 0
+    at_once: int = 1  # how often a call does it
     missing: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,12 +78,16 @@ def measure(case: Case, threads: int, repeats: int) -> Measured:
         ceilings.BANDWIDTH: ceilings.bandwidth(operation.bytes, threads),
         ceilings.OTHERS: others_running,
     }
-    seconds, row.ceilings = interleave(calls, repeats=repeats, probes=probes)
+    of_calls, row.ceilings = interleave(calls, repeats=repeats, probes=probes)
+    seconds = {
+        name: Samples(tuple(value / operation.at_once for value in samples.values))
+        for name, samples in of_calls.items()
+    }
     floor = max(
         operation.flops / row.ceilings[peak].median, operation.bytes / row.ceilings[ceilings.BANDWIDTH].median
     )
     for name, outcome in outcomes.items():
-        timed = seconds.get(name) or Samples((outcome.seconds,))
+        timed = seconds.get(name) or Samples((outcome.seconds / operation.at_once,))
         row.entries.append(
             Entry(
                 name=name,
@@ -111,13 +116,13 @@ def _gate(operation: Operation) -> Iterator[tuple[str, Outcome]]:
         yield name, Outcome(error, right, seconds)
 
 
-def evaluated(build: Callable[[], mx.array]) -> Callable[[], mx.array]:
-    """A call that returns when the result is in memory."""
+def evaluated(build: Callable[[], mx.array], at_once: int = 1) -> Callable[[], mx.array]:
+    """A call that returns when so many results are in memory."""
 
     def call() -> mx.array:
-        out = build()
+        out = [build() for _ in range(at_once)]
         mx.eval(out)
-        return out
+        return out[0]
 
     return call
 
