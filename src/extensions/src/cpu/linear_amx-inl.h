@@ -13,7 +13,7 @@ using NearLinear = StreamedLinear<WideProduct, kElement, NearAhead>;
 // Infinities are no sum of terms. Results that are not finite are multiplied again, as few rows are: each by
 // itself, so that they do not change others.
 template <Element kElement>
-struct TermsLinear : TiledLinear<TermsProduct<kElement>, kElement> {
+struct TermsLinear {
   typedef TiledLinear<TermsProduct<kElement>, kElement> OnTiles;
   typedef StorageOf<kElement> T;
   typedef NearLinear<kElement> Again;

@@ -21,7 +21,8 @@ struct LinearTask {
 };
 
 // One way to multiply. First x is packed, `tile_rows` rows at a time or, if streamed, in one piece; the
-// packed tiles lie behind each other. Then each task runs on the packed rows that are its own.
+// packed tiles lie behind each other. Then each task runs on the packed rows that are its own; it may read x
+// again.
 struct LinearForm {
   size_t (*packed_bytes)(const LinearTask& task);
   void (*pack)(const LinearTask& task, void* packed);

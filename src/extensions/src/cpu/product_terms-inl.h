@@ -23,17 +23,18 @@ struct TermsProduct : WideProduct {
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }
 
-  // Pairs of elements that are kLanes apart. A term has the upper bits of what those before it have left.
-  template <Element>
+  // Terms are rounded: what is left, and left out at last, has either sign.
+  template <Element kOfRow>
   VEC_FN F read(const StorageOf<kElement>* row, int64_t count, int term) {
+    static_assert(kOfRow == kElement);
     F first = mul(load_some<kElement>(row, count), set1(kLarger));
     F second = mul(load_some<kElement>(row + kLanes, count - kLanes), set1(kLarger));
     for (int i = 0; i < term; i++) {
-      first = sub(first, upper(first));
-      second = sub(second, upper(second));
+      const __m512i rounded = (__m512i)neighbours(first, second);
+      first = sub(first, wide(_mm512_castsi512_si256(rounded)));
+      second = sub(second, wide(_mm512_extracti64x4_epi64(rounded, 1)));
     }
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
-                                               _mm512_castps_si512(upper(second))));
+    return neighbours(first, second);
   }
 
   VEC_FN F start(float bias) { return set1(bias * kLarger * kLarger); }
@@ -44,8 +45,8 @@ struct TermsProduct : WideProduct {
   }
 
  private:
-  VEC_FN F upper(F x) {
-    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(~0xffff)));
+  VEC_FN F wide(__m256i halves) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
   }
 };
 

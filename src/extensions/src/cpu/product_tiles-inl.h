@@ -12,7 +12,7 @@ struct TermPair {
   int weights, x;
 };
 
-// float32 is three terms; products of the smaller ones are less than it holds of the result.
+// Of the nine products of three terms, those left out are at most 2^-23 of all together, and of either sign.
 template <int kTerms>
 constexpr TermPair kTermPairs[] = {{1, 1}, {0, 1}, {0, 2}, {0, 0}, {1, 0}, {2, 0}};
 template <>
@@ -23,6 +23,8 @@ constexpr TermPair kTermPairs<1>[] = {{0, 0}};
 // Tiles of outputs times tiles of lanes, at most two of each. Strides count bytes; those of x are C's, too.
 template <int kTerms>
 struct ProductOfTiles {
+  static_assert(kTerms <= 3);
+
   const char* w;  // [row][step][term][pair]
   int64_t w_stride;
   const char* x;  // [step][term][pair][lane]
@@ -80,7 +82,7 @@ template <int kTerms>
 static void multiply_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
   const int vectors = x.vectors;
   settle_stores();
-  // The tiles of x stay in the first-level cache while those of the weights pass by.
+  // Outputs inside: two tiles of lanes are read again and again, weights once for each two (benches/LOG.md).
   for (int v = 0; v < vectors; v += 2)
     for (int n = 0; n < outputs; n += 32) {
       const ProductOfTiles<kTerms> tiles = {(const char*)(w.data + n * w.stride),
