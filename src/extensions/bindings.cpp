@@ -177,8 +177,8 @@ void define_matrix_functions(nb::module_& m) {
       "linear", &linear, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(), "stream"_a = nb::none(),
       "x (..., K) times the transposed w (N, K), plus bias (N,) if there is one: (..., N).\n\n"
       "All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.\n\n"
-      "There are two orders of adding up. Which one it is, and so the last bits of a row, depends on the\n"
-      "number of rows and on the processor, and on nothing else.");
+      "There are two orders of adding up, on AMX three. Which one it is, and so the last bits of\n"
+      "a row, depends on the number of rows and on the processor, and on nothing else.");
 }
 
 void define_introspection(nb::module_& m) {

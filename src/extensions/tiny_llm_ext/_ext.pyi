@@ -201,8 +201,8 @@ def linear(
 
     All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.
 
-    There are two orders of adding up. Which one it is, and so the last bits of a row, depends on the
-    number of rows and on the processor, and on nothing else.
+    There are two orders of adding up, on AMX three. Which one it is, and so the last bits of
+    a row, depends on the number of rows and on the processor, and on nothing else.
     """
 
 def quantized_matmul(
