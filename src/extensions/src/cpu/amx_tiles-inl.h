@@ -33,6 +33,18 @@ constexpr int kTerms<Element::f16> = 2;
 template <>
 constexpr int kTerms<Element::f32> = 3;
 
+// The next term of two vectors of numbers, and what it leaves of them. Terms are rounded, so that what is left
+// has either sign.
+VEC_FN __m512i next_term(F& first, F& second) {
+  const auto wide = [](__m256i halves) __attribute__((always_inline)) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  };
+  const auto term = (__m512i)neighbours(first, second);
+  first = sub(first, wide(_mm512_castsi512_si256(term)));
+  second = sub(second, wide(_mm512_extracti64x4_epi64(term, 1)));
+  return term;
+}
+
 // Two neighbouring tiles of C are computed at a time: two columns of one row block, two rows of one column
 // block, or a single tile where there is no neighbour.
 enum class Pair { columns, rows, none };

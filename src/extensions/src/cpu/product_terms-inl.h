@@ -23,17 +23,12 @@ struct TermsProduct : WideProduct {
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }
 
-  // Terms are rounded: what is left, and left out at last, has either sign.
   template <Element kOfRow>
   VEC_FN F read(const StorageOf<kElement>* row, int64_t count, int term) {
     static_assert(kOfRow == kElement);
     F first = mul(load_some<kElement>(row, count), set1(kLarger));
     F second = mul(load_some<kElement>(row + kLanes, count - kLanes), set1(kLarger));
-    for (int i = 0; i < term; i++) {
-      const __m512i rounded = (__m512i)neighbours(first, second);
-      first = sub(first, wide(_mm512_castsi512_si256(rounded)));
-      second = sub(second, wide(_mm512_extracti64x4_epi64(rounded, 1)));
-    }
+    for (int i = 0; i < term; i++) next_term(first, second);
     return neighbours(first, second);
   }
 
@@ -42,11 +37,6 @@ struct TermsProduct : WideProduct {
 
   static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
     multiply_tiles<kTerms>(w, outputs, x, depth, c);
-  }
-
- private:
-  VEC_FN F wide(__m256i halves) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "cpu/amx_tiles-inl.h"
 #include "cpu/tile_numbers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -44,10 +45,6 @@ template <Element kElement>
 class TermsOf {
   F first_, second_;
 
-  VEC_FN F held(F left) {
-    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(left), _mm512_set1_epi32(~0xffff)));
-  }
-
  public:
   VEC_FN TermsOf of(const StorageOf<kElement>* x, F exponent) {
     TermsOf terms;
@@ -56,16 +53,7 @@ class TermsOf {
     return terms;
   }
 
-  VEC_FN __m512i next(TermsOf& terms) {
-    alignas(64) uint16_t upper_halves[kStep];
-    for (int i = 0; i < kStep; i++) upper_halves[i] = (uint16_t)(2 * i + 1);
-    const __m512i term =
-        _mm512_permutex2var_epi16(_mm512_castps_si512(terms.first_), _mm512_load_si512(upper_halves),
-                                  _mm512_castps_si512(terms.second_));
-    terms.first_ = sub(terms.first_, held(terms.first_));
-    terms.second_ = sub(terms.second_, held(terms.second_));
-    return term;
-  }
+  VEC_FN __m512i next(TermsOf& terms) { return next_term(terms.first_, terms.second_); }
 };
 
 template <>
