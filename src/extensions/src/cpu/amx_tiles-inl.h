@@ -33,8 +33,8 @@ constexpr int kTerms<Element::f16> = 2;
 template <>
 constexpr int kTerms<Element::f32> = 3;
 
-// The next term of two vectors of numbers, and what it leaves of them. Terms are rounded, so that what is left
-// has either sign.
+// The next term of two vectors of numbers, and what it leaves of them. Terms are rounded, so that what is
+// left has either sign.
 VEC_FN __m512i next_term(F& first, F& second) {
   const auto wide = [](__m256i halves) __attribute__((always_inline)) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
