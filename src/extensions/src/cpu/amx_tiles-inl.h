@@ -85,23 +85,24 @@ VEC_FN void store_set(char* c, int64_t second, int64_t stride) {
   }
 }
 
-// Steps of 32 elements. Strides count bytes.
+// Steps of 32 elements. Strides count bytes. What both tiles of a pair need is loaded once, and what each
+// needs by itself into one register after the other: see ProductOfTiles.
 template <int kSet, Pair kPair>
 VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t b_stride, int steps) {
   for (int step = 0; step < steps; step++, a += 64, b += 16 * b_stride) {
     _tile_loadd(4, a, a_stride);
     _tile_loadd(5, b, b_stride);
-    if constexpr (kPair == Pair::columns) _tile_loadd(6, b + 64, b_stride);
-    if constexpr (kPair == Pair::rows) _tile_loadd(6, a + 16 * a_stride, a_stride);
-    if constexpr (kSet == 0) {
+    if constexpr (kSet == 0)
       _tile_dpbf16ps(0, 4, 5);
-      if constexpr (kPair == Pair::columns) _tile_dpbf16ps(1, 4, 6);
-      if constexpr (kPair == Pair::rows) _tile_dpbf16ps(1, 6, 5);
-    } else {
+    else
       _tile_dpbf16ps(2, 4, 5);
-      if constexpr (kPair == Pair::columns) _tile_dpbf16ps(3, 4, 6);
-      if constexpr (kPair == Pair::rows) _tile_dpbf16ps(3, 6, 5);
-    }
+    if constexpr (kPair == Pair::none) continue;
+    if constexpr (kPair == Pair::columns) _tile_loadd(5, b + 64, b_stride);
+    if constexpr (kPair == Pair::rows) _tile_loadd(4, a + 16 * a_stride, a_stride);
+    if constexpr (kSet == 0)
+      _tile_dpbf16ps(1, 4, 5);
+    else
+      _tile_dpbf16ps(3, 4, 5);
   }
 }
 

@@ -25,7 +25,7 @@ struct DenseWeights {
   }
 
   template <class Product>
-  void fill(int64_t n, int64_t begin, int depth, typename Product::Weight* out) const {
+  void fill(int64_t n, int64_t begin, int depth, typename Product::Weight* out, int64_t apart) const {
     constexpr int kTerms = Product::kTerms;
     const T* p = row(n) + begin;
     for (int e = 0; e < depth; e += kElementsOfVector<Product>) {
@@ -34,7 +34,7 @@ struct DenseWeights {
       for (int i = 0; i < kTerms; i++)
         terms[i] = Product::template read<kElement>(p + e, task.K - begin - e, i);
 #pragma GCC unroll 3
-      for (int i = 0; i < kTerms; i++) store((float*)(out + e * kTerms) + i * kLanes, terms[i]);
+      for (int i = 0; i < kTerms; i++, out += apart) store((float*)out, terms[i]);
     }
   }
 
@@ -47,7 +47,8 @@ struct DenseWeights {
     if (task.rows <= Product::kInPlaceTiles * kTileLanes && sizeof(T) == sizeof(Weight) &&
         task.K % Product::kDepthUnit == 0 && task.outputs % Product::kOutputUnit == 0 &&
         task.w_row_stride * sizeof(T) % kAlignment == 0 && (uintptr_t)task.w % kAlignment == 0)
-      return {(const Weight*)task.w, task.w_row_stride, 0};
+      return {(const Weight*)task.w, task.w_row_stride, kElementsOfVector<Product>,
+              kLanes * task.w_row_stride, 0};
     return {};
   }
 };

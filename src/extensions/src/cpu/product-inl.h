@@ -4,7 +4,8 @@
 //
 // Weights (cpu/dense_weights-inl.h, cpu/quantized_product-inl.h) give
 //   bias(n)                              of output n
-//   fill<Product>(n, begin, depth, out)  weights of output n from element `begin` on, zeros beyond the last
+//   fill<Product>(n, begin, depth, out, apart)  weights of output n from element `begin` on, zeros beyond the
+//                                        last, in vectors so many weights apart
 //   ask_for(n, begin, depth)             brings the memory that `fill` will read into the cache
 //   in_place<Product>()                  the rows themselves if they can be multiplied as they lie; else none
 #pragma once
@@ -35,18 +36,21 @@ struct ProductTask {
   int vectors_of(int64_t tile) const { return (rows_of(tile) + kLanes - 1) / kLanes; }
 };
 
-// Weight rows of a block in the unit of a product.
+// Weight rows of a block in the unit of a product. Distances count weights.
 template <class Weight>
 struct WeightRows {
   const Weight* data;
   int64_t stride;
-  int64_t ahead;  // to what is read next
+  int64_t vector;  // from one vector of a row to the next
+  int64_t tile;    // from kLanes rows to the next ones
+  int64_t ahead;   // to what is read next
 };
 
 // Packed rows of a tile, and those that the product after this one takes.
 struct PackedRows {
   const float* data;
   int vectors;
+  int64_t apart;  // floats from one vector of rows to the next
   const float* next;
 
   FollowingBytes following(int steps) const {
@@ -61,6 +65,7 @@ struct WideProduct {
   static constexpr int kResultsPerLane = 1;  // neighbouring outputs that `outputs` gives in a lane
   static constexpr int kDepthUnit = 1;       // the depth of a product is a multiple of this
   static constexpr int kOutputUnit = 1;      // likewise the outputs of weights that are multiplied in place
+  static constexpr bool kInTiles = false;    // see below
   static constexpr bool kAsksAhead = true;   // for the next weights by itself, with a single row vector
   static constexpr int kTaskOutputs = 96;    // at most
   static constexpr int kInPlaceTiles = kProductTiles;  // row tiles for which weights are not copied
@@ -92,6 +97,10 @@ struct WideProduct {
   }
 };
 
+// What a product reads is in the order in which it does: [step][lane], all lanes of a tile, and a row of
+// weights after the other. With kInTiles it reads kLanes of either at a time: [vector of lanes][step][lane],
+// and a vector of each of kLanes rows of weights, then their next ones.
+
 // Elements of a row that a vector of packed ones holds.
 template <class Product>
 constexpr int kElementsOfVector = kLanes * Product::kElementsPerStep;
@@ -109,16 +118,18 @@ VEC_FN int64_t packed_floats(int64_t K) {
 
 template <class Product, Element kElement>
 static void pack_product(const ProductTask& task, float* packed) {
+  constexpr int kRows = Product::kInTiles ? kLanes : kTileLanes;  // that are packed together
+  const int64_t steps = product_steps<Product>(task.K);
   auto* x = (const StorageOf<kElement>*)task.x;
-  for (int64_t tile = 0; tile < task.tiles(); tile++, packed += packed_floats<Product>(task.K)) {
+  for (int64_t m = 0; m < task.rows; m += kRows, packed += steps * kRows) {
     auto read = [&](int row, int step) {
       const int vector = step / kLanes;
       const int64_t begin = (int64_t)(vector / Product::kTerms) * kElementsOfVector<Product>;
-      return Product::template read<kElement>(x + (tile * kTileLanes + row) * task.x_row_stride + begin,
-                                              task.K - begin, vector % Product::kTerms);
+      return Product::template read<kElement>(x + (m + row) * task.x_row_stride + begin, task.K - begin,
+                                              vector % Product::kTerms);
     };
-    pack_transposed(task.rows_of(tile), task.vectors_of(tile), (int)product_steps<Product>(task.K), packed,
-                    read);
+    const int rows = task.rows - m < kRows ? (int)(task.rows - m) : kRows;
+    pack_transposed(rows, (rows + kLanes - 1) / kLanes, (int)steps, packed, read);
   }
 }
 
@@ -176,14 +187,18 @@ template <class Product, class Weights>
 static WeightRows<typename Product::Weight> fill_block(const ProductTask& task, const Weights& weights,
                                                        int64_t begin, int depth,
                                                        typename Product::Weight* block) {
+  constexpr int64_t kOfVector = kElementsOfVector<Product>, kTile = kLanes * kBlockStride<Product>;
+  constexpr int64_t kStride = Product::kInTiles ? kOfVector : kBlockStride<Product>;
+  constexpr int64_t kVector = Product::kInTiles ? kLanes * kOfVector : kOfVector;
   for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Product>); n++) {
-    typename Product::Weight* row = block + n * kBlockStride<Product>;
+    typename Product::Weight* row = block + n / kLanes * kTile + n % kLanes * kStride;
     if (n < task.outputs)
-      weights.template fill<Product>(n, begin, depth, row);
+      weights.template fill<Product>(n, begin, depth, row, kVector);
     else
-      memset(row, 0, depth * Product::kTerms * sizeof(*row));
+      for (int64_t i = 0; i < depth / kOfVector * Product::kTerms; i++)
+        memset(row + i * kVector, 0, kOfVector * sizeof(*row));
   }
-  return {block, kBlockStride<Product>, 0};
+  return {block, kStride, kVector, kTile, 0};
 }
 
 template <class Product, Element kElement, class Weights>
@@ -195,16 +210,17 @@ static void product(const ProductTask& task, const Weights& weights, const float
   const WeightRows<Weight> in_place = weights.template in_place<Product>();
   const bool asks_ahead = Product::kAsksAhead && in_place.data && tiles == 1 && task.vectors_of(0) == 1;
   const auto packed_at = [&](int64_t tile, int64_t begin) {
-    return x + tile * packed_floats<Product>(task.K) +
-           product_steps<Product>(begin) * task.vectors_of(tile) * kLanes;
+    const int64_t lanes = Product::kInTiles ? kLanes : task.vectors_of(tile) * kLanes;
+    return x + tile * packed_floats<Product>(task.K) + product_steps<Product>(begin) * lanes;
   };
+  const int64_t apart = Product::kInTiles ? product_steps<Product>(task.K) * kLanes : kLanes;
   start_sums<Product>(task, weights, sums);
   Product::enter();
   for (int64_t begin = 0; begin < K; begin += Product::kDepth) {
     const int depth = K - begin < Product::kDepth ? (int)(K - begin) : Product::kDepth;
     WeightRows<Weight> rows = {};
     if (in_place.data)
-      rows = {in_place.data + begin, in_place.stride, Product::kDepth};
+      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, Product::kDepth};
     else
       rows = fill_block<Product>(task, weights, begin, depth, block);
     const int64_t end = begin + depth, left = task.K - end;
@@ -215,8 +231,8 @@ static void product(const ProductTask& task, const Weights& weights, const float
           weights.ask_for(n, end, left < Product::kDepth ? (int)left : Product::kDepth);
       // And so do the next rows, at the end the first ones, with which other outputs begin.
       const float* next = tile + 1 < tiles ? packed_at(tile + 1, begin) : packed_at(0, end < K ? end : 0);
-      Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), next}, depth,
-                        sums + tile * tile_sums);
+      Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), apart, next},
+                        depth, sums + tile * tile_sums);
     }
   }
   Product::leave();

@@ -9,12 +9,13 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 struct AmxProduct : PairsProduct {
   static constexpr int kDepthUnit = 32;
   static constexpr int kOutputUnit = 16;
+  static constexpr bool kInTiles = true;
   static constexpr bool kAsksAhead = false;
   static constexpr int kTaskOutputs = 384;  // x streams by once for each so many
   // MLX's arrays do not begin where a cache line does, so that every row of a tile of weights lies in two.
   // Many rows of x pay for a copy that does better.
   static constexpr int kInPlaceTiles = 2;
-  static constexpr int kDepth = 1024;  // between two visits of the sums
+  static constexpr int kDepth = 256;  // 16 kB of x for two tiles of lanes
 
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }

@@ -10,10 +10,11 @@ struct TermsProduct : WideProduct {
   static constexpr int kElementsPerStep = 2;
   static constexpr int kTerms = TINY_LLM_ISA::kTerms<kElement>;
   static constexpr int kDepthUnit = 32;
+  static constexpr bool kInTiles = true;
   static constexpr bool kAsksAhead = false;
   static constexpr int kTaskOutputs = 384;
   static constexpr int kInPlaceTiles = 0;
-  static constexpr int kDepth = 256;
+  static constexpr int kDepth = 128;
   typedef uint16_t Weight;
 
   // Tiles take tiny numbers for zero. What is multiplied is larger by this, so that terms and products of any

@@ -7,7 +7,9 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Which term of the weights meets which of x. Neighbours share one, which is loaded once.
+constexpr int64_t kTileBytes = 16 * 64;
+
+// Which term of the weights meets which of x. Neighbours share one.
 struct TermPair {
   int weights, x;
 };
@@ -20,59 +22,64 @@ constexpr TermPair kTermPairs<2>[] = {{1, 1}, {0, 1}, {0, 0}, {1, 0}};
 template <>
 constexpr TermPair kTermPairs<1>[] = {{0, 0}};
 
-// Tiles of outputs times tiles of lanes, at most two of each. Strides count bytes; those of x are C's, too.
+// The products of a step for one or two tiles of lanes, in the order in which they are made: each has the
+// tile of weights of the one before, or its tile of x.
+template <int kTerms, int kLaneTiles>
+struct TileVisit {
+  static constexpr auto& pairs = kTermPairs<kTerms>;
+  static constexpr int kCount = kLaneTiles * (int)(sizeof pairs / sizeof *pairs);
+
+  TermPair terms;
+  int lane;
+
+  static constexpr TileVisit at(int visit) {
+    const int pair = visit / kLaneTiles, lane = visit % kLaneTiles;
+    return {pairs[pair], pair % 2 ? kLaneTiles - 1 - lane : lane};
+  }
+};
+
+// A tile of outputs times one or two tiles of lanes. Strides count bytes.
+//
+// There are registers for twice as many outputs, and for the next operands. But where another thread has the
+// other half of the core, as in most clouds, products that take turns with loads take twice as long with six
+// registers as with four, and four times as long with eight (benches/LOG.md). Lanes and depth are few enough
+// for x to stay in the first cache, so that loads keep up.
 template <int kTerms>
 struct ProductOfTiles {
   static_assert(kTerms <= 3);
 
-  const char* w;  // [row][step][term][pair]
-  int64_t w_stride;
-  const char* x;  // [step][term][pair][lane]
-  int64_t x_stride;
+  const char* w;  // [step][term], rows
+  int64_t w_stride, w_vector;
+  const char* x;  // [step][term][pair], tiles of lanes
+  int64_t x_tile;
   int steps;
   char* c;
+  int64_t c_stride;
 
-  // With two tiles of each, whatever is loaded is multiplied twice, and four sums hide how long a product
-  // takes.
-  template <int kOutputTiles, int kLaneTiles>
+  template <int kLaneTiles>
   inline __attribute__((always_inline)) void run() const {
-    constexpr bool kLower = kOutputTiles == 2, kRight = kLaneTiles == 2;
-    char* const lower_c = c + 16 * x_stride;
-    _tile_loadd(0, c, x_stride);
-    if constexpr (kRight) _tile_loadd(1, c + 64, x_stride);
-    if constexpr (kLower) _tile_loadd(2, lower_c, x_stride);
-    if constexpr (kLower && kRight) _tile_loadd(3, lower_c + 64, x_stride);
+    _tile_loadd(0, c, c_stride);
+    if constexpr (kLaneTiles == 2) _tile_loadd(1, c + 64, c_stride);
     for (int step = 0; step < steps; step++)
-      add_pairs<0, kLower, kRight>(w + step * kTerms * 64, x + step * kTerms * 16 * x_stride);
-    _tile_stored(0, c, x_stride);
-    if constexpr (kRight) _tile_stored(1, c + 64, x_stride);
-    if constexpr (kLower) _tile_stored(2, lower_c, x_stride);
-    if constexpr (kLower && kRight) _tile_stored(3, lower_c + 64, x_stride);
+      visit<TileVisit<kTerms, kLaneTiles>, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
+    _tile_stored(0, c, c_stride);
+    if constexpr (kLaneTiles == 2) _tile_stored(1, c + 64, c_stride);
   }
 
  private:
-  // The products of a step from a pair of terms on.
-  template <int kPair, bool kLower, bool kRight>
-  inline __attribute__((always_inline)) void add_pairs(const char* w_of_step, const char* x_of_step) const {
-    constexpr auto& pairs = kTermPairs<kTerms>;
-    constexpr TermPair now = pairs[kPair], before = kPair > 0 ? pairs[kPair - 1] : TermPair{-1, -1};
-    constexpr bool kLoadsWeights = now.weights != before.weights, kLoadsX = now.x != before.x;
-    const char* const weights = w_of_step + now.weights * 64;
-    const char* const lanes = x_of_step + now.x * 16 * x_stride;
-    if constexpr (kLoadsWeights) _tile_loadd(4, weights, w_stride);
-    if constexpr (kLoadsX) _tile_loadd(6, lanes, x_stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kRight) {
-      if constexpr (kLoadsX) _tile_loadd(7, lanes + 64, x_stride);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if constexpr (kLower) {
-      if constexpr (kLoadsWeights) _tile_loadd(5, weights + 16 * w_stride, w_stride);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kRight) _tile_dpbf16ps(3, 5, 7);
-    }
-    if constexpr (kPair + 1 < (int)(sizeof pairs / sizeof *pairs))
-      add_pairs<kPair + 1, kLower, kRight>(w_of_step, x_of_step);
+  // The products of a step from one of them on.
+  template <class Visit, int kVisit>
+  inline __attribute__((always_inline)) void visit(const char* w_of_step, const char* x_of_step) const {
+    constexpr Visit now = Visit::at(kVisit), before = Visit::at(kVisit > 0 ? kVisit - 1 : 0);
+    if constexpr (kVisit == 0 || now.terms.weights != before.terms.weights)
+      _tile_loadd(2, w_of_step + now.terms.weights * w_vector, w_stride);
+    if constexpr (kVisit == 0 || now.terms.x != before.terms.x || now.lane != before.lane)
+      _tile_loadd(3, x_of_step + now.terms.x * kTileBytes + now.lane * x_tile, 64);
+    if constexpr (now.lane == 0)
+      _tile_dpbf16ps(0, 2, 3);
+    else
+      _tile_dpbf16ps(1, 2, 3);
+    if constexpr (kVisit + 1 < Visit::kCount) visit<Visit, kVisit + 1>(w_of_step, x_of_step);
   }
 };
 
@@ -84,21 +91,15 @@ static void multiply_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, in
   settle_stores();
   // Outputs inside: two tiles of lanes are read again and again, weights once for each two (benches/LOG.md).
   for (int v = 0; v < vectors; v += 2)
-    for (int n = 0; n < outputs; n += 32) {
-      const ProductOfTiles<kTerms> tiles = {(const char*)(w.data + n * w.stride),
-                                            w.stride * 2,
-                                            (const char*)(x.data + v * kLanes),
-                                            vectors * 64,
-                                            depth / 32,
-                                            (char*)(c + (n * vectors + v) * kLanes)};
-      if (n + 16 < outputs && v + 1 < vectors)
-        tiles.template run<2, 2>();
-      else if (n + 16 < outputs)
-        tiles.template run<2, 1>();
-      else if (v + 1 < vectors)
-        tiles.template run<1, 2>();
+    for (int n = 0; n < outputs; n += 16) {
+      const ProductOfTiles<kTerms> tiles = {
+          (const char*)(w.data + n / 16 * w.tile), w.stride * 2, w.vector * 2,
+          (const char*)(x.data + v * x.apart),     x.apart * 4,  depth / 32,
+          (char*)(c + (n * vectors + v) * kLanes), vectors * 64};
+      if (v + 1 < vectors)
+        tiles.template run<2>();
       else
-        tiles.template run<1, 1>();
+        tiles.template run<1>();
     }
 }
 

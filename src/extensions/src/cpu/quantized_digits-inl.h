@@ -33,12 +33,12 @@ struct DigitTiles {
   int64_t x_rows() const { return tiles * rows / kDigits; }
 };
 
-// Tiles 0 and 1 hold sums, and 2 and 3 those that come next; 4 and 5 hold digits, 6 weights.
+// Tiles 0 and 1 hold sums, and 2 and 3 those that come next; 4 holds digits, 5 weights.
 struct DigitTileConfig : TileConfig {
   DigitTileConfig(int digit_rows, int part) {
-    for (int tile = 0; tile < 6; tile++) rows[tile] = digit_rows;
-    row_bytes[4] = row_bytes[5] = part;
-    rows[6] = part / 4;
+    for (int tile = 0; tile < 5; tile++) rows[tile] = digit_rows;
+    row_bytes[4] = part;
+    rows[5] = part / 4;
   }
 };
 
@@ -144,22 +144,23 @@ class DigitProduct {
     const bool second = tiles_.tiles > 1;
     if (p < x_.parts) {
       const int8_t* digits = x_.digits(packed_, p);
-      _tile_loadd(6, bytes, 64);
+      _tile_loadd(5, bytes, 64);
       _tile_loadd(4, digits, kPart);
-      if (second) _tile_loadd(5, digits + tiles_.rows * kPart, kPart);
       if constexpr (kSet == 0) {
         _tile_zero(0);
-        _tile_dpbsud(0, 4, 6);
-        if (second) {
-          _tile_zero(1);
-          _tile_dpbsud(1, 5, 6);
-        }
+        _tile_dpbsud(0, 4, 5);
       } else {
         _tile_zero(2);
-        _tile_dpbsud(2, 4, 6);
-        if (second) {
+        _tile_dpbsud(2, 4, 5);
+      }
+      if (second) {
+        _tile_loadd(4, digits + tiles_.rows * kPart, kPart);  // the same register: see ProductOfTiles
+        if constexpr (kSet == 0) {
+          _tile_zero(1);
+          _tile_dpbsud(1, 4, 5);
+        } else {
           _tile_zero(3);
-          _tile_dpbsud(3, 5, 6);
+          _tile_dpbsud(3, 4, 5);
         }
       }
     }

@@ -14,14 +14,14 @@ struct PackedWeights {
   float bias(int64_t) const { return 0; }
 
   template <class Product>
-  void fill(int64_t n, int64_t begin, int depth, uint16_t* out) const {
+  void fill(int64_t n, int64_t begin, int depth, uint16_t* out, int64_t apart) const {
     const uint8_t* numbers = bytes(n, begin);
     const int64_t group = begin / task.group;
     auto* scale = (const uint16_t*)task.scales + n * task.scales_row_stride + group;
     auto* bias = (const uint16_t*)task.biases + n * task.biases_row_stride + group;
-    for (const uint16_t* end = out + depth; out < end; scale++, bias++) {
+    for (int k = 0; k < depth; k += task.group, scale++, bias++) {
       const GroupOfPairs<kBits> weights(*scale, *bias);
-      for (int e = 0; e < task.group; e += 2 * kLanes, out += 2 * kLanes, numbers += kLanes * kBits / 4)
+      for (int e = 0; e < task.group; e += 2 * kLanes, out += apart, numbers += kLanes * kBits / 4)
         store((float*)out, weights.unpack(numbers));
     }
   }

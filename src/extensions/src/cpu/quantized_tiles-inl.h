@@ -18,8 +18,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
 
-// Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 6 and 7 hold x,
-// and 5 is not used.
+// Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 5 x.
 struct LaneTileConfig : TileConfig {
   explicit LaneTileConfig(int64_t lanes) {
     for (int tile = 0; tile < 8; tile++)
@@ -69,9 +68,10 @@ template <class Numbers, int kTiles>
 class TileProduct {
   static constexpr int kSteps = Numbers::kSteps;  // of a group
   static constexpr int64_t kStepBytes = kStep * Numbers::kBits / 8, kGroupBytes = kSteps * kStepBytes;
-  // Units from writing weights to their products, and to adding up their sums. What is read sooner waits.
-  static constexpr int64_t kToProducts = 3, kToSums = 6;
-  static constexpr int64_t kKept = 4;  // units whose weights and sums are kept
+  // Units from writing weights to their products, and to adding up their sums. What is read sooner waits, and
+  // what is kept longer leaves less of the first cache to x.
+  static constexpr int64_t kToProducts = 2, kToSums = 4;
+  static constexpr int64_t kKept = 2;  // units whose weights and sums are kept
   static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * 64 : 0;  // as `store_set` takes it
   static constexpr int64_t kAhead = 2 * kLanes;  // how many rows ahead weights are asked for
@@ -172,16 +172,19 @@ class TileProduct {
     for (int step = 0; step < kSteps; step++) {
       _tile_loadd(4, weights[step], 64);
       for (int64_t term = 0; term < terms; term++) {
-        _tile_loadd(6, x, row_bytes_);
-        if constexpr (kTiles == 2) _tile_loadd(7, x + layout_.tile_floats(), row_bytes_);
-        x += kTiles * layout_.tile_floats();
-        if constexpr (kSet == 0) {
-          _tile_dpbf16ps(0, 4, 6);
-          if constexpr (kTiles == 2) _tile_dpbf16ps(1, 4, 7);
-        } else {
-          _tile_dpbf16ps(2, 4, 6);
-          if constexpr (kTiles == 2) _tile_dpbf16ps(3, 4, 7);
-        }
+        _tile_loadd(5, x, row_bytes_);
+        if constexpr (kSet == 0)
+          _tile_dpbf16ps(0, 4, 5);
+        else
+          _tile_dpbf16ps(2, 4, 5);
+        x += layout_.tile_floats();
+        if constexpr (kTiles == 1) continue;
+        _tile_loadd(5, x, row_bytes_);  // not into another register: see ProductOfTiles
+        if constexpr (kSet == 0)
+          _tile_dpbf16ps(1, 4, 5);
+        else
+          _tile_dpbf16ps(3, 4, 5);
+        x += layout_.tile_floats();
       }
     }
     multiplied_.move_on(layout_.groups);
@@ -192,13 +195,18 @@ class TileProduct {
     const int64_t group = added_.group, n = added_.n;
     const int factor = (int)(group % kFactorGroups);
     if (factor == 0) access_.read_factors(task_, n, group, factors_);
+    // From the middle one all are so near that an instruction names them in a byte.
+    constexpr int kMiddle = kLanes / 2;
+    const float *scale = &factors_.scale[kMiddle][factor], *bias = &factors_.bias[kMiddle][factor];
+    __asm__("" : "+r"(scale), "+r"(bias));
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++) {
       const F x_sum = load(x_sums_ + (group * kTiles + tile) * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; i++) {
-        y[tile][i] = fma(x_sum, set1(factors_.bias[i][factor]), y[tile][i]);
-        y[tile][i] = fma(_mm512_load_ps(sums[tile][i]), set1(factors_.scale[i][factor]), y[tile][i]);
+        const int place = (i - kMiddle) * kFactorGroups;
+        y[tile][i] = fma(x_sum, set1(bias[place]), y[tile][i]);
+        y[tile][i] = fma(_mm512_load_ps(sums[tile][i]), set1(scale[place]), y[tile][i]);
       }
     }
     added_.move_on(layout_.groups);
