@@ -26,6 +26,23 @@ struct LaneTileConfig : TileConfig {
   }
 };
 
+// How outputs are taken kLanes at a time, from `first(block)` on: the last block ends where they do, and some
+// of its outputs are calculated twice. Fewer than kLanes are a block each, whose rows are all of that output:
+// what is stored behind it is overwritten by the blocks that follow.
+struct OutputBlocks {
+  int64_t outputs;
+
+  bool whole() const { return outputs >= kLanes; }
+  int64_t count() const { return whole() ? (outputs + kLanes - 1) / kLanes : outputs; }
+  int64_t first(int64_t block) const {
+    if (!whole()) return block;
+    const int64_t n = block * kLanes;
+    return n + kLanes <= outputs ? n : outputs - kLanes;
+  }
+  // Between rows of a block, if those of outputs are so far apart.
+  int64_t stride(int64_t row_stride) const { return whole() ? row_stride : 0; }
+};
+
 // Scales and biases of kLanes outputs and some groups, in float32, as they belong to the numbers that weights
 // are read as.
 struct LaneFactors {
@@ -36,14 +53,16 @@ struct LaneFactors {
     typedef StorageOf<kElement> T;
     constexpr int64_t kAhead = 2 * kLanes;
     const F less = set1(-Numbers::kAdded), unit = set1(Numbers::kUnit);
+    // By themselves: compilers believe that what is stored below may change the task.
+    const OutputBlocks blocks = {task.outputs};
     const int64_t left = task.groups - group;
-    for (int i = 0; i < kLanes; i++) {
-      // Outputs behind the last are the last again, whose results nobody keeps.
-      const int64_t row = n + i < task.outputs ? n + i : task.outputs - 1;
-      auto* scales = (const T*)task.scales + row * task.scales_row_stride + group;
-      auto* biases = (const T*)task.biases + row * task.biases_row_stride + group;
-      bring_line(scales + kAhead * task.scales_row_stride);
-      bring_line(biases + kAhead * task.biases_row_stride);
+    const int64_t scales_stride = blocks.stride(task.scales_row_stride);
+    const int64_t biases_stride = blocks.stride(task.biases_row_stride);
+    auto* scales = (const T*)task.scales + n * task.scales_row_stride + group;
+    auto* biases = (const T*)task.biases + n * task.biases_row_stride + group;
+    for (int i = 0; i < kLanes; i++, scales += scales_stride, biases += biases_stride) {
+      bring_line(scales + kAhead * scales_stride);
+      bring_line(biases + kAhead * biases_stride);
       const F scale = load_some<kElement>(scales, left);
       _mm512_store_ps(to.scale[i], mul(unit, scale));
       _mm512_store_ps(to.bias[i], fma(less, scale, load_some<kElement>(biases, left)));
@@ -76,14 +95,14 @@ class TileProduct {
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * 64 : 0;  // as `store_set` takes it
   static constexpr int64_t kAhead = 2 * kLanes;  // how many rows ahead weights are asked for
 
-  // Where one of the three parts of the work is: a group of kLanes outputs from n on.
+  // Where one of the three parts of the work is: a group of a block of outputs.
   struct Unit {
-    int64_t n = 0, group = 0;
+    int64_t block = 0, group = 0;
 
     void move_on(int64_t groups) {
       if (++group < groups) return;
       group = 0;
-      n += kLanes;
+      block++;
     }
   };
 
@@ -93,9 +112,10 @@ class TileProduct {
   const float* const x_;
   const float *const x_sums_ = x_ + layout_.sums(), *const x_units_ = x_ + layout_.units();
   const int64_t row_bytes_ = layout_.lanes * sizeof(float);  // of a tile of x
-  const int64_t units_ = (task_.outputs + kLanes - 1) / kLanes * layout_.groups;
+  const OutputBlocks blocks_ = {task_.outputs};
+  const int64_t units_ = blocks_.count() * layout_.groups;
   Unit written_, multiplied_, added_;
-  const uint8_t* words_[kLanes];
+  const uint8_t* words_ = nullptr;  // of the block that is written
   alignas(64) uint16_t weights_[kKept][kSteps][kLanes][kStep];
   alignas(64) float sums_[kKept][kTiles][kLanes][kLanes] = {};  // lanes that narrow tiles lack stay zero
   LaneFactors factors_;
@@ -127,7 +147,7 @@ class TileProduct {
   }
 
   void write_zeros(Outputs y) {
-    for (int64_t n = 0; n < task_.outputs; n += kLanes) write_outputs(n, y);
+    for (int64_t block = 0; block < blocks_.count(); block++) write_outputs(blocks_.first(block), y);
   }
 
   // The weights of `unit`, and the other two parts of units before it.
@@ -145,20 +165,17 @@ class TileProduct {
   // [step][output][number]
   inline __attribute__((always_inline)) void write_weights(uint16_t (*to)[kLanes][kStep]) {
     const int64_t group = written_.group;
-    if (group == 0)
-      for (int i = 0; i < kLanes; i++) {
-        // Outputs behind the last are the last again.
-        const int64_t row = written_.n + i < task_.outputs ? written_.n + i : task_.outputs - 1;
-        words_[i] = (const uint8_t*)(task_.w + row * task_.w_row_stride);
-      }
+    const int64_t row_bytes = task_.w_row_stride * sizeof(uint32_t), stride = blocks_.stride(row_bytes);
+    if (group == 0) words_ = (const uint8_t*)task_.w + blocks_.first(written_.block) * row_bytes;
     // Where rows lie behind each other a part of later ones, perhaps of another task or behind the end.
-    prefetch(words_[0] + kAhead * task_.w_row_stride * 4 + group * kLanes * kGroupBytes,
-             kLanes * kGroupBytes);
+    prefetch(words_ + kAhead * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
+    const uint8_t* p = words_ + group * kGroupBytes;
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
 #pragma GCC unroll 4
       for (int step = 0; step < kSteps; step += Numbers::kTogether)
-        Numbers::write(words_[i] + group * kGroupBytes + step * kStepBytes, to + step, i);
+        Numbers::write(p + i % 4 * stride + step * kStepBytes, to + step, i);
+      if (i % 4 == 3) p += 4 * stride;
     }
     written_.move_on(layout_.groups);
   }
@@ -192,9 +209,9 @@ class TileProduct {
 
   // y += scale * (what a group adds up to) + bias * (the sum of x over it).
   inline __attribute__((always_inline)) void add_sums(const float (*sums)[kLanes][kLanes], Outputs y) {
-    const int64_t group = added_.group, n = added_.n;
+    const auto [block, group] = added_;
     const int factor = (int)(group % kFactorGroups);
-    if (factor == 0) access_.read_factors(task_, n, group, factors_);
+    if (factor == 0) access_.read_factors(task_, blocks_.first(block), group, factors_);
     // From the middle one all are so near that an instruction names them in a byte.
     constexpr int kMiddle = kLanes / 2;
     const float *scale = &factors_.scale[kMiddle][factor], *bias = &factors_.bias[kMiddle][factor];
@@ -211,7 +228,7 @@ class TileProduct {
     }
     added_.move_on(layout_.groups);
     if (added_.group > 0) return;
-    write_outputs(n, y);
+    write_outputs(blocks_.first(block), y);
     clear(y);
   }
 
