@@ -69,12 +69,15 @@ struct WideProduct {
   static constexpr bool kAsksAhead = true;   // for the next weights by itself, with a single row vector
   static constexpr int kTaskOutputs = 96;    // at most
   static constexpr int kInPlaceTiles = kProductTiles;  // row tiles for which weights are not copied
-  static constexpr int kDepth = 128;                   // of a block of weights
+  static constexpr int kDepth = 128;                   // of a block of weights that are copied
   typedef float Weight;
   typedef FloatMac Mac;
 
   VEC_FN void enter() {}
   VEC_FN void leave() {}
+
+  // Of a block of weights in place, for row tiles of so many vectors.
+  static constexpr int in_place_depth(int) { return kDepth; }
 
   // A term of the elements that a vector holds.
   template <Element kElement>
@@ -214,13 +217,14 @@ static void product(const ProductTask& task, const Weights& weights, const float
     return x + tile * packed_floats<Product>(task.K) + product_steps<Product>(begin) * lanes;
   };
   const int64_t apart = Product::kInTiles ? product_steps<Product>(task.K) * kLanes : kLanes;
+  const int most = in_place.data ? Product::in_place_depth(task.vectors_of(0)) : Product::kDepth;
   start_sums<Product>(task, weights, sums);
   Product::enter();
-  for (int64_t begin = 0; begin < K; begin += Product::kDepth) {
-    const int depth = K - begin < Product::kDepth ? (int)(K - begin) : Product::kDepth;
+  for (int64_t begin = 0; begin < K; begin += most) {
+    const int depth = K - begin < most ? (int)(K - begin) : most;
     WeightRows<Weight> rows = {};
     if (in_place.data)
-      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, Product::kDepth};
+      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, most};
     else
       rows = fill_block<Product>(task, weights, begin, depth, block);
     const int64_t end = begin + depth, left = task.K - end;
@@ -228,7 +232,7 @@ static void product(const ProductTask& task, const Weights& weights, const float
       // The next weights come into the cache meanwhile.
       if (!asks_ahead && left > 0)
         for (int64_t n = tile * task.outputs / tiles; n < (tile + 1) * task.outputs / tiles; n++)
-          weights.ask_for(n, end, left < Product::kDepth ? (int)left : Product::kDepth);
+          weights.ask_for(n, end, left < most ? (int)left : most);
       // And so do the next rows, at the end the first ones, with which other outputs begin.
       const float* next = tile + 1 < tiles ? packed_at(tile + 1, begin) : packed_at(0, end < K ? end : 0);
       Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), apart, next},

@@ -20,6 +20,9 @@ struct AmxProduct : PairsProduct {
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }
 
+  // 32 kB of x: what comes from memory, a row here and a row there, is read in longer pieces.
+  static constexpr int in_place_depth(int vectors) { return vectors == 1 ? 1024 : 512; }
+
   static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
     multiply_tiles<1>(w, outputs, x, depth, c);
   }

@@ -22,6 +22,8 @@ struct PairsProduct {
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
+  static constexpr int in_place_depth(int) { return kDepth; }
+
   template <Element kElement>
   VEC_FN F read(const uint16_t* row, int64_t count, int = 0) {
     return load_pairs(row, count);

@@ -22,48 +22,59 @@ constexpr TermPair kTermPairs<2>[] = {{1, 1}, {0, 1}, {0, 0}, {1, 0}};
 template <>
 constexpr TermPair kTermPairs<1>[] = {{0, 0}};
 
-// The products of a step for one or two tiles of lanes, in the order in which they are made: each has the
-// tile of weights of the one before, or its tile of x.
-template <int kTerms, int kLaneTiles>
+// The products of a step, of two tiles of outputs or of lanes or one of each, in the order in which they are
+// made: each has the tile of weights of the one before, or its tile of x.
+template <int kTerms, int kOutputTiles, int kLaneTiles>
 struct TileVisit {
   static constexpr auto& pairs = kTermPairs<kTerms>;
-  static constexpr int kCount = kLaneTiles * (int)(sizeof pairs / sizeof *pairs);
+  static constexpr int kSums = kOutputTiles * kLaneTiles;
+  static_assert(kSums <= 2);
+  static constexpr int kCount = kSums * (int)(sizeof pairs / sizeof *pairs);
 
   TermPair terms;
-  int lane;
+  int sum;
 
   static constexpr TileVisit at(int visit) {
-    const int pair = visit / kLaneTiles, lane = visit % kLaneTiles;
-    return {pairs[pair], pair % 2 ? kLaneTiles - 1 - lane : lane};
+    const int pair = visit / kSums, sum = visit % kSums;
+    return {pairs[pair], pair % 2 ? kSums - 1 - sum : sum};
   }
+  constexpr int output() const { return kOutputTiles == 2 ? sum : 0; }
+  constexpr int lane() const { return kLaneTiles == 2 ? sum : 0; }
+  constexpr bool same_weights(TileVisit other) const {
+    return terms.weights == other.terms.weights && output() == other.output();
+  }
+  constexpr bool same_x(TileVisit other) const { return terms.x == other.terms.x && lane() == other.lane(); }
 };
 
-// A tile of outputs times one or two tiles of lanes. Strides count bytes.
+// Strides count bytes.
 //
-// There are registers for twice as many outputs, and for the next operands. But where another thread has the
-// other half of the core, as in most clouds, products that take turns with loads take twice as long with six
-// registers as with four, and four times as long with eight (benches/LOG.md). Lanes and depth are few enough
-// for x to stay in the first cache, so that loads keep up.
+// There are registers for twice as many tiles, and for the next operands. But on a core that is shared with
+// another thread, as in most clouds, products that take turns with loads need 14 ns each with four registers
+// and 32 with eight, where either takes 7 without that thread (benches/LOG.md). Lanes and depth are few
+// enough for x to stay in the first cache, so that loads keep up.
 template <int kTerms>
 struct ProductOfTiles {
   static_assert(kTerms <= 3);
 
-  const char* w;  // [step][term], rows
-  int64_t w_stride, w_vector;
-  const char* x;  // [step][term][pair], tiles of lanes
+  const char* w;  // [step][term], rows; tiles of outputs
+  int64_t w_stride, w_vector, w_tile;
+  const char* x;  // [step][term][pair]; tiles of lanes
   int64_t x_tile;
   int steps;
   char* c;
   int64_t c_stride;
 
-  template <int kLaneTiles>
+  template <int kOutputTiles, int kLaneTiles>
   inline __attribute__((always_inline)) void run() const {
+    typedef TileVisit<kTerms, kOutputTiles, kLaneTiles> Visit;
+    constexpr bool kTwo = Visit::kSums == 2;
+    char* const second = c + (kLaneTiles == 2 ? 64 : 16 * c_stride);
     _tile_loadd(0, c, c_stride);
-    if constexpr (kLaneTiles == 2) _tile_loadd(1, c + 64, c_stride);
+    if constexpr (kTwo) _tile_loadd(1, second, c_stride);
     for (int step = 0; step < steps; step++)
-      visit<TileVisit<kTerms, kLaneTiles>, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
+      visit<Visit, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
     _tile_stored(0, c, c_stride);
-    if constexpr (kLaneTiles == 2) _tile_stored(1, c + 64, c_stride);
+    if constexpr (kTwo) _tile_stored(1, second, c_stride);
   }
 
  private:
@@ -71,11 +82,11 @@ struct ProductOfTiles {
   template <class Visit, int kVisit>
   inline __attribute__((always_inline)) void visit(const char* w_of_step, const char* x_of_step) const {
     constexpr Visit now = Visit::at(kVisit), before = Visit::at(kVisit > 0 ? kVisit - 1 : 0);
-    if constexpr (kVisit == 0 || now.terms.weights != before.terms.weights)
-      _tile_loadd(2, w_of_step + now.terms.weights * w_vector, w_stride);
-    if constexpr (kVisit == 0 || now.terms.x != before.terms.x || now.lane != before.lane)
-      _tile_loadd(3, x_of_step + now.terms.x * kTileBytes + now.lane * x_tile, 64);
-    if constexpr (now.lane == 0)
+    if constexpr (kVisit == 0 || !now.same_weights(before))
+      _tile_loadd(2, w_of_step + now.terms.weights * w_vector + now.output() * w_tile, w_stride);
+    if constexpr (kVisit == 0 || !now.same_x(before))
+      _tile_loadd(3, x_of_step + now.terms.x * kTileBytes + now.lane() * x_tile, 64);
+    if constexpr (now.sum == 0)
       _tile_dpbf16ps(0, 2, 3);
     else
       _tile_dpbf16ps(1, 2, 3);
@@ -88,19 +99,26 @@ struct ProductOfTiles {
 template <int kTerms>
 static void multiply_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
   const int vectors = x.vectors;
+  const auto tiles = [&](int v, int n) {
+    return ProductOfTiles<kTerms>{(const char*)(w.data + n / 16 * w.tile),
+                                  w.stride * 2,
+                                  w.vector * 2,
+                                  w.tile * 2,
+                                  (const char*)(x.data + v * x.apart),
+                                  x.apart * 4,
+                                  depth / 32,
+                                  (char*)(c + (n * vectors + v) * kLanes),
+                                  vectors * 64};
+  };
   settle_stores();
   // Outputs inside: two tiles of lanes are read again and again, weights once for each two (benches/LOG.md).
-  for (int v = 0; v < vectors; v += 2)
-    for (int n = 0; n < outputs; n += 16) {
-      const ProductOfTiles<kTerms> tiles = {
-          (const char*)(w.data + n / 16 * w.tile), w.stride * 2, w.vector * 2,
-          (const char*)(x.data + v * x.apart),     x.apart * 4,  depth / 32,
-          (char*)(c + (n * vectors + v) * kLanes), vectors * 64};
-      if (v + 1 < vectors)
-        tiles.template run<2>();
-      else
-        tiles.template run<1>();
-    }
+  int v = 0;
+  for (; v + 1 < vectors; v += 2)
+    for (int n = 0; n < outputs; n += 16) tiles(v, n).template run<1, 2>();
+  if (v == vectors) return;
+  int n = 0;
+  for (; n + 16 < outputs; n += 32) tiles(v, n).template run<2, 1>();
+  if (n < outputs) tiles(v, n).template run<1, 1>();
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

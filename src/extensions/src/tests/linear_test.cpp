@@ -36,7 +36,7 @@ struct LinearCase {
     element = static_cast<Element>(number % cpu::kElements);
     M = 1 + below(number % 4 ? 25 : 200);
     N = below(97);
-    K = number % 5 ? below(700) : 32 * below(20);
+    K = number % 5 ? below(700) : 32 * below(40);
     has_bias = below(2);
     guard = below(2) ? Guard::after : Guard::before;
     const auto draw = [&](int64_t rows, int64_t columns) {
