@@ -5,6 +5,9 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
+// Of eight registers products name as few as they can, and load one after the other into the same. At times,
+// it seems where somebody else's thread shares the core, products that take turns with loads need 14 ns each
+// with four registers, 18 with six and 32 with eight, where all of them take 7 else (benches/LOG.md).
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -86,7 +89,7 @@ VEC_FN void store_set(char* c, int64_t second, int64_t stride) {
 }
 
 // Steps of 32 elements. Strides count bytes. What both tiles of a pair need is loaded once, and what each
-// needs by itself into one register after the other: see ProductOfTiles.
+// needs by itself one after the other into the same register.
 template <int kSet, Pair kPair>
 VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t b_stride, int steps) {
   for (int step = 0; step < steps; step++, a += 64, b += 16 * b_stride) {

@@ -28,13 +28,13 @@ struct DenseWeights {
   void fill(int64_t n, int64_t begin, int depth, typename Product::Weight* out, int64_t apart) const {
     constexpr int kTerms = Product::kTerms;
     const T* p = row(n) + begin;
-    for (int e = 0; e < depth; e += kElementsOfVector<Product>) {
+    for (int e = 0, vector = 0; e < depth; e += kElementsOfVector<Product>) {
       F terms[kTerms];
 #pragma GCC unroll 3
       for (int i = 0; i < kTerms; i++)
         terms[i] = Product::template read<kElement>(p + e, task.K - begin - e, i);
 #pragma GCC unroll 3
-      for (int i = 0; i < kTerms; i++, out += apart) store((float*)out, terms[i]);
+      for (int i = 0; i < kTerms; i++) store((float*)(out + vector++ * apart), terms[i]);
     }
   }
 

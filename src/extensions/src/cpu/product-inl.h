@@ -4,8 +4,9 @@
 //
 // Weights (cpu/dense_weights-inl.h, cpu/quantized_product-inl.h) give
 //   bias(n)                              of output n
-//   fill<Product>(n, begin, depth, out, apart)  weights of output n from element `begin` on, zeros beyond the
-//                                        last, in vectors so many weights apart
+//   fill<Product>(n, begin, depth, out, apart)
+//                                        weights of output n from element `begin` on, zeros beyond the last,
+//                                        in vectors so many weights apart
 //   ask_for(n, begin, depth)             brings the memory that `fill` will read into the cache
 //   in_place<Product>()                  the rows themselves if they can be multiplied as they lie; else none
 #pragma once
@@ -61,13 +62,13 @@ struct PackedRows {
 // Products in float32.
 struct WideProduct {
   static constexpr int kElementsPerStep = 1;
-  static constexpr int kTerms = 1;           // whose sum an element is
-  static constexpr int kResultsPerLane = 1;  // neighbouring outputs that `outputs` gives in a lane
-  static constexpr int kDepthUnit = 1;       // the depth of a product is a multiple of this
-  static constexpr int kOutputUnit = 1;      // likewise the outputs of weights that are multiplied in place
-  static constexpr bool kInTiles = false;    // see below
-  static constexpr bool kAsksAhead = true;   // for the next weights by itself, with a single row vector
-  static constexpr int kTaskOutputs = 96;    // at most
+  static constexpr int kTerms = 1;            // whose sum an element is
+  static constexpr int kResultsPerLane = 1;   // neighbouring outputs that `outputs` gives in a lane
+  static constexpr int kDepthUnit = 1;        // the depth of a product is a multiple of this
+  static constexpr int kOutputUnit = 1;       // likewise the outputs of weights that are multiplied in place
+  static constexpr bool kTileByTile = false;  // see below
+  static constexpr bool kAsksAhead = true;    // for the next weights by itself, with a single row vector
+  static constexpr int kTaskOutputs = 96;     // at most
   static constexpr int kInPlaceTiles = kProductTiles;  // row tiles for which weights are not copied
   static constexpr int kDepth = 128;                   // of a block of weights that are copied
   typedef float Weight;
@@ -76,7 +77,7 @@ struct WideProduct {
   VEC_FN void enter() {}
   VEC_FN void leave() {}
 
-  // Of a block of weights in place, for row tiles of so many vectors.
+  // Of a block of weights in place, for row tiles of so many vectors; only where any are.
   static constexpr int in_place_depth(int) { return kDepth; }
 
   // A term of the elements that a vector holds.
@@ -100,9 +101,9 @@ struct WideProduct {
   }
 };
 
-// What a product reads is in the order in which it does: [step][lane], all lanes of a tile, and a row of
-// weights after the other. With kInTiles it reads kLanes of either at a time: [vector of lanes][step][lane],
-// and a vector of each of kLanes rows of weights, then their next ones.
+// What is packed or copied lies in the order in which a product reads it: [step][lane], all lanes of a tile,
+// and a row of weights after the other. With kTileByTile it reads kLanes of either at a time: [vector of
+// lanes] [step][lane], and a vector of each of kLanes rows of weights, then their next ones.
 
 // Elements of a row that a vector of packed ones holds.
 template <class Product>
@@ -121,7 +122,7 @@ VEC_FN int64_t packed_floats(int64_t K) {
 
 template <class Product, Element kElement>
 static void pack_product(const ProductTask& task, float* packed) {
-  constexpr int kRows = Product::kInTiles ? kLanes : kTileLanes;  // that are packed together
+  constexpr int kRows = Product::kTileByTile ? kLanes : kTileLanes;  // that are packed together
   const int64_t steps = product_steps<Product>(task.K);
   auto* x = (const StorageOf<kElement>*)task.x;
   for (int64_t m = 0; m < task.rows; m += kRows, packed += steps * kRows) {
@@ -185,15 +186,15 @@ static void start_sums(const ProductTask& task, const Weights& weights, float* s
   }
 }
 
-// All rows of a block of weights; those beyond the last output are zero.
+// All rows of a block of weights. Tiles read whole ones: there, rows beyond the last output are zero.
 template <class Product, class Weights>
 static WeightRows<typename Product::Weight> fill_block(const ProductTask& task, const Weights& weights,
                                                        int64_t begin, int depth,
                                                        typename Product::Weight* block) {
   constexpr int64_t kOfVector = kElementsOfVector<Product>, kTile = kLanes * kBlockStride<Product>;
-  constexpr int64_t kStride = Product::kInTiles ? kOfVector : kBlockStride<Product>;
-  constexpr int64_t kVector = Product::kInTiles ? kLanes * kOfVector : kOfVector;
-  for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Product>); n++) {
+  constexpr int64_t kStride = Product::kTileByTile ? kOfVector : kBlockStride<Product>;
+  constexpr int64_t kVector = Product::kTileByTile ? kLanes * kOfVector : kOfVector;
+  for (int64_t n = 0; n < (Product::kTileByTile ? round_up(task.outputs, kLanes) : task.outputs); n++) {
     typename Product::Weight* row = block + n / kLanes * kTile + n % kLanes * kStride;
     if (n < task.outputs)
       weights.template fill<Product>(n, begin, depth, row, kVector);
@@ -213,18 +214,18 @@ static void product(const ProductTask& task, const Weights& weights, const float
   const WeightRows<Weight> in_place = weights.template in_place<Product>();
   const bool asks_ahead = Product::kAsksAhead && in_place.data && tiles == 1 && task.vectors_of(0) == 1;
   const auto packed_at = [&](int64_t tile, int64_t begin) {
-    const int64_t lanes = Product::kInTiles ? kLanes : task.vectors_of(tile) * kLanes;
+    const int64_t lanes = Product::kTileByTile ? kLanes : task.vectors_of(tile) * kLanes;
     return x + tile * packed_floats<Product>(task.K) + product_steps<Product>(begin) * lanes;
   };
-  const int64_t apart = Product::kInTiles ? product_steps<Product>(task.K) * kLanes : kLanes;
-  const int most = in_place.data ? Product::in_place_depth(task.vectors_of(0)) : Product::kDepth;
+  const int64_t apart = Product::kTileByTile ? product_steps<Product>(task.K) * kLanes : kLanes;
+  const int block_depth = in_place.data ? Product::in_place_depth(task.vectors_of(0)) : Product::kDepth;
   start_sums<Product>(task, weights, sums);
   Product::enter();
-  for (int64_t begin = 0; begin < K; begin += most) {
-    const int depth = K - begin < most ? (int)(K - begin) : most;
+  for (int64_t begin = 0; begin < K; begin += block_depth) {
+    const int depth = K - begin < block_depth ? (int)(K - begin) : block_depth;
     WeightRows<Weight> rows = {};
     if (in_place.data)
-      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, most};
+      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, block_depth};
     else
       rows = fill_block<Product>(task, weights, begin, depth, block);
     const int64_t end = begin + depth, left = task.K - end;
@@ -232,7 +233,7 @@ static void product(const ProductTask& task, const Weights& weights, const float
       // The next weights come into the cache meanwhile.
       if (!asks_ahead && left > 0)
         for (int64_t n = tile * task.outputs / tiles; n < (tile + 1) * task.outputs / tiles; n++)
-          weights.ask_for(n, end, left < most ? (int)left : most);
+          weights.ask_for(n, end, left < block_depth ? (int)left : block_depth);
       // And so do the next rows, at the end the first ones, with which other outputs begin.
       const float* next = tile + 1 < tiles ? packed_at(tile + 1, begin) : packed_at(0, end < K ? end : 0);
       Product::multiply(rows, (int)task.outputs, {packed_at(tile, begin), task.vectors_of(tile), apart, next},

@@ -11,7 +11,7 @@ struct PairsProduct {
   static constexpr int kResultsPerLane = 2;
   static constexpr int kDepthUnit = 2;
   static constexpr int kOutputUnit = 1;
-  static constexpr bool kInTiles = false;
+  static constexpr bool kTileByTile = false;
   static constexpr bool kAsksAhead = true;
   static constexpr int kTaskOutputs = 96;
   static constexpr int kInPlaceTiles = kProductTiles;

@@ -10,11 +10,11 @@ struct TermsProduct : WideProduct {
   static constexpr int kElementsPerStep = 2;
   static constexpr int kTerms = TINY_LLM_ISA::kTerms<kElement>;
   static constexpr int kDepthUnit = 32;
-  static constexpr bool kInTiles = true;
+  static constexpr bool kTileByTile = true;
   static constexpr bool kAsksAhead = false;
   static constexpr int kTaskOutputs = 384;
   static constexpr int kInPlaceTiles = 0;
-  static constexpr int kDepth = 128;
+  static constexpr int kDepth = 128;  // 16 or 24 kB of x for two tiles of lanes
   typedef uint16_t Weight;
 
   // Tiles take tiny numbers for zero. What is multiplied is larger by this, so that terms and products of any

@@ -34,8 +34,8 @@ struct TileVisit {
   TermPair terms;
   int sum;
 
-  static constexpr TileVisit at(int visit) {
-    const int pair = visit / kSums, sum = visit % kSums;
+  static constexpr TileVisit at(int place) {
+    const int pair = place / kSums, sum = place % kSums;
     return {pairs[pair], pair % 2 ? kSums - 1 - sum : sum};
   }
   constexpr int output() const { return kOutputTiles == 2 ? sum : 0; }
@@ -46,12 +46,8 @@ struct TileVisit {
   constexpr bool same_x(TileVisit other) const { return terms.x == other.terms.x && lane() == other.lane(); }
 };
 
-// Strides count bytes.
-//
-// There are registers for twice as many tiles, and for the next operands. But on a core that is shared with
-// another thread, as in most clouds, products that take turns with loads need 14 ns each with four registers
-// and 32 with eight, where either takes 7 without that thread (benches/LOG.md). Lanes and depth are few
-// enough for x to stay in the first cache, so that loads keep up.
+// Strides count bytes. Lanes and depth are few enough for x to stay in the first cache, so that loads keep
+// up.
 template <int kTerms>
 struct ProductOfTiles {
   static_assert(kTerms <= 3);
@@ -72,25 +68,26 @@ struct ProductOfTiles {
     _tile_loadd(0, c, c_stride);
     if constexpr (kTwo) _tile_loadd(1, second, c_stride);
     for (int step = 0; step < steps; step++)
-      visit<Visit, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
+      multiply_from<Visit, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
     _tile_stored(0, c, c_stride);
     if constexpr (kTwo) _tile_stored(1, second, c_stride);
   }
 
  private:
   // The products of a step from one of them on.
-  template <class Visit, int kVisit>
-  inline __attribute__((always_inline)) void visit(const char* w_of_step, const char* x_of_step) const {
-    constexpr Visit now = Visit::at(kVisit), before = Visit::at(kVisit > 0 ? kVisit - 1 : 0);
-    if constexpr (kVisit == 0 || !now.same_weights(before))
+  template <class Visit, int kNow>
+  inline __attribute__((always_inline)) void multiply_from(const char* w_of_step,
+                                                           const char* x_of_step) const {
+    constexpr Visit now = Visit::at(kNow), before = Visit::at(kNow > 0 ? kNow - 1 : 0);
+    if constexpr (kNow == 0 || !now.same_weights(before))
       _tile_loadd(2, w_of_step + now.terms.weights * w_vector + now.output() * w_tile, w_stride);
-    if constexpr (kVisit == 0 || !now.same_x(before))
+    if constexpr (kNow == 0 || !now.same_x(before))
       _tile_loadd(3, x_of_step + now.terms.x * kTileBytes + now.lane() * x_tile, 64);
     if constexpr (now.sum == 0)
       _tile_dpbf16ps(0, 2, 3);
     else
       _tile_dpbf16ps(1, 2, 3);
-    if constexpr (kVisit + 1 < Visit::kCount) visit<Visit, kVisit + 1>(w_of_step, x_of_step);
+    if constexpr (kNow + 1 < Visit::kCount) multiply_from<Visit, kNow + 1>(w_of_step, x_of_step);
   }
 };
 

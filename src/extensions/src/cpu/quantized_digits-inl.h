@@ -154,7 +154,7 @@ class DigitProduct {
         _tile_dpbsud(2, 4, 5);
       }
       if (second) {
-        _tile_loadd(4, digits + tiles_.rows * kPart, kPart);  // the same register: see ProductOfTiles
+        _tile_loadd(4, digits + tiles_.rows * kPart, kPart);  // the same register: see TileConfig
         if constexpr (kSet == 0) {
           _tile_zero(1);
           _tile_dpbsud(1, 4, 5);

@@ -41,6 +41,7 @@ struct PackedWeights {
 
 template <class Product>
 struct RoundedMany {
+  static_assert(Product::kDepth % 128 == 0);  // whole groups
   static constexpr int kPackRows = kTileLanes;
   static constexpr int kTaskRows = 4 * kTileLanes;  // their sums leave room for weights in the second cache
   static constexpr int kTaskOutputs = Product::kTaskOutputs;

@@ -21,14 +21,15 @@ constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
 // Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 5 x.
 struct LaneTileConfig : TileConfig {
   explicit LaneTileConfig(int64_t lanes) {
-    for (int tile = 0; tile < 8; tile++)
+    for (int tile = 0; tile < 6; tile++)
       if (tile != 4) row_bytes[tile] = (uint16_t)(lanes * sizeof(float));
   }
 };
 
 // How outputs are taken kLanes at a time, from `first(block)` on: the last block ends where they do, and some
 // of its outputs are calculated twice. Fewer than kLanes are a block each, whose rows are all of that output:
-// what is stored behind it is overwritten by the blocks that follow.
+// what is stored behind it is overwritten by the blocks that follow. That is slow, and rare: widths of models
+// are multiples of 16.
 struct OutputBlocks {
   int64_t outputs;
 
@@ -53,7 +54,7 @@ struct LaneFactors {
     typedef StorageOf<kElement> T;
     constexpr int64_t kAhead = 2 * kLanes;
     const F less = set1(-Numbers::kAdded), unit = set1(Numbers::kUnit);
-    // By themselves: compilers believe that what is stored below may change the task.
+    // Copies: compilers believe that the stores below may change the task.
     const OutputBlocks blocks = {task.outputs};
     const int64_t left = task.groups - group;
     const int64_t scales_stride = blocks.stride(task.scales_row_stride);
@@ -169,7 +170,7 @@ class TileProduct {
     if (group == 0) words_ = (const uint8_t*)task_.w + blocks_.first(written_.block) * row_bytes;
     // Where rows lie behind each other a part of later ones, perhaps of another task or behind the end.
     prefetch(words_ + kAhead * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
-    const uint8_t* p = words_ + group * kGroupBytes;
+    const uint8_t* p = words_ + group * kGroupBytes;  // moves with every fourth row, as in RowAddresses
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
 #pragma GCC unroll 4
@@ -196,7 +197,7 @@ class TileProduct {
           _tile_dpbf16ps(2, 4, 5);
         x += layout_.tile_floats();
         if constexpr (kTiles == 1) continue;
-        _tile_loadd(5, x, row_bytes_);  // not into another register: see ProductOfTiles
+        _tile_loadd(5, x, row_bytes_);  // not into another register: see TileConfig
         if constexpr (kSet == 0)
           _tile_dpbf16ps(1, 4, 5);
         else

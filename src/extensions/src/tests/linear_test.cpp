@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -21,7 +22,13 @@ using cpu::Kernels;
 using cpu::LinearForm;
 using cpu::LinearTask;
 
-// Sizes and values of the problem with that number.
+struct Sizes {
+  Element element;
+  int64_t M, N, K;
+};
+
+// Values of the problem with that number, and its sizes if none are given; rows of given sizes have no gap
+// between them.
 struct LinearCase {
   Element element;
   int64_t M, N, K;
@@ -29,18 +36,19 @@ struct LinearCase {
   Guard guard;
   Matrix x, w, bias;
 
-  explicit LinearCase(int number) {
+  explicit LinearCase(int number, std::optional<Sizes> sizes = {}) {
     std::mt19937 generator(number);
     std::normal_distribution<double> normal;
     const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
     element = static_cast<Element>(number % cpu::kElements);
     M = 1 + below(number % 4 ? 25 : 200);
     N = below(97);
-    K = number % 5 ? below(700) : 32 * below(40);
+    K = number % 5 ? below(700) : 32 * below(20);
+    if (sizes) element = sizes->element, M = sizes->M, N = sizes->N, K = sizes->K;
     has_bias = below(2);
     guard = below(2) ? Guard::after : Guard::before;
     const auto draw = [&](int64_t rows, int64_t columns) {
-      Matrix matrix{rows, columns, columns + (below(2) ? 0 : below(7)), {}};
+      Matrix matrix{rows, columns, columns + (sizes || below(2) ? 0 : below(7)), {}};
       for (int64_t i = 0; i < rows * columns; ++i)
         matrix.values.push_back(rounded(element, normal(generator)));
       return matrix;
@@ -124,6 +132,21 @@ void test_infinity(const LinearForm& form, const LinearCase& c) {
   }
 }
 
+// What chance does not meet: weights that tiles multiply in place, in several blocks of K, with rows of one
+// to four vectors, of one tile and two, and with more rows, for which they are copied.
+void test_in_place(const Kernels& kernels) {
+  int number = 0;
+  for (int element = 0; element < cpu::kElements; ++element)
+    for (int64_t M : {9, 16, 17, 33, 48, 65, 129})
+      for (int64_t N : {16, 48})
+        for (int64_t K : {544, 1056, 1120}) {
+          const LinearCase c(number++, Sizes{static_cast<Element>(element), M, N, K});
+          const LinearForm& form = kernels.linear[element](M);
+          test_case(form, c);
+          test_bits(form, c);
+        }
+}
+
 int test_isa(const std::string& isa, int cases) {
   const Kernels* kernels;
   try {
@@ -138,6 +161,7 @@ int test_isa(const std::string& isa, int cases) {
     test_bits(form, c);
     test_infinity(form, c);
   }
+  test_in_place(*kernels);
   return finish("linear_test " + isa);
 }
 
