@@ -88,6 +88,16 @@ VEC_FN void store_set(char* c, int64_t second, int64_t stride) {
   }
 }
 
+// The sums in a tile += tile 4 * tile 5.
+template <int kSums>
+VEC_FN void add_product() {
+  static_assert(kSums < 4);
+  if constexpr (kSums == 0) _tile_dpbf16ps(0, 4, 5);
+  if constexpr (kSums == 1) _tile_dpbf16ps(1, 4, 5);
+  if constexpr (kSums == 2) _tile_dpbf16ps(2, 4, 5);
+  if constexpr (kSums == 3) _tile_dpbf16ps(3, 4, 5);
+}
+
 // Steps of 32 elements. Strides count bytes. What both tiles of a pair need is loaded once, and what each
 // needs by itself one after the other into the same register.
 template <int kSet, Pair kPair>
@@ -95,17 +105,11 @@ VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t
   for (int step = 0; step < steps; step++, a += 64, b += 16 * b_stride) {
     _tile_loadd(4, a, a_stride);
     _tile_loadd(5, b, b_stride);
-    if constexpr (kSet == 0)
-      _tile_dpbf16ps(0, 4, 5);
-    else
-      _tile_dpbf16ps(2, 4, 5);
+    add_product<2 * kSet>();
     if constexpr (kPair == Pair::none) continue;
     if constexpr (kPair == Pair::columns) _tile_loadd(5, b + 64, b_stride);
     if constexpr (kPair == Pair::rows) _tile_loadd(4, a + 16 * a_stride, a_stride);
-    if constexpr (kSet == 0)
-      _tile_dpbf16ps(1, 4, 5);
-    else
-      _tile_dpbf16ps(3, 4, 5);
+    add_product<2 * kSet + 1>();
   }
 }
 

@@ -80,13 +80,10 @@ struct ProductOfTiles {
                                                            const char* x_of_step) const {
     constexpr Visit now = Visit::at(kNow), before = Visit::at(kNow > 0 ? kNow - 1 : 0);
     if constexpr (kNow == 0 || !now.same_weights(before))
-      _tile_loadd(2, w_of_step + now.terms.weights * w_vector + now.output() * w_tile, w_stride);
+      _tile_loadd(4, w_of_step + now.terms.weights * w_vector + now.output() * w_tile, w_stride);
     if constexpr (kNow == 0 || !now.same_x(before))
-      _tile_loadd(3, x_of_step + now.terms.x * kTileBytes + now.lane() * x_tile, 64);
-    if constexpr (now.sum == 0)
-      _tile_dpbf16ps(0, 2, 3);
-    else
-      _tile_dpbf16ps(1, 2, 3);
+      _tile_loadd(5, x_of_step + now.terms.x * kTileBytes + now.lane() * x_tile, 64);
+    add_product<now.sum>();
     if constexpr (kNow + 1 < Visit::kCount) multiply_from<Visit, kNow + 1>(w_of_step, x_of_step);
   }
 };

@@ -16,7 +16,8 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kFactorGroups = kLanes;  // whose scales are widened at a time
+constexpr int kFactorGroups = kLanes;       // whose scales are widened at a time
+constexpr int64_t kRowsAhead = 2 * kLanes;  // how far ahead weights and their factors are asked for
 
 // Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 5 x.
 struct LaneTileConfig : TileConfig {
@@ -52,7 +53,6 @@ struct LaneFactors {
   template <class Numbers, Element kElement>
   static void read(const FewTask& task, int64_t n, int64_t group, LaneFactors& to) {
     typedef StorageOf<kElement> T;
-    constexpr int64_t kAhead = 2 * kLanes;
     const F less = set1(-Numbers::kAdded), unit = set1(Numbers::kUnit);
     // Copies: compilers believe that the stores below may change the task.
     const OutputBlocks blocks = {task.outputs};
@@ -62,8 +62,8 @@ struct LaneFactors {
     auto* scales = (const T*)task.scales + n * task.scales_row_stride + group;
     auto* biases = (const T*)task.biases + n * task.biases_row_stride + group;
     for (int i = 0; i < kLanes; i++, scales += scales_stride, biases += biases_stride) {
-      bring_line(scales + kAhead * scales_stride);
-      bring_line(biases + kAhead * biases_stride);
+      bring_line(scales + kRowsAhead * scales_stride);
+      bring_line(biases + kRowsAhead * biases_stride);
       const F scale = load_some<kElement>(scales, left);
       _mm512_store_ps(to.scale[i], mul(unit, scale));
       _mm512_store_ps(to.bias[i], fma(less, scale, load_some<kElement>(biases, left)));
@@ -94,7 +94,6 @@ class TileProduct {
   static constexpr int64_t kKept = 2;  // units whose weights and sums are kept
   static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * 64 : 0;  // as `store_set` takes it
-  static constexpr int64_t kAhead = 2 * kLanes;  // how many rows ahead weights are asked for
 
   // Where one of the three parts of the work is: a group of a block of outputs.
   struct Unit {
@@ -169,7 +168,7 @@ class TileProduct {
     const int64_t row_bytes = task_.w_row_stride * sizeof(uint32_t), stride = blocks_.stride(row_bytes);
     if (group == 0) words_ = (const uint8_t*)task_.w + blocks_.first(written_.block) * row_bytes;
     // Where rows lie behind each other a part of later ones, perhaps of another task or behind the end.
-    prefetch(words_ + kAhead * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
+    prefetch(words_ + kRowsAhead * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
     const uint8_t* p = words_ + group * kGroupBytes;  // moves with every fourth row, as in RowAddresses
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
@@ -191,17 +190,11 @@ class TileProduct {
       _tile_loadd(4, weights[step], 64);
       for (int64_t term = 0; term < terms; term++) {
         _tile_loadd(5, x, row_bytes_);
-        if constexpr (kSet == 0)
-          _tile_dpbf16ps(0, 4, 5);
-        else
-          _tile_dpbf16ps(2, 4, 5);
+        add_product<2 * kSet>();
         x += layout_.tile_floats();
         if constexpr (kTiles == 1) continue;
         _tile_loadd(5, x, row_bytes_);  // not into another register: see TileConfig
-        if constexpr (kSet == 0)
-          _tile_dpbf16ps(1, 4, 5);
-        else
-          _tile_dpbf16ps(3, 4, 5);
+        add_product<2 * kSet + 1>();
         x += layout_.tile_floats();
       }
     }
