@@ -98,6 +98,16 @@ VEC_FN void add_product() {
   if constexpr (kSums == 3) _tile_dpbf16ps(3, 4, 5);
 }
 
+// The same of bytes with a sign, whose sums are integers.
+template <int kSums>
+VEC_FN void add_whole_product() {
+  static_assert(kSums < 4);
+  if constexpr (kSums == 0) _tile_dpbssd(0, 4, 5);
+  if constexpr (kSums == 1) _tile_dpbssd(1, 4, 5);
+  if constexpr (kSums == 2) _tile_dpbssd(2, 4, 5);
+  if constexpr (kSums == 3) _tile_dpbssd(3, 4, 5);
+}
+
 // Steps of 32 elements. Strides count bytes. What both tiles of a pair need is loaded once, and what each
 // needs by itself one after the other into the same register.
 template <int kSet, Pair kPair>

@@ -13,7 +13,6 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kDigits = 3;
-constexpr int kMostTilePart = 64;              // numbers of a part for tiles, at most
 constexpr float kLargestNumber = 0x7f7f7fp0f;  // of three digits
 
 // The exponent of a unit for numbers of which the largest has these bits, its sign left out.
@@ -134,55 +133,5 @@ struct DigitUnits {
     return kBits == 4 ? _mm512_dpbusd_epi32(sum, upper, _mm512_loadu_si512(x + stride)) : sum;
   }
 };
-
-// Where the digits of a call's x lie: [part][row][digit, the high one first][number], and behind them,
-// [part][row] each, in float32 the units and the sums over the parts, and as integers what their products
-// with the numbers of weights are more than those with numbers less half their range: of high digits, and of
-// the other two.
-struct DigitRows {
-  int64_t rows, parts;
-  int part;  // numbers
-
-  // Rows behind those of the task are zeros.
-  DigitRows(const QuantizedTask& task, int64_t rows)
-      : rows(rows), part(task.group < kMostTilePart ? task.group : kMostTilePart) {
-    parts = task.groups * (task.group / part);
-  }
-
-  int64_t part_bytes() const { return rows * kDigits * part; }
-  size_t bytes() const { return parts * (part_bytes() + 4 * rows * sizeof(float)); }
-  const int8_t* digits(const void* packed, int64_t p) const {
-    return (const int8_t*)packed + p * part_bytes();
-  }
-  const float* units(const void* packed) const { return (const float*)digits(packed, parts); }
-  const float* sums(const void* packed) const { return units(packed) + parts * rows; }
-  const int32_t* high_excess(const void* packed) const { return (const int32_t*)sums(packed) + parts * rows; }
-  const int32_t* low_excess(const void* packed) const { return high_excess(packed) + parts * rows; }
-};
-
-// The rows of a call in that layout.
-template <Element kElement, int kBits>
-static void pack_digits(const QuantizedTask& task, const DigitRows& layout, void* packed) {
-  if (layout.rows > task.rows) memset(packed, 0, layout.bytes());
-  float *units = (float*)layout.units(packed), *sums = (float*)layout.sums(packed);
-  auto *high_excess = (int32_t*)layout.high_excess(packed), *low_excess = (int32_t*)layout.low_excess(packed);
-  for (int64_t m = 0; m < task.rows; m++) {
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    for (int64_t p = 0; p < layout.parts; p++, x += layout.part) {
-      float wide[kMostTilePart];
-      const int64_t place = p * layout.rows + m;
-      sums[place] = widen_group<DigitUnits<kBits>, kElement>(x, layout.part, wide);
-      int8_t* out = (int8_t*)packed + place * kDigits * layout.part;
-      W all[kDigits] = {};
-      units[place] = write_digits<kBits == 4>(wide, layout.part, [&](int first, int digit, __m128i digits) {
-        _mm_storeu_si128((__m128i*)(out + digit * layout.part + first), digits);
-        all[digit] = _mm512_add_epi32(all[digit], _mm512_cvtepi8_epi32(digits));
-      });
-      const W lower = _mm512_add_epi32(_mm512_slli_epi32(all[1], 8), all[2]);
-      high_excess[place] = _mm512_reduce_add_epi32(all[0]) * (1 << (kBits - 1));
-      low_excess[place] = _mm512_reduce_add_epi32(lower) * (1 << (kBits - 1));
-    }
-  }
-}
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -5,7 +5,6 @@
 #include "cpu/linear_amx-inl.h"
 #include "cpu/one_position_amx-inl.h"
 #include "cpu/quantized-inl.h"
-#include "cpu/quantized_digits-inl.h"
 #include "cpu/quantized_many-inl.h"
 #include "cpu/quantized_product-inl.h"
 #include "cpu/quantized_tiles-inl.h"
@@ -17,7 +16,7 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
-    // One or two rows, and up to ten of wide types, are whole numbers: these processors have slow vector
+    // Up to five rows, and up to eight of wide types, are whole numbers: these processors have slow vector
     // products of bfloat16, and fast ones of small integers.
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);

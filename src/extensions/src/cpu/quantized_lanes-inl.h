@@ -13,7 +13,7 @@ constexpr int kMostRowTiles = 2;
 
 // x of a call: [step][term][tile][pair of numbers][lane], and behind it in float32 the sums over groups,
 // [group][tile][kLanes], and what is one in a row, [row]. A lane is a row; those behind the last are zero.
-// Few enough rows have half as many lanes: less of x passes through the caches.
+// Few enough rows have half as many lanes (less of x passes through the caches), and their sums stand twice.
 struct LaneRows {
   int64_t rows, terms, steps, groups, tiles, lanes;
 
@@ -83,7 +83,6 @@ VEC_FN F in_order(__m512i first, __m512i last, int step) {
 // have.
 template <Element kElement>
 static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
-  if constexpr (kElement != Element::f32) return 0;
   __m512i largest = _mm512_setzero_si512();
   for (int64_t k = 0; k < K; k += kLanes)
     largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_castps_si512(load_as<kElement>(x + k)),
@@ -131,14 +130,17 @@ static void pack_lanes(const QuantizedTask& task, const LaneRows& layout, float*
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    exponents[m] = row_exponent<kElement>(x, task.groups * task.group);
-    units[m] = ldexpf(1, exponents[m]);
+    // A single term, and two of float16, are neither too small nor too large.
+    exponents[m] = kElement == Element::f32 ? row_exponent<kElement>(x, task.groups * task.group) : 0;
+    units[m] = ldexpf(Numbers::kUnit, exponents[m]);
     const F exponent = set1((float)exponents[m]);
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
       F sum = zero();
       for (int e = 0; e < task.group; e += kLanes)
         sum = add(sum, as_multiplied<kElement>(load_as<kElement>(x + e), exponent));
-      sums[g * layout.tiles * kLanes + m] = _mm512_reduce_add_ps(sum);
+      float* of_group = sums + g * layout.tiles * kLanes;
+      of_group[m] = _mm512_reduce_add_ps(sum) / Numbers::kUnit;
+      if (layout.lanes < kLanes) of_group[layout.lanes + m] = of_group[m];
     }
   }
   for (int64_t step = 0; step < layout.steps; step += Numbers::kTogether)

@@ -5,7 +5,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kStep = 2 * kLanes;  // numbers along K that a product of tiles adds up
+constexpr int kStep = 2 * kLanes;  // numbers along K that a product of tiles of bfloat16 adds up
 
 // How the numbers of a group of kSteps steps become bfloat16, which holds them exactly: `write` gives
 // (number + kAdded) / kUnit of kTogether steps at p, a row of a tile each, in an order of its own: place i of
@@ -18,8 +18,8 @@ struct NumbersOfTiles;
 // and adds up to no more than numbers from -8 to 7.
 template <int kSteps_>
 struct NumbersOfTiles<4, kSteps_> {
-  static constexpr int kBits = 4, kSteps = kSteps_;
-  static constexpr bool kSeveralTerms = false;
+  static constexpr int kBits = 4, kSteps = kSteps_, kStepNumbers = kStep;
+  static constexpr bool kWhole = false, kSeveralTerms = false;
   static constexpr int kTogether = kSteps < 2 ? 1 : 2;
   static constexpr int kCopies = 4 / kTogether, kCopyNumbers = kStep / kCopies;
   static constexpr float kAdded = 16, kUnit = 4;
@@ -29,7 +29,7 @@ struct NumbersOfTiles<4, kSteps_> {
     return i % kCopyNumbers * 4 + half_byte(step, i / kCopyNumbers);
   }
 
-  VEC_FN void write(const uint8_t* p, uint16_t (*to)[kLanes][kStep], int row) {
+  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
     const __m512i mantissa = _mm512_set1_epi16(0x0078), four = _mm512_set1_epi16(0x4080);
     constexpr int kFirstAndSecondOrThird = 0xea;
     __m512i copies;
@@ -55,14 +55,14 @@ struct NumbersOfTiles<4, kSteps_> {
 
 template <int kSteps_>
 struct NumbersOfTiles<8, kSteps_> {
-  static constexpr int kBits = 8, kSteps = kSteps_;
-  static constexpr bool kSeveralTerms = false;
+  static constexpr int kBits = 8, kSteps = kSteps_, kStepNumbers = kStep;
+  static constexpr bool kWhole = false, kSeveralTerms = false;
   static constexpr int kTogether = 1;
   static constexpr float kAdded = -128, kUnit = 1;
 
   static constexpr int number(int, int i) { return i; }
 
-  VEC_FN void write(const uint8_t* p, uint16_t (*to)[kLanes][kStep], int row) {
+  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
     const F first = _mm512_cvtepi32_ps(GroupOfPairs<8>::numbers(p));
     const F second = _mm512_cvtepi32_ps(GroupOfPairs<8>::numbers(p + kLanes));
     _mm512_store_si512(to[0][row], (__m512i)_mm512_cvtne2ps_pbh(second, first));
@@ -80,8 +80,8 @@ struct CentredNumbers : NumbersOfTiles<kBits, kSteps> {
 // one in the second quarter of the table.
 template <int kSteps_>
 struct CentredNumbers<4, kSteps_> {
-  static constexpr int kBits = 4, kSteps = kSteps_;
-  static constexpr bool kSeveralTerms = true;
+  static constexpr int kBits = 4, kSteps = kSteps_, kStepNumbers = kStep;
+  static constexpr bool kWhole = false, kSeveralTerms = true;
   static constexpr int kTogether = kSteps < 2 ? 1 : 2;
   static constexpr float kAdded = -8, kUnit = 1;
 
@@ -89,7 +89,7 @@ struct CentredNumbers<4, kSteps_> {
     return kTogether == 2 ? 2 * i + step : i % kLanes * 2 + i / kLanes;
   }
 
-  VEC_FN void write(const uint8_t* p, uint16_t (*to)[kLanes][kStep], int row) {
+  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
     const __m512i lower = repeated(p), upper = _mm512_srli_epi16(lower, 4);
     if constexpr (kTogether == 2) {
       _mm512_store_si512(to[0][row], look_up(lower));
@@ -123,6 +123,51 @@ struct CentredNumbers<4, kSteps_> {
     const __m512i places = _mm512_ternarylogic_epi32(half_bytes, _mm512_set1_epi16(0x0f0f),
                                                      _mm512_set1_epi16(0x1000), kFirstAndSecondOrThird);
     return _mm512_permutexvar_epi8(places, _mm512_load_si512(table));
+  }
+};
+
+// Numbers as bytes with a sign, less half their range, which products of bytes take; a group of kGroup.
+template <int kBits_, int kGroup>
+struct WholeNumbers {
+  static constexpr int kBits = kBits_, kSteps = kGroup < 128 ? 1 : 2, kStepNumbers = kGroup / kSteps;
+  static constexpr int kTogether = 1;
+  static constexpr bool kWhole = true, kSeveralTerms = false;
+  static constexpr float kAdded = -(1 << (kBits - 1)), kUnit = 1;
+
+  // The lower halves of all bytes, then the upper ones.
+  static constexpr int number(int i) {
+    return kBits == 8 ? i : i < kStepNumbers / 2 ? 2 * i : 2 * (i - kStepNumbers / 2) + 1;
+  }
+
+  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
+    if constexpr (kStepNumbers == 64)
+      _mm512_store_si512(to[0][row], numbers(p));
+    else
+      _mm256_store_si256((__m256i*)to[0][row], _mm512_castsi512_si256(numbers(p)));
+  }
+
+ private:
+  VEC_FN __m512i numbers(const uint8_t* p) {
+    if constexpr (kBits == 8) {
+      const __m512i half = _mm512_set1_epi8((char)0x80);
+      if constexpr (kStepNumbers == 64) return _mm512_xor_si512(_mm512_loadu_si512(p), half);
+      return _mm512_xor_si512(_mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i*)p)), half);
+    } else if constexpr (kStepNumbers == 64) {
+      const __m512i bytes = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i*)p));
+      const __m512i shifts = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
+      return look_up(_mm512_srlv_epi32(bytes, shifts));
+    } else {
+      const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)p));
+      const __m512i shifts = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+      return look_up(_mm512_srlv_epi32(bytes, shifts));
+    }
+  }
+
+  // Of six bits that a look-up takes the upper two belong to a neighbour.
+  VEC_FN __m512i look_up(__m512i half_bytes) {
+    alignas(64) int8_t table[64];
+    for (int i = 0; i < 64; i++) table[i] = (int8_t)(i % 16 - 8);
+    return _mm512_permutexvar_epi8(half_bytes, _mm512_load_si512(table));
   }
 };
 

@@ -100,7 +100,7 @@ inline void multiply_bf16(int c, int a, int b) {
     }
 }
 
-// Bytes with a sign times bytes without one.
+// Bytes with a sign.
 inline void multiply_bytes(int c, int a, int b) {
   require_sizes(c, a, b);
   for (int row = 0; row < config.rows[c]; row++)
@@ -108,7 +108,7 @@ inline void multiply_bytes(int c, int a, int b) {
       int32_t sum;
       memcpy(&sum, tile[c].bytes[row] + 4 * column, sizeof sum);
       for (int k = 0; k < config.row_bytes[a]; k++)
-        sum += (int8_t)tile[a].bytes[row][k] * tile[b].bytes[k / 4][4 * column + k % 4];
+        sum += (int8_t)tile[a].bytes[row][k] * (int8_t)tile[b].bytes[k / 4][4 * column + k % 4];
       memcpy(tile[c].bytes[row] + 4 * column, &sum, sizeof sum);
     }
 }
@@ -121,11 +121,11 @@ inline void multiply_bytes(int c, int a, int b) {
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
-#undef _tile_dpbsud
+#undef _tile_dpbssd
 #define _tile_loadconfig tiny_llm_ext::tests::tiles::load_config
 #define _tile_release tiny_llm_ext::tests::tiles::release
 #define _tile_zero tiny_llm_ext::tests::tiles::zero
 #define _tile_loadd tiny_llm_ext::tests::tiles::load
 #define _tile_stored tiny_llm_ext::tests::tiles::store
 #define _tile_dpbf16ps tiny_llm_ext::tests::tiles::multiply_bf16
-#define _tile_dpbsud tiny_llm_ext::tests::tiles::multiply_bytes
+#define _tile_dpbssd tiny_llm_ext::tests::tiles::multiply_bytes

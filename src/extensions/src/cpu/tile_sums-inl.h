@@ -1,0 +1,177 @@
+// What few rows times quantized weights add up to on AMX tiles: groups' sums, as tiles have them, times
+// scales come to those of kLanes outputs, which stay in registers. Scales and biases are read for
+// kFactorGroups groups at a time, into the layout that this takes.
+#pragma once
+
+#include "cpu/quantized_digit_lanes-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kFactorGroups = kLanes;
+
+// One or two tiles of kLanes rows: a vector for each output and tile.
+template <int kTiles_>
+struct WideSums {
+  static constexpr int kTiles = kTiles_, kWidth = kLanes;  // rows of a tile
+  static constexpr int kGroupFloats = kTiles * kLanes;     // of x: its sums over a group
+  struct Factors {
+    alignas(64) float scale[kLanes][kFactorGroups], bias[kLanes][kFactorGroups];
+
+    // Of two outputs, from an even one on.
+    inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; i++) {
+        store(scale[output + i], scales[i]);
+        store(bias[output + i], biases[i]);
+      }
+    }
+  };
+  F y[kTiles][kLanes];
+
+  inline __attribute__((always_inline)) void clear() {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kTiles; tile++)
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) y[tile][i] = zero();
+  }
+
+  // y += scale * (what a group adds up to) + bias * (the sum of x over it).
+  inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
+                                                       const Factors& factors, int group) {
+    // From the middle one all are so near that an instruction names them in a byte.
+    constexpr int kMiddle = kLanes / 2;
+    const float *scale = &factors.scale[kMiddle][group], *bias = &factors.bias[kMiddle][group];
+    __asm__("" : "+r"(scale), "+r"(bias));
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kTiles; tile++, sums += kLanes * kLanes) {
+      const F x_sum = load(x_sums + tile * kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) {
+        const int place = (i - kMiddle) * kFactorGroups;
+        y[tile][i] = fma(x_sum, set1(bias[place]), y[tile][i]);
+        y[tile][i] = fma(_mm512_load_ps(sums + i * kLanes), set1(scale[place]), y[tile][i]);
+      }
+    }
+  }
+
+  // write(m, y) for each row, kLanes outputs of it.
+  template <class Write>
+  inline __attribute__((always_inline)) void give_rows(Write write) const {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kTiles; tile++) {
+      F rows[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) rows[i] = y[tile][i];
+      transpose(rows);
+      for (int lane = 0; lane < kLanes; lane++) write(tile * kLanes + lane, rows[lane]);
+    }
+  }
+};
+
+// A tile of half as many rows: a vector for two outputs.
+struct NarrowSums {
+  static constexpr int kTiles = 1, kWidth = kLanes / 2, kPairs = kLanes / 2;
+  static constexpr int kGroupFloats = kLanes;
+  struct Factors {
+    // For two outputs at a time: half of the groups for both, and the other half.
+    alignas(64) float scale[kPairs][2][2][kFactorGroups / 2], bias[kPairs][2][2][kFactorGroups / 2];
+
+    inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
+      put_halves(scale[output / 2], scales);
+      put_halves(bias[output / 2], biases);
+    }
+
+   private:
+    inline __attribute__((always_inline)) void put_halves(float (*to)[2][kFactorGroups / 2],
+                                                          const F* factors) {
+      constexpr int kFirstHalves = 0x44, kSecondHalves = 0xee;
+      store(to[0][0], _mm512_shuffle_f32x4(factors[0], factors[1], kFirstHalves));
+      store(to[1][0], _mm512_shuffle_f32x4(factors[0], factors[1], kSecondHalves));
+    }
+  };
+  F y[kPairs];
+
+  inline __attribute__((always_inline)) void clear() {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) y[i] = zero();
+  }
+
+  inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
+                                                       const Factors& factors, int group) {
+    constexpr int kHalf = kFactorGroups / 2;
+    const __m512i outputs = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
+    const __m512i places = _mm512_add_epi32(outputs, _mm512_set1_epi32(group % kHalf));
+    const int half = group / kHalf;
+    const F x_sum = load(x_sums);
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) {
+      const F scale = _mm512_permutexvar_ps(places, _mm512_load_ps(factors.scale[i][half][0]));
+      const F bias = _mm512_permutexvar_ps(places, _mm512_load_ps(factors.bias[i][half][0]));
+      y[i] = fma(x_sum, bias, y[i]);
+      y[i] = fma(_mm512_load_ps(sums + i * kLanes), scale, y[i]);
+    }
+  }
+
+  template <class Write>
+  inline __attribute__((always_inline)) void give_rows(Write write) const {
+    F rows[kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) {
+      rows[2 * i] = y[i];
+      rows[2 * i + 1] = _mm512_castps256_ps512(_mm512_extractf32x8_ps(y[i], 1));
+    }
+    transpose(rows);
+    for (int m = 0; m < kWidth; m++) write(m, rows[m]);
+  }
+};
+
+// Whole numbers: the lanes of `DigitLanes`, whose tiles are put together as integers.
+template <int kTiles_>
+struct DigitSums {
+  static constexpr int kTiles = kTiles_, kWidth = kLanes;
+  static constexpr int kGroupFloats = 2 * kLanes;  // of x: its sums over a group, and what digits are worth
+  typedef WideSums<1>::Factors Factors;
+  F y[kLanes];
+
+  inline __attribute__((always_inline)) void clear() {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) y[i] = zero();
+  }
+
+  inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
+                                                       const Factors& factors, int group) {
+    constexpr int kMiddle = kLanes / 2;
+    const float *scale = &factors.scale[kMiddle][group], *bias = &factors.bias[kMiddle][group];
+    __asm__("" : "+r"(scale), "+r"(bias));
+    const __m512i to_middle = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
+    const F x_sum = load(x_sums), worth = load(x_sums + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) {
+      const int place = (i - kMiddle) * kFactorGroups;
+      __m512i whole = _mm512_load_si512(sums + i * kLanes);
+      if constexpr (kTiles == 2)
+        whole = _mm512_add_epi32(_mm512_sllv_epi32(whole, to_middle),
+                                 _mm512_load_si512(sums + (kLanes + i) * kLanes));
+      y[i] = fma(x_sum, set1(bias[place]), y[i]);
+      y[i] = fma(mul(_mm512_cvtepi32_ps(whole), worth), set1(scale[place]), y[i]);
+    }
+  }
+
+  template <class Write>
+  inline __attribute__((always_inline)) void give_rows(Write write) const {
+    F lanes[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
+    transpose(lanes);
+    if constexpr (kTiles == 1) {
+      for (int m = 0; m < DigitLanes::kTogether; m++) {
+        const F* digits = lanes + m * kDigits;
+        write(m, add(digits[0], add(digits[1], digits[2])));
+      }
+    } else {
+      for (int m = 0; m < DigitLanes::kRows; m++) write(m, add(lanes[m], lanes[DigitLanes::kRows + m]));
+    }
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
