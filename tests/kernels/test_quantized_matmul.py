@@ -77,9 +77,9 @@ def test_sizes_of_zero(shape):
 
 
 # By whether they are bfloat16, instead of the row counts that begin with this one.
-COUNTS_ON_AMX = {
-    True: {8: (32, *range(3, 8)), 16: (32, 8, 9, 16, 20, 31)},
-    False: {8: (10, *range(3, 10)), 16: (16, *range(11, 16)), 32: (600, 11, 20, 31)},
+FORMS_ON_AMX = {
+    True: {8: [(5, 3, 4), (32, 6, 7)], 16: [(32, 8, 9, 16, 20, 31)]},
+    False: {8: [(5, 3, 4), (8, 6, 7)], 16: [(16, *range(9, 16))], 32: [(600, 9, 20, 31)]},
 }
 
 
@@ -99,18 +99,20 @@ COUNTS_ON_AMX = {
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
     """One row or two, few and many are forms with one order of operations each.
 
-    Which of them 9 to 16 and 17 to 32 rows have is up to the instruction set.
+    Which of them 9 to 16 and 17 to 32 rows have, and whether few are two, is up to the instruction set.
     """
+    forms = [counts]
     if active_isa() == "amx":
-        counts = COUNTS_ON_AMX[dtype == mx.bfloat16].get(counts[0], counts)
+        forms = FORMS_ON_AMX[dtype == mx.bfloat16].get(counts[0], forms)
     weights = without_weight(packed(N, 1152, group_size=128, bits=bits, dtype=dtype), mx.array([7]), "middle")
-    most, *others = counts
-    a = normal(most, 1152, dtype=dtype)
-    a[::2, 7] = 1e4  # unseen: it would hide the last bits of the others
-    together = multiply(a, weights)
-    for count in others:
-        begin = (most - count) // 2
-        assert mx.array_equal(multiply(a[begin : begin + count], weights), together[begin : begin + count])
+    for most, *others in forms:
+        a = normal(most, 1152, dtype=dtype)
+        a[::2, 7] = 1e4  # unseen: it would hide the last bits of the others
+        together = multiply(a, weights)
+        for count in others:
+            begin = (most - count) // 2
+            alone = multiply(a[begin : begin + count], weights)
+            assert mx.array_equal(alone, together[begin : begin + count])
 
 
 def test_equal_calls_give_equal_bits():

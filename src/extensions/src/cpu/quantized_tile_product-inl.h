@@ -78,12 +78,15 @@ static void read_factors(const FewTask& task, int64_t n, int64_t group, Factors&
 template <class Factors>
 struct LaneAccess {
   void (*read)(const FewTask& task, int64_t n, int64_t group, Factors& to);
-  void (*store)(const FewTask& task, int64_t m, int64_t n, F y);
+  void (*store)(const FewTask& task, int64_t n, const F* rows, const float* units);
 
   template <class Numbers, Element kElement>
   static LaneAccess of() {
     return {read_factors<Numbers, kElement, Factors>,
-            [](const FewTask& task, int64_t m, int64_t n, F y) { store_outputs<kElement>(task, m, n, y); }};
+            [](const FewTask& task, int64_t n, const F* rows, const float* units) {
+              for (int64_t m = 0; m < task.rows; m++)
+                store_outputs<kElement>(task, m, n, mul(rows[m], set1(units[m])));
+            }};
   }
 };
 
@@ -224,9 +227,9 @@ class TileProduct {
   }
 
   inline __attribute__((always_inline)) void write_outputs(int64_t n, const Sums& y) {
-    y.give_rows([&](int64_t m, F of_row) {
-      if (m < task_.rows) access_.store(task_, m, n, mul(of_row, set1(x_units_[m])));
-    });
+    F rows[kTiles * kLanes];
+    y.give_rows(rows);
+    access_.store(task_, n, rows, x_units_);
   }
 };
 

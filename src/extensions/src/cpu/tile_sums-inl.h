@@ -54,16 +54,13 @@ struct WideSums {
     }
   }
 
-  // write(m, y) for each row, kLanes outputs of it.
-  template <class Write>
-  inline __attribute__((always_inline)) void give_rows(Write write) const {
+  // Rows, kLanes outputs each.
+  inline __attribute__((always_inline)) void give_rows(F* rows) const {
 #pragma GCC unroll 2
-    for (int tile = 0; tile < kTiles; tile++) {
-      F rows[kLanes];
+    for (int tile = 0; tile < kTiles; tile++, rows += kLanes) {
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; i++) rows[i] = y[tile][i];
       transpose(rows);
-      for (int lane = 0; lane < kLanes; lane++) write(tile * kLanes + lane, rows[lane]);
     }
   }
 };
@@ -112,16 +109,32 @@ struct NarrowSums {
     }
   }
 
-  template <class Write>
-  inline __attribute__((always_inline)) void give_rows(Write write) const {
-    F rows[kLanes];
+  // A vector's number says 8, 4 and 2 of the output and its lane 1, then the row: each step puts a bit of
+  // the row into the number and one of the output into the lane.
+  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) rows[i] = y[i];
+    exchange<1>(rows, [](int lane, int bit) { return (lane & 14) + bit + lane % 2 * kLanes; });
+    exchange<2>(rows, [](int lane, int bit) { return (lane & 13) + 2 * bit + lane / 2 % 2 * kLanes; });
+    exchange<4>(rows,
+                [](int lane, int bit) { return lane % 2 * 8 + 4 * bit + lane / 2 % 4 + lane / 8 * kLanes; });
+  }
+
+ private:
+  // Lane `from(lane, bit)` of two vectors whose numbers differ by kBit goes to `lane` of the one that has it.
+  template <int kBit, class From>
+  static inline __attribute__((always_inline)) void exchange(F* rows, From from) {
+    alignas(64) int32_t places[2][kLanes];
+    for (int bit = 0; bit < 2; bit++)
+      for (int lane = 0; lane < kLanes; lane++) places[bit][lane] = from(lane, bit);
+    const __m512i without = _mm512_load_si512(places[0]), with = _mm512_load_si512(places[1]);
 #pragma GCC unroll 8
     for (int i = 0; i < kPairs; i++) {
-      rows[2 * i] = y[i];
-      rows[2 * i + 1] = _mm512_castps256_ps512(_mm512_extractf32x8_ps(y[i], 1));
+      if (i & kBit) continue;
+      const F first = rows[i], second = rows[i + kBit];
+      rows[i] = _mm512_permutex2var_ps(first, without, second);
+      rows[i + kBit] = _mm512_permutex2var_ps(first, with, second);
     }
-    transpose(rows);
-    for (int m = 0; m < kWidth; m++) write(m, rows[m]);
   }
 };
 
@@ -157,8 +170,7 @@ struct DigitSums {
     }
   }
 
-  template <class Write>
-  inline __attribute__((always_inline)) void give_rows(Write write) const {
+  inline __attribute__((always_inline)) void give_rows(F* rows) const {
     F lanes[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
@@ -166,10 +178,10 @@ struct DigitSums {
     if constexpr (kTiles == 1) {
       for (int m = 0; m < DigitLanes::kTogether; m++) {
         const F* digits = lanes + m * kDigits;
-        write(m, add(digits[0], add(digits[1], digits[2])));
+        rows[m] = add(digits[0], add(digits[1], digits[2]));
       }
     } else {
-      for (int m = 0; m < DigitLanes::kRows; m++) write(m, add(lanes[m], lanes[DigitLanes::kRows + m]));
+      for (int m = 0; m < DigitLanes::kRows; m++) rows[m] = add(lanes[m], lanes[DigitLanes::kRows + m]);
     }
   }
 };
