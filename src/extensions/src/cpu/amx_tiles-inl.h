@@ -88,24 +88,21 @@ VEC_FN void store_set(char* c, int64_t second, int64_t stride) {
   }
 }
 
-// The sums in a tile += tile 4 * tile 5.
-template <int kSums>
+// The sums in a tile += tile 4 * tile 5, of bfloat16 or, as whole numbers, of bytes with a sign.
+template <int kSums, bool kWhole = false>
 VEC_FN void add_product() {
   static_assert(kSums < 4);
-  if constexpr (kSums == 0) _tile_dpbf16ps(0, 4, 5);
-  if constexpr (kSums == 1) _tile_dpbf16ps(1, 4, 5);
-  if constexpr (kSums == 2) _tile_dpbf16ps(2, 4, 5);
-  if constexpr (kSums == 3) _tile_dpbf16ps(3, 4, 5);
-}
-
-// The same of bytes with a sign, whose sums are integers.
-template <int kSums>
-VEC_FN void add_whole_product() {
-  static_assert(kSums < 4);
-  if constexpr (kSums == 0) _tile_dpbssd(0, 4, 5);
-  if constexpr (kSums == 1) _tile_dpbssd(1, 4, 5);
-  if constexpr (kSums == 2) _tile_dpbssd(2, 4, 5);
-  if constexpr (kSums == 3) _tile_dpbssd(3, 4, 5);
+  if constexpr (kWhole) {
+    if constexpr (kSums == 0) _tile_dpbssd(0, 4, 5);
+    if constexpr (kSums == 1) _tile_dpbssd(1, 4, 5);
+    if constexpr (kSums == 2) _tile_dpbssd(2, 4, 5);
+    if constexpr (kSums == 3) _tile_dpbssd(3, 4, 5);
+  } else {
+    if constexpr (kSums == 0) _tile_dpbf16ps(0, 4, 5);
+    if constexpr (kSums == 1) _tile_dpbf16ps(1, 4, 5);
+    if constexpr (kSums == 2) _tile_dpbf16ps(2, 4, 5);
+    if constexpr (kSums == 3) _tile_dpbf16ps(3, 4, 5);
+  }
 }
 
 // Steps of 32 elements. Strides count bytes. What both tiles of a pair need is loaded once, and what each

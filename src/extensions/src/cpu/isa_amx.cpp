@@ -16,8 +16,8 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
-    // Up to five rows, and up to eight of wide types, are whole numbers: these processors have slow vector
-    // products of bfloat16, and fast ones of small integers.
+    // One or two rows are whole numbers in vectors: these processors have slow vector products of bfloat16,
+    // and fast ones of small integers. Of some more rows digits are fewer tiles than terms.
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);
     amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);

@@ -1,6 +1,9 @@
 // Few rows as the B operand of AMX products of bytes: rows as whole numbers, whose digits are lanes.
 #pragma once
 
+#include <math.h>
+#include <string.h>
+
 #include "cpu/digits-inl.h"
 #include "cpu/quantized_lanes-inl.h"
 
@@ -8,18 +11,18 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // x of a call: [step][tile][four numbers][lane], and behind it in float32, [group], a vector of the sums over
 // it, at the lanes of high digits, and one of what digits are worth; then what is one in a row, [row]. Up to
-// kTogether rows have all their digits in one tile, those of a row beside each other. Of more rows the first
-// half of the lanes are the high digits and the second half the middle ones; the low ones are the second half
-// of another tile, and worth as much once the middle ones are multiplied by 256.
+// kOneTileRows rows have all their digits in one tile, those of a row beside each other. Of more rows the
+// first half of the lanes are the high digits and the second half the middle ones; the low ones are the
+// second half of another tile, and worth as much once the middle ones are multiplied by 256.
 struct DigitLanes {
-  static constexpr int64_t kTogether = kLanes / kDigits, kRows = kLanes / 2;
+  static constexpr int64_t kOneTileRows = kLanes / kDigits, kRows = kLanes / 2;
   int64_t rows, groups, numbers, tiles;
 
   explicit DigitLanes(const QuantizedTask& task)
       : rows(task.rows),
         groups(task.groups),
         numbers(task.groups * task.group),
-        tiles(rows <= kTogether ? 1 : 2) {}
+        tiles(rows <= kOneTileRows ? 1 : 2) {}
 
   struct Place {
     int64_t tile, lane;
@@ -38,6 +41,8 @@ struct DigitLanes {
 template <class Numbers>
 struct GroupDigits {
   static constexpr int kNumbers = Numbers::kStepNumbers, kGroup = Numbers::kSteps * kNumbers;
+  static_assert(int64_t{kGroup} * 128 * 128 * 257 < int64_t{1}
+                                                        << 31);  // middle and low digits' sums together
   alignas(64) uint8_t digits[kDigits][Numbers::kSteps][64] = {};
   float sum, unit;
 

@@ -79,8 +79,8 @@ VEC_FN F in_order(__m512i first, __m512i last, int step) {
 }
 
 // The exponent of the largest number of a row. Terms of small numbers would be too small for tiles, and sums
-// of large ones too large. Results come back from its units last, so scales are of the size that weights
-// have.
+// of large ones too large, those of digits, too. Results come back from its units last, so scales are of the
+// size that weights have.
 template <Element kElement>
 static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
   __m512i largest = _mm512_setzero_si512();
@@ -130,7 +130,7 @@ static void pack_lanes(const QuantizedTask& task, const LaneRows& layout, float*
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    // A single term, and two of float16, are neither too small nor too large.
+    // A single term, and two of float16, are taken as they are.
     exponents[m] = kElement == Element::f32 ? row_exponent<kElement>(x, task.groups * task.group) : 0;
     units[m] = ldexpf(Numbers::kUnit, exponents[m]);
     const F exponent = set1((float)exponents[m]);

@@ -1,15 +1,16 @@
 // Few rows times quantized weights on AMX tiles. Weights are read as numbers that a tile's elements hold
-// exactly, and so are rows of x, as terms or digits; scales and biases, in float32, come to what a group adds
-// up to.
+// exactly; scales and biases, in float32, come to what a group adds up to.
 //
-// Rows of weights are the A operand, as they lie in memory. Lanes of the B operand are rows of x, whose terms
-// come to the same sums, a product of tiles each, or their digits. A unit of the work is one group of K of
+// Rows of weights are the A operand, as they lie in memory. A lane of the B operand is a row of x, whose
+// terms come to the same sums, a product of tiles each (cpu/quantized_lanes-inl.h), or one digit of a row
+// (cpu/quantized_digit_lanes-inl.h). A unit of the work is one group of K of
 // kLanes outputs, and its three parts (weights to numbers, products, sums times scales) run some units apart,
 // so that what is read has been written well before (benches/LOG.md). Every lane adds up by itself, so the
 // bits of a row do not depend on other rows.
 #pragma once
 
 #include "cpu/amx_tiles-inl.h"
+#include "cpu/outliers-inl.h"
 #include "cpu/tile_sums-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -54,12 +55,11 @@ static void read_factors(const FewTask& task, int64_t n, int64_t group, Factors&
   const int64_t left = task.groups - group;
   const int64_t scales_stride = blocks.stride(task.scales_row_stride);
   const int64_t biases_stride = blocks.stride(task.biases_row_stride);
-  auto* scales = (const T*)task.scales + n * task.scales_row_stride + group;
-  auto* biases = (const T*)task.biases + n * task.biases_row_stride + group;
+  auto* scales = (const T*)task.scales + n * task.scales_row_stride;
+  auto* biases = (const T*)task.biases + n * task.biases_row_stride;
   // A part of later rows, as for the weights' words.
   constexpr int64_t kAsked = kLanes * kFactorGroups, kLine = 64 / sizeof(T);
-  const int64_t ahead = group / kFactorGroups * kAsked - group;
-  for (int64_t at = ahead; at < ahead + kAsked; at += kLine) {
+  for (int64_t at = group * kLanes; at < group * kLanes + kAsked; at += kLine) {
     bring_line(scales + kRowsAhead * scales_stride + at);
     bring_line(biases + kRowsAhead * biases_stride + at);
   }
@@ -67,8 +67,8 @@ static void read_factors(const FewTask& task, int64_t n, int64_t group, Factors&
     F scale[2], bias[2];
 #pragma GCC unroll 2
     for (int j = 0; j < 2; j++, scales += scales_stride, biases += biases_stride) {
-      scale[j] = load_some<kElement>(scales, left);
-      bias[j] = fma(less, scale[j], load_some<kElement>(biases, left));
+      scale[j] = load_some<kElement>(scales + group, left);
+      bias[j] = fma(less, scale[j], load_some<kElement>(biases + group, left));
     }
     to.put(i, scale, bias);
   }
@@ -185,14 +185,6 @@ class TileProduct {
     written_.move_on(layout_.groups);
   }
 
-  template <int kSums>
-  inline __attribute__((always_inline)) void product() {
-    if constexpr (Numbers::kWhole)
-      add_whole_product<kSums>();
-    else
-      add_product<kSums>();
-  }
-
   template <int kSet>
   inline __attribute__((always_inline)) void multiply(const uint8_t (*weights)[kLanes][64]) {
     int64_t terms = 1;
@@ -204,11 +196,11 @@ class TileProduct {
       _tile_loadd(4, weights[step], 64);
       for (int64_t term = 0; term < terms; term++) {
         _tile_loadd(5, x, kLaneBytes);
-        product<2 * kSet>();
+        add_product<2 * kSet, Numbers::kWhole>();
         x += kTileFloats;
         if constexpr (kTiles == 1) continue;
         _tile_loadd(5, x, kLaneBytes);  // not into another register: see TileConfig
-        product<2 * kSet + 1>();
+        add_product<2 * kSet + 1, Numbers::kWhole>();
         x += kTileFloats;
       }
     }

@@ -15,71 +15,68 @@ static void multiply_lanes(const FewTask& task, const Layout& layout, const void
   TileProduct<Numbers, Sums, Layout>(task, access, layout, (const float*)packed).run();
 }
 
+// call(group), with its numbers as a constant.
+template <class Call>
+static void with_group(const QuantizedTask& task, Call call) {
+  if (task.group == 32) return call(std::integral_constant<int, 32>());
+  if (task.group == 64) return call(std::integral_constant<int, 64>());
+  call(std::integral_constant<int, 128>());
+}
+
 template <int kBits, Element kElement>
 struct LanesOnTiles {
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
     const TinyNumbersCount mode;
-    with_numbers(task, [&](auto numbers) {
-      pack_lanes<decltype(numbers), kElement>(task, layout(task), (float*)packed);
+    with_group(task, [&](auto group) {
+      pack_lanes<Numbers<group()>, kElement>(task, layout(task), (float*)packed);
     });
   }
   static void run(const FewTask& task, const void* packed) {
     const TinyNumbersCount mode;
-    with_numbers(task, [&](auto numbers) {
-      typedef decltype(numbers) Numbers;
+    with_group(task, [&](auto group) {
+      typedef Numbers<group()> OfGroup;
       const LaneRows rows = layout(task);
-      if (rows.lanes < kLanes) return multiply_lanes<Numbers, NarrowSums, kElement>(task, rows, packed);
-      if (rows.tiles == 1) return multiply_lanes<Numbers, WideSums<1>, kElement>(task, rows, packed);
-      multiply_lanes<Numbers, WideSums<2>, kElement>(task, rows, packed);
+      if (rows.lanes == NarrowSums::kWidth)
+        return multiply_lanes<OfGroup, NarrowSums, kElement>(task, rows, packed);
+      if (rows.tiles == 1) return multiply_lanes<OfGroup, WideSums<1>, kElement>(task, rows, packed);
+      multiply_lanes<OfGroup, WideSums<2>, kElement>(task, rows, packed);
     });
   }
 
  private:
   static LaneRows layout(const QuantizedTask& task) { return LaneRows(task, kTerms<kElement>); }
 
-  template <int kSteps>
-  using Numbers = std::conditional_t<kElement == Element::bf16, NumbersOfTiles<kBits, kSteps>,
-                                     CentredNumbers<kBits, kSteps>>;
-
-  template <class Call>
-  static void with_numbers(const QuantizedTask& task, Call call) {
-    if (task.group == 32) return call(Numbers<1>());
-    if (task.group == 64) return call(Numbers<2>());
-    call(Numbers<4>());
-  }
+  template <int kGroup>
+  using Numbers = std::conditional_t<kElement == Element::bf16, NumbersOfTiles<kBits, kGroup / kStep>,
+                                     CentredNumbers<kBits, kGroup / kStep>>;
 };
 
+// Of bfloat16, a single term for each number, digits are fewer tiles only where all of them are one.
 template <int kBits, Element kElement>
 struct DigitsOnTiles {
+  static constexpr int64_t kRows = kElement == Element::bf16 ? DigitLanes::kOneTileRows : DigitLanes::kRows;
+
   static size_t packed_bytes(const QuantizedTask& task) { return DigitLanes(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
     const TinyNumbersCount mode;
-    with_numbers(task, [&](auto numbers) {
-      pack_digit_lanes<decltype(numbers), kElement>(task, DigitLanes(task), (float*)packed);
+    with_group(task, [&](auto group) {
+      pack_digit_lanes<WholeNumbers<kBits, group()>, kElement>(task, DigitLanes(task), (float*)packed);
     });
   }
   static void run(const FewTask& task, const void* packed) {
     const TinyNumbersCount mode;
-    with_numbers(task, [&](auto numbers) {
-      typedef decltype(numbers) Numbers;
+    with_group(task, [&](auto group) {
+      typedef WholeNumbers<kBits, group()> Numbers;
       const DigitLanes rows(task);
-      if (rows.tiles == 1) return multiply_lanes<Numbers, DigitSums<1>, kElement>(task, rows, packed);
-      multiply_lanes<Numbers, DigitSums<2>, kElement>(task, rows, packed);
+      if constexpr (kRows > DigitLanes::kOneTileRows)
+        if (rows.tiles == 2) return multiply_lanes<Numbers, DigitSums<2>, kElement>(task, rows, packed);
+      multiply_lanes<Numbers, DigitSums<1>, kElement>(task, rows, packed);
     });
-  }
-
- private:
-  template <class Call>
-  static void with_numbers(const QuantizedTask& task, Call call) {
-    if (task.group == 32) return call(WholeNumbers<kBits, 32>());
-    if (task.group == 64) return call(WholeNumbers<kBits, 64>());
-    call(WholeNumbers<kBits, 128>());
   }
 };
 
-// Few rows: one or two as digits in vectors, then as digits on tiles (of bfloat16, which is a single term, as
-// long as a tile has lanes for all of them), others as terms.
+// Few rows: one or two as digits in vectors, then as digits on tiles, others as terms.
 struct OnTiles {
   static constexpr int kRows = kMostRowTiles * kLanes;
   template <int kBits, Element kElement>
@@ -99,8 +96,8 @@ struct OnTiles {
    private:
     template <class Call>
     static auto in_form(const QuantizedTask& task, Call call) {
-      constexpr int64_t kMost = kElement == Element::bf16 ? DigitLanes::kTogether : DigitLanes::kRows;
-      if (task.rows <= kMost) return call(DigitsOnTiles<kBits, kElement>());
+      typedef DigitsOnTiles<kBits, kElement> Digits;
+      if (task.rows <= Digits::kRows) return call(Digits());
       return call(LanesOnTiles<kBits, kElement>());
     }
   };

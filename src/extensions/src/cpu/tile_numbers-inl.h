@@ -1,4 +1,4 @@
-// The numbers of quantized weights as the A operand of AMX products of bfloat16.
+// The numbers of quantized weights as the A operand of AMX products, of bfloat16 or of bytes.
 #pragma once
 
 #include "cpu/elements-inl.h"
@@ -7,9 +7,10 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kStep = 2 * kLanes;  // numbers along K that a product of tiles of bfloat16 adds up
 
-// How the numbers of a group of kSteps steps become bfloat16, which holds them exactly: `write` gives
-// (number + kAdded) / kUnit of kTogether steps at p, a row of a tile each, in an order of its own: place i of
-// a step has the number `number(step, i)` of them. With kSeveralTerms x may come in terms, see LaneRows.
+// How the numbers of a group of kSteps steps of kStepNumbers become bfloat16, which holds them exactly:
+// `write` gives (number + kAdded) / kUnit of kTogether steps at p, a row of a tile each, in an order of its
+// own: place i of a step has the number `number(step, i)` of them. With kSeveralTerms x may come in terms,
+// see LaneRows; with kWhole they are bytes instead, in steps by themselves.
 template <int kBits, int kSteps>
 struct NumbersOfTiles;
 
@@ -132,7 +133,7 @@ struct WholeNumbers {
   static constexpr int kBits = kBits_, kSteps = kGroup < 128 ? 1 : 2, kStepNumbers = kGroup / kSteps;
   static constexpr int kTogether = 1;
   static constexpr bool kWhole = true, kSeveralTerms = false;
-  static constexpr float kAdded = -(1 << (kBits - 1)), kUnit = 1;
+  static constexpr float kAdded = -(1 << (kBits - 1));
 
   // The lower halves of all bytes, then the upper ones.
   static constexpr int number(int i) {

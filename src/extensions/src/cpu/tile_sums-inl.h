@@ -1,6 +1,10 @@
 // What few rows times quantized weights add up to on AMX tiles: groups' sums, as tiles have them, times
 // scales come to those of kLanes outputs, which stay in registers. Scales and biases are read for
 // kFactorGroups groups at a time, into the layout that this takes.
+//
+// What each of them says: kTiles tiles of x, kWidth lanes each, and kGroupFloats floats of it for a group,
+// its sums first; `Factors`, `clear`, and `add_group`, the product of a group; `give_rows`, kLanes outputs
+// each.
 #pragma once
 
 #include "cpu/quantized_digit_lanes-inl.h"
@@ -9,23 +13,52 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kFactorGroups = kLanes;
 
+VEC_FN __m512i eight_in_second_half() {
+  return _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
+}
+
+// A row of factors for each output.
+class FactorRows {
+  static constexpr int kMiddle = kLanes / 2;
+  alignas(64) float scale_[kLanes][kFactorGroups], bias_[kLanes][kFactorGroups];
+
+ public:
+  // Of two outputs, from an even one on.
+  inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+      store(scale_[output + i], scales[i]);
+      store(bias_[output + i], biases[i]);
+    }
+  }
+
+  // Of a group. From the middle one all are so near that an instruction names them in a byte.
+  class Column {
+    const float *scale_, *bias_;
+
+   public:
+    VEC_FN Column of(const FactorRows& factors, int group) {
+      Column column;
+      column.scale_ = &factors.scale_[kMiddle][group];
+      column.bias_ = &factors.bias_[kMiddle][group];
+      __asm__("" : "+r"(column.scale_), "+r"(column.bias_));
+      return column;
+    }
+    inline __attribute__((always_inline)) F scale(int i) const {
+      return set1(scale_[(i - kMiddle) * kFactorGroups]);
+    }
+    inline __attribute__((always_inline)) F bias(int i) const {
+      return set1(bias_[(i - kMiddle) * kFactorGroups]);
+    }
+  };
+};
+
 // One or two tiles of kLanes rows: a vector for each output and tile.
 template <int kTiles_>
 struct WideSums {
-  static constexpr int kTiles = kTiles_, kWidth = kLanes;  // rows of a tile
-  static constexpr int kGroupFloats = kTiles * kLanes;     // of x: its sums over a group
-  struct Factors {
-    alignas(64) float scale[kLanes][kFactorGroups], bias[kLanes][kFactorGroups];
-
-    // Of two outputs, from an even one on.
-    inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
-#pragma GCC unroll 2
-      for (int i = 0; i < 2; i++) {
-        store(scale[output + i], scales[i]);
-        store(bias[output + i], biases[i]);
-      }
-    }
-  };
+  static constexpr int kTiles = kTiles_, kWidth = kLanes;
+  static constexpr int kGroupFloats = kTiles * kLanes;
+  typedef FactorRows Factors;
   F y[kTiles][kLanes];
 
   inline __attribute__((always_inline)) void clear() {
@@ -38,23 +71,18 @@ struct WideSums {
   // y += scale * (what a group adds up to) + bias * (the sum of x over it).
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
                                                        const Factors& factors, int group) {
-    // From the middle one all are so near that an instruction names them in a byte.
-    constexpr int kMiddle = kLanes / 2;
-    const float *scale = &factors.scale[kMiddle][group], *bias = &factors.bias[kMiddle][group];
-    __asm__("" : "+r"(scale), "+r"(bias));
+    const auto column = Factors::Column::of(factors, group);
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++, sums += kLanes * kLanes) {
       const F x_sum = load(x_sums + tile * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; i++) {
-        const int place = (i - kMiddle) * kFactorGroups;
-        y[tile][i] = fma(x_sum, set1(bias[place]), y[tile][i]);
-        y[tile][i] = fma(_mm512_load_ps(sums + i * kLanes), set1(scale[place]), y[tile][i]);
+        y[tile][i] = fma(x_sum, column.bias(i), y[tile][i]);
+        y[tile][i] = fma(_mm512_load_ps(sums + i * kLanes), column.scale(i), y[tile][i]);
       }
     }
   }
 
-  // Rows, kLanes outputs each.
   inline __attribute__((always_inline)) void give_rows(F* rows) const {
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++, rows += kLanes) {
@@ -96,8 +124,7 @@ struct NarrowSums {
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
                                                        const Factors& factors, int group) {
     constexpr int kHalf = kFactorGroups / 2;
-    const __m512i outputs = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
-    const __m512i places = _mm512_add_epi32(outputs, _mm512_set1_epi32(group % kHalf));
+    const __m512i places = _mm512_add_epi32(eight_in_second_half(), _mm512_set1_epi32(group % kHalf));
     const int half = group / kHalf;
     const F x_sum = load(x_sums);
 #pragma GCC unroll 8
@@ -142,8 +169,8 @@ struct NarrowSums {
 template <int kTiles_>
 struct DigitSums {
   static constexpr int kTiles = kTiles_, kWidth = kLanes;
-  static constexpr int kGroupFloats = 2 * kLanes;  // of x: its sums over a group, and what digits are worth
-  typedef WideSums<1>::Factors Factors;
+  static constexpr int kGroupFloats = 2 * kLanes;  // the second half is what digits are worth
+  typedef FactorRows Factors;
   F y[kLanes];
 
   inline __attribute__((always_inline)) void clear() {
@@ -153,20 +180,17 @@ struct DigitSums {
 
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
                                                        const Factors& factors, int group) {
-    constexpr int kMiddle = kLanes / 2;
-    const float *scale = &factors.scale[kMiddle][group], *bias = &factors.bias[kMiddle][group];
-    __asm__("" : "+r"(scale), "+r"(bias));
-    const __m512i to_middle = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
+    const auto column = Factors::Column::of(factors, group);
+    const __m512i to_middle = eight_in_second_half();
     const F x_sum = load(x_sums), worth = load(x_sums + kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
-      const int place = (i - kMiddle) * kFactorGroups;
       __m512i whole = _mm512_load_si512(sums + i * kLanes);
       if constexpr (kTiles == 2)
         whole = _mm512_add_epi32(_mm512_sllv_epi32(whole, to_middle),
                                  _mm512_load_si512(sums + (kLanes + i) * kLanes));
-      y[i] = fma(x_sum, set1(bias[place]), y[i]);
-      y[i] = fma(mul(_mm512_cvtepi32_ps(whole), worth), set1(scale[place]), y[i]);
+      y[i] = fma(x_sum, column.bias(i), y[i]);
+      y[i] = fma(mul(_mm512_cvtepi32_ps(whole), worth), column.scale(i), y[i]);
     }
   }
 
@@ -176,7 +200,7 @@ struct DigitSums {
     for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
     transpose(lanes);
     if constexpr (kTiles == 1) {
-      for (int m = 0; m < DigitLanes::kTogether; m++) {
+      for (int m = 0; m < DigitLanes::kOneTileRows; m++) {
         const F* digits = lanes + m * kDigits;
         rows[m] = add(digits[0], add(digits[1], digits[2]));
       }

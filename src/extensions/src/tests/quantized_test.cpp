@@ -177,10 +177,37 @@ void test_some_rows(const Kernels& kernels) {
   int number = 0;
   for (int bits : {4, 8})
     for (int group : {32, 64, 128})
-      for (int64_t M : {3, 5, 6, 8, 9, 10, 11, 16, 17, 32, 33})
+      for (int64_t M : {3, 5, 6, 7, 8, 9, 16, 17, 32, 33, 39})
         for (int64_t groups : {0, 3, 17})
           for (int element = 0; element < cpu::kElements; ++element)
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
+}
+
+// Rows so large that what a group adds up to before its scale is infinite, unless they count in units of
+// their largest number, as they do on AMX.
+void test_large_rows(const Kernels& kernels) {
+  if (std::string(kernels.name) != "amx") return;
+  for (int bits : {4, 8})
+    for (int64_t M : {1, 3, 7, 11, 40}) {
+      QuantizedCase large(0, Sizes{bits, 64, M, 17, 3});  // in float32
+      for (double& x : large.x.values)
+        x = std::ldexp(std::clamp(std::ldexp(x, -large.exponent), -4., 4.), 122);
+      large.exponent = 122;
+      for (Matrix* factors : {&large.scales, &large.biases})
+        for (double& factor : factors->values) factor = std::ldexp(factor, -20);
+      test_case(kernels, large);
+    }
+}
+
+// Weights at the upper end of their range, and rows of the number whose digits are largest.
+void test_largest_sums(const Kernels& kernels) {
+  for (int number = 0; number < cpu::kElements; ++number)
+    for (int64_t M : {3, 7}) {
+      QuantizedCase ends(number, Sizes{8, 128, M, 17, 3});
+      std::fill(ends.q.values.begin(), ends.q.values.end(), 255);
+      std::fill(ends.x.values.begin(), ends.x.values.end(), rounded(ends.element, -0x7f7f7fp-30));
+      test_case(kernels, ends);
+    }
 }
 
 // Rows of small numbers, and of zeros, in a thread that takes tiny ones for zero, as libraries built for
@@ -190,7 +217,7 @@ void test_where_tiny_numbers_are_flushed([[maybe_unused]] const Kernels& kernels
   constexpr unsigned kFlush = 0x8040;  // results and operands
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | kFlush);
-  constexpr int64_t kRows[] = {1, 2, 3, 4, 11, 33};
+  constexpr int64_t kRows[] = {1, 2, 3, 7, 11, 33};
   for (int number = 0; number < 36; ++number) {
     QuantizedCase small(number, Sizes{number < 18 ? 4 : 8, 64, kRows[number / 3 % 6], 17, 3});
     const int smaller = small.element == Element::f16 ? 0 : -110 - small.exponent;
@@ -213,6 +240,8 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
   test_some_rows(*kernels);
+  test_large_rows(*kernels);
+  test_largest_sums(*kernels);
   test_where_tiny_numbers_are_flushed(*kernels);
   return finish("quantized_test " + isa);
 }
