@@ -76,8 +76,8 @@ def test_sizes_of_zero(shape):
     assert not mx.any(out)
 
 
-# By whether rows are bfloat16 and by the first of `counts`: what there is instead, the most rows of a form and
-# fewer to compare.
+# By whether rows are bfloat16 and by the first of `counts`: what there is instead, the most rows of a form
+# and fewer to compare.
 FORMS_ON_AMX = {
     True: {8: [(5, 3, 4), (32, 6, 7)], 16: [(32, 8, 9, 16, 20, 31)]},
     False: {8: [(5, 3, 4), (8, 6, 7)], 16: [(16, *range(9, 16))], 32: [(600, 9, 20, 31)]},
