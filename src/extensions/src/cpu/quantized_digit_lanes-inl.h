@@ -41,8 +41,8 @@ struct DigitLanes {
 template <class Numbers>
 struct GroupDigits {
   static constexpr int kNumbers = Numbers::kStepNumbers, kGroup = Numbers::kSteps * kNumbers;
-  static_assert(int64_t{kGroup} * 128 * 128 * 257 < int64_t{1}
-                                                        << 31);  // middle and low digits' sums together
+  // Sums of middle and low digits together are integers of 32 bits.
+  static_assert(kGroup * 128LL * 128 * 257 < 1LL << 31);
   alignas(64) uint8_t digits[kDigits][Numbers::kSteps][64] = {};
   float sum, unit;
 

@@ -199,13 +199,13 @@ void test_large_rows(const Kernels& kernels) {
     }
 }
 
-// Weights at the upper end of their range, and rows of the number whose digits are largest.
+// Weights at the upper end of their range, and rows of a number whose digits are as large as they get.
 void test_largest_sums(const Kernels& kernels) {
   for (int number = 0; number < cpu::kElements; ++number)
     for (int64_t M : {3, 7}) {
       QuantizedCase ends(number, Sizes{8, 128, M, 17, 3});
       std::fill(ends.q.values.begin(), ends.q.values.end(), 255);
-      std::fill(ends.x.values.begin(), ends.x.values.end(), rounded(ends.element, -0x7f7f7fp-30));
+      std::fill(ends.x.values.begin(), ends.x.values.end(), rounded(ends.element, -0x7f7f7cp-30));
       test_case(kernels, ends);
     }
 }
