@@ -44,7 +44,7 @@ struct WeightRows {
   int64_t stride;
   int64_t vector;  // from one vector of a row to the next
   int64_t tile;    // from kLanes rows to the next ones
-  int64_t ahead;   // to what is read next
+  int64_t ahead;   // to what is read next; 0 where it is not asked for
 };
 
 // Packed rows of a tile, and those that the product after this one takes.
@@ -223,12 +223,16 @@ static void product(const ProductTask& task, const Weights& weights, const float
   Product::enter();
   for (int64_t begin = 0; begin < K; begin += block_depth) {
     const int depth = K - begin < block_depth ? (int)(K - begin) : block_depth;
+    const int64_t end = begin + depth, left = task.K - end;
+    int64_t ahead = block_depth;
+    // Behind the last block tiles ask for the first one of the next task.
+    if (Product::kTileByTile && left <= 0) ahead = task.outputs * in_place.stride - begin;
+    if (Product::kTileByTile && !asks_ahead) ahead = 0;
     WeightRows<Weight> rows = {};
     if (in_place.data)
-      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, block_depth};
+      rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, ahead};
     else
       rows = fill_block<Product>(task, weights, begin, depth, block);
-    const int64_t end = begin + depth, left = task.K - end;
     for (int64_t tile = 0; tile < tiles; tile++) {
       // The next weights come into the cache meanwhile.
       if (!asks_ahead && left > 0)

@@ -10,7 +10,7 @@ struct AmxProduct : PairsProduct {
   static constexpr int kDepthUnit = 32;
   static constexpr int kOutputUnit = 16;
   static constexpr bool kTileByTile = true;
-  static constexpr bool kAsksAhead = false;
+  static constexpr bool kAsksAhead = true;
   static constexpr int kTaskOutputs = 384;  // x streams by once for each so many
   // MLX's arrays do not begin where a cache line does, so that every row of a tile of weights lies in two.
   // Many rows of x pay for a copy that does better.

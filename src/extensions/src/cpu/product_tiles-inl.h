@@ -46,6 +46,34 @@ struct TileVisit {
   constexpr bool same_x(TileVisit other) const { return terms.x == other.terms.x && lane() == other.lane(); }
 };
 
+// Rows that are asked for while others are multiplied, a piece of each, one after the other: a processor
+// reads memory fastest in order, and loads of a tile would read in sixteen places at once. Strides count
+// bytes.
+class RowsAhead {
+ public:
+  // So many lines for each that is multiplied: rows need not begin where a line does, and lie in one more.
+  static constexpr int kLinesOfTile = 17;
+
+  RowsAhead(const char* rows, int64_t stride, int64_t row_bytes)
+      : line_(line_of(rows)), end_(rows + row_bytes), stride_(stride), row_bytes_(row_bytes) {}
+
+  inline __attribute__((always_inline)) void ask(int lines) {
+    for (int i = 0; i < lines; i++) {
+      ask_for_line(line_);
+      line_ += 64;
+      if (line_ < end_) continue;
+      end_ += stride_;
+      line_ = line_of(end_ - row_bytes_);
+    }
+  }
+
+ private:
+  static const char* line_of(const char* p) { return (const char*)((uintptr_t)p & ~(uintptr_t)63); }
+
+  const char *line_, *end_;
+  int64_t stride_, row_bytes_;
+};
+
 // Strides count bytes. Lanes and depth are few enough for x to stay in the first cache, so that loads keep
 // up.
 template <int kTerms>
@@ -60,15 +88,19 @@ struct ProductOfTiles {
   char* c;
   int64_t c_stride;
 
-  template <int kOutputTiles, int kLaneTiles>
-  inline __attribute__((always_inline)) void run() const {
+  // With kAsks the same piece of the rows from `next` on is asked for.
+  template <int kOutputTiles, int kLaneTiles, bool kAsks = false>
+  inline __attribute__((always_inline)) void run(const char* next = nullptr) const {
     typedef TileVisit<kTerms, kOutputTiles, kLaneTiles> Visit;
     constexpr bool kTwo = Visit::kSums == 2;
     char* const second = c + (kLaneTiles == 2 ? 64 : 16 * c_stride);
     _tile_loadd(0, c, c_stride);
     if constexpr (kTwo) _tile_loadd(1, second, c_stride);
-    for (int step = 0; step < steps; step++)
+    RowsAhead ahead(next, w_stride, steps * kTerms * w_vector);
+    for (int step = 0; step < steps; step++) {
+      if constexpr (kAsks) ahead.ask(RowsAhead::kLinesOfTile * kOutputTiles);
       multiply_from<Visit, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
+    }
     _tile_stored(0, c, c_stride);
     if constexpr (kTwo) _tile_stored(1, second, c_stride);
   }
@@ -89,7 +121,6 @@ struct ProductOfTiles {
 };
 
 // C is [output][vectors * kLanes].
-// The next rows are not asked for: small products would take longer, and large ones no less.
 template <int kTerms>
 static void multiply_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
   const int vectors = x.vectors;
@@ -110,8 +141,16 @@ static void multiply_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, in
   for (; v + 1 < vectors; v += 2)
     for (int n = 0; n < outputs; n += 16) tiles(v, n).template run<1, 2>();
   if (v == vectors) return;
+  const auto rows_from = [&](int n) {
+    return (const char*)(w.data + (n < outputs ? n * w.stride : w.ahead));
+  };
   int n = 0;
-  for (; n + 16 < outputs; n += 32) tiles(v, n).template run<2, 1>();
+  for (; n + 16 < outputs; n += 32) {
+    if (w.ahead == 0)
+      tiles(v, n).template run<2, 1>();
+    else
+      tiles(v, n).template run<2, 1, true>(rows_from(n + 32));
+  }
   if (n < outputs) tiles(v, n).template run<1, 1>();
 }
 
