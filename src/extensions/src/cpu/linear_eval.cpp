@@ -1,5 +1,6 @@
 // CPU evaluation of the dense product: blocks of rows and outputs, each a task for the kernel.
 #include <algorithm>
+#include <optional>
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
@@ -22,6 +23,9 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const cpu::LinearForm& form = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
+  // Those that are to share the product wake up while x is packed, which few rows are by one thread.
+  std::optional<cpu::Awake> awake;
+  if (threads > 1) awake.emplace(threads);
   const cpu::EvenRows x(inputs[0], threads);
   const cpu::DenseRows w(inputs[1], threads);
   std::optional<cpu::DenseRows> bias;
