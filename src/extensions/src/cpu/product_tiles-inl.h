@@ -96,7 +96,7 @@ struct ProductOfTiles {
     char* const second = c + (kLaneTiles == 2 ? 64 : 16 * c_stride);
     _tile_loadd(0, c, c_stride);
     if constexpr (kTwo) _tile_loadd(1, second, c_stride);
-    RowsAhead ahead(next, w_stride, steps * kTerms * w_vector);
+    RowsAhead ahead(kAsks ? next : w, w_stride, steps * kTerms * w_vector);
     for (int step = 0; step < steps; step++) {
       if constexpr (kAsks) ahead.ask(RowsAhead::kLinesOfTile * kOutputTiles);
       multiply_from<Visit, 0>(w + step * kTerms * w_vector, x + step * kTerms * kTileBytes);
