@@ -23,9 +23,6 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const cpu::LinearForm& form = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
-  // Those that are to share the product wake up while x is packed, which few rows are by one thread.
-  std::optional<cpu::Awake> awake;
-  if (threads > 1) awake.emplace(threads);
   const cpu::EvenRows x(inputs[0], threads);
   const cpu::DenseRows w(inputs[1], threads);
   std::optional<cpu::DenseRows> bias;
@@ -45,6 +42,15 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({tile_bytes, tiles}) + kAlignment);
   auto* const packed_x = reinterpret_cast<std::byte*>(
       divide_up(reinterpret_cast<uintptr_t>(packed.buffer().raw_ptr()), kAlignment) * kAlignment);
+  const int64_t task_tiles = form.streamed ? 1 : divide_up(tiles, divide_up(tiles, form.task_tiles));
+  const int64_t row_blocks = divide_up(tiles, task_tiles);
+  const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, form.task_outputs);
+  const int64_t output_blocks = divide_up(N, outputs);
+
+  // If all sleep, those that will share the product wake up while x is packed, which few rows are by one.
+  const auto sharing = static_cast<int>(std::min<int64_t>(threads, row_blocks * output_blocks));
+  std::optional<cpu::Awake> awake;
+  if (sharing > 1) awake.emplace(sharing);
   cpu::parallel_for(tiles, threads, [&](int64_t tile) {
     cpu::LinearTask task = all;
     task.x = x.at(tile * pack_rows, 0, y.itemsize());
@@ -52,10 +58,7 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
     form.pack(task, packed_x + tile * tile_bytes);
   });
 
-  const int64_t task_tiles = form.streamed ? 1 : divide_up(tiles, divide_up(tiles, form.task_tiles));
-  const int64_t row_blocks = divide_up(tiles, task_tiles);
-  const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, form.task_outputs);
-  const int64_t output_blocks = divide_up(N, outputs);
+  awake.reset();  // who looks for work goes on for a while
   const auto share_out = form.streamed ? cpu::parallel_stretches : cpu::parallel_for;
   share_out(row_blocks * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.

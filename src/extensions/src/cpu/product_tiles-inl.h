@@ -151,7 +151,11 @@ static void multiply_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, in
     else
       tiles(v, n).template run<2, 1, true>(rows_from(n + 32));
   }
-  if (n < outputs) tiles(v, n).template run<1, 1>();
+  if (n >= outputs) return;
+  if (w.ahead == 0)
+    tiles(v, n).template run<1, 1>();
+  else
+    tiles(v, n).template run<1, 1, true>(rows_from(n + 16));
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
