@@ -84,7 +84,7 @@ class TinyKvPagedPool:
         keys, values = self._storage
         keys[page_id, :, start:stop] = key[0]
         values[page_id, :, start:stop] = value[0]
-        self._storage = keys, values
+        self._keep(keys, values)
 
     def check_fits(self, key: mx.array, value: mx.array) -> None:
         """One row [1, H, s, D], with the heads, size and type of the first one written."""
@@ -121,7 +121,12 @@ class TinyKvPagedPool:
             capacity = keys.shape[0]
             if self.num_pages > capacity:
                 more = [(0, capacity), (0, 0), (0, 0), (0, 0)]
-                self._storage = mx.pad(keys, more), mx.pad(values, more)
+                self._keep(mx.pad(keys, more), mx.pad(values, more))
+
+    def _keep(self, keys: mx.array, values: mx.array) -> None:
+        """Hold arrays that are computed: others could be only in the thread that has described them."""
+        self._storage = keys, values
+        mx.eval(keys, values)
 
 
 def settled(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
