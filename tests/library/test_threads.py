@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tiny_llm
-from tiny_llm import LLM, Sampling, TinyKvPagedCache, TinyKvPagedPool
+from tiny_llm import LLM, Sampling, TinyKvPagedPool
 from tiny_llm.generate import stream_generate
 from tiny_llm.models import MODELS
 
@@ -66,7 +66,7 @@ def test_an_answer_that_a_thread_has_left_does_not_disturb_the_next(week, option
 
     def leave() -> str:
         stream = stream_generate(model, tokenizer, "Once upon a time")
-        return next(stream)
+        return next(stream) + next(stream)
 
     assert in_a_thread(leave)
     assert in_a_thread(lambda: answers(model, tokenizer)) == expected
@@ -85,17 +85,29 @@ def test_a_batch_in_each_of_four_threads(week, options):
 
 def test_pages_that_threads_have_written_are_read_in_others():
     pool = TinyKvPagedPool(page_size=4)
-    cache = TinyKvPagedCache(pool)
-    rows = [normal(1, 2, length, 8, seed=length) for length in (3, 6, 1, 9)]
+    rows = [normal(1, 2, length, 8, seed=length) for length in (3, 4, 1)]
     mx.eval(rows)
     for row in rows:
-        in_a_thread(lambda row=row: cache.update_and_fetch_paged(row, 2 * row) and None)
-    keys, values = in_a_thread(lambda: [np.array(array) for array in cache.gather_dense()])
-    expected = np.concatenate([np.array(row) for row in rows], axis=2)
-    assert np.array_equal(keys, expected)
-    assert np.array_equal(values, 2 * expected)
-    in_a_thread(lambda: [pool.allocate_page() for _ in range(9)] and None)  # the storage grows
-    assert np.array_equal(np.array(cache.gather_dense()[0]), expected)
+        in_a_thread(lambda row=row: pool.write_page_slice(pool.allocate_page(), 0, row, 2 * row))
+    for page, row in enumerate(rows):
+        keys, values = in_a_thread(lambda page=page: [np.array(array) for array in pool.read_page(page)])
+        assert np.array_equal(keys[:, :, : row.shape[2]], np.array(row))
+        assert np.array_equal(values, 2 * keys)
+
+
+@pytest.mark.parametrize("page_size", [2, 128])
+def test_a_fault_in_a_thread_leaves_the_pages_of_others_readable(page_size):
+    """A layer has written when the next one fails."""
+    checkpoint = tiny_llm.load("tiny")
+    model = tiny_llm.dispatch_model("tiny", checkpoint.mlx_model, 3, page_size=page_size)
+    expected = answers(model, checkpoint.tokenizer)
+    block = model.layers_inner[1]
+    mlp, block.mlp = block.mlp, None
+    with pytest.raises(TypeError):
+        in_a_thread(lambda: answers(model, checkpoint.tokenizer))
+    block.mlp = mlp
+    assert answers(model, checkpoint.tokenizer) == expected
+    assert not model.page_pool.used_page_ids
 
 
 @pytest.fixture(scope="module")
