@@ -1,5 +1,7 @@
 """FlashAttention for MLX and the readable layers around it."""
 
+from typing import TYPE_CHECKING, Any
+
 import mlx.core as mx
 
 from . import (
@@ -36,6 +38,8 @@ from .attention import (
 from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
 from .embedding import Embedding
+from .engine.result import Result, Statistics, TokenLogprobs
+from .errors import ArgumentError, ArgumentTypeError, TinyLlmError, UnsupportedError
 from .generate import simple_generate, simple_generate_with_kv_cache, speculative_generate, stream_generate
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
@@ -48,11 +52,21 @@ from .qwen2_week2 import Qwen2ModelWeek2
 from .qwen2_week3 import Qwen2ModelWeek3
 from .qwen3 import Qwen3Model, Qwen3ModelWeek1, Qwen3ModelWeek3
 from .sampler import make_sampler
+from .sampling.params import Sampling
+
+if TYPE_CHECKING:
+    from .llm import LLM, Stream
+    from .loading import Checkpoint, LoadError, load
 
 __all__ = [
+    "LLM",
+    "ArgumentError",
+    "ArgumentTypeError",
     "BatchingKvCache",
+    "Checkpoint",
     "Embedding",
     "Explanation",
+    "LoadError",
     "PagedKvMetadata",
     "QuantizedWeights",
     "Qwen2ModelWeek1",
@@ -63,12 +77,19 @@ __all__ = [
     "Qwen3ModelWeek3",
     "RMSNorm",
     "Request",
+    "Result",
     "RoPE",
+    "Sampling",
     "SimpleMultiHeadAttention",
+    "Statistics",
+    "Stream",
     "TinyKvCache",
     "TinyKvFullCache",
     "TinyKvPagedCache",
     "TinyKvPagedPool",
+    "TinyLlmError",
+    "TokenLogprobs",
+    "UnsupportedError",
     "attention",
     "attention_reference",
     "basics",
@@ -84,6 +105,7 @@ __all__ = [
     "kv_cache",
     "layer_norm",
     "linear",
+    "load",
     "make_sampler",
     "merge_lse",
     "merge_partials",
@@ -110,3 +132,25 @@ __all__ = [
     "speculative_generate",
     "stream_generate",
 ]
+
+# Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
+_LATER = {
+    "LLM": "llm",
+    "Stream": "llm",
+    "Checkpoint": "loading",
+    "LoadError": "loading",
+    "load": "loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ from typing import Any, Literal, Unpack, overload
 import mlx.core as mx
 
 from .basics import linear
+from .errors import ArgumentError
 from .extension import load_extension
 from .layers.arguments import (
     AttentionOptions,
@@ -54,7 +55,7 @@ def scaled_dot_product_attention_simple(
     name = "scaled_dot_product_attention_simple"
     check_inputs(name, query, key, value, scale)
     if query.ndim < 2:
-        raise ValueError(f"{name}: query: got {query.shape}, expected (..., L, D)")
+        raise ArgumentError(name, "query", query.shape, "(..., L, D)")
     check_shape(name, "key", key.shape, (*query.shape[:-2], "S", query.shape[-1]))
     check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
     if mask is not None:
@@ -83,16 +84,16 @@ def scaled_dot_product_attention_grouped(
     name = "scaled_dot_product_attention_grouped"
     check_inputs(name, query, key, value, scale)
     if query.ndim < 3:
-        raise ValueError(f"{name}: query: got {query.shape}, expected (*B, H_q, L, D)")
+        raise ArgumentError(name, "query", query.shape, "(*B, H_q, L, D)")
     *batch, query_heads, L, D = query.shape
     check_shape(name, "key", key.shape, (*batch, "H", "S", D))
     check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
     heads, S = key.shape[-3:-1]
     if heads == 0 or query_heads % heads != 0:
-        raise ValueError(f"{name}: query: got {query_heads} heads, expected a multiple of the {heads} of key")
+        raise ArgumentError(name, "query", f"{query_heads} heads", f"a multiple of the {heads} of key")
     if isinstance(mask, str):
         if mask != "causal":
-            raise ValueError(f"{name}: mask: got {mask!r}, expected None, 'causal' or an array")
+            raise ArgumentError(name, "mask", repr(mask), "None, 'causal' or an array")
         mask = causal_mask(L, S, mx.float32)
     elif mask is not None:
         check_mask(name, mask, (*batch, query_heads, L, S))
@@ -111,8 +112,8 @@ class SimpleMultiHeadAttention:
         self, hidden_size: int, num_heads: int, wq: mx.array, wk: mx.array, wv: mx.array, wo: mx.array
     ):
         if num_heads < 1 or hidden_size % num_heads != 0:
-            raise ValueError(
-                f"SimpleMultiHeadAttention: num_heads: got {num_heads}, expected a divisor of {hidden_size}"
+            raise ArgumentError(
+                "SimpleMultiHeadAttention", "num_heads", num_heads, f"a divisor of {hidden_size}"
             )
         weights = {"wq": wq, "wk": wk, "wv": wv, "wo": wo}
         check_arrays("SimpleMultiHeadAttention", **weights)

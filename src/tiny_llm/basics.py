@@ -4,6 +4,7 @@ import sys
 
 import mlx.core as mx
 
+from .errors import ArgumentError
 from .extension import cpu_kernels
 from .layers.checks import check_floats, check_shape
 
@@ -15,7 +16,7 @@ def softmax(x: mx.array, axis: int) -> mx.array:
     """
     check_floats("softmax", x=x)
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"softmax: axis: got {axis}, expected an axis of shape {x.shape}")
+        raise ArgumentError("softmax", "axis", axis, f"an axis of shape {x.shape}")
     if x.shape[axis] == 0:
         return x
     wide = x.astype(mx.float32)
@@ -34,12 +35,12 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     if bias is not None:
         check_floats("linear", bias=bias)
     if w.ndim != 2:
-        raise ValueError(f"linear: w: got shape {w.shape}, expected (O, I)")
+        raise ArgumentError("linear", "w", f"shape {w.shape}", "(O, I)")
     outputs, inputs = w.shape
     if x.ndim == 0 or x.shape[-1] != inputs:
-        raise ValueError(f"linear: x: got shape {x.shape}, expected (..., {inputs}) for w {w.shape}")
+        raise ArgumentError("linear", "x", f"shape {x.shape}", f"(..., {inputs}) for w {w.shape}")
     if bias is not None and bias.shape != (outputs,):
-        raise ValueError(f"linear: bias: got shape {bias.shape}, expected ({outputs},) for w {w.shape}")
+        raise ArgumentError("linear", "bias", f"shape {bias.shape}", f"({outputs},) for w {w.shape}")
     # On a Mac, MLX's product on the CPU is Accelerate's.
     native = None if sys.platform == "darwin" else cpu_kernels(x.dtype)
     if native is None or any(array.dtype != x.dtype for array in (w, bias) if array is not None):
@@ -61,7 +62,7 @@ def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
     check_floats("silu_multiply", gate=gate, up=up)
     check_shape("silu_multiply", "up", up.shape, gate.shape)
     if up.dtype != gate.dtype:
-        raise ValueError(f"silu_multiply: up: got {up.dtype}, expected {gate.dtype}, the dtype of gate")
+        raise ArgumentError("silu_multiply", "up", up.dtype, f"{gate.dtype}, the dtype of gate")
     native = cpu_kernels(gate.dtype)
     product: mx.array = silu(gate) * up if native is None else native.silu_multiply(gate, up)
     return product

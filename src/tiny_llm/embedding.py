@@ -3,6 +3,7 @@
 import mlx.core as mx
 
 from .basics import linear
+from .errors import ArgumentError, ArgumentTypeError
 from .layers.checks import check_arrays, check_floats
 
 
@@ -12,8 +13,8 @@ class Embedding:
     def __init__(self, vocab_size: int, embedding_dim: int, weight: mx.array):
         check_floats("Embedding", weight=weight)
         if weight.shape != (vocab_size, embedding_dim):
-            raise ValueError(
-                f"Embedding: weight: got shape {weight.shape}, expected ({vocab_size}, {embedding_dim})"
+            raise ArgumentError(
+                "Embedding", "weight", f"shape {weight.shape}", f"({vocab_size}, {embedding_dim})"
             )
         self.vocab_size = vocab_size
         self.embedding_dim = embedding_dim
@@ -33,7 +34,7 @@ def known_ids(ids: mx.array, vocab_size: int) -> tuple[mx.array, mx.array]:
     """Make `ids` safe to look up: unknown ones become 0 there and False in the second array."""
     check_arrays("Embedding", ids=ids)
     if not mx.issubdtype(ids.dtype, mx.integer):
-        raise TypeError(f"Embedding: ids: got {ids.dtype}, expected integers")
+        raise ArgumentTypeError("Embedding", "ids", ids.dtype, "integers")
     # MLX checks no index: it would read whatever lies behind the table. An error here would have to wait
     # for the ids, which while decoding are themselves still being computed.
     ids = ids.astype(mx.int64)  # a narrow type could not be compared with the vocabulary's size

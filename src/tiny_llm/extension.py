@@ -7,6 +7,8 @@ from types import ModuleType
 
 import mlx.core as mx
 
+from .errors import ArgumentError
+
 _KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)
 _CPU = mx.Device(mx.cpu)
 
@@ -16,7 +18,7 @@ def load_extension() -> ModuleType:
     """Return `tiny_llm_ext`. Its functions say how to build it where it is not built."""
     for name in ("extensions.tiny_llm_ext", "tiny_llm_ext"):
         if _exists(name):
-            return importlib.import_module(name)
+            return _with_our_errors(importlib.import_module(name))
     raise RuntimeError(
         "tiny_llm_ext: no such package: run `pdm run build-ext` in the source tree of tiny-llm"
     )
@@ -38,6 +40,14 @@ def _built_extension() -> ModuleType | None:
     except RuntimeError:
         return None
     return extension if hasattr(extension, "_ext") else None
+
+
+def _with_our_errors(extension: ModuleType) -> ModuleType:
+    """Let the native functions raise `ArgumentError`, where the build knows how to."""
+    use = getattr(getattr(extension, "_ext", None), "_set_argument_error", None)
+    if use is not None:
+        use(ArgumentError)
+    return extension
 
 
 def _exists(name: str) -> bool:

@@ -1,25 +1,26 @@
 """One prompt, one answer: with and without a cache, with a draft model, and as a stream of text."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from .engine.generation import Generation
 from .engine.protocols import CachedModel, FullContextModel, Tokenizer
+from .engine.scores import Scores, scores_of
 from .engine.speculative import speculative_tokens
 from .engine.text import (
     TextStream,
+    answer_limit,
     check_vocabularies,
     check_vocabulary_sizes,
-    context_length,
     encode_prompt,
     end_tokens,
 )
 from .engine.tokens import Chooser, cached_tokens, full_context_tokens
-from .sampler import Sampler, make_sampler
+from .errors import ArgumentError, UnsupportedError
+from .sampler import Sampler, sampler_of
 from .sampling.params import GREEDY, Sampling
-from .sampling.penalty import LogitsProcessor
+from .sampling.penalty import LogitsProcessor, penalties
 from .sampling.stop import StopStrings
 
 PREFILL_STEP = 512  # tokens of a prompt that are read at once
@@ -79,8 +80,10 @@ def speculative_generate(
     """
     check_vocabularies("speculative_generate", draft_tokenizer, tokenizer)
     check_vocabulary_sizes("speculative_generate", draft_model, model)
+    if sampling.repetition_penalty is not None:
+        raise UnsupportedError("speculative_generate", "sampling", "a repetition penalty", "none")
     source = partial(_speculate, draft_model, model, sampling, PREFILL_STEP)
-    return "".join(_begin("speculative_generate", [model, draft_model], tokenizer, prompt, source))
+    return "".join(_begin("speculative_generate", [model, draft_model], tokenizer, prompt, source, sampling))
 
 
 def stream_generate(
@@ -95,31 +98,40 @@ def stream_generate(
     prefill_step: int = PREFILL_STEP,
     draft_model: CachedModel | None = None,
     draft_tokenizer: Tokenizer | None = None,
+    logprobs: int | None = None,
+    context: int | None = None,
 ) -> Generation:
     """Answer `prompt` piece by piece. The result also tells why the answer ended, and how fast it was.
 
     A model with `create_kv_cache` uses it. The answer ends with an end token, before one of the `stop`
-    strings, behind `max_tokens` tokens, or where the model's context does. What cannot work is refused here,
-    before the first piece is asked for.
+    strings, after `max_tokens` tokens, or where the model's context does, or `context`, if that is shorter;
+    `sampling` may have the first two, too. With `logprobs` the result has the log probability of each token,
+    and of so many most probable ones at its place. What cannot work is refused here, before the first piece
+    is asked for.
     """
     if prefill_step < 1:
-        raise ValueError(f"stream_generate: prefill_step: got {prefill_step}, expected at least 1")
+        raise ArgumentError("stream_generate", "prefill_step", prefill_step, "at least 1")
+    if max_tokens is not None and max_tokens < 1:
+        raise ArgumentError("stream_generate", "max_tokens", max_tokens, "at least 1")
+    processors = [*processors, *penalties(sampling)]
     models = [model]
     if draft_model is not None:
-        _check_draft(model, processors)
+        _check_draft(model, processors, logprobs)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
+    scores = scores_of("stream_generate", logprobs)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         if draft_model is not None:
             return _speculate(draft_model, model, sampling, prefill_step, ids, limit)
-        choose = Chooser(ids, _sampler(sampling), processors)
+        choose = Chooser(ids, sampler_of(sampling), processors, scores)
         if hasattr(model, "create_kv_cache"):
             return cached_tokens(model, ids, choose, limit, prefill_step=prefill_step)
         return full_context_tokens(model, ids, choose, limit)
 
-    return _begin("stream_generate", models, tokenizer, prompt, source, max_tokens, stop)
+    wishes = sampling.with_ends(max_tokens, stop)
+    return _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
 
 
 def _begin(
@@ -128,17 +140,16 @@ def _begin(
     tokenizer: Tokenizer,
     prompt: str,
     source: Source,
-    max_tokens: int | None = None,
-    stop: Sequence[str] = (),
+    sampling: Sampling = GREEDY,
+    context: int | None = None,
+    scores: Scores | None = None,
 ) -> Generation:
     """Check the prompt against all models that will read it, and start the answer."""
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"{function}: max_tokens: got {max_tokens}, expected at least 1")
-    ids = encode_prompt(function, models, tokenizer, prompt)
-    room = [context - len(ids) for context in map(context_length, models) if context is not None]
-    limit = min([*room, sys.maxsize if max_tokens is None else max_tokens])
+    ids = encode_prompt(function, models, tokenizer, prompt, context)
+    limit = answer_limit(models, len(ids), sampling.max_tokens, context)
     text = TextStream(tokenizer.detokenizer)
-    return Generation(source(ids, limit), text, end_tokens(tokenizer), StopStrings(stop), len(ids))
+    stops = StopStrings(sampling.stop)
+    return Generation(source(ids, limit), text, end_tokens(tokenizer), stops, len(ids), scores=scores)
 
 
 def _speculate(
@@ -154,22 +165,15 @@ def _speculate(
     )
 
 
-def _sampler(sampling: Sampling) -> Sampler | None:
-    """None where no scores are needed to choose: the most probable token."""
-    if sampling.temp == 0:
-        return None
-    return make_sampler(
-        sampling.temp, sampling.top_p, sampling.top_k, min_p=sampling.min_p, seed=sampling.seed
-    )
-
-
-def _check_draft(model: Any, processors: Sequence[LogitsProcessor]) -> None:
+def _check_draft(model: Any, processors: Sequence[LogitsProcessor], logprobs: int | None) -> None:
     if not hasattr(model, "create_kv_cache"):
-        raise ValueError(
-            "stream_generate: draft_model: got one for a model without a cache, expected a model with "
-            "create_kv_cache: guesses that are dropped must be rewound"
+        raise ArgumentError(
+            "stream_generate",
+            "draft_model",
+            "one for a model without a cache",
+            "a model with create_kv_cache: guesses that are dropped must be rewound",
         )
     if processors:
-        raise NotImplementedError(
-            "stream_generate: processors: got some and a draft model, expected one or the other"
-        )
+        raise UnsupportedError("stream_generate", "processors", "some and a draft model", "one or the other")
+    if logprobs is not None:
+        raise UnsupportedError("stream_generate", "logprobs", "some and a draft model", "one or the other")

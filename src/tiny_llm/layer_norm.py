@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from .errors import ArgumentError
 from .extension import cpu_kernels
 from .layers.checks import check_floats
 
@@ -12,7 +13,7 @@ class RMSNorm:
     def __init__(self, dim: int, weight: mx.array, eps: float = 1e-5):
         check_floats("RMSNorm", weight=weight)
         if weight.shape != (dim,):
-            raise ValueError(f"RMSNorm: weight: got shape {weight.shape}, expected ({dim},)")
+            raise ArgumentError("RMSNorm", "weight", f"shape {weight.shape}", f"({dim},)")
         self.dim = dim
         self.weight = weight
         self.eps = eps
@@ -21,7 +22,7 @@ class RMSNorm:
         """Normalise `x` [..., dim] over its last axis; same shape and dtype."""
         check_floats("RMSNorm", x=x)
         if x.ndim == 0 or x.shape[-1] != self.dim:
-            raise ValueError(f"RMSNorm: x: got shape {x.shape}, expected (..., {self.dim})")
+            raise ArgumentError("RMSNorm", "x", f"shape {x.shape}", f"(..., {self.dim})")
         native = cpu_kernels(x.dtype)
         if native is None:
             return self._normalise(x)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .errors import ArgumentError
 from .qwen2_week1 import Qwen2ModelWeek1
 from .qwen2_week2 import Qwen2ModelWeek2
 from .qwen2_week3 import Qwen2ModelWeek3
@@ -31,15 +32,17 @@ def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) ->
     """
     if not hasattr(mlx_model, "args"):
         given = type(mlx_model).__name__
-        raise ValueError(f"dispatch_model: mlx_model: got a {given}, expected the mlx_model of a checkpoint")
+        raise ArgumentError("dispatch_model", "mlx_model", f"a {given}", "the mlx_model of a checkpoint")
     full_name = shortcut_name_to_full_name(model_name)
     named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
     family = getattr(mlx_model.args, "model_type", None) or next(named, None)
     if family not in MODELS:
-        raise ValueError(
-            f"dispatch_model: model_name: got {model_name!r} of type {family!r}, "
-            f"expected a model of type {' or '.join(MODELS)}"
+        raise ArgumentError(
+            "dispatch_model",
+            "model_name",
+            f"{model_name!r} of type {family!r}",
+            f"a model of type {' or '.join(MODELS)}",
         )
     if week not in MODELS[family]:
-        raise ValueError(f"dispatch_model: week: got {week}, expected 1, 2 or 3")
+        raise ArgumentError("dispatch_model", "week", week, "1, 2 or 3")
     return MODELS[family][week](mlx_model, **kwargs)

@@ -6,6 +6,7 @@ from operator import index
 
 import mlx.core as mx
 
+from .errors import ArgumentError, ArgumentTypeError
 from .extension import cpu_kernels
 
 
@@ -44,11 +45,11 @@ class RoPE:
 
     def __init__(self, dims: int, seq_len: int, base: float = 10000, traditional: bool = False):
         if not isinstance(dims, int) or dims <= 0 or dims % 2 != 0:
-            raise ValueError(f"RoPE: dims: got {dims}, expected a positive even number")
+            raise ArgumentError("RoPE", "dims", dims, "a positive even number")
         if not isinstance(seq_len, int) or seq_len < 1:
-            raise ValueError(f"RoPE: seq_len: got {seq_len}, expected an integer of at least 1")
+            raise ArgumentError("RoPE", "seq_len", seq_len, "an integer of at least 1")
         if not isinstance(base, int | float) or not 0 < base < math.inf:
-            raise ValueError(f"RoPE: base: got {base}, expected a positive number")
+            raise ArgumentError("RoPE", "base", base, "a positive number")
         self.dims = dims
         self.seq_len = seq_len
         self.base = base
@@ -97,11 +98,11 @@ class RoPE:
 
     def _check(self, x: mx.array) -> None:
         if not isinstance(x, mx.array):
-            raise TypeError(f"RoPE: x: got {type(x).__name__}, expected an mlx array")
+            raise ArgumentTypeError("RoPE", "x", type(x).__name__, "an mlx array")
         if x.ndim != 4 or x.shape[-1] != self.dims:
-            raise ValueError(f"RoPE: x: got shape {x.shape}, expected (N, S, H, {self.dims})")
+            raise ArgumentError("RoPE", "x", f"shape {x.shape}", f"(N, S, H, {self.dims})")
         if not mx.issubdtype(x.dtype, mx.floating):
-            raise TypeError(f"RoPE: x: got {x.dtype}, expected a floating point array")
+            raise ArgumentTypeError("RoPE", "x", x.dtype, "a floating point array")
 
     def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
         wide = x.astype(mx.float32)
@@ -128,11 +129,11 @@ class RoPE:
         if isinstance(offset, slice):
             offset = [offset]
         elif not isinstance(offset, list) or not all(isinstance(positions, slice) for positions in offset):
-            raise ValueError(f"RoPE: offset: got {offset!r}, expected a slice, a list of slices or None")
+            raise ArgumentError("RoPE", "offset", repr(offset), "a slice, a list of slices or None")
         elif len(offset) != rows:
-            raise ValueError(f"RoPE: offset: got {len(offset)} slices, expected one for each of {rows} rows")
+            raise ArgumentError("RoPE", "offset", f"{len(offset)} slices", f"one for each of {rows} rows")
         if not offset:
-            raise ValueError("RoPE: x: got no rows, expected at least one where offset is a list")
+            raise ArgumentError("RoPE", "x", "no rows", "at least one where offset is a list")
         return [self._span(positions, length) for positions in offset]
 
     def _span(self, positions: slice, length: int) -> slice:
@@ -142,7 +143,5 @@ class RoPE:
         integers = hasattr(start, "__index__") and hasattr(stop, "__index__")
         neighbours = integers and positions.step in (None, 1) and stop - start == length
         if not neighbours or start < 0 or stop > self.seq_len:
-            raise ValueError(
-                f"RoPE: offset: got {positions}, expected {length} neighbours in 0..{self.seq_len - 1}"
-            )
+            raise ArgumentError("RoPE", "offset", positions, f"{length} neighbours in 0..{self.seq_len - 1}")
         return slice(index(start), index(stop))

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
+from .errors import ArgumentError, ArgumentTypeError
 from .extension import cpu_kernels, load_extension
 from .layer_norm import RMSNorm
 from .layers.checks import check_arrays, check_floats
@@ -37,9 +38,9 @@ class QuantizedWeights:
         """Take the arrays of a quantized layer as they are."""
         mode = getattr(mlx_layer, "mode", "affine")
         if mode != "affine":
-            raise ValueError(f"QuantizedWeights: mode: got {mode!r}, expected 'affine'")
+            raise ArgumentError("QuantizedWeights", "mode", repr(mode), "'affine'")
         if mlx_layer.biases is None:
-            raise ValueError("QuantizedWeights: biases: got None, expected those of affine quantization")
+            raise ArgumentError("QuantizedWeights", "biases", "None", "those of affine quantization")
         return QuantizedWeights(
             scales=mlx_layer.scales,
             biases=mlx_layer.biases,
@@ -137,7 +138,7 @@ def quantized_gate(
 
 def _check_packed(function: str, name: str, weight: object) -> None:
     if not isinstance(weight, QuantizedWeights):
-        raise TypeError(f"{function}: {name}: got {type(weight).__name__}, expected QuantizedWeights")
+        raise ArgumentTypeError(function, name, type(weight).__name__, "QuantizedWeights")
 
 
 def _of_native(norm: RMSNorm | None) -> tuple[mx.array, float] | None:
@@ -184,7 +185,7 @@ def quantized_matmul(
     """
     check_arrays("quantized_matmul", scales=scales, biases=biases, a=a, b=b)
     if a.ndim == 0:
-        raise ValueError("quantized_matmul: a: got a number, expected (..., I)")
+        raise ArgumentError("quantized_matmul", "a", "a number", "(..., I)")
     if _mlx_multiplies():
         return mx.quantized_matmul(a, b, scales, biases, transpose_b, group_size, bits)
     native = load_extension()
@@ -219,8 +220,8 @@ class QuantizedEmbedding:
     def __init__(self, vocab_size: int, embedding_dim: int, weight: QuantizedWeights):
         _check_packed("Embedding", "weight", weight)
         if weight.shape != (vocab_size, embedding_dim):
-            raise ValueError(
-                f"Embedding: weight: got shape {weight.shape}, expected ({vocab_size}, {embedding_dim})"
+            raise ArgumentError(
+                "Embedding", "weight", f"shape {weight.shape}", f"({vocab_size}, {embedding_dim})"
             )
         self.vocab_size = vocab_size
         self.embedding_dim = embedding_dim

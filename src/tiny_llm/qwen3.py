@@ -5,6 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from .errors import ArgumentError
 from .quantize import QuantizedWeights
 from .stages import WEEK2, WEEK2_FLASH
 from .stages.week1 import Week1Model
@@ -18,7 +19,7 @@ from .transformer.ops import Ops
 def assert_dtype(weights: mx.array, dtype: mx.Dtype) -> mx.array:
     """Return `weights`, which must be of that type."""
     if weights.dtype != dtype:
-        raise ValueError(f"assert_dtype: weights: got {weights.dtype}, expected {dtype}")
+        raise ArgumentError("assert_dtype", "weights", weights.dtype, dtype)
     return weights
 
 
@@ -26,9 +27,11 @@ def assert_quantized_weights_dtype(weights: QuantizedWeights, dtype: mx.Dtype) -
     """Return `weights`, whose scales and biases must be of that type."""
     found = {weights.scales.dtype, weights.biases.dtype}
     if found != {dtype}:
-        raise ValueError(
-            f"assert_quantized_weights_dtype: weights: got scales {weights.scales.dtype} and biases "
-            f"{weights.biases.dtype}, expected {dtype}"
+        raise ArgumentError(
+            "assert_quantized_weights_dtype",
+            "weights",
+            f"scales {weights.scales.dtype} and biases {weights.biases.dtype}",
+            dtype,
         )
     return weights
 

@@ -30,3 +30,12 @@ def make_sampler(
         return draw(logprobs, sampling, next(keys))
 
     return sample
+
+
+def sampler_of(sampling: Sampling) -> Sampler | None:
+    """The sampler for these parameters; None for the most probable token, which takes no scores to choose."""
+    if sampling.temp == 0:
+        return None
+    return make_sampler(
+        sampling.temp, sampling.top_p, sampling.top_k, min_p=sampling.min_p, seed=sampling.seed
+    )

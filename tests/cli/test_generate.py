@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import COMMANDS, device, generate
+from tiny_llm import device
+from tiny_llm.cli import COMMANDS, generate
 from tiny_llm.cli.arguments import SYSTEM
 from tiny_llm.cli.assembly import assemble_ours
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
@@ -123,7 +124,7 @@ def test_without_a_wish_the_type_is_one_that_the_machine_multiplies(
 ) -> None:
     monkeypatch.setattr(device, "load_extension", lambda: SimpleNamespace(cpu_isa=lambda: isa))
     expected = mx.bfloat16 if isa in ("avx512bf16", "amx") else mx.float32
-    assert device.choose_dtype("auto", "cpu") == expected
+    assert device.activation_dtype("--dtype", "auto", "cpu") == expected
 
 
 def test_the_peak_is_that_of_the_work(run: Run) -> None:

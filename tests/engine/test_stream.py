@@ -1,6 +1,7 @@
 """The stream of an answer: its pieces, its end, its statistics, and what it leaves behind."""
 
-import itertools
+import gc
+from collections.abc import Iterator
 
 import pytest
 
@@ -118,18 +119,31 @@ def test_nothing_happens_before_the_first_piece_is_asked_for():
     assert list(generation) == []
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is left in a cycle stays in memory."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("draft", [False, True], ids=["alone", "with a draft"])
-def test_who_leaves_early_leaves_no_page_behind(draft):
+@pytest.mark.parametrize("leave", ["close", "drop"])
+def test_who_leaves_early_leaves_no_page_behind(draft, leave):
     model = PagedFake(answering({"hi": list(b"abcdef")}))
     more = {"draft_model": PagedFake(model.rule)} if draft else {}
     generation = stream_generate(model, ByteTokenizer(), "hi", **more)
     assert [next(generation), next(generation)] == ["a", "b"]
     assert model.page_pool.used_page_ids
-    generation.close()
+    if leave == "close":
+        generation.close()
+        assert generation.finish_reason is None
+    else:
+        del generation
     for pool in [model.page_pool] + [fake.page_pool for fake in more.values()]:
         pool.check()
         assert not pool.used_page_ids
-    assert generation.finish_reason is None
 
 
 def test_a_fault_of_the_model_leaves_no_page_behind():
@@ -169,18 +183,39 @@ def test_a_seed_repeats_an_answer():
     assert text(1) == text(1) != text(2)
 
 
-def test_statistics_count_tokens_and_seconds():
+class Clock:
+    """Stands still until somebody says how long something takes."""
+
+    now = 10.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def tokens(self, *steps: tuple[int, float]) -> Iterator[int]:
+        """Tokens, and the seconds that each of them takes."""
+        for token, seconds in steps:
+            self.now += seconds
+            yield token
+
+
+@pytest.mark.parametrize("watched", [0.0, 60.0], ids=["at once", "a minute later"])
+def test_statistics_count_tokens_and_their_seconds_and_nobody_elses(watched):
     """The first token comes after 2 seconds, each other one after half a second; the fifth is the end."""
-    times = itertools.chain([10.0], itertools.count(12.0, 0.5))
-    tokens = iter([*b"abcd", END])
+    clock = Clock()
+    tokens = clock.tokens((ord("a"), 2.0), *((token, 0.5) for token in [*b"bcd", END]))
     generation = Generation(
-        tokens, TextStream(ByteDetokenizer()), frozenset([END]), StopStrings([]), 6, lambda: next(times)
+        tokens, TextStream(ByteDetokenizer()), frozenset([END]), StopStrings([]), 6, clock
     )
     statistics = generation.statistics
+    clock.now += 3600  # between the call and the first wish for a piece
     assert (statistics.prefill_tokens_per_second, statistics.decode_tokens_per_second) == (0, 0)
     assert next(generation) == "a"
     assert (statistics.time_to_first_token, statistics.decode_tokens_per_second) == (2.0, 0)
-    assert list(generation) == ["b", "c", "d"]
+    for expected in "bcd":
+        clock.now += watched
+        assert next(generation) == expected
+    clock.now += watched
+    assert list(generation) == []
     assert (statistics.prompt_tokens, statistics.generated_tokens) == (6, 5)
     assert (statistics.time_to_first_token, statistics.decode_seconds) == (2.0, 2.0)
     assert statistics.prefill_tokens_per_second == 3.0

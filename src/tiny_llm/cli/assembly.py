@@ -1,15 +1,17 @@
 """From flags to somebody who answers: what contradicts is refused first, then device, weights, model."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 
 from ..engine.text import check_vocabularies, check_vocabulary_sizes
+from ..errors import ArgumentError
 from ..loading import Checkpoint, load
-from ..loading.convert import convert_in_place
+from ..loading.model import build_model, load_model
 from ..loading.progress import Progress
-from ..models import dispatch_model
 from ..sampling.params import Sampling
 from .answerers import Answerer, Ours, Wishes
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
@@ -36,8 +38,8 @@ def read_wishes(options: argparse.Namespace) -> Wishes:
             options.sampler_min_p,
             options.seed,
         )
-    except ValueError as error:  # the flags have checked all but the range of the seed
-        raise Refusal(f"--{str(error).removeprefix('sampling: ')}") from error
+    except ArgumentError as error:  # the flags have checked all but the range of the seed
+        raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
     return Wishes(sampling, options.max_tokens, tuple(options.stop), options.repetition_penalty)
 
 
@@ -65,19 +67,20 @@ def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
     dtype = choose_dtype(options.dtype, device)
 
     def build(name: str) -> tuple[Any, Any]:
-        unpacked = dtype.size if loader.unpacks else None
-        checkpoint = load(name, offline=options.offline, progress=progress, bytes_per_weight=unpacked)
-        return build_ours(checkpoint, loader, flash, dtype), checkpoint.tokenizer
+        switch = flash_option(flash)
+        with refusing():
+            model, checkpoint = load_model(
+                name, dtype, week=loader.week, offline=options.offline, progress=progress, **switch
+            )
+        return model, checkpoint.tokenizer
 
     model, tokenizer = build(options.model)
     draft = None
     if options.draft_model is not None:
         draft = build(options.draft_model)
-        try:
+        with refusing():
             check_vocabularies("--draft-model", draft[1], tokenizer)
             check_vocabulary_sizes("--draft-model", draft[0], model)
-        except ValueError as error:
-            raise Refusal(str(error)) from error
     description = describe(options.model, options.solution, device, dtype) | {
         "loader": options.loader or DEFAULT_LOADER,
         "flash_attention": flash,
@@ -110,11 +113,20 @@ def peer_dtype(asked: str, device: str) -> mx.Dtype:
 
 def build_ours(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype: mx.Dtype) -> Any:
     """Our model of a stage; `flash` None where the stage has no such switch."""
-    switch = {} if flash is None else {"enable_flash_attn": flash}
+    with refusing():
+        return build_model(checkpoint, dtype, week=loader.week, **flash_option(flash))
+
+
+def flash_option(flash: bool | None) -> dict[str, bool]:
+    return {} if flash is None else {"enable_flash_attn": flash}
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn what the library refuses into a refusal of the command."""
     try:
-        convert_in_place(checkpoint.mlx_model, loader.classes[0].ops.read, dtype)
-        return dispatch_model(checkpoint.name, checkpoint.mlx_model, loader.week, dtype=dtype, **switch)
-    except ValueError as error:
+        yield
+    except ArgumentError as error:
         raise Refusal(str(error)) from error
 
 

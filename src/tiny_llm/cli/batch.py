@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from ..batch import Request, batch_generate
 from ..engine.text import context_length
+from ..errors import ArgumentError
 from . import arguments, summary
 from .assembly import assemble_ours
 from .endings import Refusal
@@ -89,10 +90,9 @@ def run(options: argparse.Namespace) -> int:
                 options.prefill_step,
                 finished=finished,
             )
-        except ValueError as error:
-            _, argument, sentence = str(error).split(": ", 2)  # behind the name of the function
-            too_long = argument.startswith("prompts[")
-            raise Refusal(f"{'--max-seq-len: ' if too_long else ''}{argument}: {sentence}") from error
+        except ArgumentError as error:
+            flag = "--max-seq-len: " if error.argument.startswith("prompts[") else ""
+            raise Refusal(f"{flag}{error.argument}: {error.reason}") from error
         seconds = time.perf_counter() - begin
     done.sort(key=lambda request: request.prompt_idx)
     answers = [as_record(request, longest) for request in done]

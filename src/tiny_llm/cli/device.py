@@ -1,37 +1,28 @@
-"""The device that computes, and the type of number that it is good at."""
+"""The flags that choose where to compute, and in which type of number."""
 
 import mlx.core as mx
 
-from ..extension import load_extension
+from ..device import AUTO, DEVICES, DTYPES, activation_dtype, device_name, dtype_name
+from ..errors import ArgumentError
 from ..installation import describe_cpu
 from .endings import Failure, Refusal
 
-DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
-BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
+__all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype", "dtype_name"]
 
 
 def choose_device(asked: str | None) -> str:
     """Make the device the default one of MLX; without a wish it is the GPU where there is one."""
-    found = mx.is_available(mx.gpu)
-    if asked == "gpu" and not found:
-        raise Refusal("--device: got gpu, expected cpu: MLX finds no GPU on this machine")
-    name = asked or ("gpu" if found else "cpu")
+    try:
+        name = device_name("--device", asked or AUTO)
+    except ArgumentError as error:
+        raise Refusal(f"--device: {error.reason}") from error
     mx.set_default_device(DEVICES[name])
     return name
 
 
 def choose_dtype(asked: str, device: str) -> mx.Dtype:
     """The type of activations; "auto" is the one that the device is fastest in without loss of sense."""
-    if asked in DTYPES:
-        return DTYPES[asked]
-    if device == "gpu":
-        return mx.float16 if mx.metal.is_available() else mx.bfloat16
-    return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32
-
-
-def dtype_name(dtype: mx.Dtype) -> str:
-    return next(name for name, known in DTYPES.items() if known == dtype)
+    return activation_dtype("--dtype", asked, device)
 
 
 def check_kernels() -> None:

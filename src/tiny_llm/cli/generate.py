@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from ..engine.generation import Generation
+from ..errors import ArgumentError
 from ..loading.progress import Progress as Report
 from . import arguments, summary
 from .answerers import Answerer, Messages, Wishes
@@ -82,9 +83,9 @@ def begin(
     """Start an answer; a prompt that the model cannot take is refused by the name of its `source`."""
     try:
         return answerer.answer(prompt, wishes, progress)
-    except ValueError as error:
-        _, argument, sentence = str(error).split(": ", 2)  # behind the name of the function
-        raise Refusal(f"{source if argument == 'prompt' else argument}: {sentence}") from error
+    except ArgumentError as error:
+        place = source if error.argument == "prompt" else error.argument
+        raise Refusal(f"{place}: {error.reason}") from error
 
 
 def show(first: str, rest: Iterator[str]) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..models import MODELS
-from ..transformer.weights import read_dense
 
 SUMMARIES = {
     1: "dense weights, and everything is read again for each token",
@@ -26,11 +25,6 @@ class Loader:
     @property
     def has_cache(self) -> bool:
         return all(hasattr(kind, "create_kv_cache") for kind in self.classes)
-
-    @property
-    def unpacks(self) -> bool:
-        """Whether its models hold dense weights beside those of the checkpoint."""
-        return all(kind.ops.read is read_dense for kind in self.classes)
 
     @property
     def has_flash_switch(self) -> bool:

@@ -1,7 +1,9 @@
 """Both ends of a tokenizer: a checked prompt on the way in, whole characters on the way out."""
 
+import sys
 from typing import Any
 
+from ..errors import ArgumentError
 from .protocols import Detokenizer, Tokenizer
 
 # What decoders show for bytes that are no character, or not yet: a token may end inside of one.
@@ -62,25 +64,39 @@ def end_tokens(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(several or [tokenizer.eos_token_id])
 
 
-def encode_prompt(function: str, models: list[Any], tokenizer: Tokenizer, prompt: str) -> list[int]:
+def encode_prompt(
+    function: str, models: list[Any], tokenizer: Tokenizer, prompt: str, context: int | None = None
+) -> list[int]:
     """The ids of a prompt that all `models` can answer: some, all known, and fewer than a context holds."""
     ids = list(tokenizer.encode(prompt, add_special_tokens=False))
     if not ids:
-        raise ValueError(f"{function}: prompt: got no tokens, expected at least one")
+        raise ArgumentError(function, "prompt", "no tokens", "at least one")
     for model in models:
         vocabulary = getattr(model, "vocab_size", None)
         # MLX does not check an index: an unknown id would read whatever lies behind the table of tokens.
         if vocabulary is not None and not (min(ids) >= 0 and max(ids) < vocabulary):
-            raise ValueError(
-                f"{function}: prompt: got token ids from {min(ids)} to {max(ids)}, "
-                f"expected 0 to {vocabulary - 1}"
+            raise ArgumentError(
+                function, "prompt", f"token ids from {min(ids)} to {max(ids)}", f"0 to {vocabulary - 1}"
             )
-        context = context_length(model)
-        if context is not None and len(ids) >= context:
-            raise ValueError(
-                f"{function}: prompt: got {len(ids)} tokens, expected fewer than the context of {context}"
-            )
+    longest = shortest_context(models, context)
+    if longest is not None and len(ids) >= longest:
+        raise ArgumentError(function, "prompt", f"{len(ids)} tokens", f"fewer than the context of {longest}")
     return ids
+
+
+def shortest_context(models: list[Any], context: int | None = None) -> int | None:
+    """The number of tokens that all `models` take, and the `context` that was asked for; None: no limit."""
+    known = [length for length in (context, *map(context_length, models)) if length is not None]
+    return min(known, default=None)
+
+
+def answer_limit(
+    models: list[Any], prompt_tokens: int, max_tokens: int | None, context: int | None = None
+) -> int:
+    """The largest number of tokens that may follow a prompt."""
+    longest = shortest_context(models, context)
+    room = sys.maxsize if longest is None else longest - prompt_tokens
+    return room if max_tokens is None else min(room, max_tokens)
 
 
 def context_length(model: Any) -> int | None:
@@ -97,9 +113,11 @@ def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tok
         return
     drafted, wanted = (get_vocab() for get_vocab in vocabularies if get_vocab is not None)
     if drafted != wanted:
-        raise ValueError(
-            f"{function}: draft_tokenizer: got another vocabulary, of {len(drafted)} tokens, "
-            f"expected that of tokenizer, of {len(wanted)}"
+        raise ArgumentError(
+            function,
+            "draft_tokenizer",
+            f"another vocabulary, of {len(drafted)} tokens",
+            f"that of tokenizer, of {len(wanted)}",
         )
 
 
@@ -108,7 +126,9 @@ def check_vocabulary_sizes(function: str, draft_model: Any, model: Any) -> None:
     drafted, wanted = (getattr(each, "vocab_size", None) for each in (draft_model, model))
     if drafted is None or wanted is None or abs(drafted - wanted) < PADDING:
         return
-    raise ValueError(
-        f"{function}: draft_model: got one of {drafted} tokens, expected the {wanted} of the model that it "
-        f"drafts for, or fewer than {PADDING} more or less"
+    raise ArgumentError(
+        function,
+        "draft_model",
+        f"one of {drafted} tokens",
+        f"the {wanted} of the model that it drafts for, or fewer than {PADDING} more or less",
     )

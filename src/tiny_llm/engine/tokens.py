@@ -9,23 +9,40 @@ import mlx.core as mx
 from ..sampling.penalty import LogitsProcessor
 from ..sampling.select import argmax, log_total
 from .protocols import CachedModel, FullContextModel, LayerCache
+from .scores import Scores
 
 
 class Chooser:
-    """The choice of the next token from the logits [B, V]: processors first, then the sampler."""
+    """The choice of the next token from the logits [B, V]: processors first, then the sampler.
+
+    `scores` notes each choice, by the logits that the model gave.
+    """
 
     def __init__(
         self,
         prompt: list[int],
         sampler: Callable[[mx.array], mx.array] | None = None,
         processors: Sequence[LogitsProcessor] = (),
+        scores: Scores | None = None,
     ):
         self._tokens = mx.array(prompt)
         self._sampler = sampler
         self._processors = processors
+        self._scores = scores
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether it takes the most probable token and does nothing else, so that rows can share a choice."""
+        return self._sampler is None and not self._processors and self._scores is None
+
+    @property
+    def described(self) -> list[tuple[mx.array, ...]]:
+        """What it has described beside the ids."""
+        return [] if self._scores is None else self._scores.unread
 
     def __call__(self, logits: mx.array) -> mx.array:
         """Return the ids [B], not yet evaluated."""
+        model_logits = logits
         for process in self._processors:
             logits = process(self._tokens, logits)
         if self._sampler is None:
@@ -34,6 +51,8 @@ class Chooser:
             ids = self._sampler(logits.astype(mx.float32) - log_total(logits))
         if self._processors:
             self._tokens = mx.concatenate([self._tokens, ids])
+        if self._scores is not None:
+            self._scores.note(model_logits, ids)
         return ids
 
 
@@ -139,7 +158,7 @@ def cached_tokens(
             following = choose(sequence.read_on(token)) if left else token
             try:
                 if ahead:
-                    mx.async_eval(following)  # type: ignore[no-untyped-call]
+                    mx.async_eval(following, choose.described)  # type: ignore[no-untyped-call]
             except Exception:
                 yield token_id(token)  # which is there all the same
                 raise

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from ..errors import ArgumentError, UnsupportedError
+
 Mask = mx.array | str | None
 Fetched = tuple[mx.array, mx.array, int | None, Mask]
 
@@ -50,11 +52,13 @@ class TinyKvCache(ABC):
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
         """Append key and value [B, H, L, D]; return where all of them lie."""
-        raise NotImplementedError(f"{type(self).__name__} does not keep its tokens in pages")
+        raise UnsupportedError(
+            type(self).__name__, "", "a call for pages", "a cache that keeps its tokens in pages"
+        )
 
     def rewind(self, n: int) -> None:
         """Forget the newest n tokens."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be rewound")
+        raise UnsupportedError(type(self).__name__, "rewind", n, "a cache that can be rewound")
 
     def release(self) -> None:  # noqa: B027 - only a cache that shares storage has something to give back
         """Give back what this cache holds of a shared storage."""
@@ -72,13 +76,11 @@ class NoCache(TinyKvCache):
 def check_tokens(cache: str, key: mx.array, value: mx.array) -> None:
     """Both [B, H, L, D] with at least one token and of one type."""
     if key.ndim != 4 or key.size == 0:
-        raise ValueError(f"{cache}: key: got {key.shape}, expected (B, H, L, D) with at least one token")
+        raise ArgumentError(cache, "key", key.shape, "(B, H, L, D) with at least one token")
     if value.shape != key.shape or value.dtype != key.dtype:
-        raise ValueError(
-            f"{cache}: value: got {value.shape} {value.dtype}, expected {key.shape} {key.dtype} as key"
-        )
+        raise ArgumentError(cache, "value", f"{value.shape} {value.dtype}", f"{key.shape} {key.dtype} as key")
 
 
 def check_rewind(cache: str, n: int, offset: int) -> None:
     if not 0 <= n <= offset:
-        raise ValueError(f"{cache}: rewind: got {n}, expected 0 to {offset}, the number of tokens")
+        raise ArgumentError(cache, "rewind", n, f"0 to {offset}, the number of tokens")

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from ..errors import ArgumentError, UnsupportedError
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
@@ -16,9 +17,11 @@ class BatchingKvCache(TinyKvCache):
 
     def __init__(self, max_active_requests: int, max_seq_len: int):
         if max_active_requests < 1 or max_seq_len < 1:
-            raise ValueError(
-                f"BatchingKvCache: got {max_active_requests} requests of {max_seq_len} tokens, "
-                "expected at least one of each"
+            raise ArgumentError(
+                "BatchingKvCache",
+                "",
+                f"{max_active_requests} requests of {max_seq_len} tokens",
+                "at least one of each",
             )
         self.max_active_requests = max_active_requests
         self.max_seq_len = max_seq_len
@@ -41,7 +44,7 @@ class BatchingKvCache(TinyKvCache):
         self._check_slot(id)
         cache = self.kv_caches[id]
         if cache is None:
-            raise ValueError(f"BatchingKvCache: id: got {id}, expected a slot with a request")
+            raise ArgumentError("BatchingKvCache", "id", id, "a slot with a request")
         self.kv_caches[id] = None
         cache.release()
 
@@ -53,16 +56,14 @@ class BatchingKvCache(TinyKvCache):
     def requests(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
         """The slots in use and their caches, where each can take its row of new `tokens` [B, H, L, D]."""
         if isinstance(mask, mx.array):
-            raise NotImplementedError("BatchingKvCache: mask: got an array, expected None or 'causal'")
+            raise UnsupportedError("BatchingKvCache", "mask", "an array", "None or 'causal'")
         if mask not in (None, "causal"):
-            raise ValueError(f"BatchingKvCache: mask: got {mask!r}, expected None or 'causal'")
+            raise ArgumentError("BatchingKvCache", "mask", repr(mask), "None or 'causal'")
         if tokens[0] != self.max_active_requests:
-            raise ValueError(
-                f"BatchingKvCache: key: got {tokens[0]} rows, expected {self.max_active_requests}"
-            )
+            raise ArgumentError("BatchingKvCache", "key", f"{tokens[0]} rows", self.max_active_requests)
         active = self._active()
         if not active:
-            raise ValueError("BatchingKvCache: got no active request, expected at least one")
+            raise ArgumentError("BatchingKvCache", "", "no active request", "at least one")
         for slot, cache in active.items():
             self._check_length(slot, cache.offset + tokens[2])
         self._agree_on_heads(tokens)
@@ -97,12 +98,10 @@ class BatchingKvCache(TinyKvCache):
         active = self.requests(keys.shape, mask)
         paged = {slot: cache for slot, cache in active.items() if isinstance(cache, TinyKvPagedCache)}
         if len(paged) < len(active):
-            raise ValueError(
-                "BatchingKvCache: got a cache without pages in a slot, expected TinyKvPagedCache"
-            )
+            raise ArgumentError("BatchingKvCache", "", "a cache without pages in a slot", "TinyKvPagedCache")
         caches = list(paged.values())
         if len({cache.pool for cache in caches}) > 1:
-            raise ValueError("BatchingKvCache: got caches of several pools, expected one pool")
+            raise ArgumentError("BatchingKvCache", "", "caches of several pools", "one pool")
         keys, values = settled(keys, values)
         for slot, cache in paged.items():
             cache.append(keys[slot : slot + 1], values[slot : slot + 1])
@@ -123,20 +122,22 @@ class BatchingKvCache(TinyKvCache):
 
     def _check_length(self, slot: int, length: int) -> None:
         if length > self.max_seq_len:
-            raise ValueError(
-                f"BatchingKvCache: id: got {length} tokens for slot {slot}, "
-                f"expected at most max_seq_len, {self.max_seq_len}"
+            raise ArgumentError(
+                "BatchingKvCache",
+                "id",
+                f"{length} tokens for slot {slot}",
+                f"at most max_seq_len, {self.max_seq_len}",
             )
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.max_active_requests:
-            raise ValueError(f"BatchingKvCache: id: got {slot}, expected 0 to {self.max_active_requests - 1}")
+            raise ArgumentError("BatchingKvCache", "id", slot, f"0 to {self.max_active_requests - 1}")
 
     def _agree_on_heads(self, tokens: tuple[int, ...]) -> None:
         found = (tokens[1], tokens[3])
         if self.HD is not None and found != self.HD:
-            raise ValueError(
-                f"BatchingKvCache: key: got {found} heads and head size, expected {self.HD} as before"
+            raise ArgumentError(
+                "BatchingKvCache", "key", f"{found} heads and head size", f"{self.HD} as before"
             )
         self.HD = found
 

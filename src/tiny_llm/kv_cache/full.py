@@ -4,6 +4,7 @@ from copy import copy
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from .base import Fetched, Mask, TinyKvCache, check_rewind, check_tokens
 
 BLOCK = 256  # tokens
@@ -60,8 +61,8 @@ class TinyKvFullCache(TinyKvCache):
         keys, values = self._storage
         expected = (*keys.shape[:2], length, keys.shape[3])
         if tokens != expected or dtype != keys.dtype:
-            raise ValueError(
-                f"TinyKvFullCache: key: got {tokens} {dtype}, expected {expected} {keys.dtype} as before"
+            raise ArgumentError(
+                "TinyKvFullCache", "key", f"{tokens} {dtype}", f"{expected} {keys.dtype} as before"
             )
         capacity = keys.shape[2]
         if needed <= capacity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_rewind
 from .page_table import PageIds, PageTable
 from .pool import TinyKvPagedPool, settled
@@ -77,8 +78,8 @@ class TinyKvPagedCache(TinyKvCache):
         """The pages in order, then -1: int32 [1, max_pages]. The same array until a page comes or goes."""
         width = self.num_pages if max_pages is None else max_pages
         if width < self.num_pages:
-            raise ValueError(
-                f"TinyKvPagedCache: max_pages: got {max_pages}, expected at least the {self.num_pages} in use"
+            raise ArgumentError(
+                "TinyKvPagedCache", "max_pages", max_pages, f"at least the {self.num_pages} in use"
             )
         return self._table.of([self.pages], width)
 
@@ -115,5 +116,5 @@ class TinyKvPagedCache(TinyKvCache):
 def stored_pages(pool: TinyKvPagedPool) -> tuple[mx.array, mx.array]:
     """Key and value pages [P, H, page_size, D] of a pool that holds some tokens."""
     if pool.key_pages is None or pool.value_pages is None:
-        raise ValueError("TinyKvPagedCache: got no tokens yet, expected a write before the first read")
+        raise ArgumentError("TinyKvPagedCache", "", "no tokens yet", "a write before the first read")
     return pool.key_pages, pool.value_pages

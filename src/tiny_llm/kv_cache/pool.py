@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from .base import check_tokens
 
 
@@ -10,7 +11,7 @@ class TinyKvPagedPool:
 
     def __init__(self, page_size: int = 128):
         if page_size < 1:
-            raise ValueError(f"TinyKvPagedPool: page_size: got {page_size}, expected at least 1")
+            raise ArgumentError("TinyKvPagedPool", "page_size", page_size, "at least 1")
         self.page_size = page_size
         self.free_page_ids: list[int] = []
         self.used_page_ids: set[int] = set()
@@ -61,11 +62,9 @@ class TinyKvPagedPool:
     def read_page(self, page_id: int) -> tuple[mx.array, mx.array]:
         """Keys and values of a page, each [1, H, page_size, D], whatever its slots hold."""
         if self._storage is None:
-            raise ValueError(
-                f"TinyKvPagedPool: page_id: got {page_id}, expected a write before the first read"
-            )
+            raise ArgumentError("TinyKvPagedPool", "page_id", page_id, "a write before the first read")
         if not 0 <= page_id < self.num_pages:
-            raise ValueError(f"TinyKvPagedPool: page_id: got {page_id}, expected 0 to {self.num_pages - 1}")
+            raise ArgumentError("TinyKvPagedPool", "page_id", page_id, f"0 to {self.num_pages - 1}")
         keys, values = self._storage
         return keys[page_id][None], values[page_id][None]
 
@@ -75,8 +74,8 @@ class TinyKvPagedPool:
         self.check_fits(key, value)
         stop = start + key.shape[2]
         if start < 0 or stop > self.page_size:
-            raise ValueError(
-                f"TinyKvPagedPool: start: got slots {start} to {stop - 1}, expected 0 to {self.page_size - 1}"
+            raise ArgumentError(
+                "TinyKvPagedPool", "start", f"slots {start} to {stop - 1}", f"0 to {self.page_size - 1}"
             )
         if self._storage is None:
             _, heads, _, size = key.shape
@@ -91,14 +90,16 @@ class TinyKvPagedPool:
         """One row [1, H, s, D], with the heads, size and type of the first one written."""
         check_tokens("TinyKvPagedPool", key, value)
         if key.shape[0] != 1:
-            raise ValueError(f"TinyKvPagedPool: key: got {key.shape}, expected one row (1, H, L, D)")
+            raise ArgumentError("TinyKvPagedPool", "key", key.shape, "one row (1, H, L, D)")
         if self._storage is not None:
             pages = self._storage[0]
             expected = (1, pages.shape[1], key.shape[2], pages.shape[3])
             if key.shape != expected or key.dtype != pages.dtype:
-                raise ValueError(
-                    f"TinyKvPagedPool: key: got {key.shape} {key.dtype}, "
-                    f"expected {expected} {pages.dtype} as the first one written"
+                raise ArgumentError(
+                    "TinyKvPagedPool",
+                    "key",
+                    f"{key.shape} {key.dtype}",
+                    f"{expected} {pages.dtype} as the first one written",
                 )
 
     def check(self) -> None:
@@ -111,7 +112,7 @@ class TinyKvPagedPool:
 
     def _check_used(self, page_id: int) -> None:
         if page_id not in self.used_page_ids:
-            raise ValueError(f"TinyKvPagedPool: page_id: got {page_id}, expected a page in use")
+            raise ArgumentError("TinyKvPagedPool", "page_id", page_id, "a page in use")
 
     def _grow(self) -> None:
         """Make storage for all pages; doubled each time, so that a page is copied about once."""

@@ -6,6 +6,7 @@ from typing import Any, TypedDict, get_args
 
 import mlx.core as mx
 
+from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .checks import check_arrays
 
 Mask = mx.array | str | None
@@ -57,18 +58,18 @@ def native_options(
     check_arrays(function, query=query, key=key, value=value)
     if not options.keys() <= KNOWN:
         unknown, known = min(options.keys() - KNOWN), ", ".join(KEYWORDS)
-        raise TypeError(f"{function}: got an unknown option {unknown!r}, expected one of {known}")
+        raise ArgumentTypeError(function, "", f"an unknown option {unknown!r}", f"one of {known}")
     for name, (types, text) in TYPES.items():
         if name in options and not isinstance(options[name], types):
-            raise TypeError(f"{function}: {name}: got {type(options[name]).__name__}, expected {text}")
+            raise ArgumentTypeError(function, name, type(options[name]).__name__, text)
     native = dict(options)
     native.pop("return_lse", None)
     if (softcap := native.get("softcap")) is not None:
         native["softcap"] = _number(function, "softcap", softcap, "a finite number above 0, or None")
     for name in ("k_quant", "v_quant"):
         if native.pop(name, None) is not None:
-            raise NotImplementedError(
-                f"{function}: {name}: quantized keys and values have no kernel yet; pass them dequantized"
+            raise UnsupportedError(
+                function, name, "a format", "None: no kernel reads quantized keys or values yet"
             )
     return native
 
@@ -84,7 +85,7 @@ def check_scale(function: str, scale: object) -> None:
     else:
         got = f"{scale.dtype} array of shape {scale.shape}"
     hint = "; did you mean mask=?" if isinstance(scale, str | mx.array) else ""
-    raise TypeError(f"{function}: scale: got {got}, expected a number or an array without axes{hint}")
+    raise ArgumentTypeError(function, "scale", got, f"a number or an array without axes{hint}")
 
 
 def read_scale(function: str, scale: float | mx.array | None) -> float | None:
@@ -97,9 +98,11 @@ def read_scale(function: str, scale: float | mx.array | None) -> float | None:
     try:
         return float(scale.astype(mx.float32).item())  # type: ignore[arg-type]
     except ValueError as traced:
-        raise NotImplementedError(
-            f"{function}: scale: got an array that mx.compile or mx.vmap traces, so its value is unknown; "
-            "pass a number, or multiply the query by it and pass scale=1"
+        raise UnsupportedError(
+            function,
+            "scale",
+            "an array that mx.compile or mx.vmap traces, so its value is unknown",
+            "a number; or multiply the query by it and pass scale=1",
         ) from traced
 
 
@@ -116,9 +119,11 @@ def _refuse_gradient(scale: mx.array) -> mx.array:
 
 
 def _refuse(*_: object) -> mx.array:
-    raise NotImplementedError(
-        "flash_attention: the gradient with respect to scale is not supported; use attention_reference, "
-        "or multiply the query by it and pass scale=1"
+    raise UnsupportedError(
+        "flash_attention",
+        "scale",
+        "a gradient with respect to it",
+        "none; use attention_reference, or multiply the query by it and pass scale=1",
     )
 
 
@@ -132,10 +137,8 @@ def _is_number(x: object) -> bool:
 
 def _number(function: str, name: str, number: Any, expected: str) -> float:
     if not _is_number(number):
-        raise TypeError(f"{function}: {name}: got {type(number).__name__}, expected {expected}")
+        raise ArgumentTypeError(function, name, type(number).__name__, expected)
     try:
         return float(number)
     except OverflowError:
-        raise ValueError(
-            f"{function}: {name}: got an integer beyond every float, expected {expected}"
-        ) from None
+        raise ArgumentError(function, name, "an integer beyond every float", expected) from None

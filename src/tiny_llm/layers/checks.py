@@ -2,6 +2,8 @@
 
 import mlx.core as mx
 
+from ..errors import ArgumentError, ArgumentTypeError
+
 
 def check_arrays(function: str, **arrays: object) -> None:
     for name, argument in arrays.items():
@@ -13,7 +15,7 @@ def check_floats(function: str, **arrays: object) -> None:
     for name, argument in arrays.items():
         array = _array(function, name, argument)
         if not mx.issubdtype(array.dtype, mx.floating):
-            raise TypeError(f"{function}: {name}: got {array.dtype}, expected a floating point array")
+            raise ArgumentTypeError(function, name, array.dtype, "a floating point array")
 
 
 def check_shape(
@@ -25,10 +27,10 @@ def check_shape(
     )
     if not fits:
         sizes = ", ".join(map(str, expected)) + "," * (len(expected) == 1)
-        raise ValueError(f"{function}: {argument}: got {shape}, expected ({sizes})")
+        raise ArgumentError(function, argument, shape, f"({sizes})")
 
 
 def _array(function: str, name: str, argument: object) -> mx.array:
     if not isinstance(argument, mx.array):
-        raise TypeError(f"{function}: {name}: got {type(argument).__name__}, expected an mlx array")
+        raise ArgumentTypeError(function, name, type(argument).__name__, "an mlx array")
     return argument

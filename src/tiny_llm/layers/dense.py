@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from .arguments import check_scale
 from .checks import check_arrays
 
@@ -39,17 +40,17 @@ def check_inputs(
     check_arrays(function, query=query, key=key, value=value)
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not mx.issubdtype(x.dtype, mx.floating):
-            raise ValueError(f"{function}: {name}: got {x.dtype}, expected a float type")
+            raise ArgumentError(function, name, x.dtype, "a float type")
     check_scale(function, scale)
 
 
 def check_mask(function: str, mask: object, scores: tuple[int, ...]) -> None:
     if not isinstance(mask, mx.array):
         got = repr(mask) if isinstance(mask, str) else type(mask).__name__
-        raise ValueError(f"{function}: mask: got {got}, expected an mlx array or None")
+        raise ArgumentError(function, "mask", got, "an mlx array or None")
     if mask.dtype != mx.bool_ and not mx.issubdtype(mask.dtype, mx.floating):
-        raise ValueError(f"{function}: mask: got {mask.dtype}, expected bool (True: attend) or a float type")
+        raise ArgumentError(function, "mask", mask.dtype, "bool (True: attend) or a float type")
     aligned = scores[len(scores) - mask.ndim :]
     fits = all(size in (1, wanted) for size, wanted in zip(mask.shape, aligned, strict=False))
     if mask.ndim > len(scores) or not fits:
-        raise ValueError(f"{function}: mask: got {mask.shape}, expected a shape that broadcasts to {scores}")
+        raise ArgumentError(function, "mask", mask.shape, f"a shape that broadcasts to {scores}")

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from ..errors import ArgumentError
+
 Explainer = TypeVar("Explainer", bound=Callable[..., Any])
 
 _explainers: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -31,7 +33,7 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     """
     if function not in _explainers:
         known = ", ".join(sorted(known.__name__ for known in _explainers))
-        raise ValueError(f"explain: function: got {function}, expected one of {known}")
+        raise ArgumentError("explain", "function", function, f"one of {known}")
     return _explainers[function](function, *arguments, **options)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from .checks import check_arrays
 
 Part = tuple[mx.array, mx.array]
@@ -17,13 +18,15 @@ def merge_lse(o1: mx.array, lse1: mx.array, o2: mx.array, lse2: mx.array) -> Par
     """
     check_arrays("merge_lse", o1=o1, lse1=lse1, o2=o2, lse2=lse2)
     if not o1.shape or o1.shape != o2.shape or lse1.shape != lse2.shape or o1.shape[:-1] != lse1.shape:
-        raise ValueError(
-            f"merge_lse: got outputs {o1.shape}, {o2.shape} and log-sum-exps {lse1.shape}, {lse2.shape}, "
-            "expected (..., L, E) and (..., L) twice"
+        raise ArgumentError(
+            "merge_lse",
+            "",
+            f"outputs {o1.shape}, {o2.shape} and log-sum-exps {lse1.shape}, {lse2.shape}",
+            "(..., L, E) and (..., L) twice",
         )
     for name, one, other in (("output", o1, o2), ("log-sum-exp", lse1, lse2)):
         if one.dtype != other.dtype or not mx.issubdtype(one.dtype, mx.floating):
-            raise ValueError(f"merge_lse: {name}: got {one.dtype} and {other.dtype}, expected one float type")
+            raise ArgumentError("merge_lse", name, f"{one.dtype} and {other.dtype}", "one float type")
     lse1, lse2 = lse1.astype(mx.float32), lse2.astype(mx.float32)
     empty1, empty2 = mx.isneginf(lse1), mx.isneginf(lse2)
     # What an empty part holds must reach neither the sum nor, as 0 * NaN, its gradient.
@@ -47,7 +50,7 @@ def merge_partials(parts: Iterable[Part]) -> Part:
     try:
         out, lse = next(remaining)
     except StopIteration:
-        raise ValueError("merge_partials: got no parts, expected at least one") from None
+        raise ArgumentError("merge_partials", "", "no parts", "at least one") from None
     for part in remaining:
         out, lse = merge_lse(out, lse, *part)
     return out, lse
@@ -56,6 +59,6 @@ def merge_partials(parts: Iterable[Part]) -> Part:
 def _pair(part: Part) -> Part:
     if not isinstance(part, tuple | list) or len(part) != 2:
         got = type(part).__name__
-        raise ValueError(f"merge_partials: parts: got a {got}, expected pairs of output and log-sum-exp")
+        raise ArgumentError("merge_partials", "parts", f"a {got}", "pairs of output and log-sum-exp")
     out, lse = part
     return out, lse

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from ..errors import ArgumentError, UnsupportedError
 from ..extension import load_extension
 from .checks import check_arrays, check_shape
 from .dense import attend
@@ -28,9 +29,7 @@ def paged_attention(
     """
     if mask is not None and not (isinstance(mask, str) and mask == "causal"):
         got = repr(mask) if isinstance(mask, str) else "an array"
-        raise NotImplementedError(
-            f"{NAME}: mask: got {got}, expected None or 'causal'; flash_attention takes masks"
-        )
+        raise UnsupportedError(NAME, "mask", got, "None or 'causal'; flash_attention takes masks")
     check_arrays(
         NAME,
         query=query,
@@ -47,9 +46,7 @@ def paged_attention(
     check_shape(NAME, "context_lens", context_lens.shape, (batch,))
     heads = key_pages.shape[1]
     if heads == 0 or query_heads == 0 or query_heads % heads != 0:
-        raise ValueError(
-            f"{NAME}: query: got {query_heads} heads, expected a multiple of the {heads} of key_pages"
-        )
+        raise ArgumentError(NAME, "query", f"{query_heads} heads", f"a multiple of the {heads} of key_pages")
     if isinstance(scale, mx.array):
         check_shape(NAME, "scale", scale.shape, ())
     arrays = (
@@ -109,12 +106,12 @@ def _in_order(pages: mx.array, table: mx.array) -> mx.array:
 
 def _as_float32(x: mx.array, argument: str) -> mx.array:
     if x.dtype not in (mx.float32, mx.float16, mx.bfloat16):
-        raise ValueError(f"{NAME}: {argument}: got {x.dtype}, expected float32, float16 or bfloat16")
+        raise ArgumentError(NAME, argument, x.dtype, "float32, float16 or bfloat16")
     return x.astype(mx.float32)
 
 
 def _as_int32(x: mx.array, argument: str) -> mx.array:
     if not mx.issubdtype(x.dtype, mx.integer):
-        raise ValueError(f"{NAME}: {argument}: got {x.dtype}, expected int32")
+        raise ArgumentError(NAME, argument, x.dtype, "int32")
     # Wider numbers must not wrap into the range of the pages.
     return x if x.dtype == mx.int32 else mx.clip(x.astype(mx.int64), -1, 2**31 - 1).astype(mx.int32)

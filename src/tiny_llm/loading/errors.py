@@ -1,9 +1,11 @@
 """The one way in which loading fails."""
 
+from ..errors import TinyLlmError
+
 LONGEST = 600  # characters of a sentence; names in a hostile file may be longer than all else
 
 
-class LoadError(Exception):
+class LoadError(TinyLlmError):
     """One clear sentence for a person: what is wrong with the model and what to do."""
 
     def __init__(self, sentence: str):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ArgumentError
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer
 from .errors import LoadError
@@ -54,7 +55,7 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"encode: text: got {text!r:.60}, expected no lone surrogates") from error
+            raise ArgumentError("encode", "text", f"{text!r:.60}", "no lone surrogates") from error
         with guarded("cannot take the text apart"):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 

@@ -1,18 +1,26 @@
-"""What a caller may ask of the choice of a token. Numbers only: no MLX, no state."""
+"""What a caller may ask of an answer: how each token is chosen, and where it ends. No MLX, no state."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+
+from ..errors import ArgumentError
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen; the defaults take the most probable one.
+    """How an answer is made; the defaults take the most probable token each time.
 
     Filters apply in this order: `top_k` keeps that many tokens (None, 0: all), `top_p` the shortest prefix of
     these, by falling probability, whose mass reaches it (None, <= 0, >= 1: all), and `min_p` those with at
     least that share of the best one's probability (None, 0: all). Probabilities are those of the full
-    vocabulary throughout. Then `temp` flattens (> 1) or sharpens (< 1) what is left; 0 takes the best token.
-    A `seed` makes the draws repeat, whatever else draws; without one they follow `mx.random.seed`.
+    vocabulary throughout. Then `temp`, the temperature, flattens (> 1) or sharpens (< 1) what is left; 0
+    takes the best token. A `seed` makes the draws repeat, whatever else draws; without one they follow
+    `mx.random.seed`, and in `LLM` differ from call to call.
+
+    `repetition_penalty` divides the positive logits of tokens that prompt and answer have already, and
+    multiplies the negative (None, 1: no change). An answer ends after `max_tokens` tokens, and before the
+    first of the `stop` strings: one, or several.
     """
 
     temp: float = 0.0
@@ -20,18 +28,49 @@ class Sampling:
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
+    _: KW_ONLY
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    stop: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for name in ("temp", "top_p", "min_p", "repetition_penalty"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) and not (value is None and name != "temp"):
+                raise _refused(name, repr(value), "a number")
         if not (self.temp >= 0 and math.isfinite(self.temp)):
-            raise ValueError(f"sampling: temp: got {self.temp}, expected a finite number of at least 0")
+            raise _refused("temp", self.temp, "a finite number of at least 0")
         if self.top_p is not None and math.isnan(self.top_p):
-            raise ValueError("sampling: top_p: got nan, expected a number")
+            raise _refused("top_p", "nan", "a number")
         if self.top_k is not None and (not isinstance(self.top_k, int) or self.top_k < 0):
-            raise ValueError(f"sampling: top_k: got {self.top_k}, expected a whole number of at least 0")
+            raise _refused("top_k", self.top_k, "a whole number of at least 0")
         if self.min_p is not None and not 0 <= self.min_p <= 1:
-            raise ValueError(f"sampling: min_p: got {self.min_p}, expected a number from 0 to 1")
-        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
-            raise ValueError(f"sampling: seed: got {self.seed}, expected an integer of 64 bits")
+            raise _refused("min_p", self.min_p, "a number from 0 to 1")
+        if self.seed is not None and not (isinstance(self.seed, int) and -(2**63) <= self.seed < 2**63):
+            raise _refused("seed", self.seed, "an integer of 64 bits")
+        penalty = self.repetition_penalty
+        if penalty is not None and not (penalty > 0 and math.isfinite(penalty)):
+            raise _refused("repetition_penalty", penalty, "a finite number above 0")
+        if self.max_tokens is not None and not (isinstance(self.max_tokens, int) and self.max_tokens >= 1):
+            raise _refused("max_tokens", self.max_tokens, "a whole number of at least 1")
+        object.__setattr__(self, "stop", _strings(self.stop))
+
+    def with_ends(self, max_tokens: int | None, stop: str | Sequence[str]) -> "Sampling":
+        """The same, where an answer ends as these two say if they say anything."""
+        most = self.max_tokens if max_tokens is None else max_tokens
+        return replace(self, max_tokens=most, stop=stop or self.stop)
+
+
+def _strings(stop: object) -> tuple[str, ...]:
+    """One string or several, as a tuple."""
+    strings = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(strings, Sequence) or not all(isinstance(text, str) and text for text in strings):
+        raise _refused("stop", repr(stop), "strings of at least one character")
+    return tuple(strings)
+
+
+def _refused(name: str, got: object, expected: str) -> ArgumentError:
+    return ArgumentError("sampling", name, got, expected)
 
 
 GREEDY = Sampling()

@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
+from .params import Sampling
+
 # (tokens so far [T], logits [B, V]) -> logits [B, V], before they are normalised and sampled.
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 
@@ -15,7 +18,7 @@ def make_repetition_penalty(penalty: float) -> LogitsProcessor:
     1 changes nothing, more discourages repetition, less invites it.
     """
     if not (penalty > 0 and math.isfinite(penalty)):
-        raise ValueError(f"make_repetition_penalty: penalty: got {penalty}, expected a finite number above 0")
+        raise ArgumentError("make_repetition_penalty", "penalty", penalty, "a finite number above 0")
 
     def penalise(tokens: mx.array, logits: mx.array) -> mx.array:
         seen = mx.broadcast_to(tokens, (*logits.shape[:-1], tokens.size))
@@ -25,3 +28,9 @@ def make_repetition_penalty(penalty: float) -> LogitsProcessor:
         return mx.put_along_axis(logits, seen, scores, axis=-1)
 
     return penalise
+
+
+def penalties(sampling: Sampling) -> list[LogitsProcessor]:
+    """The processors that these parameters ask for."""
+    penalty = sampling.repetition_penalty
+    return [] if penalty is None else [make_repetition_penalty(penalty)]

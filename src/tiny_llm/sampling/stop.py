@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from ..errors import ArgumentError
+
 
 class StopStrings:
     """A filter for pieces of text: it passes on what comes before the first stop string, and holds back what
@@ -12,7 +14,7 @@ class StopStrings:
             stops = [stops]
         self._stops = tuple(stops)
         if not all(isinstance(stop, str) and stop for stop in self._stops):
-            raise ValueError(f"stop: got {list(self._stops)}, expected strings of at least one character")
+            raise ArgumentError("", "stop", list(self._stops), "strings of at least one character")
         self._held = ""
         self.found = False
 

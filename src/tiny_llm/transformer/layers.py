@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
@@ -40,9 +41,7 @@ class MultiHeadAttention:
     def __post_init__(self) -> None:
         name = type(self).__name__
         if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads != 0:
-            raise ValueError(
-                f"{name}: num_heads: got {self.num_heads}, expected a multiple of {self.num_kv_heads}"
-            )
+            raise ArgumentError(name, "num_heads", self.num_heads, f"a multiple of {self.num_kv_heads}")
         inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         check_shape(name, "wq", self.wq.shape, (inner, self.hidden_size))
         check_shape(name, "wk", self.wk.shape, (kv_inner, self.hidden_size))
@@ -84,7 +83,7 @@ class MultiHeadAttention:
         With `last_only` the result is that of the last token of each row, [B, 1, hidden].
         """
         if x.ndim != 3:
-            raise ValueError(f"{type(self).__name__}: x: got {x.shape}, expected (B, L, {self.hidden_size})")
+            raise ArgumentError(type(self).__name__, "x", x.shape, f"(B, L, {self.hidden_size})")
         tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))
         attended = self.ops.attend(tokens, cache, mask)
         if last_only:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from ..kv_cache import TinyKvCache
 from ..layer_norm import RMSNorm
 from .layers import TransformerBlock
@@ -34,7 +35,7 @@ class Transformer(ABC):
         precision = self.published_precision if dtype is None else dtype
         name = type(self).__name__
         if precision not in PRECISIONS:
-            raise ValueError(f"{name}: dtype: got {precision}, expected float32, float16 or bfloat16")
+            raise ArgumentError(name, "dtype", precision, "float32, float16 or bfloat16")
         _refuse_scaled_positions(name, args)
         self.mlx_model = mlx_model
         self.precision = precision
@@ -48,9 +49,8 @@ class Transformer(ABC):
         self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
         self.w_lm_head = None if args.tie_word_embeddings else self.ops.read(mlx_model.lm_head, precision)
         if len(self.layers_inner) != self.num_hidden_layers:
-            raise ValueError(
-                f"{name}: layers: got {len(self.layers_inner)}, expected num_hidden_layers, "
-                f"{self.num_hidden_layers}"
+            raise ArgumentError(
+                name, "layers", len(self.layers_inner), f"num_hidden_layers, {self.num_hidden_layers}"
             )
 
     @abstractmethod
@@ -102,11 +102,9 @@ class Transformer(ABC):
         """
         name = type(self).__name__
         if inputs.ndim != 2:
-            raise ValueError(f"{name}: inputs: got shape {inputs.shape}, expected (B, L)")
+            raise ArgumentError(name, "inputs", f"shape {inputs.shape}", "(B, L)")
         if len(cache) != self.num_hidden_layers:
-            raise ValueError(
-                f"{name}: cache: got {len(cache)}, expected one for each of {self.num_hidden_layers} layers"
-            )
+            raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
         for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
@@ -135,6 +133,4 @@ def _refuse_scaled_positions(name: str, args: Any) -> None:
     scaling = getattr(args, "rope_scaling", None)
     kind = scaling and scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in (None, {}, "default"):
-        raise ValueError(
-            f"{name}: rope_scaling: got {kind!r}, expected none: scaled positions are not supported"
-        )
+        raise ArgumentError(name, "rope_scaling", repr(kind), "none: scaled positions are not supported")

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from ..positional_encoding import RoPE
 
 Offset = int | Sequence[int] | mx.array
@@ -39,6 +40,6 @@ def row_offsets(offset: Offset, rows: int) -> int | list[int]:
     if not isinstance(given, Sequence):
         return int(given)
     if len(given) != rows:
-        raise ValueError(f"offset: got {len(given)} numbers, expected one, or one for each of {rows} rows")
+        raise ArgumentError("", "offset", f"{len(given)} numbers", f"one, or one for each of {rows} rows")
     offsets = [int(start) for start in given]
     return offsets[0] if len(set(offsets)) == 1 else offsets

@@ -5,6 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..errors import ArgumentError
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
@@ -21,9 +22,8 @@ class Qwen2Attention(MultiHeadAttention):
 
     def __post_init__(self) -> None:
         if self.num_heads < 1 or self.hidden_size % self.num_heads != 0:
-            raise ValueError(
-                f"{type(self).__name__}: num_heads: got {self.num_heads}, "
-                f"expected a divisor of {self.hidden_size}"
+            raise ArgumentError(
+                type(self).__name__, "num_heads", self.num_heads, f"a divisor of {self.hidden_size}"
             )
         self.head_dim = self.hidden_size // self.num_heads
         super().__post_init__()

@@ -1,0 +1,70 @@
+"""One answer in the making: it takes tokens, gives text, and knows when it has ended and why."""
+
+from dataclasses import replace
+
+from ..sampling.stop import StopStrings
+from .result import FinishReason, Result, Statistics, TokenLogprobs
+from .scores import Scores
+from .text import TextStream
+
+
+class Answer:
+    """The tokens of one answer and their text, which holds no end token and no stop string.
+
+    `token_ids` are all that the model gave, an end token included, and `at_end_token` tells of that one.
+    `finish_reason` is None until the end.
+    """
+
+    def __init__(
+        self,
+        text: TextStream,
+        end_tokens: frozenset[int],
+        stops: StopStrings,
+        prompt_tokens: int,
+        scores: Scores | None = None,
+    ):
+        self.token_ids: list[int] = []
+        self.text = ""
+        self.finish_reason: FinishReason | None = None
+        self.statistics = Statistics(prompt_tokens)
+        self._logprobs: list[TokenLogprobs] = []
+        self._stream = text
+        self._end_tokens = end_tokens
+        self._stops = stops
+        self._scores = scores
+        self.at_end_token = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether an end token or a stop string was met: no more tokens are wanted."""
+        return self.at_end_token or self._stops.found
+
+    def take(self, token: int, seconds: float) -> str:
+        """Take the next token, so many seconds after the beginning; return the text that is now certain."""
+        self.token_ids.append(token)
+        self.statistics.count(seconds)
+        if self._scores is not None:
+            self._logprobs.append(self._scores.read())
+        self.at_end_token = token in self._end_tokens
+        return "" if self.at_end_token else self._show(self._stops.add(self._stream.add(token)))
+
+    def finish(self) -> str:
+        """End the answer here; return the text that was held back."""
+        rest = self._stops.add(self._stream.finish()) + self._stops.finish()
+        self.finish_reason = "stop" if self.stopped else "length"
+        return self._show(rest)
+
+    @property
+    def result(self) -> Result:
+        """The answer as far as it has come; at the end all of it."""
+        return Result(
+            self.text,
+            tuple(self.token_ids),
+            self.finish_reason,
+            replace(self.statistics),
+            None if self._scores is None else tuple(self._logprobs),
+        )
+
+    def _show(self, piece: str) -> str:
+        self.text += piece
+        return piece

@@ -1,0 +1,122 @@
+"""The rounds of continuous batching: each reads a piece of one prompt and adds a token to each answer."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from ..kv_cache import BatchingKvCache
+from ..sampling.select import argmax
+from .tokens import next_logits
+
+if TYPE_CHECKING:
+    from ..batch import Request
+
+Finished = Callable[["Request"], None]
+
+
+def answer_all(
+    model: Any,
+    count: int,
+    begin: Callable[[int], "Request"],
+    max_seq_len: int,
+    batch_size: int,
+    finished: Finished | None = None,
+) -> list["Request"]:
+    """Carry out the requests `begin(0)` .. `begin(count - 1)`, up to `batch_size` at a time; in order.
+
+    A request is begun when the one before has read its prompt. It ends at `max_seq_len` tokens in its cache
+    if not before, and `finished` is then called with it.
+    """
+    # No more slots than requests: whoever asks for more gets the same.
+    batch = Batch(model, min(batch_size, max(1, count)), max_seq_len, finished)
+    waiting = deque(range(count))
+    prefilling: Request | None = None
+    try:
+        while waiting or prefilling or batch.active:
+            if prefilling is None and waiting:
+                prefilling = begin(waiting.popleft())
+            if prefilling and not prefilling.is_prefill_done:
+                prefilling.try_prefill()
+            if prefilling and prefilling.is_prefill_done and batch.admit(prefilling):
+                prefilling = None
+            batch.step()
+    finally:
+        if prefilling:
+            prefilling.release()
+        batch.release()
+    return sorted(batch.done, key=lambda request: request.prompt_idx)
+
+
+class Batch:
+    """The requests that decode together, one in each slot of the batching caches."""
+
+    def __init__(self, model: Any, size: int, max_seq_len: int, finished: Finished | None):
+        self._model = model
+        self._finished = finished
+        self._max_seq_len = max_seq_len
+        self._slots: list[Request | None] = [None] * size
+        self._caches = [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
+        self.done: list[Request] = []
+
+    @property
+    def active(self) -> dict[int, "Request"]:
+        return {slot: request for slot, request in enumerate(self._slots) if request is not None}
+
+    def admit(self, request: "Request") -> bool:
+        """Take over a request whose prompt has been read, if it is done or a slot is idle."""
+        if request.is_done:  # with its first token
+            request.release()
+            self._keep(request)
+            return True
+        if None not in self._slots:
+            return False
+        slot = self._slots.index(None)
+        for cache, prefilled in zip(self._caches, request.kv_cache, strict=True):
+            cache.add_request(prefilled, slot)
+        self._slots[slot] = request
+        return True
+
+    def step(self) -> None:
+        """Add one token to each request; those that are done leave."""
+        active = self.active
+        if not active:
+            return
+        tokens = [[request.next_token if request else 0] for request in self._slots]
+        offsets = [request.offset if request else 0 for request in self._slots]
+        logits = next_logits(self._model, mx.array(tokens), offsets, self._caches)
+        for (slot, request), token in zip(active.items(), choose_each(active, logits), strict=True):
+            request.decode_done(token)
+            if not request.is_done and request.offset >= self._max_seq_len:
+                request.finish()
+            if request.is_done:
+                self._free(slot)
+                self._keep(request)
+
+    def release(self) -> None:
+        """Let all requests go, finished or not."""
+        for slot in self.active:
+            self._free(slot)
+
+    def _keep(self, request: "Request") -> None:
+        self.done.append(request)
+        if self._finished is not None:
+            self._finished(request)
+
+    def _free(self, slot: int) -> None:
+        for cache in self._caches:
+            cache.remove_request(slot)
+        self._slots[slot] = None
+
+
+def choose_each(active: dict[int, "Request"], logits: mx.array) -> list[int]:
+    """The next token of each request by its row of `logits` [B, V]."""
+    chosen: Any
+    if all(request.choose.is_greedy for request in active.values()):
+        chosen = argmax(logits).tolist()
+        return [chosen[slot] for slot in active]
+    ids = [request.choose(logits[slot : slot + 1]) for slot, request in active.items()]
+    mx.eval(ids, [request.choose.described for request in active.values()])
+    chosen = mx.concatenate(ids).tolist()
+    return list(chosen)

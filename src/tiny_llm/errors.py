@@ -1,0 +1,57 @@
+"""What this library raises: exceptions with fields, whose text is made from them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class TinyLlmError(Exception):
+    """What the library itself refuses; errors of Python, MLX and the system are none of these."""
+
+
+class RefusedArgument(TinyLlmError):
+    """Something given that cannot be used: "operation: argument: got ..., expected ...".
+
+    Raised as one of its kinds below. `operation` is the function or class that was called, `argument` its
+    parameter, `got` what was given and `expected` what may be given, all as text; the first two may be empty.
+    """
+
+    def __init__(self, operation: str, argument: str, got: object, expected: object):
+        self.operation = operation
+        self.argument = argument
+        self.got = str(got)
+        self.expected = str(expected)
+        super().__init__(operation, argument, got, expected)
+
+    def __reduce__(self) -> tuple[type["RefusedArgument"], tuple[str, str, str, str]]:
+        return type(self), (self.operation, self.argument, self.got, self.expected)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, for a text that names the argument in another way."""
+        return f"got {self.got}, expected {self.expected}"
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.operation, self.argument, self.reason)))
+
+
+class ArgumentError(RefusedArgument, ValueError):
+    """A value, shape or size that is out of the range allowed."""
+
+
+class ArgumentTypeError(RefusedArgument, TypeError):
+    """An object, or an array, of a wrong type."""
+
+
+class UnsupportedError(RefusedArgument, NotImplementedError):
+    """Something that makes sense, but that this class or function does not offer."""
+
+
+@contextmanager
+def calling(operation: str, *, argument: str | None = None) -> Iterator[None]:
+    """Name the operation that the user called, and its argument, in what is refused further inside."""
+    try:
+        yield
+    except RefusedArgument as error:
+        error.operation = operation
+        error.argument = error.argument if argument is None else argument
+        raise

@@ -1,0 +1,295 @@
+"""The library's door to a model: load it by name, then generate, chat or stream."""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, overload
+
+import mlx.core as mx
+
+from .batch import Request
+from .device import AUTO, DEVICES, activation_dtype, device_name, dtype_name
+from .engine.batching import answer_all
+from .engine.generation import Generation
+from .engine.result import Result
+from .engine.text import (
+    answer_limit,
+    check_vocabularies,
+    check_vocabulary_sizes,
+    encode_prompt,
+)
+from .errors import ArgumentError, ArgumentTypeError, calling
+from .generate import PREFILL_STEP, stream_generate
+from .loading.model import load_model
+from .loading.progress import Progress
+from .sampling.params import GREEDY, Sampling
+
+Message = Mapping[str, str]
+MAX_TOKENS = 1024  # of an answer for which nobody says how long it may be
+BATCH_SIZE = 8
+
+
+class Options(TypedDict, total=False):
+    """What may be asked of each answer."""
+
+    sampling: Sampling
+    max_tokens: int | None
+    stop: str | Sequence[str]
+    logprobs: int | None
+
+
+class Stream(Iterator[str]):
+    """The pieces of an answer as they are made; joined they are its text.
+
+    `result` has the answer as far as it has come. Whoever wants no more drops the stream, or calls `close()`.
+    """
+
+    def __init__(self, generation: Generation, device: str):
+        self._generation = generation
+        self._device = device
+
+    def __next__(self) -> str:
+        with on_device(self._device):
+            return next(self._generation)
+
+    @property
+    def result(self) -> Result:
+        """Text, tokens and statistics so far; whole when the pieces have ended."""
+        return self._generation.result
+
+    def close(self) -> None:
+        """End the answer here."""
+        self._generation.close()
+
+
+class LLM:
+    """A language model, loaded by its name and ready to answer.
+
+        llm = LLM("tiny")
+        llm.chat("What is FlashAttention?").text
+
+    `name` is as on the command line: "tiny" (ships inside), a shortcut such as "qwen2-0.5b", a name on the
+    Hugging Face hub, a folder, or "random:SHORTCUT". What cannot be loaded is a `LoadError`.
+
+    dtype: type of the activations, "float32", "float16" or "bfloat16"; "auto" is the one that the device is
+        fastest in.
+    device: "cpu" or "gpu"; "auto" is the GPU where MLX has one. MLX's default device stays as it is.
+    context: the most tokens of prompt and answer together; None for what the model was made for.
+    offline: never use the network.
+    draft_model: the name of a small model with the same vocabulary, which guesses ahead: greedy answers stay
+        the same but for rounding, others as likely.
+    progress: called with what is being done while loading, how much is done, and how much there is.
+
+    One model may be used from any thread, also from several at a time.
+    """
+
+    def __init__(
+        self,
+        name: str | Path = "tiny",
+        *,
+        dtype: str | mx.Dtype = AUTO,
+        device: str = AUTO,
+        context: int | None = None,
+        offline: bool = False,
+        draft_model: str | Path | None = None,
+        progress: Progress | None = None,
+    ):
+        self.name = str(name)
+        self.device = device_name("LLM", device)
+        precision = activation_dtype("LLM", dtype, self.device)
+        self.dtype = dtype_name(precision)
+        if context is not None and (not isinstance(context, int) or context < 2):
+            raise ArgumentError("LLM", "context", context, "a whole number of at least 2, or None")
+
+        def load(name: str | Path) -> tuple[Any, Any]:
+            model, checkpoint = load_model(
+                name, precision, offline=offline or None, progress=progress, enable_flash_attn=True
+            )
+            return model, checkpoint.tokenizer
+
+        with on_device(self.device):
+            self.model, self.tokenizer = load(name)
+            self._models = [self.model]
+            self._draft: Any = None
+            if draft_model is not None:
+                self._draft, draft_tokenizer = load(draft_model)
+                check_vocabularies("LLM", draft_tokenizer, self.tokenizer)
+                check_vocabulary_sizes("LLM", self._draft, self.model)
+                self._models.append(self._draft)
+        longest: int = min(model.mlx_model.args.max_position_embeddings for model in self._models)
+        if context is not None and context > longest:
+            raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {self.name}")
+        self.context = longest if context is None else context
+
+    @overload
+    def generate(self, prompts: str, *, batch_size: int = ..., **options: Unpack[Options]) -> Result: ...
+
+    @overload
+    def generate(
+        self, prompts: list[str] | tuple[str, ...], *, batch_size: int = ..., **options: Unpack[Options]
+    ) -> list[Result]: ...
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        sampling: Sampling = GREEDY,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        logprobs: int | None = None,
+        batch_size: int = BATCH_SIZE,
+    ) -> Result | list[Result]:
+        """Continue a text as it is. No chat template is applied: `chat` is for questions to a chat model.
+
+        One text gives one result. A list gives a list in its order; up to `batch_size` of them are answered
+        together, by continuous batching.
+
+        sampling: how tokens are chosen; by default the most probable one each time.
+        max_tokens, stop: where the answer ends at the latest; they go before what `sampling` says. Without
+            any limit an answer ends after 1024 tokens.
+        logprobs: tell the log probability of each token, and so many of the most probable ones at its place.
+        """
+        with calling("LLM.generate"):
+            sampling = self._settled(sampling, max_tokens, stop)
+            if isinstance(prompts, str):
+                return _last(self._start(prompts, sampling, logprobs))
+            limits = self._limits(prompts, sampling)
+            if not isinstance(batch_size, int) or batch_size < 1:
+                raise ArgumentError("", "batch_size", batch_size, "a whole number of at least 1")
+            if self._draft is not None:  # guesses are made for one prompt at a time
+                return [_last(self._start(prompt, sampling, logprobs)) for prompt in prompts]
+            return self._answer_all(prompts, limits, sampling, logprobs, batch_size)
+
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        sampling: Sampling = GREEDY,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        logprobs: int | None = None,
+        enable_thinking: bool = False,
+    ) -> Result:
+        """Answer a conversation, written by the model's chat template.
+
+        messages: dictionaries with "role" ("system", "user", "assistant") and "content", the oldest first; or
+            a text, which is what the user says. A model without a template is a `LoadError`.
+        enable_thinking: let a model that can do so, such as Qwen3, think aloud before it answers.
+
+        The others are those of `generate`.
+        """
+        with calling("LLM.chat"):
+            sampling = self._settled(sampling, max_tokens, stop)
+            return _last(self._start(self._write(messages, enable_thinking), sampling, logprobs))
+
+    def stream(
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        sampling: Sampling = GREEDY,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        logprobs: int | None = None,
+        enable_thinking: bool = False,
+    ) -> Stream:
+        """The same in pieces: a text is continued as by `generate`, messages are answered as by `chat`."""
+        with calling("LLM.stream"):
+            sampling = self._settled(sampling, max_tokens, stop)
+            text = prompt if isinstance(prompt, str) else self._write(prompt, enable_thinking)
+            return self._start(text, sampling, logprobs)
+
+    def _start(self, prompt: str, sampling: Sampling, logprobs: int | None) -> Stream:
+        generation = stream_generate(
+            self.model,
+            self.tokenizer,
+            prompt,
+            sampling=_seeded(sampling),
+            draft_model=self._draft,
+            logprobs=logprobs,
+            context=self.context,
+        )
+        return Stream(generation, self.device)
+
+    def _limits(self, prompts: Sequence[str], sampling: Sampling) -> list[int]:
+        """The most tokens of each answer; a prompt that cannot be answered is refused."""
+        if not isinstance(prompts, Sequence):
+            raise ArgumentTypeError("", "prompts", type(prompts).__name__, "a text or a list of texts")
+        limits = []
+        for index, prompt in enumerate(prompts):
+            with calling("", argument=f"prompts[{index}]"):
+                if not isinstance(prompt, str):
+                    raise ArgumentTypeError("", "", type(prompt).__name__, "a text")
+                length = len(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
+            limits.append(answer_limit(self._models, length, sampling.max_tokens, self.context))
+        return limits
+
+    def _answer_all(
+        self,
+        prompts: Sequence[str],
+        limits: list[int],
+        sampling: Sampling,
+        logprobs: int | None,
+        batch_size: int,
+    ) -> list[Result]:
+        began = time.perf_counter()
+
+        def begin(index: int) -> Request:
+            return Request(
+                self.model,
+                self.tokenizer,
+                prompts[index],
+                PREFILL_STEP,
+                index,
+                sampling=_seeded(sampling),
+                logprobs=logprobs,
+                limit=limits[index],
+                began=began,
+            )
+
+        with on_device(self.device):
+            requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
+        return [request.result for request in requests]
+
+    def _write(self, messages: str | Sequence[Message], enable_thinking: bool) -> str:
+        """A conversation as the model reads it."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        if not isinstance(messages, Sequence):
+            raise ArgumentTypeError("", "messages", type(messages).__name__, "a text or a list of messages")
+        if not messages:
+            raise ArgumentError("", "messages", "none", "at least one")
+        for index, message in enumerate(messages):
+            fields = message if isinstance(message, Mapping) else {}
+            if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
+                expected = "a dictionary with the texts role and content"
+                raise ArgumentTypeError("", f"messages[{index}]", repr(message)[:80], expected)
+        text: str = self.tokenizer.apply_chat_template(messages, enable_thinking=enable_thinking)
+        return text
+
+    def _settled(self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str]) -> Sampling:
+        """What is asked of an answer, with an end."""
+        if not isinstance(sampling, Sampling):
+            raise ArgumentTypeError("", "sampling", type(sampling).__name__, "a Sampling")
+        asked = sampling.with_ends(max_tokens, stop)
+        return asked.with_ends(asked.max_tokens or MAX_TOKENS, ())
+
+
+def _seeded(sampling: Sampling) -> Sampling:
+    """With a seed, if there is none: MLX's own random state starts the same in every thread."""
+    return sampling if sampling.seed is not None else replace(sampling, seed=secrets.randbits(63))
+
+
+def _last(stream: Stream) -> Result:
+    """The whole answer."""
+    for _ in stream:
+        pass
+    return stream.result
+
+
+def on_device(name: str) -> AbstractContextManager[object]:
+    """A block that MLX computes there; where it does so by default, nothing changes for other threads."""
+    device = mx.Device(DEVICES[name])
+    return nullcontext() if mx.default_device() == device else mx.stream(device)

@@ -1,0 +1,239 @@
+"""`LLM`: a model by its name, and what generate, chat and stream give."""
+
+from __future__ import annotations
+
+import shutil
+
+import mlx.core as mx
+import pytest
+
+import tiny_llm
+from tiny_llm import LLM, ArgumentError, ArgumentTypeError, LoadError, Result, Sampling, UnsupportedError
+from tiny_llm.device import activation_dtype
+from tiny_llm.engine.tokens import next_logits
+from tiny_llm.loading.names import EMBEDDED
+
+from ..support.refusal import refused
+
+QUESTION = "What is a token?"
+MESSAGES = [{"role": "user", "content": QUESTION}]
+STORY = "Once upon a time"
+PROMPTS = [STORY, "The fox", "A token is", "There was", "In the morning"]
+HOT = Sampling(temp=3.0, seed=1, max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM("tiny")
+
+
+def told(result: Result) -> tuple[str, tuple[int, ...], str | None]:
+    """A result without what differs from run to run."""
+    return result.text, result.token_ids, result.finish_reason
+
+
+def test_a_question_is_answered_through_the_chat_template(llm):
+    result = llm.chat(QUESTION)
+    assert "token" in result.text
+    assert result.text.endswith(".")
+    assert (result.finish_reason, result.logprobs) == ("stop", None)
+    assert result.token_ids[-1] == llm.tokenizer.eos_token_id
+    assert llm.tokenizer.decode(result.token_ids[:-1]) == result.text
+    prompt = llm.tokenizer.apply_chat_template(MESSAGES)
+    statistics = result.statistics
+    assert statistics.prompt_tokens == len(llm.tokenizer.encode(prompt, add_special_tokens=False))
+    assert statistics.generated_tokens == len(result.token_ids)
+    assert statistics.time_to_first_token > 0
+    assert told(llm.chat(MESSAGES)) == told(result)
+    assert told(llm.generate(prompt)) == told(result)
+
+
+def test_a_text_is_continued_as_it_is(llm):
+    result = llm.generate(STORY, max_tokens=6)
+    assert (len(result.token_ids), result.finish_reason) == (6, "length")
+    assert result.statistics.prompt_tokens == len(llm.tokenizer.encode(STORY, add_special_tokens=False))
+    assert result.text.startswith(", there was")
+
+
+def test_a_list_is_answered_in_order_as_each_prompt_alone(llm):
+    together = llm.generate(PROMPTS, max_tokens=9, batch_size=2)
+    assert [told(result) for result in together] == [told(llm.generate(p, max_tokens=9)) for p in PROMPTS]
+    assert llm.generate([]) == []
+
+
+def test_sampling_in_a_list_draws_as_alone():
+    llm = LLM("tiny", dtype="float32")  # kernels for several rows add up in another order
+    together = llm.generate(PROMPTS[:3], sampling=HOT)
+    assert [told(result) for result in together] == [told(llm.generate(p, sampling=HOT)) for p in PROMPTS[:3]]
+    assert len({result.text for result in llm.generate([STORY] * 4, sampling=HOT)}) == 1
+
+
+def test_without_a_seed_every_answer_is_drawn_anew(llm):
+    sampling = Sampling(temp=3.0, max_tokens=12)
+    texts = [result.text for result in llm.generate([STORY] * 4, sampling=sampling)]
+    texts += [llm.generate(STORY, sampling=sampling).text for _ in range(4)]
+    assert len(set(texts)) == 8
+
+
+def test_a_stream_gives_the_answer_in_pieces_and_the_result_at_the_end(llm):
+    stream = llm.stream(MESSAGES)
+    first = next(stream)
+    assert stream.result.finish_reason is None
+    assert stream.result.text == first
+    assert first + "".join(stream) == llm.chat(MESSAGES).text
+    assert told(stream.result) == told(llm.chat(MESSAGES))
+    assert "".join(llm.stream(STORY, max_tokens=5)) == llm.generate(STORY, max_tokens=5).text
+
+
+def test_a_stream_that_is_closed_ends(llm):
+    stream = llm.stream(STORY)
+    first = next(stream)
+    stream.close()
+    assert list(stream) == []
+    assert stream.result.text == first
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["alone", "in a list"])
+def test_a_stop_string_ends_an_answer_before_it(llm, many):
+    whole = llm.generate(STORY, max_tokens=12)
+    word = whole.text.split()[3]
+    for asked in ({"stop": word}, {"stop": ["@", word]}, {"sampling": Sampling(stop=word)}):
+        found = (
+            llm.generate([STORY], max_tokens=12, **asked)[0]
+            if many
+            else llm.generate(STORY, max_tokens=12, **asked)
+        )
+        assert found.text == whole.text[: whole.text.index(word)]
+        assert found.finish_reason == "stop"
+        assert found.token_ids == whole.token_ids[: len(found.token_ids)]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["alone", "in a list"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(repetition_penalty=2.0), HOT], ids=str)
+def test_logprobs_are_those_of_the_model(llm, many, sampling):
+    """Beside the whole text read at once, in the precision of the activations."""
+    answers = llm.generate([STORY, "The fox"], sampling=sampling, max_tokens=6, logprobs=3)
+    result = answers[0] if many else llm.generate(STORY, sampling=sampling, max_tokens=6, logprobs=3)
+    ids = llm.tokenizer.encode(STORY, add_special_tokens=False)
+    logits = llm.model(mx.array([[*ids, *result.token_ids]]), 0, llm.model.create_kv_cache())[0]
+    scores = logits[len(ids) - 1 : -1].astype(mx.float32)
+    wanted = scores - mx.logsumexp(scores, axis=-1, keepdims=True)
+    assert result.logprobs is not None
+    assert tuple(entry.token_id for entry in result.logprobs) == result.token_ids
+    for entry, row in zip(result.logprobs, wanted, strict=True):
+        assert entry.logprob == pytest.approx(row[entry.token_id].item(), abs=0.2)
+        assert [p for _, p in entry.top] == sorted((p for _, p in entry.top), reverse=True)
+        assert [p for _, p in entry.top] == pytest.approx([row[i].item() for i, _ in entry.top], abs=0.2)
+        assert entry.top[0][1] == pytest.approx(row.max().item(), abs=0.2)
+    if sampling == Sampling():
+        assert all(entry.top[0][1] == entry.logprob for entry in result.logprobs)
+
+
+def test_logprobs_of_the_chosen_token_alone(llm):
+    result = llm.generate(STORY, max_tokens=2, logprobs=0)
+    assert result.logprobs is not None
+    assert [entry.top for entry in result.logprobs] == [(), ()]
+    assert all(entry.logprob < 0 for entry in result.logprobs)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["alone", "in a list"])
+def test_an_answer_ends_with_the_context_that_was_asked_for(many):
+    llm = LLM("tiny", context=10)
+    length = len(llm.tokenizer.encode(STORY, add_special_tokens=False))
+    result = llm.generate([STORY])[0] if many else llm.generate(STORY)
+    assert (len(result.token_ids), result.finish_reason) == (10 - length, "length")
+    with refused("prompt" if not many else r"prompts\[0\]", function=r"LLM\.generate"):
+        llm.generate(["word " * 12] if many else "word " * 12)
+
+
+def test_the_type_is_the_best_of_the_device_or_the_one_asked_for(llm):
+    assert llm.model.precision == activation_dtype("", "auto", llm.device)
+    for asked in ("float32", mx.float32):
+        other = LLM("tiny", dtype=asked)
+        assert (other.dtype, other.model.precision) == ("float32", mx.float32)
+
+
+def test_a_draft_model_does_not_change_a_greedy_answer(llm):
+    drafted = LLM("tiny", draft_model="tiny")
+    assert drafted.chat(QUESTION).text == llm.chat(QUESTION).text
+    assert [result.text for result in drafted.generate(PROMPTS[:2], max_tokens=5)] == [
+        result.text for result in llm.generate(PROMPTS[:2], max_tokens=5)
+    ]
+    with pytest.raises(UnsupportedError, match=r"^LLM\.generate: logprobs: got .*draft"):
+        drafted.generate(STORY, logprobs=1)
+
+
+def test_a_model_from_a_folder_and_one_of_random_weights(tmp_path, llm):
+    folder = shutil.copytree(EMBEDDED, tmp_path / "copy")
+    assert told(LLM(folder, offline=True).chat(QUESTION)) == told(llm.chat(QUESTION))
+    with pytest.raises(LoadError, match="is neither a folder nor a known name"):
+        LLM("no such model", offline=True)
+
+
+@pytest.mark.parametrize(
+    ("argument", "error", "call"),
+    [
+        ("prompts", ArgumentTypeError, lambda llm: llm.generate(7)),
+        (r"prompts\[1\]", ArgumentTypeError, lambda llm: llm.generate(["a", 7])),
+        (r"prompts\[1\]", ArgumentError, lambda llm: llm.generate(["a", ""])),
+        ("prompt", ArgumentError, lambda llm: llm.generate("")),
+        ("prompt", ArgumentError, lambda llm: llm.generate("word " * 3000)),
+        ("batch_size", ArgumentError, lambda llm: llm.generate(["a"], batch_size=0)),
+        ("sampling", ArgumentTypeError, lambda llm: llm.generate("a", sampling=0.7)),
+        ("max_tokens", ArgumentError, lambda llm: llm.generate("a", max_tokens=0)),
+        ("stop", ArgumentError, lambda llm: llm.generate("a", stop=[""])),
+        ("logprobs", ArgumentError, lambda llm: llm.generate("a", logprobs=-1)),
+        ("logprobs", ArgumentError, lambda llm: llm.generate(["a"], logprobs=-1)),
+    ],
+)
+def test_what_generate_cannot_do_is_refused_by_name(llm, argument, error, call):
+    with refused(argument, error, r"LLM\.generate"):
+        call(llm)
+
+
+@pytest.mark.parametrize(
+    ("argument", "error", "messages"),
+    [
+        ("messages", ArgumentTypeError, 7),
+        ("messages", ArgumentError, []),
+        (r"messages\[0\]", ArgumentTypeError, ["hello"]),
+        (r"messages\[1\]", ArgumentTypeError, [*MESSAGES, {"role": "user"}]),
+        (r"messages\[0\]", ArgumentTypeError, [{"role": "user", "content": None}]),
+    ],
+)
+def test_a_conversation_that_is_none_is_refused(llm, argument, error, messages):
+    with refused(argument, error, r"LLM\.chat"):
+        llm.chat(messages)
+    with refused(argument, error, r"LLM\.stream"):
+        llm.stream(messages)
+
+
+@pytest.mark.parametrize(
+    ("argument", "settings"),
+    [
+        ("dtype", {"dtype": "int8"}),
+        ("device", {"device": "tpu"}),
+        ("context", {"context": 1}),
+        ("context", {"context": 10**6}),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(argument, settings):
+    with refused(argument, ArgumentError, "LLM"):
+        LLM("tiny", **settings)
+
+
+def test_the_default_device_of_mlx_stays(llm):
+    device = mx.default_device()
+    llm.generate(STORY, max_tokens=2)
+    assert mx.default_device() == device
+
+
+def test_the_course_reaches_the_same_tokens(llm):
+    """`load` and `dispatch_model` by hand give the model that `LLM` has."""
+    checkpoint = tiny_llm.load("tiny")
+    model = tiny_llm.dispatch_model(
+        "tiny", checkpoint.mlx_model, week=2, enable_flash_attn=True, dtype=llm.model.precision
+    )
+    ids = mx.array([checkpoint.tokenizer.encode(STORY, add_special_tokens=False)])
+    by_hand, ours = (next_logits(each, ids, 0, each.create_kv_cache()) for each in (model, llm.model))
+    assert mx.array_equal(by_hand, ours).item()
