@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src/extensions")]
-
-from metal.cuda.fast_kernels import CAUSAL, FAST_KERNELS, PLAIN, of  # noqa: E402
-from metal.cuda.mutants import WATCHED, Watched  # noqa: E402
-from metal.cuda.translation import pipeline, registry, translated  # noqa: E402
+sys.path[:0] = [str(ROOT), str(ROOT / "src/extensions")]
 
 from metal_source import SOURCES, inlined  # noqa: E402
+from tests.metal.cuda.fast_kernels import CAUSAL, FAST_KERNELS, PLAIN, of  # noqa: E402
+from tests.metal.cuda.mutants import WATCHED, Watched  # noqa: E402
+from tests.metal.cuda.translation import pipeline, registry, translated  # noqa: E402
 
 CUDA = ROOT / "tests/metal/cuda"
 READABLE_KERNELS = ["flash_attention_f32_e128"]

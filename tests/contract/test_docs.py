@@ -68,6 +68,15 @@ def test_a_test_command_finds_tests(command):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_ci_begins_with_the_two_commands_before_it_installs_anything():
+    section = PAGES["README.md"].split("## Two commands")[1]
+    lines = re.search(r"```sh\n(.*?)```", section, re.S)[1].splitlines()
+    ci = (ROOT / ".ci/run").read_text()
+    before, _ = ci.split("\ninstall_system_packages ")
+    assert re.findall(r"\.ci/bare .* '(.*)'", before) == [line.split("  ")[0] for line in lines]
+    assert ci.count("\ncheck ") > before.count("\ncheck ") == len(lines) == 2
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_link_leads_somewhere(page):
     targets = re.findall(r"\]\(([^)#:]+)\)", PAGES[page])

@@ -28,7 +28,7 @@ from .arguments import (
 )
 from .harness.kernel import Kernel
 from .harness.signature import signatures
-from .harness.toolchain import COMPILERS, SOURCES, available_compilers, host_library
+from .harness.toolchain import SOURCES, host_library
 
 FAST = SOURCES / "metal/kernels/attention.metal"
 SLOT_HEADER = "metal/kernels/fast_arguments.h"
@@ -86,14 +86,6 @@ def compiled(source: str, name: str, compiler: str | None = None) -> Kernel:
     return Kernel(source, name, slot_header=SLOT_HEADER, compiler=compiler)
 
 
-def why_no_fast_kernels() -> str:
-    """Why they do not run on this machine; empty if they do."""
-    if "clang" in available_compilers():
-        return ""
-    return f"pointers to threadgroup memory need {COMPILERS['clang'].program}"
-
-
-@cache
 def fast_kernels(prefix: str) -> set[str]:
     """The names of those that begin so."""
     return {found.name for found in signatures(fast_source()) if found.name.startswith(prefix)}

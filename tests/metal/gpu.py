@@ -18,6 +18,7 @@ import build
 from tiny_llm.extension import load_extension
 
 from .harness.kernel import Kernel
+from .harness.toolchain import need_this_platform
 
 IS_REAL = mx.metal.is_available()
 OUTPUT = build.BUILD / "src/extensions/metal_host"
@@ -54,6 +55,7 @@ def modules() -> tuple[ModuleType, Any]:
     """The extension and the device, both of the one library that is built here."""
     if IS_REAL:
         return load_extension(), RealDevice()
+    need_this_platform()
     build.BUILD.mkdir(parents=True, exist_ok=True)
     with FileLock(build.BUILD / "metal_host.lock"):  # of two processes that run tests, one builds
         build.configure()

@@ -1,20 +1,25 @@
 """The attention kernels as CUDA: that they can be built is checked here; tools/metal_on_cuda.py runs them."""
 
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from ..support.child import ROOT
+from ..support.tools import NVCC, need
 from .cuda.fast_kernels import FAST_KERNELS, MASKED
 from .cuda.mutants import WATCHED
 from .cuda.translation import pipeline, translated
 from .flash_attention import fast_source, readable_source
 
 KERNEL = "flash_attention_f32_e128"
-needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+
+
+@pytest.fixture
+def nvcc():
+    need(NVCC)
+    return NVCC.name
 
 
 def test_the_text_of_the_readable_kernel_is_not_touched():
@@ -57,25 +62,23 @@ def test_the_mutants_are_other_texts():
     assert texts.isdisjoint(sources.values())
 
 
-@needs_nvcc
-def test_nvcc_compiles_it_into_all_of_the_threadgroup_memory_without_spills(tmp_path):
+def test_nvcc_compiles_it_into_all_of_the_threadgroup_memory_without_spills(tmp_path, nvcc):
     source = tmp_path / "kernel.cu"
     source.write_text(translated(readable_source(), [KERNEL]))
     shim = f"-I{ROOT / 'tests/metal/cuda/shim'}"
     flags = ["-std=c++20", "-arch=sm_90", "-diag-suppress=1097", "-Werror=all-warnings", "-Xptxas=-v", shim]
-    command = ["nvcc", *flags, "-cubin", source, "-o", tmp_path / "kernel.cubin"]
+    command = [nvcc, *flags, "-cubin", source, "-o", tmp_path / "kernel.cubin"]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert "32768 bytes smem" in report
     assert "0 bytes spill stores" in report
     assert int(re.search(r"Used (\d+) registers", report)[1]) <= 65536 // 1024
 
 
-@needs_nvcc
-def test_the_driver_calls_the_host_as_it_is(tmp_path):
+def test_the_driver_calls_the_host_as_it_is(tmp_path, nvcc):
     includes = [f"-I{ROOT / 'src/extensions/src'}", f"-I{ROOT / 'tests/metal/cuda'}"]
     source = ROOT / "tests/metal/cuda/driver.cpp"
     command = [
-        "nvcc",
+        nvcc,
         "-std=c++20",
         "-Werror=all-warnings",
         *includes,
@@ -87,9 +90,8 @@ def test_the_driver_calls_the_host_as_it_is(tmp_path):
     subprocess.run(command, check=True)
 
 
-@needs_nvcc
 @pytest.mark.slow
-def test_every_driver_can_be_built(tmp_path):
+def test_every_driver_can_be_built(tmp_path, nvcc):
     tool = ROOT / "tools/metal_on_cuda.py"
     subprocess.run([sys.executable, tool, "--build", "--folder", tmp_path], check=True)
     names = {"right", *(f"wrong{i}" for i in range(len(WATCHED)))}

@@ -16,18 +16,12 @@ from ..support.check import compare
 from .cases import Case
 from .decode_mutants import DECODE_MUTANTS
 from .fast_mutants import BITS, FAST_MUTANTS
-from .flash_attention import FAST, run_decode, run_prefill, why_no_fast_kernels
+from .flash_attention import FAST, run_decode, run_prefill
 from .harness.toolchain import BuildError
 from .mutants import NUMBERS, Mutant
 from .prefill_mutants import PREFILL_MUTANTS
 
 E = 80  # the head size of the kernels that the mutants are made of
-
-
-@pytest.fixture(autouse=True)
-def needs_clang():
-    if reason := why_no_fast_kernels():
-        pytest.skip(reason)
 
 
 class Call(NamedTuple):

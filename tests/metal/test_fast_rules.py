@@ -7,19 +7,13 @@ import pytest
 from ..support.cases import lengths, normal, qkv
 from ..support.check import compare
 from .arguments import UNBOUNDED as WHOLE
-from .flash_attention import FastCall, run_decode, run_prefill, why_no_fast_kernels
+from .flash_attention import FastCall, run_decode, run_prefill
 
 KERNELS = {
     "prefill": run_prefill,
     "decode": run_decode,
     "split": lambda *inputs, **options: run_decode(*inputs, keys_per_split=24, **options),
 }
-
-
-@pytest.fixture(autouse=True)
-def needs_clang():
-    if reason := why_no_fast_kernels():
-        pytest.skip(reason)
 
 
 @pytest.fixture(params=KERNELS)

@@ -9,7 +9,7 @@ from ..support.check import compare
 from ..support.tolerance import to_float64
 from .cases import CASES
 from .flash_attention import readable_kernel, run_readable
-from .harness.toolchain import THREADGROUP_MEMORY, available_compilers
+from .harness.toolchain import COMPILERS, THREADGROUP_MEMORY
 
 
 def check(*inputs, order=0, kernel=None, **options):
@@ -35,7 +35,7 @@ def test_no_order_of_the_lanes_makes_a_difference(order, causal):
     assert mx.array_equal(as_numbered.lse, other.lse)
 
 
-@pytest.mark.parametrize("compiler", available_compilers())
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_every_compiler_of_this_machine_agrees(compiler):
     check(*qkv(L=40, S=70, E=100), causal=True, kernel=readable_kernel(compiler))
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from .flash_attention import why_no_fast_kernels
 from .harness.kernel import Kernel
 
 SOURCE = """
@@ -20,8 +19,6 @@ kernel void f(device float* x [[buffer(0)]], uint i [[thread_index_in_threadgrou
 
 @pytest.fixture
 def kernel():
-    if reason := why_no_fast_kernels():
-        pytest.skip(reason)
     return Kernel(SOURCE, "f")
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from .harness.kernel import Kernel
 from .harness.signature import signatures
-from .harness.toolchain import BuildError, available_compilers
+from .harness.toolchain import COMPILERS, BuildError
 
 FRAME = """
 #include <metal_stdlib>
@@ -89,7 +89,7 @@ def test_what_a_kernel_does_wrong_is_reported(name):
         assert any(expected in report for report in reports) if expected else reports == []
 
 
-@pytest.mark.parametrize("compiler", available_compilers())
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_lanes_meet_in_operations(order, compiler):
     body = """
@@ -128,7 +128,7 @@ kernel void f(device const T* x [[buffer(0)]], device const T* y [[buffer(1)]], 
 """
 
 
-@pytest.mark.parametrize("compiler", available_compilers())
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize(
     ("kind", "result"),
     [("float", "float"), ("half", "half"), ("half", "float"), ("bfloat", "bfloat"), ("bfloat", "float")],

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from ..support.child import ROOT
+from ..support.tools import CLANG, LLVM_NM, need
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +25,8 @@ def checker():
 @pytest.fixture(scope="module")
 def package():
     """The headers; where they cannot be had, CI fails and others are told."""
+    need(CLANG, LLVM_NM)
     try:
-        checker().require_programs()
         return checker().package()
     except checker().Unavailable as reason:
         if os.environ.get("CI"):

@@ -8,7 +8,9 @@ import pytest
 import build
 
 from ..support.child import run_python
+from ..support.tools import need
 from . import gpu
+from .harness.toolchain import TOOLS
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU cannot be told what to lack")
 
@@ -66,6 +68,7 @@ def test_the_kernel_to_read_is_a_way_out_too():
 
 def test_the_flat_form_goes_on_to_a_fast_kernel_and_says_why():
     """With its 1024 threads the kernel to read is the one that a GPU may not allow."""
+    need(*TOOLS["clang"])
     told = told_by("""
 allow({'flash_attention': 832})
 query = qkv(batch=(1,), heads=2, L=40, E=64)[0][0]
@@ -112,6 +115,7 @@ def test_larger_gpus_split_finer(architecture, splits):
 
 
 def test_a_metallib_is_preferred_and_a_missing_folder_is_named(tmp_path):
+    need(*TOOLS["clang"])
     text = (build.PACKAGE / "metal/attention.metal").read_text()
     (tmp_path / "tiny_llm_ext.metallib").write_text(text)
     program = f"""

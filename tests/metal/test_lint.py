@@ -1,13 +1,11 @@
 """Every Metal file keeps to the language that Apple's compiler takes; so do the texts made of them."""
 
-import shutil
-
 import pytest
 
 from metal_source import inlined
 
 from .harness.lint import address_spaces, language_version
-from .harness.toolchain import COMPILERS, SOURCES
+from .harness.toolchain import SOURCES
 
 HEADERS = [path for folder in ("kernels", "quantized") for path in (SOURCES / "metal" / folder).glob("*.h")]
 FILES = sorted([*SOURCES.rglob("*.metal"), *HEADERS])
@@ -37,12 +35,6 @@ DECLARATIONS = {
 }
 
 
-@pytest.fixture
-def needs_clang():
-    if not shutil.which(COMPILERS["clang"].program):
-        pytest.skip("address spaces are checked by clang++-19")
-
-
 def write(folder, declaration, body):
     path = folder / "kernel.metal"
     arguments = "device float* x [[buffer(0)]], constant int& n [[buffer(1)]]"
@@ -56,7 +48,7 @@ def test_there_is_something_to_check():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_address_spaces_are_right(path, needs_clang):
+def test_address_spaces_are_right(path):
     assert address_spaces(path) == ""
 
 
@@ -66,7 +58,7 @@ def test_the_language_is_cpp_14(path):
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
-def test_the_single_text_keeps_the_rules_too(path, tmp_path, needs_clang):
+def test_the_single_text_keeps_the_rules_too(path, tmp_path):
     single = tmp_path / path.name
     single.write_text(inlined(path.read_text()))
     assert '#include "' not in single.read_text()
@@ -81,12 +73,12 @@ def test_a_metal_file_is_ascii(path):
 
 
 @pytest.mark.parametrize("name", FORBIDDEN)
-def test_what_metal_forbids_is_found(name, tmp_path, needs_clang):
+def test_what_metal_forbids_is_found(name, tmp_path):
     path = write(tmp_path, DECLARATIONS.get(name, ""), FORBIDDEN[name])
     assert "error:" in address_spaces(path)
 
 
-def test_what_metal_allows_is_not_found(tmp_path, needs_clang):
+def test_what_metal_allows_is_not_found(tmp_path):
     arrays = "threadgroup float t[32]; threadgroup float* p = t; thread float r[2] = {1, 2};"
     assert address_spaces(write(tmp_path, "", f"{arrays} p[0] = r[n]; x[0] = p[0];")) == ""
 

@@ -7,6 +7,7 @@ import pytest
 
 import metal_source
 
+from ..support.tools import cpp_compiler
 from .flash_attention import readable_source
 
 
@@ -32,6 +33,6 @@ def test_the_constant_for_the_host_holds_that_text(tmp_path):
         "int main() { std::fputs(tiny_llm_ext::metal::kFlashAttentionSource, stdout); }\n"
     )
     program = tmp_path / "print"
-    subprocess.run(["g++", "-std=c++20", tmp_path / "print.cpp", "-o", program], check=True)
+    subprocess.run([cpp_compiler(), "-std=c++20", tmp_path / "print.cpp", "-o", program], check=True)
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     assert printed == readable_source() == (tmp_path / "source.metal").read_text()

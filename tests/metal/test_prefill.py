@@ -5,13 +5,7 @@ import pytest
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
 from ..support.check import compare
 from .fast_cases import PREFILL_CASES
-from .flash_attention import FastCall, fast_kernels, run_prefill, why_no_fast_kernels
-
-
-@pytest.fixture(autouse=True)
-def needs_clang():
-    if reason := why_no_fast_kernels():
-        pytest.skip(reason)
+from .flash_attention import FastCall, fast_kernels, run_prefill
 
 
 def check(query, key, value, layout="dense", order=0, **options):

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from ..support.tools import CLANG, need
 from .flash_attention import fast_source
-from .harness.toolchain import COMPILERS, OPENCL_CPP, SHIM
+from .harness.toolchain import OPENCL_CPP, SHIM
 from .quantized import source as quantized_source
 
-CLANG = COMPILERS["clang"].program
 # Everything becomes part of its kernel, and loops around SIMD operations may be unrolled.
 AS_ON_A_GPU = (*OPENCL_CPP, "-O2", "-Dnoduplicate=convergent", *"-mllvm -inline-threshold=100000".split())
 
 
 def arrays_in_memory(text: str, folder: Path) -> list[str]:
     """The variables that a kernel keeps on its stack."""
+    need(CLANG)
     path = folder / "kernel.metal"
     path.write_text(text)
-    command = (CLANG, *AS_ON_A_GPU, f"-I{SHIM}", "-w", "-S", "-emit-llvm", path, "-o", "-")
+    command = (CLANG.name, *AS_ON_A_GPU, f"-I{SHIM}", "-w", "-S", "-emit-llvm", path, "-o", "-")
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.search(r"^define .*spir_kernel", result.stdout, re.M)
     return re.findall(r"= alloca (.*),", result.stdout)
-
-
-@pytest.fixture(autouse=True)
-def needs_clang():
-    if not shutil.which(CLANG):
-        pytest.skip(f"{CLANG} says what is in registers")
 
 
 @pytest.mark.parametrize("source", [fast_source, quantized_source], ids=["attention", "quantized product"])

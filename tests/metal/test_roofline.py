@@ -3,8 +3,9 @@
 import pytest
 
 from ..support.child import ROOT
+from ..support.tools import CLANG, NM, need
 from .flash_attention import fast_source, readable_source
-from .harness.toolchain import COMPILERS, available_compilers, objects_of, threadgroup_arrays
+from .harness.toolchain import COMPILERS, objects_of, threadgroup_arrays
 from .quantized import source as quantized_source
 
 
@@ -37,8 +38,8 @@ def test_the_multiply_adds_of_all_units_are_the_operations(roofline):
         assert kernel.need["arithmetic"] * kernel.units * 2 >= kernel.operations, kernel.name
 
 
-@pytest.mark.skipif("clang" not in available_compilers(), reason="the fast kernels need clang++-19")
 def test_the_threadgroup_memory_is_what_the_compiler_lays_out(roofline):
+    need(CLANG, NM)
     for kernel in roofline.KERNELS:
         name = kernel.source_name
         unoptimised = objects_of(COMPILERS["clang"], source_of(name)) / "unoptimised.o"

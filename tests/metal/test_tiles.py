@@ -5,16 +5,10 @@ import pytest
 
 from ..support.cases import lengths, qkv
 from ..support.oracle import visible_keys
-from .flash_attention import FastCall, compiled, why_no_fast_kernels
+from .flash_attention import FastCall, compiled
 
 ROWS = 32
 BARRIERS = 4  # of each tile
-
-
-@pytest.fixture(autouse=True)
-def needs_clang():
-    if reason := why_no_fast_kernels():
-        pytest.skip(reason)
 
 
 def visited(L, S, E=64, **options):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .guarded import GuardedBuffer
 from .signature import signatures
-from .toolchain import available_compilers, build
+from .toolchain import build, compiler_for
 
 LANES = 32
 MOST_THREADS = 1024
@@ -37,8 +37,7 @@ class Kernel:
         self, source: str, name: str, *, slot_header: str | None = None, compiler: str | None = None
     ):
         (self.signature,) = [signature for signature in signatures(source) if signature.name == name]
-        compiler = compiler or available_compilers()[0]
-        built = build(source, self.signature, compiler, slot_header)
+        built = build(source, self.signature, compiler_for(self.signature, compiler), slot_header)
         self.threadgroup_bytes = built.threadgroup_bytes
         self._library = ctypes.CDLL(str(built.path))
         base = ctypes.cast(self._library.harness_dispatch, ctypes.c_void_p).value - built.anchor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from ...support.tools import CLANG, GXX, need
 from .toolchain import COMPILERS, OPENCL_CPP, SHIM, SOURCES
 
 # What C++ for OpenCL offers beyond Metal: generic pointers, double, global variables.
@@ -27,12 +28,14 @@ def complaints(*command: str, path: Path) -> str:
 
 def address_spaces(path: Path) -> str:
     """What is wrong with the address spaces and types of a Metal file; empty if nothing is."""
+    need(CLANG)
     extensions = "-cl-ext=" + ",".join(f"-{name}" for name in NOT_IN_METAL)
     return complaints(COMPILERS["clang"].program, *OPENCL_CPP, "-Xclang", extensions, path=path)
 
 
 def language_version(path: Path) -> str:
     """What a Metal file takes from C++ beyond its version 14; empty if nothing."""
+    need(GXX)
     flags = ("-std=c++14", "-pedantic-errors", "-Wno-attributes", "-Wno-unknown-pragmas")
     flags += ("-DHARNESS_SYNTAX_ONLY",)
     return complaints(COMPILERS["gcc"].program, "-x", "c++", *flags, path=path)

@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 
+from ...support.tools import cpp_compiler
+
 # What a thread is told about itself: the expression for each component.
 BUILT_IN = {
     "threadgroup_position_in_grid": ("position[0]", "position[1]", "position[2]"),
@@ -68,7 +70,7 @@ def signatures(source: str) -> list[Signature]:
 def expanded(source: str) -> str:
     """The source with its macros replaced; those of the Metal language are words of their own here."""
     own = re.sub(r"#include .*", "", source)
-    command = ("g++", "-E", "-P", "-x", "c++", "-D__METAL_VERSION__=310", "-")
+    command = (cpp_compiler(), "-E", "-P", "-x", "c++", "-D__METAL_VERSION__=310", "-")
     return subprocess.run(command, input=own, capture_output=True, text=True, check=True).stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from ...support.tools import CLANG, GXX, NM, Tool, call, cpp_compiler, lacking, leave_out
 from .signature import Signature, launcher
 
 HARNESS = Path(__file__).resolve().parent
@@ -40,17 +44,12 @@ class Compiler:
     link: tuple[str, ...] = ()
 
 
+CLANG_FLAGS = (
+    *"-O1 -fsanitize=thread,array-bounds -mllvm -tsan-instrument-read-before-write=1".split(),
+    *"-mllvm -tsan-instrument-func-entry-exit=0".split(),
+)
 COMPILERS = {
-    "clang": Compiler(
-        "clang",
-        "clang++-19",
-        OPENCL_CPP,
-        (
-            *"-O1 -fsanitize=thread,array-bounds -mllvm -tsan-instrument-read-before-write=1".split(),
-            *"-mllvm -tsan-instrument-func-entry-exit=0".split(),
-        ),
-        ("-rtlib=compiler-rt",),
-    ),
+    "clang": Compiler("clang", "clang++-19", OPENCL_CPP, CLANG_FLAGS, ("-rtlib=compiler-rt",)),
     "gcc": Compiler(
         "gcc",
         "g++",
@@ -58,6 +57,43 @@ COMPILERS = {
         ("-O1", "-fsanitize=thread,bounds"),
     ),
 }
+PROBE = """
+#include <metal_stdlib>
+kernel void probe(device half* x [[buffer(0)]]) { x[0] = half(float(x[0]) + 1.0f); }
+"""
+PROBE_CHECKS = """extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_read2(void*) {}
+void __tsan_write2(void*) {}
+}"""
+
+
+def runs_kernels(compiler: Compiler) -> Callable[[Path], object]:
+    """A probe: adds 1 to 1 in half precision, which takes functions of the compiler's runtime library."""
+
+    def probe(folder: Path) -> None:
+        kernel, checks, built = folder / "probe.metal", folder / "checks.cpp", folder / "probe.so"
+        kernel.write_text(PROBE)
+        checks.write_text(PROBE_CHECKS)
+        translate = (compiler.program, *compiler.language, f"-I{SHIM}", "-fPIC", *compiler.instrumented)
+        objects = folder / "probe.o", folder / "checks.o"
+        call(*translate, "-c", kernel, "-o", objects[0])
+        call(compiler.program, "-fPIC", "-c", checks, "-o", objects[1])
+        call(compiler.program, "-shared", *compiler.link, *objects, "-o", built)
+        number = ctypes.c_uint16(0x3C00)
+        ctypes.CDLL(str(built)).probe(ctypes.byref(number))
+        if number.value != 0x4000:
+            raise OSError(f"1 + 1 is {number.value:#x} in half precision")
+
+    return probe
+
+
+CLANG_RUNTIME = Tool("libclang-rt-19-dev", "apt install libclang-rt-19-dev", runs_kernels(COMPILERS["clang"]))
+GXX_WITH_HALF = Tool("g++ 12", "apt install g++-12, and let `g++` be it", runs_kernels(COMPILERS["gcc"]))
+# What it takes to run a kernel by each compiler.
+TOOLS = {"clang": (CLANG, CLANG_RUNTIME, NM), "gcc": (GXX, GXX_WITH_HALF, NM)}
 
 
 class BuildError(Exception):
@@ -74,19 +110,22 @@ class Library:
     threadgroup_bytes: int
 
 
-def available_compilers() -> list[str]:
-    """Names of the compilers that can run kernels on this machine, the best first."""
+def compiler_for(signature: Signature, wanted: str | None = None) -> Compiler:
+    """The wanted compiler, or the best one here that can run this kernel; without it the test is skipped.
+
+    Function constants, and pointers to threadgroup memory, which the same kernels have, are clang's alone.
+    """
+    need_this_platform()
+    names = [wanted] if wanted else ["clang"] if signature.constants else list(TOOLS)
+    lacks = {name: lacking(*TOOLS[name]) for name in names}
+    if all(lacks.values()):
+        leave_out(*lacks.values())
+    return COMPILERS[next(name for name, lack in lacks.items() if not lack)]
+
+
+def need_this_platform() -> None:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return []
-    return [name for name, compiler in COMPILERS.items() if shutil.which(compiler.program)]
-
-
-def why_not_here() -> str:
-    """Why no kernel can run on this machine; empty if one can."""
-    if available_compilers():
-        return ""
-    programs = " or ".join(compiler.program for compiler in COMPILERS.values())
-    return f"Metal kernels are run on x86-64 Linux with {programs}"
+        pytest.skip("MLX has no GPU on this machine, and Metal kernels are run on x86-64 Linux")
 
 
 def run(*command: str | Path) -> str:
@@ -131,7 +170,7 @@ def host_library(source: Path) -> Path:
     flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{SOURCES}")
 
     def make(folder: Path) -> None:
-        run("g++", *flags, source, "-o", folder / "host.so")
+        run(cpp_compiler(), *flags, source, "-o", folder / "host.so")
 
     return cached(make, "host", text, digest(SOURCES)) / "host.so"
 
@@ -194,9 +233,8 @@ def objects_of(compiler: Compiler, source: str) -> Path:
     return cached(make, compiler.name, source)
 
 
-def build(source: str, signature: Signature, compiler_name: str, slot_header: str | None) -> Library:
+def build(source: str, signature: Signature, compiler: Compiler, slot_header: str | None) -> Library:
     """Compile a kernel with its accesses announced, and link it with the runtime."""
-    compiler = COMPILERS[compiler_name]
     objects = objects_of(compiler, source)
 
     def make(folder: Path) -> None:
@@ -205,7 +243,7 @@ def build(source: str, signature: Signature, compiler_name: str, slot_header: st
         parts = [objects / "kernel.o", launcher_object(compiler, text), *runtime(compiler)]
         run(compiler.program, "-shared", *compiler.link, *parts, "-o", folder / "kernel.so", "-lm")
 
-    folder = cached(make, compiler_name, signature.name, str(slot_header), source, digest(SOURCES))
+    folder = cached(make, compiler.name, signature.name, str(slot_header), source, digest(SOURCES))
     arrays = threadgroup_arrays(objects / "unoptimised.o", signature.name)
     total = sum(size for _, size in arrays.values())
     if total > THREADGROUP_MEMORY:
