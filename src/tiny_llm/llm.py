@@ -198,6 +198,8 @@ class LLM:
         """The same in pieces: a text is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream"):
             sampling = self._settled(sampling, max_tokens, stop)
+            if isinstance(prompt, str) and enable_thinking:
+                raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
             text = prompt if isinstance(prompt, str) else self._write(prompt, enable_thinking)
             return self._start(text, sampling, logprobs)
 
@@ -266,8 +268,14 @@ class LLM:
             if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
                 expected = "a dictionary with the texts role and content"
                 raise ArgumentTypeError("", f"messages[{index}]", repr(message)[:80], expected)
-        text: str = self.tokenizer.apply_chat_template(messages, enable_thinking=enable_thinking)
-        return text
+        plain: str = self.tokenizer.apply_chat_template(messages)
+        if not enable_thinking:
+            return plain
+        thinking: str = self.tokenizer.apply_chat_template(messages, enable_thinking=True)
+        if thinking == plain:
+            expected = f"False: the chat template of {self.name} has no such switch"
+            raise ArgumentError("", "enable_thinking", True, expected)
+        return thinking
 
     def _settled(self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str]) -> Sampling:
         """What is asked of an answer, with an end."""
