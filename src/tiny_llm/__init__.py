@@ -55,7 +55,8 @@ from .sampler import make_sampler
 from .sampling.params import Sampling
 
 if TYPE_CHECKING:
-    from .llm import LLM, Stream
+    from .engine.stream import Stream
+    from .llm import LLM
     from .loading import Checkpoint, LoadError, load
 
 __all__ = [
@@ -137,7 +138,7 @@ __all__ = [
 # Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
 _LATER = {
     "LLM": "llm",
-    "Stream": "llm",
+    "Stream": "engine.stream",
     "Checkpoint": "loading",
     "LoadError": "loading",
     "load": "loading",

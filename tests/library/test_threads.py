@@ -115,7 +115,8 @@ def llm() -> LLM:
     return LLM("tiny")
 
 
-def test_a_stream_may_go_on_in_another_thread(llm):
+def test_on_the_cpu_a_stream_may_go_on_in_another_thread():
+    llm = LLM("tiny", device="cpu")
     stream = llm.stream(QUESTION, max_tokens=8)
     pieces = [in_a_thread(lambda: next(stream)) for _ in range(5)]
     assert "".join([*pieces, *stream]) == llm.generate(QUESTION, max_tokens=8).text
