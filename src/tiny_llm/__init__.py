@@ -39,7 +39,7 @@ from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
 from .embedding import Embedding
 from .engine.result import Result, Statistics, TokenLogprobs
-from .errors import ArgumentError, ArgumentTypeError, TinyLlmError, UnsupportedError
+from .errors import ArgumentError, ArgumentTypeError, RefusedArgument, TinyLlmError, UnsupportedError
 from .generate import simple_generate, simple_generate_with_kv_cache, speculative_generate, stream_generate
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
@@ -55,7 +55,8 @@ from .sampler import make_sampler
 from .sampling.params import Sampling
 
 if TYPE_CHECKING:
-    from .llm import LLM, Stream
+    from .engine.stream import Stream
+    from .llm import LLM
     from .loading import Checkpoint, LoadError, load
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "Qwen3ModelWeek1",
     "Qwen3ModelWeek3",
     "RMSNorm",
+    "RefusedArgument",
     "Request",
     "Result",
     "RoPE",
@@ -136,7 +138,7 @@ __all__ = [
 # Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
 _LATER = {
     "LLM": "llm",
-    "Stream": "llm",
+    "Stream": "engine.stream",
     "Checkpoint": "loading",
     "LoadError": "loading",
     "load": "loading",

@@ -24,7 +24,8 @@ class Request:
     """One prompt on its way to an answer: first its prompt is read in chunks, then tokens are added.
 
     `offset` is the number of tokens in `kv_cache`; `next_token` is the newest one, which is not among them.
-    The answer is greedy unless `sampling` says otherwise; it ends after `limit` tokens at the latest.
+    The answer is greedy unless `sampling` says otherwise; it ends after `limit` tokens at the latest. Its
+    seconds count from `began`, a time of `time.perf_counter`, or from now.
     """
 
     def __init__(

@@ -1,5 +1,7 @@
 """The device that computes, and the type of number that it is good at."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import mlx.core as mx
 
 from .errors import ArgumentError
@@ -38,3 +40,9 @@ def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dt
 def dtype_name(dtype: mx.Dtype) -> str:
     """Its name in `DTYPES`."""
     return next(name for name, known in DTYPES.items() if known == dtype)
+
+
+def on_device(name: str) -> AbstractContextManager[object]:
+    """A block that MLX computes there; where it does so by default, nothing changes for other threads."""
+    device = mx.Device(DEVICES[name])
+    return nullcontext() if mx.default_device() == device else mx.stream(device)

@@ -2,8 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
@@ -11,10 +10,11 @@ from typing import Any, TypedDict, Unpack, overload
 import mlx.core as mx
 
 from .batch import Request
-from .device import AUTO, DEVICES, activation_dtype, device_name, dtype_name
+from .device import AUTO, activation_dtype, device_name, dtype_name, on_device
 from .engine.batching import answer_all
-from .engine.generation import Generation
+from .engine.conversation import Message, write_conversation
 from .engine.result import Result
+from .engine.stream import Stream
 from .engine.text import (
     answer_limit,
     check_vocabularies,
@@ -27,7 +27,6 @@ from .loading.model import load_model
 from .loading.progress import Progress
 from .sampling.params import GREEDY, Sampling
 
-Message = Mapping[str, str]
 MAX_TOKENS = 1024  # of an answer for which nobody says how long it may be
 BATCH_SIZE = 8
 
@@ -39,30 +38,6 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     stop: str | Sequence[str]
     logprobs: int | None
-
-
-class Stream(Iterator[str]):
-    """The pieces of an answer as they are made; joined they are its text.
-
-    `result` has the answer as far as it has come. Whoever wants no more drops the stream, or calls `close()`.
-    """
-
-    def __init__(self, generation: Generation, device: str):
-        self._generation = generation
-        self._device = device
-
-    def __next__(self) -> str:
-        with on_device(self._device):
-            return next(self._generation)
-
-    @property
-    def result(self) -> Result:
-        """Text, tokens and statistics so far; whole when the pieces have ended."""
-        return self._generation.result
-
-    def close(self) -> None:
-        """End the answer here."""
-        self._generation.close()
 
 
 class LLM:
@@ -183,7 +158,8 @@ class LLM:
         """
         with calling("LLM.chat"):
             sampling = self._settled(sampling, max_tokens, stop)
-            return _last(self._start(self._write(messages, enable_thinking), sampling, logprobs))
+            text = write_conversation("", self.name, self.tokenizer, messages, enable_thinking)
+            return _last(self._start(text, sampling, logprobs))
 
     def stream(
         self,
@@ -198,8 +174,12 @@ class LLM:
         """The same in pieces: a text is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream"):
             sampling = self._settled(sampling, max_tokens, stop)
-            text = prompt if isinstance(prompt, str) else self._write(prompt, enable_thinking)
-            return self._start(text, sampling, logprobs)
+            if not isinstance(prompt, str):
+                text = write_conversation("", self.name, self.tokenizer, prompt, enable_thinking)
+                return self._start(text, sampling, logprobs)
+            if enable_thinking:
+                raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
+            return self._start(prompt, sampling, logprobs)
 
     def _start(self, prompt: str, sampling: Sampling, logprobs: int | None) -> Stream:
         generation = stream_generate(
@@ -253,22 +233,6 @@ class LLM:
             requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
         return [request.result for request in requests]
 
-    def _write(self, messages: str | Sequence[Message], enable_thinking: bool) -> str:
-        """A conversation as the model reads it."""
-        if isinstance(messages, str):
-            messages = [{"role": "user", "content": messages}]
-        if not isinstance(messages, Sequence):
-            raise ArgumentTypeError("", "messages", type(messages).__name__, "a text or a list of messages")
-        if not messages:
-            raise ArgumentError("", "messages", "none", "at least one")
-        for index, message in enumerate(messages):
-            fields = message if isinstance(message, Mapping) else {}
-            if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
-                expected = "a dictionary with the texts role and content"
-                raise ArgumentTypeError("", f"messages[{index}]", repr(message)[:80], expected)
-        text: str = self.tokenizer.apply_chat_template(messages, enable_thinking=enable_thinking)
-        return text
-
     def _settled(self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str]) -> Sampling:
         """What is asked of an answer, with an end."""
         if not isinstance(sampling, Sampling):
@@ -287,9 +251,3 @@ def _last(stream: Stream) -> Result:
     for _ in stream:
         pass
     return stream.result
-
-
-def on_device(name: str) -> AbstractContextManager[object]:
-    """A block that MLX computes there; where it does so by default, nothing changes for other threads."""
-    device = mx.Device(DEVICES[name])
-    return nullcontext() if mx.default_device() == device else mx.stream(device)

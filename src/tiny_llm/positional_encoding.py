@@ -1,7 +1,9 @@
 """Rotary position embedding (RoPE): a token's place in the sequence becomes an angle of rotation."""
 
 import math
+import threading
 import weakref
+from collections.abc import Callable
 from operator import index
 
 import mlx.core as mx
@@ -11,30 +13,68 @@ from .extension import cpu_kernels
 
 
 class RotationTable:
-    """Cosine and sine, [seq_len, dims / 2] float32, of the angle position * base ** (-i / (dims / 2))."""
+    """Cosine and sine, [positions, dims / 2] float32, of the angle position * base ** (-i / (dims / 2))."""
 
-    def __init__(self, dims: int, seq_len: int, base: float):
+    def __init__(self, dims: int, positions: int, base: float):
         half = dims // 2
-        # Angles grow to seq_len radians, where neighbouring float32 numbers lie 1e-3 apart. Whole turns are
+        # Angles grow to as many radians, where neighbouring float32 numbers lie 1e-3 apart. Whole turns are
         # therefore dropped in float64, which MLX has on the CPU only; its cosine is a float32 one anyway.
         with mx.stream(mx.cpu):
             frequency = mx.power(mx.array(base, mx.float64), mx.arange(half, dtype=mx.float64) / -half)
-            turns = mx.arange(seq_len, dtype=mx.float64)[:, None] * frequency / (2 * math.pi)
+            turns = mx.arange(positions, dtype=mx.float64)[:, None] * frequency / (2 * math.pi)
             angle = ((turns - mx.round(turns)) * (2 * math.pi)).astype(mx.float32)
             self.cos = mx.cos(angle)
             self.sin = mx.sin(angle)
             mx.eval(self.cos, self.sin)
 
 
-# The 28 layers of a 7B model need equal tables of 17 MB. They share one, which goes with the last of them.
-_tables: weakref.WeakValueDictionary[tuple[int, int, float], RotationTable] = weakref.WeakValueDictionary()
+class Rotations:
+    """The rotation table of a sequence of at most `seq_len` positions, made as far as it is used.
+
+    For 262144 positions of 128 numbers it would keep 134 MB. It grows to powers of two; what it had keeps its
+    bits. Several threads may ask at once.
+    """
+
+    def __init__(self, dims: int, seq_len: int, base: float):
+        self._dims = dims
+        self._seq_len = seq_len
+        self._base = base
+        self._table: RotationTable | None = None
+        self._positions = 0
+        self._growing = threading.Lock()
+
+    def __reduce__(self) -> tuple[Callable[..., "Rotations"], tuple[int, int, float]]:
+        """A copy of a layer shares the table."""
+        return _shared_rotations, (self._dims, self._seq_len, self._base)
+
+    def table(self, positions: int) -> RotationTable:
+        """A table of at least so many positions, or of all there are."""
+        if self._table is None or self._positions < min(positions, self._seq_len):
+            with self._growing:
+                self._grow(positions)
+        assert self._table is not None
+        return self._table
+
+    def _grow(self, positions: int) -> None:
+        wanted = min(max(SHORTEST_TABLE, 1 << (positions - 1).bit_length()), self._seq_len)
+        if self._positions < wanted:  # and no other thread has been here
+            self._table = RotationTable(self._dims, wanted, self._base)
+            self._positions = wanted
 
 
-def _shared_table(dims: int, seq_len: int, base: float) -> RotationTable:
-    table = _tables.get((dims, seq_len, base))
-    if table is None:
-        table = _tables[dims, seq_len, base] = RotationTable(dims, seq_len, base)
-    return table
+SHORTEST_TABLE = 256
+
+# All layers of a model share a table, which goes with the last of them.
+_shared: weakref.WeakValueDictionary[tuple[int, int, float], Rotations] = weakref.WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def _shared_rotations(dims: int, seq_len: int, base: float) -> Rotations:
+    with _sharing:
+        rotations = _shared.get((dims, seq_len, base))
+        if rotations is None:
+            rotations = _shared[dims, seq_len, base] = Rotations(dims, seq_len, base)
+        return rotations
 
 
 class RoPE:
@@ -54,17 +94,12 @@ class RoPE:
         self.seq_len = seq_len
         self.base = base
         self.traditional = traditional
-        self._table = _shared_table(dims, seq_len, base)
+        self._rotations = _shared_rotations(dims, seq_len, base)
 
-    @property
-    def cos(self) -> mx.array:
-        """[seq_len, dims / 2] float32: the cosine of the angle of each pair at each position."""
-        return self._table.cos
-
-    @property
-    def sin(self) -> mx.array:
-        """Likewise, the sine."""
-        return self._table.sin
+    def table(self, starts: int | list[int], length: int) -> RotationTable:
+        """Cosine and sine of at least `length` positions from `starts` on, if there are so many."""
+        last = max(starts, default=0) if isinstance(starts, list) else starts
+        return self._rotations.table(last + length)
 
     def __call__(self, x: mx.array, offset: list[slice] | slice | None = None) -> mx.array:
         """Rotate `x` [N, S, H, D] with D = dims; same shape and dtype.
@@ -77,7 +112,8 @@ class RoPE:
         if native is None:
             return self._rotate(x, spans)
         starts = [span.start for span in spans] if isinstance(offset, list) else spans[0].start
-        rotated: mx.array = native.rope(x, self.cos, self.sin, starts, traditional=self.traditional)
+        table = self.table(starts, x.shape[1])
+        rotated: mx.array = native.rope(x, table.cos, table.sin, starts, traditional=self.traditional)
         return rotated
 
     def heads_first(self, x: mx.array, offset: int | list[int]) -> mx.array:
@@ -87,8 +123,9 @@ class RoPE:
         """
         native = cpu_kernels(x.dtype)
         if native is not None and x.shape[-1] == self.dims:
+            table = self.table(offset, x.shape[1])
             rotated: mx.array = native.rope(
-                x, self.cos, self.sin, offset, traditional=self.traditional, heads_first=True
+                x, table.cos, table.sin, offset, traditional=self.traditional, heads_first=True
             )
             return rotated
         self._check(x)
@@ -107,8 +144,9 @@ class RoPE:
     def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
         wide = x.astype(mx.float32)
         # [N or 1, S, 1, dims / 2], to broadcast over the heads
-        cos = mx.stack([self.cos[span] for span in spans])[:, :, None]
-        sin = mx.stack([self.sin[span] for span in spans])[:, :, None]
+        table = self.table([span.start for span in spans], x.shape[1])
+        cos = mx.stack([table.cos[span] for span in spans])[:, :, None]
+        sin = mx.stack([table.sin[span] for span in spans])[:, :, None]
 
         if self.traditional:
             pairs = wide.reshape(*x.shape[:-1], self.dims // 2, 2)

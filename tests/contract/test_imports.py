@@ -43,6 +43,8 @@ def test_no_function_or_class_is_called_like_a_submodule():
         "import tiny_llm_ext; tiny_llm_ext.cpu_isa()",
         "from extensions import tiny_llm_ext as a; import tiny_llm_ext as b; assert dir(a) == dir(b)",
         "import tiny_llm, sys; assert 'tiny_llm_ext._ext' not in sys.modules, 'loaded before it is needed'",
+        "import tiny_llm, sys; assert 'tiny_llm.loading' not in sys.modules, 'attention reads no models'",
+        "from tiny_llm import LLM, load; import tiny_llm; assert {'LLM', 'load'} <= set(dir(tiny_llm))",
     ],
 )
 def test_in_a_fresh_process(program):

@@ -208,6 +208,25 @@ def test_a_conversation_that_is_none_is_refused(llm, argument, error, messages):
         llm.stream(messages)
 
 
+def test_thinking_is_refused_where_nothing_would_change(llm):
+    with refused("enable_thinking", ArgumentError, r"LLM\.chat"):
+        llm.chat(QUESTION, enable_thinking=True)
+    with refused("enable_thinking", ArgumentError, r"LLM\.stream"):
+        llm.stream(STORY, enable_thinking=True)
+
+
+def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
+    """A template of ours that says aloud what it was asked for."""
+    folder = shutil.copytree(EMBEDDED, tmp_path / "thinks")
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ ' 1' if enable_thinking else ' 2 3' }}"
+    (folder / "chat_template.jinja").write_text(template)
+    other = LLM(folder)
+    asked = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
+    assert [result.statistics.prompt_tokens for result in asked] == [
+        len(llm.tokenizer.encode(text, add_special_tokens=False)) for text in ("a 1", "a 2 3")
+    ]
+
+
 @pytest.mark.parametrize(
     ("argument", "settings"),
     [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 
-import mlx.core as mx
 import pytest
 
 from tiny_llm.loading import LoadError, load
-from tiny_llm.loading.memory import ROTATION, available_bytes
+from tiny_llm.loading.memory import available_bytes
 from tiny_llm.loading.parts import named_parts
-from tiny_llm.positional_encoding import RotationTable
 from tiny_llm.quantize import QuantizedWeights
 
 from ..support.checkpoints import checkpoint
@@ -90,25 +88,14 @@ def test_the_group_of_another_process_does_not_count(system):
 
 
 def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder, monkeypatch):
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 100_000)
+    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 10_000)
     assert_refused(folder, r"the model needs 0\.0 GiB of memory, and 0\.0 GiB are free; close other programs")
 
 
-def test_positions_need_memory_too(tmp_path, monkeypatch):
-    """The table of rotations of a model for very long texts may be larger than its weights."""
-    weights = checkpoint(layers=1, max_position_embeddings=2**20)
-    folder = write_folder(tmp_path / "long", weights)
-    needed = load(str(folder)).nbytes + 2**20 * weights.args.head_dim * ROTATION
-    assert_needs(needed, folder, monkeypatch)
-
-
-def test_building_a_table_of_rotations_takes_what_is_asked_for():
-    """Each time more than half of it is freed again."""
-    mx.reset_peak_memory()
-    before = mx.get_active_memory()
-    table = RotationTable(64, 2**16, 1e6)
-    assert table.cos.nbytes + table.sin.nbytes == 64 * 2**16 * 4
-    assert 0.7 < (mx.get_peak_memory() - before) / (64 * 2**16 * ROTATION) < 1.1
+def test_positions_that_nobody_uses_need_no_memory(tmp_path, monkeypatch):
+    """A table of rotations for all of them would take more than the weights."""
+    folder = write_folder(tmp_path / "long", checkpoint(layers=1, max_position_embeddings=2**20))
+    assert_needs(load(str(folder)).nbytes, folder, monkeypatch)
 
 
 @pytest.mark.parametrize("bytes_per_weight", [None, 2, 4, 0.5])
@@ -119,8 +106,7 @@ def test_each_weight_counts_as_it_is_stored_and_as_it_becomes(folder, monkeypatc
         for _, part in named_parts(loaded.mlx_model)
         if hasattr(part, "scales")
     )
-    rotations = loaded.config.max_position_embeddings * loaded.config.head_dim * ROTATION
-    assert_needs(int(loaded.nbytes + copied + rotations), folder, monkeypatch, bytes_per_weight)
+    assert_needs(int(loaded.nbytes + copied), folder, monkeypatch, bytes_per_weight)
 
 
 def test_a_random_model_counts_in_the_same_way(monkeypatch):

@@ -56,6 +56,9 @@ class TinyKvCache(ABC):
             type(self).__name__, "", "a call for pages", "a cache that keeps its tokens in pages"
         )
 
+    def settle(self) -> None:  # noqa: B027 - what no other request shares goes on with the results of its own
+        """Compute what was written to a shared storage, which others may read next, in other threads."""
+
     def rewind(self, n: int) -> None:
         """Forget the newest n tokens."""
         raise UnsupportedError(type(self).__name__, "rewind", n, "a cache that can be rewound")

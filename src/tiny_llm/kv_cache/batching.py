@@ -48,6 +48,10 @@ class BatchingKvCache(TinyKvCache):
         self.kv_caches[id] = None
         cache.release()
 
+    def settle(self) -> None:
+        for cache in self._active().values():
+            cache.settle()
+
     def release(self) -> None:
         """Release every request."""
         for slot in self._active():

@@ -51,7 +51,7 @@ class TinyKvPagedCache(TinyKvCache):
             start = self.page_lens[-1]
             count = min(length - done, self.page_size - start)
             part = slice(done, done + count)
-            self.pool.write_page_slice(self.pages.last, start, key[:, :, part], value[:, :, part])
+            self.pool.describe_write(self.pages.last, start, key[:, :, part], value[:, :, part])
             self.page_lens[-1] += count
             self.offset += count
             done += count
@@ -104,6 +104,9 @@ class TinyKvPagedCache(TinyKvCache):
             if self.page_lens[-1] == 0:
                 self.page_lens.pop()
                 self.pool.free_page(self.pages.pop())
+
+    def settle(self) -> None:
+        self.pool.settle()
 
     def release(self) -> None:
         self.rewind(self.offset)

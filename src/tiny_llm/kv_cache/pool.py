@@ -70,6 +70,11 @@ class TinyKvPagedPool:
 
     def write_page_slice(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
         """Put key and value [1, H, s, D] into the slots from `start` on."""
+        self.describe_write(page_id, start, key, value)
+        self.settle()
+
+    def describe_write(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
+        """The same, but not computed before it is read, or `settle` is called."""
         self._check_used(page_id)
         self.check_fits(key, value)
         stop = start + key.shape[2]
@@ -85,6 +90,10 @@ class TinyKvPagedPool:
         keys[page_id, :, start:stop] = key[0]
         values[page_id, :, start:stop] = value[0]
         self._storage = keys, values
+
+    def settle(self) -> None:
+        """Compute all writes: what is only described can be computed in no other thread."""
+        mx.eval(self._storage)
 
     def check_fits(self, key: mx.array, value: mx.array) -> None:
         """One row [1, H, s, D], with the heads, size and type of the first one written."""
@@ -122,6 +131,7 @@ class TinyKvPagedPool:
             if self.num_pages > capacity:
                 more = [(0, capacity), (0, 0), (0, 0), (0, 0)]
                 self._storage = mx.pad(keys, more), mx.pad(values, more)
+                self.settle()
 
 
 def settled(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:

@@ -11,8 +11,6 @@ from .errors import LoadError
 from .layout import weight_count
 
 GIBIBYTE = 2**30
-# Bytes for each position and number of a head while the table of rotations is built; it keeps 4 of them.
-ROTATION = 14
 # By the kind that a line of /proc/self/cgroup names: the folder of the groups, the file with the limit, and
 # the line of the statistics with what is in use. Caches of files do not count.
 GROUPS = {
@@ -22,9 +20,9 @@ GROUPS = {
 
 
 def check_memory(config: ModelConfig, stored: int, bytes_per_weight: float | None) -> None:
-    """Refuse a model that cannot fit: the bytes of its files, those of its copy if any, and its rotations."""
+    """Refuse a model that cannot fit: the bytes of its files, and those of its copy if any."""
     copied = 0 if bytes_per_weight is None else int(weight_count(config) * bytes_per_weight)
-    needed = stored + copied + config.max_position_embeddings * config.head_dim * ROTATION
+    needed = stored + copied
     available = available_bytes()
     if available is not None and needed > available:
         raise LoadError(

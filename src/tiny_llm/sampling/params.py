@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral, Real
 
 from ..errors import ArgumentError
 
@@ -36,23 +37,24 @@ class Sampling:
     def __post_init__(self) -> None:
         for name in ("temp", "top_p", "min_p", "repetition_penalty"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) and not (value is None and name != "temp"):
+            if not isinstance(value, Real) and not (value is None and name != "temp"):
                 raise _refused(name, repr(value), "a number")
         if not (self.temp >= 0 and math.isfinite(self.temp)):
             raise _refused("temp", self.temp, "a finite number of at least 0")
         if self.top_p is not None and math.isnan(self.top_p):
             raise _refused("top_p", "nan", "a number")
-        if self.top_k is not None and (not isinstance(self.top_k, int) or self.top_k < 0):
+        if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 0):
             raise _refused("top_k", self.top_k, "a whole number of at least 0")
         if self.min_p is not None and not 0 <= self.min_p <= 1:
             raise _refused("min_p", self.min_p, "a number from 0 to 1")
-        if self.seed is not None and not (isinstance(self.seed, int) and -(2**63) <= self.seed < 2**63):
+        if self.seed is not None and not (isinstance(self.seed, Integral) and -(2**63) <= self.seed < 2**63):
             raise _refused("seed", self.seed, "an integer of 64 bits")
         penalty = self.repetition_penalty
         if penalty is not None and not (penalty > 0 and math.isfinite(penalty)):
             raise _refused("repetition_penalty", penalty, "a finite number above 0")
-        if self.max_tokens is not None and not (isinstance(self.max_tokens, int) and self.max_tokens >= 1):
-            raise _refused("max_tokens", self.max_tokens, "a whole number of at least 1")
+        most = self.max_tokens
+        if most is not None and not (isinstance(most, Integral) and most >= 1):
+            raise _refused("max_tokens", most, "a whole number of at least 1")
         object.__setattr__(self, "stop", _strings(self.stop))
 
     def with_ends(self, max_tokens: int | None, stop: str | Sequence[str]) -> "Sampling":

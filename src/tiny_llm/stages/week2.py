@@ -10,7 +10,11 @@ from . import WEEK2
 
 
 class Week2Model(Transformer):
-    """Calculates each token once; `enable_flash_attn` chooses how it then attends to the others."""
+    """Calculates each token once; `enable_flash_attn` chooses how it then attends to the others.
+
+    The defaults are the course's, not the fastest: `LLM` has FlashAttention and the type that the machine
+    multiplies in, and asks for the logits of a prompt's last token only (`next_logits`).
+    """
 
     ops = WEEK2
 

@@ -72,10 +72,11 @@ def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
     requests = open_requests(cache, key.shape, key.dtype)
     if requests is None:
         return None
-    rope = tokens.rope
+    rope, starts = tokens.rope, tokens.starts
+    table = rope.table(starts, tokens.query.shape[1])
     attended: mx.array
     attended, grown = kernels.cached_attention(
-        tokens.query, tokens.key, tokens.value, requests.room, rope.cos, rope.sin, tokens.starts,
+        tokens.query, tokens.key, tokens.value, requests.room, table.cos, table.sin, starts,
         traditional=rope.traditional,
     )  # fmt: skip
     requests.take(grown)

@@ -13,7 +13,7 @@ from .layers import TransformerBlock
 from .native_block import ran_natively
 from .ops import Ops
 from .positions import Offset, row_offsets
-from .weights import multiply, token_table
+from .weights import evaluate_all, multiply, token_table
 
 # MLX starts about fifty operations on a CPU before it waits for some of them; a token would wait with it.
 MOST_BLOCKS_AHEAD = 40
@@ -48,6 +48,7 @@ class Transformer(ABC):
         self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
         self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
         self.w_lm_head = None if args.tie_word_embeddings else self.ops.read(mlx_model.lm_head, precision)
+        evaluate_all([table, body.norm.weight, self.w_lm_head])
         if len(self.layers_inner) != self.num_hidden_layers:
             raise ArgumentError(
                 name, "layers", len(self.layers_inner), f"num_hidden_layers, {self.num_hidden_layers}"
@@ -107,9 +108,12 @@ class Transformer(ABC):
             raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
-        for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
-            last_of_all = last_only and number == self.num_hidden_layers
-            x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+        try:
+            for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
+                last_of_all = last_only and number == self.num_hidden_layers
+                x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+        finally:
+            cache[-1].settle()  # each layer has computed what those before it wrote
         return x
 
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
@@ -126,7 +130,9 @@ class Transformer(ABC):
         return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
-        return self.block(**self.block_arguments(layer), **options)
+        arguments = self.block_arguments(layer)
+        evaluate_all(arguments.values())  # one block at a time: what its matrices are made from is freed
+        return self.block(**arguments, **options)
 
 
 def _refuse_scaled_positions(name: str, args: Any) -> None:

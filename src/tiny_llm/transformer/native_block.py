@@ -13,6 +13,7 @@ from ..extension import cpu_kernels, load_extension
 from ..kv_cache import TinyKvCache
 from ..kv_cache.base import Mask
 from ..layer_norm import RMSNorm
+from ..positional_encoding import RotationTable
 from ..quantize import QuantizedWeights
 from .cached_attention import attend_flash
 from .few_tokens import few, is_full, open_requests
@@ -51,11 +52,13 @@ def run_natively(
         return None
     tokens = (x.shape[0], attention.num_kv_heads, x.shape[1], attention.head_dim)
     requests = open_requests(cache, tokens, x.dtype)
-    native = None if requests is None else _native(block, x.dtype)
+    starts = row_offsets(offset, rows=x.shape[0])
+    table = attention.rope.table(starts, x.shape[1])
+    native = None if requests is None else _native(block, x.dtype, table)
     if requests is None or native is None:
         return None
     y: mx.array
-    y, grown = native.operation(x, requests.room, row_offsets(offset, rows=x.shape[0]))
+    y, grown = native.operation(x, requests.room, starts)
     requests.take(grown)
     return y
 
@@ -65,7 +68,7 @@ def ran_natively(block: TransformerBlock, cache: TinyKvCache) -> bool:
     return block.native is not None and is_full(cache)
 
 
-def _native(block: TransformerBlock, dtype: mx.Dtype) -> NativeBlock | None:
+def _native(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> NativeBlock | None:
     """The native form of a block, made anew where a layer or a weight is another one than before."""
     attention = block.self_attn
     arrays: list[mx.array] = []
@@ -76,7 +79,7 @@ def _native(block: TransformerBlock, dtype: mx.Dtype) -> NativeBlock | None:
         arrays += (weights.weight, weights.scales, weights.biases)
     arrays += attention.biases or ()
     arrays += [norm.weight for norm in _norms(block)]
-    arrays += (attention.rope.cos, attention.rope.sin)
+    arrays += (table.cos, table.sin)
     native: NativeBlock | None = block.native
     if native is None or not native.stands_for(block, arrays, dtype):
         native = block.native = _make(block, arrays, dtype)

@@ -1,6 +1,6 @@
 """How the weights of a checkpoint's layer are held, and what is done with them in either form."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +18,20 @@ from ..quantize import (
 )
 
 Weights = mx.array | QuantizedWeights
+
+
+def evaluate_all(parts: Iterable[object]) -> None:
+    """Compute the arrays among `parts` and in the matrices among them.
+
+    What is only described can be computed in no other thread than the one that described it.
+    """
+    arrays: list[mx.array] = []
+    for part in parts:
+        if isinstance(part, QuantizedWeights):
+            arrays += (part.weight, part.scales, part.biases)
+        elif isinstance(part, mx.array):
+            arrays.append(part)
+    mx.eval(arrays)
 
 
 def read_dense(layer: Any, dtype: mx.Dtype) -> mx.array:

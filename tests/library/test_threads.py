@@ -1,0 +1,179 @@
+"""One model in many threads: whoever loads it, whoever uses it, in turn and at once."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import tiny_llm
+from tiny_llm import LLM, Sampling, TinyKvPagedPool
+from tiny_llm.generate import stream_generate
+from tiny_llm.models import MODELS
+
+from ..support.cases import normal
+from ..support.child import run_python
+
+QUESTION = "What is a token?"
+PROMPTS = ["Once upon a time", "The fox", "A token is"]
+WEEKS = [(week, {}) for week in MODELS["qwen2"]] + [(2, {"enable_flash_attn": True})]
+weeks = pytest.mark.parametrize(
+    ("week", "options"), WEEKS, ids=["full", "cached", "paged", "cached, flash attention"]
+)
+
+
+def in_a_thread(work: Callable[[], Any]) -> Any:
+    """What `work` gives in a thread of its own, which then ends."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def answers(model: Any, tokenizer: Any) -> str:
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": QUESTION}])
+    return "".join(stream_generate(model, tokenizer, prompt, max_tokens=8))
+
+
+def built(week: int, options: dict[str, bool]) -> tuple[Any, Any]:
+    """A model that nobody has used."""
+    checkpoint = tiny_llm.load("tiny")
+    return tiny_llm.dispatch_model("tiny", checkpoint.mlx_model, week, **options), checkpoint.tokenizer
+
+
+@weeks
+def test_a_model_is_used_first_in_other_threads_than_the_one_that_made_it(week, options):
+    model, tokenizer = built(week, options)
+    texts = [in_a_thread(lambda: answers(model, tokenizer)) for _ in range(4)]
+    assert texts == [answers(*built(week, options))] * 4
+    assert answers(model, tokenizer) == texts[0]
+
+
+@weeks
+def test_a_model_is_made_in_a_thread_that_has_ended(week, options):
+    model, tokenizer = in_a_thread(lambda: built(week, options))
+    assert answers(model, tokenizer) == answers(*built(week, options))
+
+
+@weeks
+def test_an_answer_that_a_thread_has_left_does_not_disturb_the_next(week, options):
+    model, tokenizer = built(week, options)
+    expected = answers(*built(week, options))
+
+    def leave() -> str:
+        stream = stream_generate(model, tokenizer, "Once upon a time")
+        return next(stream) + next(stream)
+
+    assert in_a_thread(leave)
+    assert in_a_thread(lambda: answers(model, tokenizer)) == expected
+    assert answers(model, tokenizer) == expected
+
+
+@pytest.mark.parametrize(("week", "options"), WEEKS[1:], ids=str)
+def test_a_batch_in_each_of_four_threads(week, options):
+    model, tokenizer = built(week, options)
+
+    def batch() -> list[tuple[int, str]]:
+        return tiny_llm.batch_generate(model, tokenizer, PROMPTS, max_seq_len=12, batch_size=2)
+
+    assert [in_a_thread(batch) for _ in range(4)] == [batch()] * 4
+
+
+def test_pages_that_threads_have_written_are_read_in_others():
+    pool = TinyKvPagedPool(page_size=4)
+    rows = [normal(1, 2, length, 8, seed=length) for length in (3, 4, 1)]
+    mx.eval(rows)
+    for row in rows:
+        in_a_thread(lambda row=row: pool.write_page_slice(pool.allocate_page(), 0, row, 2 * row))
+    for page, row in enumerate(rows):
+        keys, values = in_a_thread(lambda page=page: [np.array(array) for array in pool.read_page(page)])
+        assert np.array_equal(keys[:, :, : row.shape[2]], np.array(row))
+        assert np.array_equal(values, 2 * keys)
+
+
+@pytest.mark.parametrize("page_size", [2, 128])
+def test_a_fault_in_a_thread_leaves_the_pages_of_others_readable(page_size):
+    """A layer has written when the next one fails."""
+    checkpoint = tiny_llm.load("tiny")
+    model = tiny_llm.dispatch_model("tiny", checkpoint.mlx_model, 3, page_size=page_size)
+    expected = answers(model, checkpoint.tokenizer)
+    block = model.layers_inner[1]
+    mlp, block.mlp = block.mlp, None
+    with pytest.raises(TypeError):
+        in_a_thread(lambda: answers(model, checkpoint.tokenizer))
+    block.mlp = mlp
+    assert answers(model, checkpoint.tokenizer) == expected
+    assert not model.page_pool.used_page_ids
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM("tiny")
+
+
+def test_on_the_cpu_a_stream_may_go_on_in_another_thread():
+    llm = LLM("tiny", device="cpu")
+    stream = llm.stream(QUESTION, max_tokens=8)
+    pieces = [in_a_thread(lambda: next(stream)) for _ in range(5)]
+    assert "".join([*pieces, *stream]) == llm.generate(QUESTION, max_tokens=8).text
+
+
+def test_a_worker_answers_while_other_models_come_and_go():
+    """As in a server: one thread computes, others ask, and the main thread loads and drops models."""
+    questions: queue.Queue[str | None] = queue.Queue()
+    results: queue.Queue[str] = queue.Queue()
+    served = LLM("tiny")
+
+    def work() -> None:
+        while (question := questions.get()) is not None:
+            results.put("".join(served.stream([{"role": "user", "content": question}], max_tokens=8)))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        said = []
+        for _ in range(4):
+            questions.put(QUESTION)
+            other = LLM("tiny", context=64)
+            assert other.generate("The fox", max_tokens=3).text
+            del other
+            said.append(results.get(timeout=60))
+    finally:
+        questions.put(None)
+        worker.join()
+    assert said == [served.chat(QUESTION, max_tokens=8).text] * 4
+
+
+def test_two_threads_at_once_say_what_each_says_alone(llm):
+    def chat(question: str) -> str:
+        return llm.chat(question, max_tokens=20).text
+
+    questions = [QUESTION, "Who are you?", "What is 17 + 25?", "What is the opposite of early?"] * 2
+    with ThreadPoolExecutor(2) as pool:
+        at_once = list(pool.map(chat, questions))
+    assert at_once == [chat(question) for question in questions]
+
+
+def test_threads_draw_different_answers(llm):
+    """MLX's random state is one for each thread, and starts the same in all of them."""
+    hot = Sampling(temp=3.0, max_tokens=12)
+    texts = [in_a_thread(lambda: llm.generate("Once upon a time", sampling=hot).text) for _ in range(4)]
+    assert len(set(texts)) == 4
+
+
+def test_a_program_with_a_worker_thread_ends_well():
+    program = """
+import threading
+from tiny_llm import LLM
+
+llm = LLM("tiny")
+worker = threading.Thread(target=lambda: print(llm.generate("Once upon a time", max_tokens=2).text))
+worker.start()
+worker.join()
+"""
+    ended = run_python("-c", program)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, ", there", "")
