@@ -37,6 +37,26 @@ def on_the_cpu() -> Iterator[None]:
         yield
 
 
+def runs_on_a_gpu(item: pytest.Item) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(value is mx.gpu for value in parameters)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where MLX has no GPU, one case of a test is skipped for all that would run on one."""
+    if mx.is_available(mx.gpu):
+        return
+    counted, others = set(), set()
+    for item in filter(runs_on_a_gpu, items):
+        function = item.nodeid.split("[")[0]
+        if function in counted:
+            others.add(item)
+        counted.add(function)
+    config.hook.pytest_deselected(items=list(others))
+    items[:] = [item for item in items if item not in others]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """How many processes `-n auto` starts: one for each CPU, at most four, as each has threads of its own."""

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from .support import decoder
-from .support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
+from .support.cases import DTYPES, normal, qkv, random_mask
+from .support.covering import every_pair
 from .support.qwen2_parts import attention_arguments, one_layer
 from .support.tolerance import to_float64
 from .tiny_llm_base import causal_mask, qwen2_week1, scaled_dot_product_attention_grouped
@@ -30,10 +31,14 @@ def check_grouped(stream, inputs, scale=None, mask=None):
 
 
 @on_each_device
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=["batch_0", "batch_1", "batch_2"])
-@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (5, 1)])
-@pytest.mark.parametrize(("L", "S"), LENGTHS)
+@every_pair(
+    {
+        "dtype": DTYPES,
+        "batch": [(), (3,), (2, 3)],
+        "heads,kv_heads": [(4, 4), (6, 2), (5, 1)],
+        "L,S": LENGTHS,
+    }
+)
 def test_task_1_grouped_attention_reads_the_shared_head(stream, dtype, batch, heads, kv_heads, L, S):
     """Query head h reads key/value head h // (H_q / H), under any number of batch dimensions."""
     check_grouped(stream, qkv(batch=batch, heads=heads, kv_heads=kv_heads, L=L, S=S, E=20, dtype=dtype))

@@ -9,6 +9,7 @@ from extensions import tiny_llm_ext
 from .metal.course import attention_on_gpu
 from .support.cases import DTYPE_IDS, DTYPES, MASKS, make_mask, normal, qkv, random_mask
 from .support.checkpoints import checkpoint, tokens
+from .support.covering import every_pair
 from .support.logits import assert_logits
 from .support.refusal import fitting_arguments
 from .support.tolerance import to_float64
@@ -150,10 +151,7 @@ on_the_cpu = pytest.mark.parametrize("stream", [mx.cpu], ids=["cpu"])
 
 
 @on_the_cpu
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(("L", "S"), LENGTHS)
-@pytest.mark.parametrize("E", [64, 80, 128])
-@pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2)])
+@every_pair({"mask": MASKS, "L,S": LENGTHS, "E": [64, 80, 128], "heads,kv_heads": [(2, 2), (6, 2)]})
 def test_task_2_flash_attention_kernel(stream, mask, L, S, E, heads, kv_heads):
     """All kinds of masks, lengths, head sizes and groups."""
     inputs = qkv(batch=(2,), heads=heads, kv_heads=kv_heads, L=L, S=S, E=E)

@@ -7,6 +7,7 @@ import pytest
 from .support import decoder
 from .support.cases import normal, qkv
 from .support.checkpoints import checkpoint, tokens
+from .support.covering import every_pair
 from .support.fakes import (
     AsciiTokenizer,
     ByteTokenizer,
@@ -118,10 +119,14 @@ def test_task_1_metadata_needs_one_pool():
 # Task 2: paged_attention in src/tiny_llm/attention.py and src/extensions/src/paged_attention.cpp
 
 
-@PAGE_SIZES
-@MASKS
-@pytest.mark.parametrize("E", [64, 80, 128])
-@pytest.mark.parametrize(("L", "S"), [(33, 65), (70, 131), (257, 300), (65, 65), (65, 33), (1, 257)])
+@every_pair(
+    {
+        "L,S": [(33, 65), (70, 131), (257, 300), (65, 65), (65, 33), (1, 257)],
+        "E": [64, 80, 128],
+        "page_size": [1, 7, 128],
+        "mask": [None, "causal"],
+    }
+)
 def test_task_2_paged_attention_single(L, S, E, page_size, mask):
     """One request: a prompt, a chunk of one, or the next token."""
     check_paged(qkv(batch=(1,), heads=6, kv_heads=2, L=L, S=S, E=E), [S], page_size, mask)

@@ -24,9 +24,9 @@ EXTENSION_STAMP = extension.BUILD / "fingerprint"
 LOG = ROOT / "build" / "packages.log"
 
 
-def fingerprint(paths: list[Path]) -> str:
-    """Changes when a file, its place, or the Python that uses it changes."""
-    digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
+def fingerprint(paths: list[Path], *words: str) -> str:
+    """Changes when a file, its place, the Python that uses it or a word changes."""
+    digest = hashlib.sha256(" ".join([str(ROOT), sys.version, *words]).encode())
     for path in sorted(paths):
         digest.update(str(path).encode())
         digest.update(path.read_bytes())
@@ -41,7 +41,8 @@ def extension_fingerprint() -> str:
     native = ROOT / "src" / "extensions"
     sources = [path for path in native.rglob("*") if path.is_file() and extension.PACKAGE not in path.parents]
     sources = [path for path in sources if path.suffix != ".pyc"]
-    return fingerprint([ROOT / "CMakeLists.txt", ROOT / "pdm.lock", *sources])
+    asked = os.environ.get("TINY_LLM_BUILD_ISAS", "")
+    return fingerprint([ROOT / "CMakeLists.txt", ROOT / "pdm.lock", *sources], asked)
 
 
 def recorded(stamp: Path) -> str:
@@ -53,7 +54,11 @@ def packages_are_ready() -> bool:
 
 
 def extension_is_ready() -> bool:
-    return extension.MODULE.is_file() and recorded(EXTENSION_STAMP) == extension_fingerprint()
+    return (
+        extension.MODULE.is_file()
+        and recorded(EXTENSION_STAMP) == extension_fingerprint()
+        and extension.is_for_this_machine()
+    )
 
 
 @contextlib.contextmanager
@@ -104,7 +109,7 @@ def set_up(pdm: list[str]) -> None:
     """Each fingerprint is taken before the work: what is edited meanwhile must not pass for done."""
     extension.check_toolchain()  # the cheapest way to fail comes first
     if not packages_are_ready():
-        print("Setting up tiny-llm, once: one to three minutes.", file=sys.stderr)
+        print("Setting up tiny-llm, once: one to two minutes.", file=sys.stderr)
         wanted = packages_fingerprint()
         install_packages(pdm)
         PACKAGES_STAMP.write_text(wanted)

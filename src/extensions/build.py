@@ -14,6 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "extensions" / "tiny_llm_ext"
 BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
+# Prints the instruction sets of its machine. CMake compiles it and writes beside it what it printed when the
+# kernels were chosen.
+MACHINE_ISAS = BUILD / "machine_isas"
 MODULE = PACKAGE / f"_ext{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
@@ -50,11 +53,24 @@ def tool(name: str) -> str:
     return found
 
 
+def is_for_this_machine() -> bool:
+    """Whether what was built is for this machine's instruction sets, or for all there are."""
+    if not MACHINE_ISAS.is_file():
+        return True
+    try:
+        printed = subprocess.run([MACHINE_ISAS], text=True, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):  # of another architecture
+        return False
+    return printed == MACHINE_ISAS.with_suffix(".txt").read_text()
+
+
 def configure() -> None:
     """Write the Ninja files; a build folder that was copied or moved here starts again from nothing."""
     cache = BUILD / "CMakeCache.txt"
     if cache.is_file() and f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\n" not in cache.read_text():
         shutil.rmtree(BUILD)
+    if not is_for_this_machine():
+        MACHINE_ISAS.unlink()  # CMake asks again with one that surely runs here
     command: list[str | Path] = [tool("cmake"), "-S", ROOT, "-B", BUILD, "-G", "Ninja"]
     command += [
         f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
@@ -62,6 +78,8 @@ def configure() -> None:
         "-DTINY_LLM_IN_PLACE=ON",
         f"-DPython_EXECUTABLE={sys.executable}",
     ]
+    if wanted := os.environ.get("TINY_LLM_BUILD_ISAS"):  # else as before: those of this machine, at first
+        command.append(f"-DTINY_LLM_BUILD_ISAS={wanted}")
     result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if result.returncode:
         raise BuildError(f"{result.stdout}\nCMake could not configure the build; see the message above.")

@@ -19,6 +19,11 @@ STORY = "Tell me a short story about a brave fox."
 SLOW_IMPORTS = ("mlx_lm", "transformers", "huggingface_hub", "numpy", "torch")
 
 
+def without_progress(text: str) -> list[str]:
+    """Its lines but for those that a busy machine has the time to write."""
+    return [line for line in text.splitlines() if not line.startswith(("reading the", "writing the"))]
+
+
 def start(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -45,7 +50,7 @@ print("imported", [name for name in {SLOW_IMPORTS} if name in sys.modules])
     assert (code, imported) == ("exit 0", "imported []")
     assert "\x1b" not in result.stdout + result.stderr
     assert "\r" not in result.stdout + result.stderr
-    assert len(result.stderr.splitlines()) == 2
+    assert len(without_progress(result.stderr)) == 2
 
 
 def test_long_work_says_so_in_plain_lines() -> None:
@@ -65,7 +70,7 @@ def test_a_reader_who_leaves_ends_it_quietly() -> None:
     assert process.stdout.read(5)
     process.stdout.close()
     assert process.wait(PATIENCE) == UNREAD
-    assert process.stderr.read() == b""
+    assert without_progress(process.stderr.read().decode()) == []
 
 
 def test_an_interrupt_is_a_sentence_and_a_code() -> None:
@@ -74,7 +79,7 @@ def test_an_interrupt_is_a_sentence_and_a_code() -> None:
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (INTERRUPTED, b"pdm run main: stopped\n")
+    assert (process.returncode, without_progress(err.decode())) == (INTERRUPTED, ["pdm run main: stopped"])
 
 
 def test_an_interrupt_leaves_no_half_of_an_object() -> None:

@@ -61,6 +61,17 @@ def test_a_source_that_is_edited_during_the_build_is_built_once_more(setup):
     assert setup.extension_is_ready()
 
 
+def test_a_build_folder_that_is_carried_to_another_machine_is_built_once_more(setup):
+    setup.set_up(installer("pass"))
+    setup.set_up(installer("pass"))
+    machine = setup.extension.MACHINE_ISAS
+    machine.with_suffix(".txt").write_text("avx2\nscalar\n")
+    for isas, ready in (("avx2 scalar", True), ("avx512 avx2 scalar", False), ("scalar", False)):
+        machine.write_text(f"#!/bin/sh\nprintf '%s\\n' {isas}\n")
+        machine.chmod(0o755)
+        assert setup.extension_is_ready() == ready
+
+
 def test_a_lock_file_that_is_edited_during_the_installation_is_installed_once_more(setup):
     edit = installer(f"open({str(setup.ROOT / 'pdm.lock')!r}, 'w').write('after')")
     setup.set_up(edit)

@@ -12,6 +12,7 @@ from tiny_llm.models import dispatch_model
 
 from ..loading.folders import write_folder
 from ..support.checkpoints import checkpoint, tokens
+from ..support.covering import every_pair
 from ..support.logits import TOLERANCE, assert_logits
 from ..support.mlx_lm_model import peer
 
@@ -61,11 +62,9 @@ def expected(theirs):
     return theirs(tokens(1, 70))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("bits", [4, 8, None], ids=["4 bits", "8 bits", "dense"])
-@pytest.mark.parametrize("stored", DTYPES, ids=str)
-@pytest.mark.parametrize("shards", [1, 3])
+@every_pair(
+    {"family": FAMILIES, "tied": [True, False], "bits": [4, 8, None], "stored": DTYPES, "shards": [1, 3]}
+)
 def test_every_kind_of_checkpoint(tmp_path, family, tied, bits, stored, shards):
     """Run in float32 in every way, and in the type that it is stored in."""
     weights = checkpoint(family, tied=tied, bits=bits, scale_dtype=stored, layers=2)
@@ -91,9 +90,7 @@ def test_without_a_cache(folder, theirs, dtype):
     assert_logits(logits, theirs(inputs), TOLERANCE[dtype])
 
 
-@in_each_precision
-@in_each_cached_way
-@pytest.mark.parametrize("chunk", [1, 16, 33, 70])
+@every_pair({"how": list(CACHED), "chunk": [1, 16, 33, 70], "dtype": DTYPES})
 def test_in_chunks_of_any_length(folder, expected, how, chunk, dtype):
     """One token at a time, the whole prompt at once, and what lies between."""
     model, inputs = ours(folder, how, dtype), tokens(1, 70)

@@ -18,6 +18,7 @@ from ..support.appended import (
     table_of,
 )
 from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.covering import every_pair
 from ..support.rows import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:flash_attention. falling back")  # heads of 300
@@ -42,9 +43,7 @@ def check(tokens, caches, offset, **options):
     return got
 
 
-@each_dtype
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (14, 2), (7, 1)], ids=str)
-@pytest.mark.parametrize("L", range(1, 10))
+@every_pair({"L": range(1, 10), "heads": [(4, 4), (4, 2), (14, 2), (7, 1)], "dtype": DTYPES})
 def test_each_number_of_tokens_and_heads(L, heads, dtype):
     check(*case([33], L, *heads, dtype=dtype), 33)
 

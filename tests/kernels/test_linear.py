@@ -8,6 +8,7 @@ from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.child import assert_tests_pass
+from ..support.covering import every_pair
 from ..support.linear import assert_near, assert_product, expected, inputs
 from ..support.native import active_isa, available_isas
 from ..support.refusal import case_id, refused
@@ -24,9 +25,7 @@ def check(x, w, bias=None):
 ROWS = [1, 2, 3, 5, 7, 8, 9, 12, 13, 16, 17, 23, 31, 33, 128, 257]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("K", [129, 896])
-@pytest.mark.parametrize("M", ROWS)
+@every_pair({"M": ROWS, "K": [129, 896], "dtype": DTYPES})
 def test_each_number_of_rows(M, K, dtype):
     """N is a multiple of no block."""
     check(*inputs(M, 203, K, dtype))
@@ -39,16 +38,18 @@ def test_each_other_instruction_set(isa, monkeypatch):
     assert_tests_pass(__file__, "each_number")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("N", [1, 2, 5, 15, 16, 17, 47, 48, 49, 97, 300])
-@pytest.mark.parametrize("M", [1, 3, 8, 11, 40])
+@every_pair({"M": [1, 3, 8, 11, 40], "N": [1, 2, 5, 15, 16, 17, 47, 48, 49, 97, 300], "dtype": DTYPES})
 def test_each_number_of_outputs(M, N, dtype):
     check(*inputs(M, N, 64, dtype))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("M", [1, 5, 12, 15, 70])
-@pytest.mark.parametrize("K", [1, 2, 3, 15, 16, 17, 31, 33, 63, 100, 255, 257, 513, 2000])
+@every_pair(
+    {
+        "K": [1, 2, 3, 15, 16, 17, 31, 33, 63, 100, 255, 257, 513, 2000],
+        "M": [1, 5, 12, 15, 70],
+        "dtype": DTYPES,
+    }
+)
 def test_each_depth(K, M, dtype):
     check(*inputs(M, 33, K, dtype))
 

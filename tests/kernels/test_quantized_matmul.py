@@ -7,6 +7,7 @@ from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.child import assert_tests_pass
+from ..support.covering import every_pair
 from ..support.native import active_isa, available_isas
 from ..support.quantized import Packed, assert_product, multiply, packed, without_weight
 from ..support.refusal import case_id, refused
@@ -20,10 +21,14 @@ def check(a, weights):
     return out
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("group_size", [32, 64, 128])
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("M", [1, 2, 3, 7, 8, 9, 16, 20, 31, 32, 33, 70, 128, 257])
+@every_pair(
+    {
+        "M": [1, 2, 3, 7, 8, 9, 16, 20, 31, 32, 33, 70, 128, 257],
+        "bits": [4, 8],
+        "group_size": [32, 64, 128],
+        "dtype": DTYPES,
+    }
+)
 def test_each_format_and_dtype(M, bits, group_size, dtype):
     """N and the number of groups are multiples of no block."""
     weights = packed(101, 5 * group_size, group_size=group_size, bits=bits, dtype=dtype)
@@ -44,9 +49,13 @@ def test_each_number_of_rows(M, dtype):
     check(normal(M, 192, dtype=dtype), packed(50, 192, dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("N", [1, 2, 5, 15, 16, 17, 31, 33, 47, 48, 49, 97, 300])
-@pytest.mark.parametrize("M", [1, 2, 5, 7, 11, 37])
+@every_pair(
+    {
+        "M": [1, 2, 5, 7, 11, 37],
+        "N": [1, 2, 5, 15, 16, 17, 31, 33, 47, 48, 49, 97, 300],
+        "dtype": [mx.float32, mx.bfloat16],
+    }
+)
 def test_each_number_of_outputs(M, N, dtype):
     check(normal(M, 64, dtype=dtype), packed(N, 64, dtype=dtype))
 
@@ -61,9 +70,9 @@ def test_an_output_has_the_same_bits_alone(M, dtype):
         assert mx.array_equal(multiply(a, alone)[:, 0], together[:, n]), n
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("M", [1, 2, 6, 12, 24])
-@pytest.mark.parametrize("K", [64, 512, 576, 896, 1024, 4864])
+@every_pair(
+    {"K": [64, 512, 576, 896, 1024, 4864], "M": [1, 2, 6, 12, 24], "dtype": [mx.float32, mx.bfloat16]}
+)
 def test_each_depth(K, M, dtype):
     check(normal(M, K, dtype=dtype), packed(33, K, dtype=dtype))
 

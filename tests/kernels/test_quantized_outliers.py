@@ -6,6 +6,7 @@ import pytest
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.child import assert_tests_pass
+from ..support.covering import every_pair
 from ..support.native import active_isa, available_isas
 from ..support.quantized import assert_product, multiply, packed, without_weight
 
@@ -30,11 +31,15 @@ def test_large_elements_that_are_many_leave_the_others_their_digits(M, bits, gro
 PLACES = {"one": [70], "adjacent": range(200, 214), "scattered": range(3, 896, 64)}
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("places", PLACES)
-@pytest.mark.parametrize("number", ["lowest", "middle"])
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("M", [1, 2, 4, 8, 16, 20, 31, 33])
+@every_pair(
+    {
+        "M": [1, 2, 4, 8, 16, 20, 31, 33],
+        "bits": [4, 8],
+        "number": ["lowest", "middle"],
+        "places": list(PLACES),
+        "dtype": [mx.float32, mx.bfloat16],
+    }
+)
 def test_outliers_without_weight_leave_no_error(M, bits, number, places, dtype):
     """The largest result, which errors are compared with, then is that of the others."""
     outliers = mx.array(list(PLACES[places]))

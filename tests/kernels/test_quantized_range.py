@@ -4,15 +4,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.cases import DTYPES, normal
+from ..support.covering import every_pair
 from ..support.quantized import multiply, packed
 from ..support.tolerance import to_float64
 
 
-@pytest.mark.parametrize("number", [mx.nan, mx.inf, -mx.inf])
-@pytest.mark.parametrize("M", [1, 2, 3, 12, 33, 75])
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("bits", [4, 8])
+@every_pair(
+    {"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.nan, mx.inf, -mx.inf]}
+)
 def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
     a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number
@@ -22,10 +22,7 @@ def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
     assert mx.array_equal(wrong, expected)
 
 
-@pytest.mark.parametrize("number", [mx.inf, -mx.inf])
-@pytest.mark.parametrize("M", [1, 2, 3, 12, 33, 75])
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("bits", [4, 8])
+@every_pair({"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.inf, -mx.inf]})
 def test_an_infinity_has_its_sign(bits, dtype, M, number):
     a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number

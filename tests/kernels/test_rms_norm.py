@@ -8,6 +8,7 @@ from tiny_llm.extension import load_extension
 from tiny_llm.layer_norm import RMSNorm
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.covering import every_pair
 from ..support.refusal import case_id, refused
 from ..support.rows import LAYOUTS, assert_rounded_once, graph_of, same_gradients, same_when_mapped
 from ..support.tolerance import to_float64
@@ -35,9 +36,7 @@ def plain(x, weight, residual=None):
     return normalised if residual is None else (total, normalised)
 
 
-@pytest.mark.parametrize("weight_dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 33, 64, 65, 128, 896])
+@every_pair({"size": [1, 7, 8, 9, 31, 33, 64, 65, 128, 896], "dtype": DTYPES, "weight_dtype": DTYPES})
 def test_each_size_and_dtype(size, dtype, weight_dtype):
     check(normal(3, size, dtype=dtype), normal(size, dtype=weight_dtype, seed=1))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tiny_llm.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.covering import every_pair
 from ..support.refusal import refused
 from ..support.rows import LAYOUTS, same_gradients, same_when_mapped
 from ..support.tolerance import to_float64
@@ -41,9 +42,7 @@ def with_ties(*shape: int, dtype: mx.Dtype) -> mx.array:
     return mx.round(normal(*shape) * 1.5).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("make", [normal, with_ties])
-@pytest.mark.parametrize("size", SIZES)
+@every_pair({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
 def test_argmax_is_that_of_mlx(size, make, dtype):
     x = make(4, size, dtype=dtype)
     result = argmax(x)
@@ -72,9 +71,7 @@ def test_special_values_and_ties(numbers, padding, data):
         check_top_k(x[None], data.draw(st.integers(1, x.size)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("make", [normal, with_ties])
-@pytest.mark.parametrize("size", SIZES)
+@every_pair({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
 def test_top_k_is_the_beginning_of_the_sorted_row(size, make, dtype):
     x = make(2, size, dtype=dtype)
     for k in {1, min(size, 2), min(size, 40), max(1, size - 1), size}:

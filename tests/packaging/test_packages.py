@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,13 @@ def test_a_wheel_holds_the_two_packages_and_all_they_need(source, wheel):
     assert kernels <= {Path(name).name for name in names}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"tiny_llm", "tiny_llm_ext"}
     assert [name for name in names if name.endswith((".cpp", ".h", ".pyc"))] == []
+
+
+def test_a_wheel_has_every_instruction_set(source, wheel):
+    compiled = {path.stem for path in (source / "build").rglob("*isa_*.cpp.o")}
+    every = {path.name for path in (source / "src" / "extensions" / "src" / "cpu").glob("isa_*.cpp")}
+    is_x86 = platform.machine() == "x86_64"
+    assert compiled == (every - {"isa_neon.cpp"} if is_x86 else {"isa_neon.cpp", "isa_scalar.cpp"})
 
 
 def test_a_wheel_works_in_a_clean_environment(wheel, tmp_path):

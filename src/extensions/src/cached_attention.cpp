@@ -11,21 +11,22 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "cached_attention";
+constexpr const char* kCachedAttention = "cached_attention";
 
 void check_cache(const mx::array& keys, const mx::array& values, int64_t length, const mx::array& key) {
-  Dims dims(kName);
+  Dims dims(kCachedAttention);
   dims.match("key", key.shape(), {"B", "L", "Hkv", "E"});
   dims.match("keys", keys.shape(), {"N", "Hkv", "capacity", "E"});
   dims.match("values", values.shape(), {"N", "Hkv", "capacity", "E"});
   for (auto [argument, x] : {std::pair{"keys", &keys}, std::pair{"values", &values}}) {
     if (x->dtype() != key.dtype())
-      reject(kName, argument, to_text(x->dtype()), to_text(key.dtype()) + ", the dtype of query");
+      reject(kCachedAttention, argument, to_text(x->dtype()), to_text(key.dtype()) + ", the dtype of query");
   }
   const int64_t L = dims["L"], most = dims["capacity"] - L;
-  if (most < 0) reject(kName, "keys", to_text(keys.shape()), "room for " + std::to_string(L) + " new tokens");
+  if (most < 0)
+    reject(kCachedAttention, "keys", to_text(keys.shape()), "room for " + std::to_string(L) + " new tokens");
   if (length < 0 || length > most) {
-    reject(kName, "length", std::to_string(length),
+    reject(kCachedAttention, "length", std::to_string(length),
            "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " tokens more");
   }
 }
@@ -70,14 +71,14 @@ std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const
                                                    const mx::array& cos, const mx::array& sin,
                                                    const TokenOffsets& offset, std::optional<double> scale,
                                                    bool traditional, mx::StreamOrDevice stream) {
-  Dims dims(kName);
+  Dims dims(kCachedAttention);
   dims.match("query", query.shape(), {"B", "L", "Hq", "E"});
   CachedAttentionParams params = {{}, offset, {}, traditional};
-  params.scale = scale ? check_scale(kName, *scale) : 1 / std::sqrt(static_cast<float>(dims["E"]));
+  params.scale = scale ? check_scale(kCachedAttention, *scale) : 1 / std::sqrt(static_cast<float>(dims["E"]));
   std::vector<mx::array> inputs = {query, key, value, cos, sin};
   give_caches(caches, params, inputs);
   const std::vector<mx::array> outputs =
-      cached_attention(inputs, std::move(params), cpu_stream(kName, stream));
+      cached_attention(inputs, std::move(params), cpu_stream(kCachedAttention, stream));
   return {outputs[0], grown_caches(outputs)};
 }
 
@@ -91,20 +92,21 @@ std::vector<mx::array> cached_attention(const std::vector<mx::array>& inputs, Ca
 
 bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
   const mx::array& query = inputs[0];
-  check_floating(kName, "query", query);
-  Dims dims(kName);
+  check_floating(kCachedAttention, "query", query);
+  Dims dims(kCachedAttention);
   dims.match("query", query.shape(), {"B", "L", "Hq", "E"});
   dims.match("key", inputs[1].shape(), {"B", "L", "Hkv", "E"});
   dims.match("value", inputs[2].shape(), {"B", "L", "Hkv", "E"});
   for (auto [argument, x] : {std::pair{"key", &inputs[1]}, std::pair{"value", &inputs[2]}}) {
     if (x->dtype() != query.dtype())
-      reject(kName, argument, to_text(x->dtype()), to_text(query.dtype()) + ", the dtype of query");
+      reject(kCachedAttention, argument, to_text(x->dtype()),
+             to_text(query.dtype()) + ", the dtype of query");
   }
-  check_heads(kName, dims["Hq"], dims["Hkv"]);
-  if (dims["E"] == 0) reject(kName, "query", to_text(query.shape()), "E of at least 1");
+  check_heads(kCachedAttention, dims["Hq"], dims["Hkv"]);
+  if (dims["E"] == 0) reject(kCachedAttention, "query", to_text(query.shape()), "E of at least 1");
   if (int64_t{dims["Hq"]} * dims["E"] > std::numeric_limits<int>::max())
-    reject(kName, "query", to_text(query.shape()), "heads that fit into one axis");
-  std::visit([&](const auto& given) { check_rotation(kName, query, inputs[3], inputs[4], given); },
+    reject(kCachedAttention, "query", to_text(query.shape()), "heads that fit into one axis");
+  std::visit([&](const auto& given) { check_rotation(kCachedAttention, query, inputs[3], inputs[4], given); },
              params_.offset);
 
   int64_t rows = 0;
@@ -119,7 +121,8 @@ bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
     }
   }
   if (rows != dims["B"]) {
-    reject(kName, "caches", std::to_string(rows) + " rows in all", std::to_string(dims["B"]) + " as query");
+    reject(kCachedAttention, "caches", std::to_string(rows) + " rows in all",
+           std::to_string(dims["B"]) + " as query");
   }
   return has_kernel(query, dims["Hkv"]);
 }
@@ -206,7 +209,7 @@ bool CachedAttention::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> CachedAttention::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
-    throw std::runtime_error(std::string(kName) + ": no fused kernel: heads of " +
+    throw std::runtime_error(std::string(kCachedAttention) + ": no fused kernel: heads of " +
                              std::to_string(inputs[0].shape(3)));
   }
   return shapes_of_outputs(inputs);

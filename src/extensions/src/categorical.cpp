@@ -5,16 +5,16 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "categorical";
+constexpr const char* kCategorical = "categorical";
 
 void check(const mx::array& logits, const mx::array& uniform) {
-  check_floating(kName, "logits", logits);
+  check_floating(kCategorical, "logits", logits);
   if (logits.ndim() == 0 || logits.shape(-1) == 0)
-    reject(kName, "logits", to_text(logits.shape()), "(..., V) with V of at least 1");
-  if (uniform.dtype() != mx::float32) reject(kName, "uniform", to_text(uniform.dtype()), "float32");
+    reject(kCategorical, "logits", to_text(logits.shape()), "(..., V) with V of at least 1");
+  if (uniform.dtype() != mx::float32) reject(kCategorical, "uniform", to_text(uniform.dtype()), "float32");
   mx::Shape rows(logits.shape().begin(), logits.shape().end() - 1);
   if (uniform.shape() != rows)
-    reject(kName, "uniform", to_text(uniform.shape()), to_text(rows) + ", one for each row of logits");
+    reject(kCategorical, "uniform", to_text(uniform.shape()), to_text(rows) + ", one for each row of logits");
 }
 
 mx::array drawn(const mx::array& logits, const mx::array& uniform, mx::Stream stream) {
@@ -25,7 +25,7 @@ mx::array drawn(const mx::array& logits, const mx::array& uniform, mx::Stream st
 
 mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream) {
   check(logits, uniform);
-  return drawn(logits, uniform, cpu_stream(kName, stream));
+  return drawn(logits, uniform, cpu_stream(kCategorical, stream));
 }
 
 std::pair<std::vector<mx::array>, std::vector<int>> Categorical::vmap(const std::vector<mx::array>& inputs,

@@ -9,7 +9,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "DecoderBlock";
+constexpr const char* kDecoderBlock = "DecoderBlock";
 
 // What has a shape and a type, to be checked, and no values.
 mx::array shape_only(mx::Shape shape, const mx::array& like) {
@@ -28,7 +28,8 @@ std::vector<mx::Shape> shapes_of(const std::vector<mx::array>& inputs) {
 
 void check_axes(const mx::array& array, size_t axes) {
   if (array.ndim() != axes)
-    reject(kName, "arrays", to_text(array.shape()), std::to_string(axes) + (axes == 1 ? " axis" : " axes"));
+    reject(kDecoderBlock, "arrays", to_text(array.shape()),
+           std::to_string(axes) + (axes == 1 ? " axis" : " axes"));
 }
 
 }  // namespace
@@ -40,7 +41,8 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
   CachedAttentionParams params = attention_params(*parts, offset);
   std::vector<mx::array> inputs = {x};
   give_caches(caches, params, inputs);
-  auto primitive = std::make_shared<DecoderBlock>(cpu_stream(kName, stream), parts, std::move(params));
+  auto primitive =
+      std::make_shared<DecoderBlock>(cpu_stream(kDecoderBlock, stream), parts, std::move(params));
   const bool kernel = primitive->check_inputs(inputs);
   const std::vector<mx::Dtype> dtypes(inputs.size(), x.dtype());
   const std::vector<mx::array> outputs =
@@ -79,13 +81,13 @@ std::vector<mx::array> DecoderBlock::attention_inputs(const std::vector<mx::arra
 
 bool DecoderBlock::check_inputs(const std::vector<mx::array>& inputs) const {
   const mx::array &x = inputs[0], &weight = parts_->heads.norm->weight;
-  Dims dims(kName);
+  Dims dims(kDecoderBlock);
   dims.match("x", x.shape(), {"B", "L", "K"});
   if (dims["K"] != weight.shape(0))
-    reject(kName, "x", to_text(x.shape()), "(B, L, " + std::to_string(weight.shape(0)) + ")");
+    reject(kDecoderBlock, "x", to_text(x.shape()), "(B, L, " + std::to_string(weight.shape(0)) + ")");
   const mx::Dtype dtype = parts_->output.matrices[0].scales.dtype();
   if (x.dtype() != dtype)
-    reject(kName, "x", to_text(x.dtype()), to_text(dtype) + ", the dtype of its weights");
+    reject(kDecoderBlock, "x", to_text(x.dtype()), to_text(dtype) + ", the dtype of its weights");
   return attention_.check_inputs(attention_inputs(inputs));
 }
 
@@ -119,7 +121,7 @@ bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> DecoderBlock::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
-    throw std::runtime_error(std::string(kName) + ": no fused kernel: heads of " +
+    throw std::runtime_error(std::string(kDecoderBlock) + ": no fused kernel: heads of " +
                              std::to_string(parts_->head_size));
   }
   return shapes_of(inputs);

@@ -8,16 +8,16 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "linear";
+constexpr const char* kLinear = "linear";
 
 void check(const std::vector<mx::array>& inputs) {
   constexpr const char* kArguments[] = {"x", "w", "bias"};
   const std::initializer_list<std::string_view> shapes[] = {{"M...", "K"}, {"N", "K"}, {"N"}};
-  check_floating(kName, "x", inputs[0]);
-  Dims dims(kName);
+  check_floating(kLinear, "x", inputs[0]);
+  Dims dims(kLinear);
   for (size_t i = 0; i < inputs.size(); i++) {
     if (inputs[i].dtype() != inputs[0].dtype()) {
-      reject(kName, kArguments[i], to_text(inputs[i].dtype()),
+      reject(kLinear, kArguments[i], to_text(inputs[i].dtype()),
              to_text(inputs[0].dtype()) + ", the dtype of x");
     }
     dims.match(kArguments[i], inputs[i].shape(), shapes[i]);
@@ -41,11 +41,13 @@ mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx:
   std::vector<mx::array> inputs = {x, w};
   if (bias) inputs.push_back(*bias);
   check(inputs);
-  return product(inputs, {&cpu::active_kernels(), cpu::default_threads()}, cpu_stream(kName, stream));
+  return product(inputs, {&cpu::active_kernels(), cpu::default_threads()}, cpu_stream(kLinear, stream));
 }
 
 // The GPU folders have no dense product: MLX's own are tuned there. Only a graph moved to a GPU comes here.
-void Linear::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) { cpu_stream(kName, stream()); }
+void Linear::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  cpu_stream(kLinear, stream());
+}
 
 // Each gradient is a product of the same kind: dx = dy w, dw = dy^T x; that of the bias is the sum of dy.
 std::vector<mx::array> Linear::vjp(const std::vector<mx::array>& primals,

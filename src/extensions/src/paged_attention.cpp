@@ -9,19 +9,19 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "paged_attention";
+constexpr const char* kPagedAttention = "paged_attention";
 
 void check_dtype(const char* argument, const mx::array& x, mx::Dtype expected) {
-  if (x.dtype() != expected) reject(kName, argument, to_text(x.dtype()), to_text(expected));
+  if (x.dtype() != expected) reject(kPagedAttention, argument, to_text(x.dtype()), to_text(expected));
 }
 
 void check_pages(const mx::array& key_pages, int num_kv_heads) {
   if (key_pages.shape(1) != num_kv_heads) {
-    reject(kName, "key_pages", std::to_string(key_pages.shape(1)) + " heads",
+    reject(kPagedAttention, "key_pages", std::to_string(key_pages.shape(1)) + " heads",
            "num_kv_heads = " + std::to_string(num_kv_heads));
   }
-  if (key_pages.shape(2) < 1) reject(kName, "key_pages", "pages of 0 tokens", "at least 1");
-  if (key_pages.shape(3) < 1) reject(kName, "key_pages", "E = 0", "E of at least 1");
+  if (key_pages.shape(2) < 1) reject(kPagedAttention, "key_pages", "pages of 0 tokens", "at least 1");
+  if (key_pages.shape(3) < 1) reject(kPagedAttention, "key_pages", "E = 0", "E of at least 1");
 }
 
 // Throws unless the inputs fit together and have a kernel.
@@ -31,18 +31,18 @@ void check(const std::vector<mx::array>& inputs, const PagedParams& params) {
       {"N", "L", "E"}, {"P", "Hkv", "page", "E"}, {"P", "Hkv", "page", "E"}, {"B", "pages"}, {"B"}};
   for (size_t i = 0; i < inputs.size(); i++)
     check_dtype(kArguments[i], inputs[i], i < 3 ? mx::float32 : mx::int32);
-  Dims dims(kName);
+  Dims dims(kPagedAttention);
   for (size_t i = 0; i < inputs.size(); i++) dims.match(kArguments[i], inputs[i].shape(), shapes[i]);
-  check_heads(kName, params.num_heads, params.num_kv_heads);
+  check_heads(kPagedAttention, params.num_heads, params.num_kv_heads);
   check_pages(inputs[1], params.num_kv_heads);
   if (dims["N"] != int64_t{dims["B"]} * params.num_heads) {
-    reject(kName, "query", std::to_string(dims["N"]) + " rows",
+    reject(kPagedAttention, "query", std::to_string(dims["N"]) + " rows",
            std::to_string(params.num_heads) + " for each of the " + std::to_string(dims["B"]) +
                " sequences of block_table");
   }
   const mx::array heads({dims["B"], params.num_heads, dims["L"], dims["E"]}, mx::float32, nullptr, {});
   const Verdict verdict = fused_kernel(make_problem({heads, inputs[1], inputs[2]}, params, mx::Device::cpu));
-  if (!verdict.ok) throw std::runtime_error(std::string(kName) + ": no kernel: " + verdict.reason);
+  if (!verdict.ok) throw std::runtime_error(std::string(kPagedAttention) + ": no kernel: " + verdict.reason);
 }
 
 std::vector<mx::Shape> result_shapes(const mx::array& query) {
@@ -50,7 +50,7 @@ std::vector<mx::Shape> result_shapes(const mx::array& query) {
 }
 
 [[noreturn]] void refuse(const char* transform) {
-  throw NotImplemented(std::string(kName) + ": " + transform +
+  throw NotImplemented(std::string(kPagedAttention) + ": " + transform +
                        " is not supported; use flash_attention on gathered keys and values");
 }
 
@@ -60,14 +60,14 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
   PagedParams params = {{}, num_heads, num_kv_heads};
-  params.scale = check_scale(kName, scale);
+  params.scale = check_scale(kPagedAttention, scale);
   if (is_causal) params.right = 0;
   params.kernels = &cpu::active_kernels();
   params.threads = cpu::default_threads();
   const std::vector<mx::array> inputs = {query, key_pages, value_pages, block_table, context_lens};
   check(inputs, params);
   return mx::array::make_arrays(result_shapes(query), {mx::float32, mx::float32},
-                                std::make_shared<PagedAttention>(cpu_stream(kName, stream), params),
+                                std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
                                 inputs)[0];
 }
 
@@ -96,6 +96,8 @@ std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array
   return result_shapes(inputs[0]);
 }
 
-void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) { refuse_gpu(kName); }
+void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
+  refuse_gpu(kPagedAttention);
+}
 
 }  // namespace tiny_llm_ext

@@ -9,12 +9,12 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "quantized_linear";
+constexpr const char* kQuantizedLinear = "quantized_linear";
 
 void check_vector(const char* argument, const mx::array& vector, const mx::array& x, const mx::Shape& shape) {
   if (vector.dtype() != x.dtype())
-    reject(kName, argument, to_text(vector.dtype()), to_text(x.dtype()) + ", the dtype of x");
-  if (vector.shape() != shape) reject(kName, argument, to_text(vector.shape()), to_text(shape));
+    reject(kQuantizedLinear, argument, to_text(vector.dtype()), to_text(x.dtype()) + ", the dtype of x");
+  if (vector.shape() != shape) reject(kQuantizedLinear, argument, to_text(vector.shape()), to_text(shape));
 }
 
 mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split) {
@@ -29,31 +29,32 @@ mx::Shape result_shape(const mx::array& x, const mx::array& weight, int split) {
 void check_call(const QuantizedCall& call, std::optional<int> split) {
   const mx::array& x = call.x;
   const std::vector<QuantizedMatrix>& matrices = call.matrices;
-  if (x.ndim() == 0) reject(kName, "x", "()", "(..., K)");
-  if (matrices.empty()) reject(kName, "matrices", "none", "at least one");
+  if (x.ndim() == 0) reject(kQuantizedLinear, "x", "()", "(..., K)");
+  if (matrices.empty()) reject(kQuantizedLinear, "matrices", "none", "at least one");
   if (call.gated && matrices.size() != 2)
-    reject(kName, "matrices", std::to_string(matrices.size()), "2, as gated is True");
+    reject(kQuantizedLinear, "matrices", std::to_string(matrices.size()), "2, as gated is True");
   if (call.residual && matrices.size() != 1 && !call.gated)
-    reject(kName, "residual", std::to_string(matrices.size()) + " results", "one result to add it to");
+    reject(kQuantizedLinear, "residual", std::to_string(matrices.size()) + " results",
+           "one result to add it to");
   if (split && (call.residual || call.gated))
-    reject(kName, "split", std::to_string(*split), "none with residual or gated");
+    reject(kQuantizedLinear, "split", std::to_string(*split), "none with residual or gated");
   for (const QuantizedMatrix& matrix : matrices) {
-    check_quantized({kName, "x", "weight"}, matrix.scales, matrix.biases, call.params.group_size,
+    check_quantized({kQuantizedLinear, "x", "weight"}, matrix.scales, matrix.biases, call.params.group_size,
                     call.params.bits, x, matrix.weight);
     if (matrix.bias) check_vector("bias", *matrix.bias, x, {matrix.weight.shape(0)});
     if (matrix.bias.has_value() != matrices[0].bias.has_value())
-      reject(kName, "bias", "some matrices with one", "one for each matrix, or for none");
+      reject(kQuantizedLinear, "bias", "some matrices with one", "one for each matrix, or for none");
     if (split && (*split < 1 || matrix.weight.shape(0) % *split != 0)) {
-      reject(kName, "split", std::to_string(*split),
+      reject(kQuantizedLinear, "split", std::to_string(*split),
              "a divisor of the " + std::to_string(matrix.weight.shape(0)) + " rows of each weight");
     }
   }
   if (call.gated && matrices[0].weight.shape() != matrices[1].weight.shape()) {
-    reject(kName, "matrices", to_text(matrices[1].weight.shape()),
+    reject(kQuantizedLinear, "matrices", to_text(matrices[1].weight.shape()),
            to_text(matrices[0].weight.shape()) + " as the first, as gated is True");
   }
   if (call.residual) check_vector("residual", *call.residual, x, product_shape(x, matrices[0].weight));
-  if (call.norm) check_norm(kName, "norm", x, call.norm->weight, call.norm->eps);
+  if (call.norm) check_norm(kQuantizedLinear, "norm", x, call.norm->weight, call.norm->eps);
 }
 
 std::vector<mx::Shape> result_shapes(const std::vector<mx::array>& inputs,
@@ -109,7 +110,7 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
   }
   return results(inputs,
                  {params, matrices[0].bias.has_value(), residual.has_value(), gated, split.value_or(0), eps},
-                 cpu_stream(kName, stream));
+                 cpu_stream(kQuantizedLinear, stream));
 }
 
 // One product after the other; derivatives along weights, scales and biases do not exist.
@@ -143,7 +144,8 @@ std::pair<std::vector<mx::array>, std::vector<int>> QuantizedLinear::vmap(
   int size = 0;
   for (size_t i = 0; i < inputs.size(); i++) {
     if (axes[i] < 0) continue;
-    if (i >= rows) throw NotImplemented(std::string(kName) + ": vmap is supported along x and residual only");
+    if (i >= rows)
+      throw NotImplemented(std::string(kQuantizedLinear) + ": vmap is supported along x and residual only");
     size = inputs[i].shape(axes[i]);
   }
   std::vector<mx::array> mapped = inputs;

@@ -8,11 +8,11 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "quantized_matmul";
-constexpr QuantizedNames kNames = {kName, "a", "b"};
+constexpr const char* kQuantizedMatmul = "quantized_matmul";
+constexpr QuantizedNames kNames = {kQuantizedMatmul, "a", "b"};
 
 [[noreturn]] void refuse_weights(const char* transform) {
-  throw NotImplemented(std::string(kName) + ": " + transform +
+  throw NotImplemented(std::string(kQuantizedMatmul) + ": " + transform +
                        " is supported along a only, not along b, scales and biases");
 }
 
@@ -64,12 +64,12 @@ void check_quantized(const QuantizedNames& names, const mx::array& scales, const
 mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int group_size, int bits,
                            const mx::array& a, const mx::array& b, bool transpose_b,
                            mx::StreamOrDevice stream) {
-  if (!transpose_b) reject(kName, "transpose_b", "False", "True");
-  if (a.ndim() != 2) reject(kName, "a", to_text(a.shape()), "(M, K)");
+  if (!transpose_b) reject(kQuantizedMatmul, "transpose_b", "False", "True");
+  if (a.ndim() != 2) reject(kQuantizedMatmul, "a", to_text(a.shape()), "(M, K)");
   check_quantized(kNames, scales, biases, group_size, bits, a, b);
   return quantized_product({a, b, scales, biases},
                            {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
-                           kernel_stream(kName, stream));
+                           kernel_stream(kQuantizedMatmul, stream));
 }
 
 // y = a w^T is linear in a: the gradient is the cotangent times w, written out in float32.

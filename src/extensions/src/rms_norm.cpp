@@ -7,14 +7,14 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "rms_norm";
+constexpr const char* kRmsNorm = "rms_norm";
 
 float check(const mx::array& x, const mx::array& weight, double eps, const mx::array* residual = nullptr) {
-  const float checked = check_norm(kName, "weight", x, weight, eps);
+  const float checked = check_norm(kRmsNorm, "weight", x, weight, eps);
   if (residual && residual->dtype() != x.dtype())
-    reject(kName, "residual", to_text(residual->dtype()), to_text(x.dtype()) + ", the dtype of x");
+    reject(kRmsNorm, "residual", to_text(residual->dtype()), to_text(x.dtype()) + ", the dtype of x");
   if (residual && residual->shape() != x.shape())
-    reject(kName, "residual", to_text(residual->shape()), to_text(x.shape()) + ", the shape of x");
+    reject(kRmsNorm, "residual", to_text(residual->shape()), to_text(x.shape()) + ", the shape of x");
   return checked;
 }
 
@@ -36,7 +36,7 @@ float check_norm(const char* function, const char* argument, const mx::array& x,
 
 mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::StreamOrDevice stream) {
   const float checked = check(x, weight, eps);
-  return mx::array(x.shape(), x.dtype(), std::make_shared<RmsNorm>(cpu_stream(kName, stream), checked),
+  return mx::array(x.shape(), x.dtype(), std::make_shared<RmsNorm>(cpu_stream(kRmsNorm, stream), checked),
                    {x, weight});
 }
 
@@ -44,7 +44,7 @@ std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array
                                              const mx::array& weight, double eps, mx::StreamOrDevice stream) {
   const float checked = check(x, weight, eps, &residual);
   auto outputs = mx::array::make_arrays({x.shape(), x.shape()}, {x.dtype(), x.dtype()},
-                                        std::make_shared<RmsNorm>(cpu_stream(kName, stream), checked),
+                                        std::make_shared<RmsNorm>(cpu_stream(kRmsNorm, stream), checked),
                                         {x, weight, residual});
   return {outputs[0], outputs[1]};
 }

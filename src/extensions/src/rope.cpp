@@ -5,7 +5,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "rope";
+constexpr const char* kRope = "rope";
 
 void check_table(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin) {
   for (auto [argument, table] : {std::pair{"cos", &cos}, std::pair{"sin", &sin}}) {
@@ -60,7 +60,7 @@ mx::array rotated(std::vector<mx::array> inputs, RopeParams params, mx::Stream s
 }
 
 void only_along_x(const char* transform, bool only_x) {
-  if (!only_x) throw NotImplemented(std::string(kName) + ": " + transform + " is supported along x only");
+  if (!only_x) throw NotImplemented(std::string(kRope) + ": " + transform + " is supported along x only");
 }
 
 }  // namespace
@@ -73,15 +73,15 @@ void check_rotation(const char* function, const mx::array& x, const mx::array& c
 
 mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, const Offsets& offset,
                bool traditional, bool heads_first, mx::StreamOrDevice stream) {
-  check_floating(kName, "x", x);
-  if (x.ndim() != 4) reject(kName, "x", to_text(x.shape()), "(N, S, H, D)");
-  check_rotation(kName, x, cos, sin, offset);
+  check_floating(kRope, "x", x);
+  if (x.ndim() != 4) reject(kRope, "x", to_text(x.shape()), "(N, S, H, D)");
+  check_rotation(kRope, x, cos, sin, offset);
   RopeParams params = {{}, traditional, heads_first};
   std::vector<mx::array> inputs = {x, cos, sin};
   if (auto number = std::get_if<int64_t>(&offset)) params.offset = *number;
   if (auto numbers = std::get_if<std::vector<int64_t>>(&offset)) params.offset = *numbers;
   if (auto array = std::get_if<mx::array>(&offset)) inputs.push_back(*array);
-  return rotated(std::move(inputs), std::move(params), cpu_stream(kName, stream));
+  return rotated(std::move(inputs), std::move(params), cpu_stream(kRope, stream));
 }
 
 std::vector<mx::array> Rope::vjp(const std::vector<mx::array>& primals,
@@ -137,7 +137,7 @@ std::vector<mx::Shape> Rope::output_shapes(const std::vector<mx::array>& inputs)
   const Offsets offset = inputs.size() == 4
                              ? Offsets(inputs[3])
                              : std::visit([](const auto& own) -> Offsets { return own; }, params_.offset);
-  check_rotation(kName, inputs[0], inputs[1], inputs[2], offset);
+  check_rotation(kRope, inputs[0], inputs[1], inputs[2], offset);
   return {output_shape(inputs[0], params_)};
 }
 

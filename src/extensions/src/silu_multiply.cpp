@@ -5,22 +5,22 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kName = "silu_multiply";
+constexpr const char* kSiluMultiply = "silu_multiply";
 
-void check(const mx::array& gate, const mx::array& up) {
-  check_floating(kName, "gate", gate);
+void check_gate(const mx::array& gate, const mx::array& up) {
+  check_floating(kSiluMultiply, "gate", gate);
   if (up.dtype() != gate.dtype())
-    reject(kName, "up", to_text(up.dtype()), to_text(gate.dtype()) + ", the dtype of gate");
+    reject(kSiluMultiply, "up", to_text(up.dtype()), to_text(gate.dtype()) + ", the dtype of gate");
   if (up.shape() != gate.shape())
-    reject(kName, "up", to_text(up.shape()), to_text(gate.shape()) + ", the shape of gate");
+    reject(kSiluMultiply, "up", to_text(up.shape()), to_text(gate.shape()) + ", the shape of gate");
 }
 
 }  // namespace
 
 mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream) {
-  check(gate, up);
-  return mx::array(gate.shape(), gate.dtype(), std::make_shared<SiluMultiply>(cpu_stream(kName, stream)),
-                   {gate, up});
+  check_gate(gate, up);
+  return mx::array(gate.shape(), gate.dtype(),
+                   std::make_shared<SiluMultiply>(cpu_stream(kSiluMultiply, stream)), {gate, up});
 }
 
 std::vector<mx::array> SiluMultiply::graph(const std::vector<mx::array>& inputs) {
@@ -40,7 +40,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> SiluMultiply::vmap(const std
 
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> SiluMultiply::output_shapes(const std::vector<mx::array>& inputs) {
-  check(inputs[0], inputs[1]);
+  check_gate(inputs[0], inputs[1]);
   return {inputs[0].shape()};
 }
 

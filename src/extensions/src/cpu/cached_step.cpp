@@ -16,7 +16,7 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-constexpr double kNanosecondsPerElement = 0.3;
+constexpr double kNanosecondsPerNewElement = 0.3;
 
 // Part of an array, as another one in the same memory.
 mx::array view(const mx::array& of, mx::Shape shape, mx::Strides strides, int64_t offset) {
@@ -111,7 +111,7 @@ class Step {
     auto* const to_keys = outputs_[1 + 2 * cache].data<std::byte>();
     auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
-    const double cost = kNanosecondsPerElement * (Hq_ + 2 * Hkv) * E_;
+    const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
     for_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
       auto* room = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
       std::byte* const head_room = room + 2 * cos.row_bytes();

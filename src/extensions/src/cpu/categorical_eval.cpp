@@ -12,7 +12,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNanosecondsPerElement = 0.3;
+constexpr double kNanosecondsPerWeight = 0.3;
 constexpr int64_t kBlock = 1024;
 
 // The first index behind which the weights e^x add up to more than `share` of all of them.
@@ -53,7 +53,7 @@ void Categorical::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx:
                           count = int64_t{logits.shape(-1)}, itemsize = int64_t(logits.itemsize()),
                           reader = cpu::RowReader(logits), shares = uniform.data<float>(),
                           shape = uniform.shape(), strides = uniform.strides(), y = out.data<uint32_t>()] {
-    cpu::for_rows(rows, kNanosecondsPerElement * count, threads, [&](int64_t begin, int64_t end) {
+    cpu::for_rows(rows, kNanosecondsPerWeight * count, threads, [&](int64_t begin, int64_t end) {
       const size_t sums = divide_up(count, kBlock) * sizeof(double);
       auto* room = static_cast<std::byte*>(cpu::thread_scratch(sums + reader.row_bytes()));
       for (int64_t m = begin; m < end; m++) {

@@ -26,7 +26,7 @@ EvenRows::EvenRows(int64_t count, int64_t width, int64_t itemsize)
 
 namespace {
 
-constexpr int64_t kRowsPerItem = 64;
+constexpr int64_t kRowsPerCopy = 64;
 
 // Whether all rows are one that the array repeats.
 bool is_one_row(const mx::array& x) {
@@ -49,8 +49,8 @@ EvenRows::EvenRows(const mx::array& x, int threads) {
   const int64_t count = once ? 1 : rows_of(x), bytes = reader.row_bytes();
   copy_.emplace(allocate(bytes_of({count, bytes})));
   std::byte* const to = place();
-  parallel_for(divide_up(count, kRowsPerItem), threads, [&](int64_t item) {
-    for (int64_t row = item * kRowsPerItem; row < std::min(count, (item + 1) * kRowsPerItem); row++) {
+  parallel_for(divide_up(count, kRowsPerCopy), threads, [&](int64_t item) {
+    for (int64_t row = item * kRowsPerCopy; row < std::min(count, (item + 1) * kRowsPerCopy); row++) {
       const std::byte* from = reader.row(row, to + row * bytes);
       if (from != to + row * bytes) std::memcpy(to + row * bytes, from, bytes);
     }

@@ -1,5 +1,5 @@
 # The kernels of this processor: one object library per instruction set, so that its flags reach no other code.
-# isa.cpp lists the same names with what each needs at run time. After including this file CPU_ISAS holds the
+# machine.h lists the same names, machine.cpp what each needs at run time. After including this file CPU_ISAS holds the
 # names, and a target that links to cpu_kernels gets the kernels, the choice among them and the thread pool.
 set(CPU_ISAS scalar)
 set(cpu_flags_scalar "")
@@ -34,9 +34,57 @@ function(add_cpu_objects name)
   target_sources(cpu_kernels INTERFACE $<TARGET_OBJECTS:${name}>)
 endfunction()
 
-add_cpu_objects(cpu_dispatch ${CMAKE_CURRENT_LIST_DIR}/isa.cpp ${CMAKE_CURRENT_LIST_DIR}/pool.cpp)
+# What is compiled into the source tree stays on this machine; a package goes to others.
+set(default_isas all)
+if(TINY_LLM_IN_PLACE)
+  set(default_isas native)
+endif()
+set(TINY_LLM_BUILD_ISAS ${default_isas} CACHE STRING "Instruction sets to compile: all, or native: this machine's")
+
+# The instruction sets of this machine, by the code that chooses among them at run time. The program stays in the
+# build folder with what it printed: `pdm run` asks it whether this still is the machine that was built for.
+function(find_machine_isas result)
+  set(program "${CMAKE_BINARY_DIR}/machine_isas")
+  set(machine ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/machine.cpp)
+  if(${machine} IS_NEWER_THAN "${program}")
+    try_compile(
+      compiled "${CMAKE_BINARY_DIR}"
+      SOURCES ${machine} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/print_machine_isas.cpp
+      CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.."
+      OUTPUT_VARIABLE errors
+      COPY_FILE "${program}"
+      CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
+    if(NOT compiled)
+      message(FATAL_ERROR "${errors}")
+    endif()
+  endif()
+  execute_process(COMMAND "${program}" OUTPUT_VARIABLE isas COMMAND_ERROR_IS_FATAL ANY)
+  file(WRITE "${program}.txt" "${isas}")
+  string(REGEX MATCHALL "[a-z0-9]+" isas "${isas}")
+  set(${result} ${isas} PARENT_SCOPE)
+endfunction()
+
+if(TINY_LLM_BUILD_ISAS STREQUAL "all")
+  set(built_isas ${CPU_ISAS})
+  file(REMOVE "${CMAKE_BINARY_DIR}/machine_isas")  # this build is for every machine
+elseif(NOT TINY_LLM_BUILD_ISAS STREQUAL "native")
+  message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got '${TINY_LLM_BUILD_ISAS}', expected all or native")
+elseif(CMAKE_CROSSCOMPILING)
+  message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got native, expected all: this build is for another machine")
+else()
+  find_machine_isas(built_isas)
+endif()
+list(JOIN built_isas " " built)
+message(STATUS "Instruction sets: ${built}")
+
+add_cpu_objects(cpu_dispatch ${CMAKE_CURRENT_LIST_DIR}/isa.cpp ${CMAKE_CURRENT_LIST_DIR}/machine.cpp
+                             ${CMAKE_CURRENT_LIST_DIR}/pool.cpp)
 foreach(isa IN LISTS CPU_ISAS)
-  add_cpu_objects(cpu_${isa} ${CMAKE_CURRENT_LIST_DIR}/isa_${isa}.cpp)
-  target_compile_options(cpu_${isa} PRIVATE ${cpu_flags_${isa}})
+  if(isa IN_LIST built_isas)
+    add_cpu_objects(cpu_${isa} ${CMAKE_CURRENT_LIST_DIR}/isa_${isa}.cpp)
+    target_compile_options(cpu_${isa} PRIVATE ${cpu_flags_${isa}})
+  else()
+    add_cpu_objects(cpu_${isa} ${CMAKE_CURRENT_LIST_DIR}/absent_isa.cpp)
+  endif()
   target_compile_definitions(cpu_${isa} PRIVATE TINY_LLM_ISA=${isa})
 endforeach()

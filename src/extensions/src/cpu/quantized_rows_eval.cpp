@@ -11,7 +11,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNanosecondsPerElement = 0.2;
+constexpr double kNanosecondsToUnpack = 0.2;
 
 int64_t read_id(mx::Dtype dtype, const std::byte* at) {
   if (dtype == mx::int64) return *reinterpret_cast<const int64_t*>(at);
@@ -35,7 +35,7 @@ void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, std::vector<m
               count = int64_t(ids.size()), first = ids.data<std::byte>(), shape = ids.shape(),
               strides = ids.strides(), dtype = ids.dtype(), words = cpu::RowReader(weight),
               scales = cpu::RowReader(scales), biases = cpu::RowReader(biases)] {
-    const double cost = kNanosecondsPerElement * task.groups * task.group;
+    const double cost = kNanosecondsToUnpack * task.groups * task.group;
     cpu::for_rows(count, cost, threads, [&](int64_t begin, int64_t end) {
       const size_t scale_bytes = scales.row_bytes();
       auto* room = static_cast<std::byte*>(cpu::thread_scratch(words.row_bytes() + 2 * scale_bytes));

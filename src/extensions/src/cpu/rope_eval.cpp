@@ -14,7 +14,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNanosecondsPerElement = 0.2;
+constexpr double kNanosecondsToTurn = 0.2;
 
 // Offsets by row, wherever they come from.
 class OffsetReader {
@@ -90,7 +90,7 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
               cos = cpu::RowReader(inputs[1]), sin = cpu::RowReader(inputs[2]),
               offsets = OffsetReader(params_.offset, inputs.size() == 4 ? &inputs[3] : nullptr)] {
     check_positions(offsets, sizes, y);
-    const double cost = kNanosecondsPerElement * sizes.heads * sizes.dims;
+    const double cost = kNanosecondsToTurn * sizes.heads * sizes.dims;
     cpu::for_rows(sizes.rows * sizes.length, cost, threads, [&](int64_t begin, int64_t end) {
       const size_t table_bytes = cos.row_bytes();
       const size_t bytes = 2 * table_bytes + (dense ? 0 : sizes.heads * sizes.dims * sizes.itemsize);

@@ -10,7 +10,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNanosecondsPerElement = 0.5;
+constexpr double kNanosecondsPerProduct = 0.5;
 // Dense arrays are cut here, so that a single long row is shared out too. A multiple of every vector.
 constexpr int64_t kPiece = 4096;
 
@@ -27,7 +27,7 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   if (dense) {
     cpu::enqueue(stream(), [=, threads = threads_, size = int64_t(out.size()), itemsize = out.itemsize(),
                             gate = gate.data<std::byte>(), up = up.data<std::byte>()] {
-      const double cost = kNanosecondsPerElement * std::min(size, kPiece);
+      const double cost = kNanosecondsPerProduct * std::min(size, kPiece);
       cpu::for_rows(divide_up(size, kPiece), cost, threads, [&](int64_t begin, int64_t end) {
         const int64_t from = begin * kPiece, count = std::min(size, end * kPiece) - from;
         kernel(gate + from * itemsize, up + from * itemsize, y + from * itemsize, count);
@@ -38,7 +38,7 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   const int64_t width = out.ndim() == 0 ? 1 : out.shape(-1);
   cpu::enqueue(stream(), [=, threads = threads_, rows = int64_t(out.size()) / width,
                           gates = cpu::RowReader(gate), ups = cpu::RowReader(up)] {
-    cpu::for_rows(rows, kNanosecondsPerElement * width, threads, [&](int64_t begin, int64_t end) {
+    cpu::for_rows(rows, kNanosecondsPerProduct * width, threads, [&](int64_t begin, int64_t end) {
       const size_t bytes = gates.row_bytes();
       auto* room = static_cast<std::byte*>(cpu::thread_scratch(2 * bytes));
       for (int64_t m = begin; m < end; m++)

@@ -23,17 +23,18 @@ namespace mx = mlx::core;
 namespace tiny_llm_ext::cpu {
 namespace {
 
-constexpr const char* kName = "WeightMemory";
-constexpr int64_t kLine = 64;
+constexpr const char* kWeightMemory = "WeightMemory";
+constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMost = int64_t{1} << 47;  // bytes: no machine has as many
 
 int64_t round_up(int64_t bytes, int64_t unit) { return divide_up(bytes, unit) * unit; }
 
 int64_t in_lines(const std::vector<int64_t>& sizes) {
-  int64_t bytes = kLine;  // memory does not begin where a line does
+  int64_t bytes = kCacheLine;  // memory does not begin where a line does
   for (int64_t size : sizes) {
-    if (size < 0 || size > kMost - bytes) reject(kName, "sizes", std::to_string(size), "numbers of bytes");
-    bytes += round_up(size, kLine);
+    if (size < 0 || size > kMost - bytes)
+      reject(kWeightMemory, "sizes", std::to_string(size), "numbers of bytes");
+    bytes += round_up(size, kCacheLine);
   }
   return bytes;
 }
@@ -53,7 +54,7 @@ void ask_for_large_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] int
 WeightMemory::WeightMemory(const std::vector<int64_t>& sizes)
     : memory_(allocate(in_lines(sizes)), {1}, mx::uint8), end_(in_lines(sizes)) {
   auto* const begin = memory_.data<std::byte>();
-  next_ = round_up(reinterpret_cast<int64_t>(begin), kLine) - reinterpret_cast<int64_t>(begin);
+  next_ = round_up(reinterpret_cast<int64_t>(begin), kCacheLine) - reinterpret_cast<int64_t>(begin);
   ask_for_large_pages(begin, end_);
 }
 
@@ -67,7 +68,7 @@ mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
     if (fits) bytes *= size;
   }
   if (!fits || bytes > left)
-    reject(kName, "shape", to_text(shape), std::to_string(left) + " bytes at most, which are left");
+    reject(kWeightMemory, "shape", to_text(shape), std::to_string(left) + " bytes at most, which are left");
   mx::array placed(std::move(shape), dtype, nullptr, {});
   mx::Strides strides(placed.ndim(), 1);
   for (int axis = static_cast<int>(placed.ndim()) - 2; axis >= 0; axis--)
@@ -75,7 +76,7 @@ mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
   const bool vector = placed.size() <= 1 || placed.ndim() == 1;
   placed.copy_shared_buffer(memory_, strides, {true, true, vector}, placed.size(), next_ / dtype.size());
   placed.set_status(mx::array::Status::available);
-  next_ += round_up(bytes, kLine);
+  next_ += round_up(bytes, kCacheLine);
   return placed;
 }
 

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+import mlx.core as mx
+import pytest
+
 CANDIDATES = 40  # rows tried for each that is taken
 
 Row = dict[str, Any]
@@ -38,3 +41,22 @@ def covering(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Row]:
         missing -= pairs_of(best)
         rows.append({name: factors[name][index] for name, index in best.items()})
     return rows
+
+
+def every_pair(factors: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
+    """Parametrize a test with rows of `covering`, where all combinations would repeat each other.
+
+    A factor is named like its argument, or like several of them, separated by commas: its values are tuples.
+    """
+    names = [name for factor in factors for name in factor.split(",")]
+    cases = []
+    for row in covering(factors):
+        values = [value for factor in factors for value in (row[factor] if "," in factor else (row[factor],))]
+        cases.append(pytest.param(*values, id="-".join(map(label, values))))
+    return pytest.mark.parametrize(names, cases)
+
+
+def label(value: Any) -> str:
+    if isinstance(value, mx.Dtype):
+        return str(value).removeprefix("mlx.core.")
+    return getattr(value, "__name__", str(value))

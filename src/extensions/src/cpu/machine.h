@@ -1,0 +1,24 @@
+// The instruction sets of this architecture, and which of them this machine runs.
+//
+// kernels.cmake asks before anything else is compiled, so this needs neither the kernels nor the STL.
+#pragma once
+
+// Best first. kernels.cmake lists the same names with the flags they are compiled with.
+#if defined(__x86_64__)
+#define TINY_LLM_ISAS(apply) apply(amx) apply(avx512bf16) apply(avx512) apply(avx2) apply(scalar)
+#elif defined(__aarch64__)
+#define TINY_LLM_ISAS(apply) apply(neon) apply(scalar)
+#else
+#define TINY_LLM_ISAS(apply) apply(scalar)
+#endif
+
+namespace tiny_llm_ext::cpu {
+
+#define TINY_LLM_DECLARE(isa) bool machine_runs_##isa();
+TINY_LLM_ISAS(TINY_LLM_DECLARE)
+#undef TINY_LLM_DECLARE
+
+// Whether sums of bfloat16 products are faster in vectors than those of float32 products.
+bool machine_has_fast_bf16_products();
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,56 @@
+"""What the build in place compiles: this machine's instruction sets, and nothing that only tests need."""
+
+import re
+import subprocess
+
+import pytest
+
+import build
+
+from ..support.native import available_isas
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """All that a new build in place runs, with instruction sets as asked for in the environment."""
+
+    def commands(isas: str | None = None) -> str:
+        monkeypatch.setattr(build, "BUILD", tmp_path)
+        monkeypatch.setattr(build, "MACHINE_ISAS", tmp_path / "machine_isas")
+        monkeypatch.delenv("TINY_LLM_BUILD_ISAS", raising=False)
+        if isas:
+            monkeypatch.setenv("TINY_LLM_BUILD_ISAS", isas)
+        build.configure()
+        ninja = [build.tool("ninja"), "-C", tmp_path, "-t", "commands", "all"]
+        return subprocess.run(ninja, text=True, capture_output=True, check=True).stdout
+
+    return commands
+
+
+def compiled_isas(commands: str) -> list[str]:
+    return sorted(re.findall(r"-c \S*/isa_([a-z0-9]+)\.cpp$", commands, flags=re.MULTILINE))
+
+
+def test_it_compiles_nothing_that_only_tests_need(commands):
+    text = commands()
+    assert "_ext.dir" in text
+    assert "tests/" not in text
+
+
+def test_it_compiles_the_instruction_sets_of_this_machine(commands):
+    assert compiled_isas(commands()) == sorted(available_isas())
+
+
+def test_asked_for_all_it_leaves_none_out(commands):
+    text = commands("all")
+    assert set(available_isas()) <= set(compiled_isas(text))
+    assert "absent_isa" not in text
+
+
+def test_it_remembers_what_was_asked_for(commands):
+    assert compiled_isas(commands("all")) == compiled_isas(commands())
+
+
+def test_anything_else_is_refused(commands):
+    with pytest.raises(build.BuildError, match="TINY_LLM_BUILD_ISAS: got 'amx', expected all or native"):
+        commands("amx")
