@@ -13,6 +13,7 @@
 #include "bindings/arguments.h"
 #include "bindings/blocks.h"
 #include "bindings/caches.h"
+#include "bindings/errors.h"
 #include "bindings/quantized.h"
 #include "bindings/rows.h"
 #include "bindings/weight_memory.h"
@@ -238,7 +239,7 @@ void define_machine(nb::module_& m) {
         if (threads < 1) reject("peak", "threads", std::to_string(threads), "at least 1");
         int element = dtype == "f32" ? 0 : dtype == "f16" ? 1 : dtype == "bf16" ? 2 : -1;
         if (element < 0) reject("peak", "dtype", "'" + dtype + "'", "'f32', 'f16' or 'bf16'");
-        const cpu::Kernels& kernels = cpu::kernels_named(isa, "peak: isa");
+        const cpu::Kernels& kernels = cpu::kernels_named(isa, "peak");
         nb::gil_scoped_release release;
         return cpu::measure_peak(kernels, static_cast<Element>(element), threads, seconds) / 1e9;
       },
@@ -267,13 +268,7 @@ void define_machine(nb::module_& m) {
 NB_MODULE(_ext, m) {
   m.doc() = "Attention kernels for MLX.";
   nb::module_::import_("mlx.core");  // brings in the array type
-  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const NotImplemented& e) {
-      PyErr_SetString(PyExc_NotImplementedError, e.what());
-    }
-  });
+  define_errors(m);
   define_attention_functions(m);
   define_paged_attention(m);
   define_matrix_functions(m);

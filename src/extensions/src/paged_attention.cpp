@@ -66,6 +66,7 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
   params.threads = cpu::default_threads();
   const std::vector<mx::array> inputs = {query, key_pages, value_pages, block_table, context_lens};
   check(inputs, params);
+  if (context_lens.is_available()) read_contexts(inputs, refusal_by(kName));
   return mx::array::make_arrays(result_shapes(query), {mx::float32, mx::float32},
                                 std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
                                 inputs)[0];

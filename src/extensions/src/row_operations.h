@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "attention/checks.h"
 #include "cpu/kernels.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"
@@ -28,7 +29,8 @@ std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array
                                              const mx::array& weight, double eps, mx::StreamOrDevice stream);
 
 // Where the tokens of each row of a batch begin in their sequences: one number for all rows, one for each, or
-// an array () or (N,) of int32 or int64, which is checked when it is evaluated.
+// an array () or (N,) of int32 or int64, which is checked at the call if its data is there, or else when it
+// is evaluated.
 using Offsets = std::variant<int64_t, std::vector<int64_t>, mx::array>;
 
 // x (N, S, H, D) with the pairs of its last axis rotated by the angles of their positions, the S from offset
@@ -40,6 +42,10 @@ mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, c
 // Throws unless the table and the offset are what `rope` takes for an x (N, S, H, D).
 void check_rotation(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin,
                     const Offsets& offset);
+
+// Such an array, whose data is there, as a number for each row of x; `wrong` is called for one out of range.
+std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
+                                  const Wrong& wrong);
 
 // silu(gate) * up for two arrays of one shape and dtype.
 mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream);

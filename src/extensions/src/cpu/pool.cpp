@@ -16,11 +16,12 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "argument_error.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
@@ -244,7 +245,7 @@ int threads_from_environment() {
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   if (error != std::errc() || end != text.data() + text.size() || threads < 1) {
-    throw std::invalid_argument("TINY_LLM_THREADS: got '" + text + "', expected a positive integer");
+    throw ArgumentError("", "TINY_LLM_THREADS", "'" + text + "'", "a positive integer");
   }
   return threads;
 }

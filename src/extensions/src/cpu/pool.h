@@ -8,7 +8,7 @@
 namespace tiny_llm_ext::cpu {
 
 // TINY_LLM_THREADS, else the number of CPUs this process may run on. The variable is read at the first call;
-// a value that is not a positive integer throws std::invalid_argument.
+// a value that is not a positive integer throws an ArgumentError.
 int default_threads();
 
 // Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others,
