@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "attention/saturating.h"
 #include "cpu/allocate.h"
 
 namespace tiny_llm_ext {
@@ -51,7 +52,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   const mx::array &q = inputs.query, &k = inputs.key, &v = inputs.value;
   Problem problem = {};
   problem.B = 1;
-  for (int axis = 0; axis < static_cast<int>(q.ndim()) - 3; axis++) problem.B *= q.shape(axis);
+  for (int size : batch_shape(inputs)) problem.B = saturating_product({problem.B, size});
   problem.Hq = q.shape(-3);
   problem.Hkv = k.shape(-3);
   problem.L = q.shape(-2);
