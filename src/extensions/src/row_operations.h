@@ -24,10 +24,6 @@ mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::
 float check_norm(const char* function, const char* argument, const mx::array& x, const mx::array& weight,
                  double eps);
 
-// x + residual, rounded to their dtype, and the norm of that.
-std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array& residual,
-                                             const mx::array& weight, double eps, mx::StreamOrDevice stream);
-
 // Where the tokens of each row of a batch begin in their sequences: one number for all rows, one for each, or
 // an array () or (N,) of int32 or int64, which is checked at the call if its data is there, or else when it
 // is evaluated.
@@ -99,7 +95,7 @@ class RowOperation : public mx::Primitive {
       const std::vector<mx::array>& inputs, const std::vector<int>& argnums);
 };
 
-// Inputs: x, weight and perhaps the residual. Outputs: the norm, behind the sum if there is a residual.
+// Inputs: x, weight.
 class RmsNorm : public RowOperation {
  public:
   RmsNorm(mx::Stream stream, float eps) : RowOperation("rms_norm", stream), eps_(eps) {}

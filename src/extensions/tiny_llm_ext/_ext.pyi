@@ -1,7 +1,7 @@
 """Attention kernels for MLX."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import mlx.core
 
@@ -264,13 +264,11 @@ def quantized_linear(
     A norm (weight, eps) is applied to x first, as by `rms_norm`.
     """
 
-@overload
 def rms_norm(
     x: mlx.core.array,
     weight: mlx.core.array,
     eps: float,
     *,
-    residual: None | None = None,
     stream: mlx.core.Stream
     | mlx.core.ThreadLocalStream
     | mlx.core.Device
@@ -279,23 +277,6 @@ def rms_norm(
 ) -> mlx.core.array:
     """
     x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).
-    """
-
-@overload
-def rms_norm(
-    x: mlx.core.array,
-    weight: mlx.core.array,
-    eps: float,
-    *,
-    residual: mlx.core.array,
-    stream: mlx.core.Stream
-    | mlx.core.ThreadLocalStream
-    | mlx.core.Device
-    | mlx.core.DeviceType
-    | None = None,
-) -> tuple[mlx.core.array, mlx.core.array]:
-    """
-    x + residual, rounded to their dtype, and the norm of that: two arrays in one pass.
     """
 
 def rope(
