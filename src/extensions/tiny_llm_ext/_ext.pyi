@@ -226,14 +226,21 @@ def quantized_matmul(
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
     Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows
-    multiply weights rounded to bfloat16 where the processor has such products. The order in which a row
-    is added up, and so its last bits, depends on how many rows there are: one or two, few (as above) or
-    more, for float32 and float16 on AMX one or two, up to 10 or more; and on no other row. On AMX one or
-    two rows, and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest
-    of 64 neighbours or of a group, and more rows of those types two or three terms in bfloat16, exactly.
+    multiply weights rounded to bfloat16 where the processor has such products. On AMX the rows of all
+    orders below but the last, of bfloat16 the last two, become whole numbers, exact to 23 bits of the
+    largest of 64 neighbours or of a group, and more rows of float32 and float16 two or three terms in
+    bfloat16, exactly.
     Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 to
     64) that are a hundred times larger than the others are multiplied one by one, with weights in float32:
     with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.
+
+    The order in which a row is added up, and so its last bits, depends on how many rows there are, and on
+    no other row. Numbers of rows with one order:
+
+    - AMX, bfloat16: 1-2, 3-5, 6-32, more
+    - AMX, other types: 1-2, 3-5, 6-8, more
+    - AVX-512: 1-2, 3-16, more
+    - elsewhere: 1-2, 3-8, more
     """
 
 def quantized_linear(
