@@ -46,7 +46,13 @@ from .layer_norm import RMSNorm
 from .models import dispatch_model, shortcut_name_to_full_name
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
-from .quantize import QuantizedWeights, dequantize_linear, quantized_linear, quantized_matmul
+from .quantize import (
+    QuantizedWeights,
+    dequantize_linear,
+    mx_quantized_matmul,
+    quantized_linear,
+    quantized_matmul,
+)
 from .qwen2_week1 import Qwen2ModelWeek1
 from .qwen2_week2 import Qwen2ModelWeek2
 from .qwen2_week3 import Qwen2ModelWeek3
@@ -113,6 +119,7 @@ __all__ = [
     "merge_partials",
     "models",
     "mx",
+    "mx_quantized_matmul",
     "paged_attention",
     "paged_kv_cache",
     "positional_encoding",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from .argument_types import check_function, check_size, check_type
 from .engine.generation import Generation
 from .engine.protocols import CachedModel, FullContextModel, Tokenizer
 from .engine.scores import Scores, scores_of
@@ -11,6 +12,8 @@ from .engine.speculative import speculative_tokens
 from .engine.text import (
     TextStream,
     answer_limit,
+    check_model,
+    check_tokenizer,
     check_vocabularies,
     check_vocabulary_sizes,
     encode_prompt,
@@ -24,6 +27,7 @@ from .sampling.penalty import LogitsProcessor, penalties
 from .sampling.stop import StopStrings
 
 PREFILL_STEP = 512  # tokens of a prompt that are read at once
+CACHES = "create_kv_cache"  # what a model with a cache has
 DRAFTS = 4  # guesses of a draft model in a round
 
 # From the ids of a prompt and the number of tokens wanted to the tokens of the answer.
@@ -38,6 +42,9 @@ def simple_generate(
     `model` maps ids [1, L] to logits [1, L, V]; `sampler` maps log probabilities [1, V] to an id [1], and
     None takes the most probable one. The answer ends with an end token, or where the model's context does.
     """
+
+    check_model("simple_generate", "model", model)
+    _check_sampler("simple_generate", sampler)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         return full_context_tokens(model, ids, Chooser(ids, sampler), limit)
@@ -56,6 +63,9 @@ def simple_generate_with_kv_cache(
 
     `model` maps ids [1, L], the position of the first, and a cache to logits [1, L, V].
     """
+
+    check_model("simple_generate_with_kv_cache", "model", model, CACHES)
+    _check_sampler("simple_generate_with_kv_cache", sampler)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         return cached_tokens(model, ids, Chooser(ids, sampler), limit, prefill_step=PREFILL_STEP)
@@ -78,6 +88,11 @@ def speculative_generate(
     a `sampling` with a temperature gives answers of the same distribution. Both tokenizers must have the same
     vocabulary, and both models, but for padding.
     """
+    check_model("speculative_generate", "model", model, CACHES)
+    check_model("speculative_generate", "draft_model", draft_model, CACHES)
+    check_tokenizer("speculative_generate", "tokenizer", tokenizer)
+    check_tokenizer("speculative_generate", "draft_tokenizer", draft_tokenizer)
+    check_type("speculative_generate", "sampling", sampling, Sampling, "a Sampling")
     check_vocabularies("speculative_generate", draft_tokenizer, tokenizer)
     check_vocabulary_sizes("speculative_generate", draft_model, model)
     if sampling.repetition_penalty is not None:
@@ -109,13 +124,19 @@ def stream_generate(
     and of so many most probable ones at its place. What cannot work is refused here, before the first piece
     is asked for.
     """
-    if prefill_step < 1:
-        raise ArgumentError("stream_generate", "prefill_step", prefill_step, "at least 1")
-    if max_tokens is not None and max_tokens < 1:
-        raise ArgumentError("stream_generate", "max_tokens", max_tokens, "at least 1")
+    check_model("stream_generate", "model", model)
+    check_tokenizer("stream_generate", "tokenizer", tokenizer)
+    check_type("stream_generate", "sampling", sampling, Sampling, "a Sampling")
+    check_type("stream_generate", "processors", processors, list | tuple, "a list of functions")
+    for index, processor in enumerate(processors):
+        check_function("stream_generate", f"processors[{index}]", processor)
+    for argument, size in (("prefill_step", prefill_step), ("max_tokens", max_tokens), ("context", context)):
+        if size is not None or argument == "prefill_step":
+            check_size("stream_generate", argument, size)
     processors = [*processors, *penalties(sampling)]
     models = [model]
     if draft_model is not None:
+        check_model("stream_generate", "draft_model", draft_model, CACHES)
         _check_draft(model, processors, logprobs)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
@@ -132,6 +153,11 @@ def stream_generate(
 
     wishes = sampling.with_ends(max_tokens, stop)
     return _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
+
+
+def _check_sampler(function: str, sampler: Sampler | None) -> None:
+    if sampler is not None:
+        check_function(function, "sampler", sampler)
 
 
 def _begin(

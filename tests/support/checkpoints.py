@@ -74,7 +74,7 @@ def checkpoint(
         intermediate_size=inner,
         rms_norm_eps=1e-6,
         max_position_embeddings=max_position_embeddings,
-        rope_theta=10000,
+        rope_theta=20000,  # not the default of RoPE
         tie_word_embeddings=tied,
     )
 

@@ -171,6 +171,47 @@ def paged_attention(
     0 .. P - 1 is an absent page, whose tokens nobody sees.
     """
 
+def attention_in_pages(
+    query: mlx.core.array,
+    key_pages: mlx.core.array,
+    value_pages: mlx.core.array,
+    block_table: mlx.core.array,
+    context_lens: mlx.core.array,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.
+
+    The result has that type; sums are float32, and the pages are read where they lie.
+    """
+
+def explain_attention_in_pages(
+    query: mlx.core.array,
+    key_pages: mlx.core.array,
+    value_pages: mlx.core.array,
+    block_table: mlx.core.array,
+    context_lens: mlx.core.array,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> dict[str, Any]:
+    """
+    What `attention_in_pages` would do with these arguments, on a GPU its form on gathered pages. Runs
+    nothing.
+    """
+
 def axpby(
     x: mlx.core.array,
     y: mlx.core.array,
