@@ -205,10 +205,3 @@ def test_a_prompt_that_is_too_long_is_not_the_fault_of_the_template(trusted):
     sentence = f"^prompt: got {LONGEST_TEXT + 1} characters, expected at most {LONGEST_TEXT}$"
     with pytest.raises(LoadError, match=sentence):
         template.render([*fits, {"content": "x"}])
-
-
-def test_nothing_of_a_template_lives_on(tmp_path):
-    """The process has ended when its answer is there."""
-    render("x")
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)

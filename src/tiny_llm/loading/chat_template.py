@@ -1,19 +1,14 @@
 """Chat templates: programs in a model's folder. Ours run here, all others in a process that can be killed."""
 
-import json
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .errors import LoadError
+from .template_worker import TemplateWorker
 
-PROCESS = Path(__file__).with_name("template_process.py")
 LONGEST_TEXT = 2**20  # characters
-LONGEST_ANSWER = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
+WORKER = TemplateWorker()
 
 
 @dataclass(frozen=True)
@@ -37,35 +32,7 @@ class ChatTemplate:
 
             result = answer(**request)
         else:
-            result = self._ask_process(json.dumps(request))
+            result = WORKER.ask(request, self.seconds)
         if "error" in result:
             raise LoadError(f"chat_template: {result['error']}")
         return result["text"]
-
-    def _ask_process(self, request: str) -> dict[str, str]:
-        with subprocess.Popen(
-            [sys.executable, "-P", str(PROCESS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            timer = threading.Timer(self.seconds, process.kill)
-            timer.start()
-            try:
-                process.stdin.write(request.encode())
-                process.stdin.close()
-                written = process.stdout.read(LONGEST_ANSWER)
-            except BrokenPipeError:
-                written = b""
-            finally:
-                in_time = timer.is_alive()
-                timer.cancel()
-                process.kill()
-        try:
-            result: dict[str, str] = json.loads(written)
-        except ValueError as error:
-            reason = "ended without an answer" if in_time else f"took more than {self.seconds:g} s"
-            raise LoadError(f"chat_template: the template {reason} and was stopped") from error
-        return result
