@@ -146,6 +146,10 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from .version import version
+
+        return version()
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

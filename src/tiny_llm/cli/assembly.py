@@ -47,6 +47,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flash_flag(asked: bool) -> str:
+    """The switch as it was given."""
+    return "--enable-flash-attn" if asked else "--no-enable-flash-attn"
+
+
 def assemble(options: argparse.Namespace, progress: Progress) -> Answerer:
     """Load what the flags name."""
     if options.solution == "mlx":
@@ -102,8 +107,10 @@ def assemble_peer(options: argparse.Namespace, progress: Progress) -> Peer:
 def refuse_for_peer(options: argparse.Namespace, *names: str) -> None:
     """mlx-lm has one model and one kind of attention: flags that choose among ours would do nothing."""
     for name in names:
-        if getattr(options, name) is not None:
-            raise Refusal(f"{flag(name)}: chooses among the models of tiny_llm, and --solution is mlx")
+        value = getattr(options, name)
+        if value is not None:
+            given = flash_flag(value) if name == "enable_flash_attn" else flag(name)
+            raise Refusal(f"{given}: chooses among the models of tiny_llm, and --solution is mlx")
 
 
 def peer_dtype(asked: str, device: str) -> mx.Dtype:
@@ -135,9 +142,9 @@ def choose_flash(loader: Loader, asked: bool | None) -> bool | None:
     if loader.has_flash_switch:
         return asked is not False
     if asked is not None:
-        given = "--enable-flash-attn" if asked else "--no-enable-flash-attn"
         raise Refusal(
-            f"{given}: {loader.name} has one kind of attention, the switch is for {WITH_FLASH_SWITCH}"
+            f"{flash_flag(asked)}: {loader.name} has one kind of attention, "
+            f"the switch is for {WITH_FLASH_SWITCH}"
         )
     return None
 

@@ -13,7 +13,7 @@ from ..engine.text import context_length
 from ..errors import ArgumentError
 from . import arguments, summary
 from .assembly import assemble_ours
-from .endings import Refusal
+from .endings import Refusal, note
 from .generate import messages
 from .progress import Progress, dimmed
 from .prompts import PROMPTS
@@ -100,8 +100,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**report, "answers": answers}, indent=2))
     else:
-        note = f"{as_line(report)}\n{summary.setting(answerer.description)}"
-        print(dimmed(note, sys.stderr), file=sys.stderr)
+        note(dimmed(f"{as_line(report)}\n{summary.setting(answerer.description)}", sys.stderr))
     return 0
 
 

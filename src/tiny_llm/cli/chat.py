@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ..loading import LoadError
-from . import arguments, summary
+from . import arguments, endings, inputs, summary
 from .answerers import Answerer
 from .assembly import assemble, read_wishes
 from .endings import Refusal
@@ -104,9 +104,12 @@ class Conversation:
 def read_line(typing: bool) -> str | None:
     """The next line; None at the end of the input."""
     if not typing:
-        return sys.stdin.readline() or None
+        return inputs.read_line()
     try:
         return input(PROMPT)
+    except UnicodeDecodeError:
+        note("that line is no text in the encoding of this terminal, and was dropped")
+        return ""
     except EOFError:
         print()
         return None
@@ -123,4 +126,4 @@ def remember_lines() -> None:
 
 def note(text: str) -> None:
     """Say something that is no answer."""
-    print(dimmed(text, sys.stderr), file=sys.stderr)
+    endings.note(dimmed(text, sys.stderr))

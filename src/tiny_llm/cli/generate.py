@@ -12,7 +12,8 @@ from ..loading.progress import Progress as Report
 from . import arguments, summary
 from .answerers import Answerer, Messages, Wishes
 from .assembly import assemble, read_wishes
-from .endings import Refusal
+from .endings import Refusal, note
+from .inputs import read_all
 from .progress import Progress, dimmed
 
 SUMMARY = "answer one question"
@@ -59,12 +60,12 @@ def run(options: argparse.Namespace) -> int:
         return 0
     show(first, generation)
     report = f"{summary.numbers(generation)}\n{summary.setting(answerer.description)}"
-    print(dimmed(report, sys.stderr), file=sys.stderr)
+    note(dimmed(report, sys.stderr))
     return 0
 
 
 def read_question(given: str) -> str:
-    question = sys.stdin.read() if given == "-" else given
+    question = read_all("--prompt") if given == "-" else given
     if not question.strip():
         raise Refusal("--prompt: got an empty text, expected a question")
     return question
