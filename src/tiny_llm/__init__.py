@@ -39,7 +39,14 @@ from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
 from .embedding import Embedding
 from .engine.result import Result, Statistics, TokenLogprobs
-from .errors import ArgumentError, ArgumentTypeError, RefusedArgument, TinyLlmError, UnsupportedError
+from .errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NumericError,
+    RefusedArgument,
+    TinyLlmError,
+    UnsupportedError,
+)
 from .generate import simple_generate, simple_generate_with_kv_cache, speculative_generate, stream_generate
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
@@ -68,6 +75,7 @@ __all__ = [
     "Embedding",
     "Explanation",
     "LoadError",
+    "NumericError",
     "PagedKvMetadata",
     "QuantizedWeights",
     "Qwen2ModelWeek1",

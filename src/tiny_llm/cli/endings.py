@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
+from ..errors import NumericError
 from ..loading import LoadError
 
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
@@ -45,7 +46,7 @@ def say_how_it_ended(program: str, run: Callable[[], int]) -> int:
         return code
     except Refusal as refusal:
         return complain(program, str(refusal), REFUSED)
-    except (Failure, LoadError) as failure:
+    except (Failure, LoadError, NumericError) as failure:
         return complain(program, str(failure), FAILED)
     except MemoryError:
         return complain(program, "there is not enough memory for this", FAILED)

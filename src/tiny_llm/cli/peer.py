@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from ..engine.generation import Generation
 from ..engine.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..engine.tokens import refuse_nan
 from ..generate import PREFILL_STEP
 from ..loading.parts import named_arrays, named_parts
 from ..loading.progress import Progress
@@ -53,7 +54,8 @@ class Peer(Answerer):
                 prefill_step_size=PREFILL_STEP,
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )
-            for token, _ in steps:
+            for token, logprobs in steps:
+                refuse_nan([logprobs[token].item()])
                 yield int(token)
 
         text = TextStream(own_detokenizer(self.tokenizer))
