@@ -14,6 +14,7 @@ from ..loading.model import build_model, load_model
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from .answerers import Answerer, Ours, Wishes
+from .arguments import SYSTEM
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
 from .endings import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
@@ -41,6 +42,14 @@ def read_wishes(options: argparse.Namespace) -> Wishes:
     except ArgumentError as error:  # the flags have checked all but the range of the seed
         raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
     return Wishes(sampling, options.max_tokens, tuple(options.stop), options.repetition_penalty)
+
+
+def check_raw(options: argparse.Namespace) -> None:
+    """Refuse what has no effect on a text that is continued as it is."""
+    if options.raw and options.system != SYSTEM:
+        raise Refusal("--system: is part of a chat template, and --raw uses none")
+    if options.raw and options.enable_thinking:
+        raise Refusal("--enable-thinking: is a switch of a chat template, and --raw uses none")
 
 
 def flag(name: str) -> str:

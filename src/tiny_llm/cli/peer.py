@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..engine.generation import Generation
+from ..engine.prompt_cache import PromptCache
 from ..engine.text import TextStream, encode_prompt, end_tokens, own_detokenizer
 from ..engine.tokens import refuse_nan
 from ..generate import PREFILL_STEP
@@ -29,14 +30,15 @@ class Peer(Answerer):
     """mlx-lm, with our tokenizer and our sampler, so that the same flags mean the same."""
 
     def __init__(self, checkpoint: Any, dtype: mx.Dtype, description: dict[str, Any], progress: Progress):
-        super().__init__(checkpoint.tokenizer, description)
-        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
         config = checkpoint.config
+        super().__init__(checkpoint.tokenizer, description, config.max_position_embeddings)
+        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
         # What the checks of a prompt look at in a model of ours.
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
-        self._context: int = config.max_position_embeddings
 
-    def answer(self, prompt: str, wishes: Wishes, progress: Progress) -> Generation:
+    def answer(
+        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+    ) -> Generation:
         from mlx_lm.generate import generate_step
 
         ids = encode_prompt("mlx", [self._limits], self.tokenizer, prompt)
@@ -46,7 +48,7 @@ class Peer(Answerer):
             steps = generate_step(
                 mx.array(ids),
                 self.model,
-                max_tokens=min(wishes.max_tokens, self._context - len(ids)),
+                max_tokens=min(wishes.max_tokens, self.context - len(ids)),
                 sampler=make_sampler(
                     chosen.temp, chosen.top_p, chosen.top_k, min_p=chosen.min_p, seed=chosen.seed
                 ),

@@ -75,19 +75,19 @@ class Sequenced:
     """
 
     def __init__(self, model: CachedModel):
-        self._model = model
+        self.model = model
         self.cache: list[Any] = model.create_kv_cache()
         self.offset = 0
 
     def read(self, ids: mx.array) -> mx.array:
         """Let the model read the next `ids` [L]; return their logits [L, V]."""
-        logits = self._model(ids[None], self.offset, self.cache)[0]
+        logits = self.model(ids[None], self.offset, self.cache)[0]
         self.offset += ids.size
         return logits
 
     def read_on(self, ids: mx.array) -> mx.array:
         """Let the model read the next `ids` [L]; return the logits [1, V] behind the last."""
-        logits = next_logits(self._model, ids[None], self.offset, self.cache)
+        logits = next_logits(self.model, ids[None], self.offset, self.cache)
         self.offset += ids.size
         return logits
 
@@ -102,7 +102,7 @@ class Sequenced:
 
     def starts_ahead(self) -> bool:
         """Whether a step may be started while the one before is being computed."""
-        may = getattr(self._model, "starts_ahead", None)
+        may = getattr(self.model, "starts_ahead", None)
         return may is not None and bool(may(self.cache))
 
     def rewind(self, n: int) -> None:
@@ -162,28 +162,35 @@ def full_context_tokens(
 def cached_tokens(
     model: CachedModel, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
 ) -> Iterator[int]:
-    """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step.
+    """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step."""
+    with closing(Sequenced(model)) as sequence:
+        yield from sequence_tokens(sequence, prompt, choose, limit, prefill_step=prefill_step)
+
+
+def sequence_tokens(
+    sequence: Sequenced, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
+) -> Iterator[int]:
+    """At most `limit` tokens behind `prompt`, which itself follows what the sequence has read.
 
     Where the model starts ahead, the step behind a token is under way before the token is handed out, and
     does not wait for Python; if the answer ends there, it was in vain. Elsewhere the token comes first: on a
     CPU, MLX starts about fifty operations in the background, then waits, and the token with it.
     """
-    with closing(Sequenced(model)) as sequence:
-        token = choose(sequence.prefill(prompt, prefill_step))
+    token = choose(sequence.prefill(prompt, prefill_step))
+    yield choose.read(token)
+    if limit == 1:
+        return
+    token = choose(sequence.read_on(token))
+    ahead = sequence.starts_ahead()
+    for left in range(limit - 2, -1, -1):
+        mx.async_eval(token, choose.described)  # type: ignore[no-untyped-call]
+        # The next step is described while this one is computed.
+        following = choose(sequence.read_on(token)) if left else token
+        try:
+            if ahead:
+                mx.async_eval(following, choose.described)  # type: ignore[no-untyped-call]
+        except Exception:
+            yield choose.read(token)  # which is there all the same
+            raise
         yield choose.read(token)
-        if limit == 1:
-            return
-        token = choose(sequence.read_on(token))
-        ahead = sequence.starts_ahead()
-        for left in range(limit - 2, -1, -1):
-            mx.async_eval(token, choose.described)  # type: ignore[no-untyped-call]
-            # The next step is described while this one is computed.
-            following = choose(sequence.read_on(token)) if left else token
-            try:
-                if ahead:
-                    mx.async_eval(following, choose.described)  # type: ignore[no-untyped-call]
-            except Exception:
-                yield choose.read(token)  # which is there all the same
-                raise
-            yield choose.read(token)
-            token = following
+        token = following

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import ArgumentError
 from .errors import LoadError
 from .template_worker import TemplateWorker
 
@@ -21,10 +22,15 @@ class ChatTemplate:
     seconds: float = 10.0  # how long an untrusted one may take
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """The text of a chat; a template that fails, or takes too long or too much, is a LoadError."""
+        """The text of a chat, which itself must not be too long.
+
+        A template that fails, or takes too long or too much, is a LoadError.
+        """
         length = sum(len(text) for message in messages for text in message.values() if isinstance(text, str))
         if length > LONGEST_TEXT:
-            raise LoadError(f"prompt: got {length} characters, expected at most {LONGEST_TEXT}")
+            raise ArgumentError(
+                "apply_chat_template", "messages", f"{length} characters", f"at most {LONGEST_TEXT}"
+            )
         variables = {**self.special_tokens, "messages": list(messages), "tools": None, **options}
         request: dict[str, Any] = {"source": self.source, "variables": variables, "longest": LONGEST_TEXT}
         if self.trusted:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer
-from .errors import LoadError
+from .errors import LoadError, NoChatTemplate
 from .tokenizer_format import NAME
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ class Tokenizer:
     ) -> str:
         """The text of a chat in the form that the model was trained on."""
         if self._template is None:
-            raise LoadError("chat_template: the model has none: it continues a text, but answers no messages")
+            raise NoChatTemplate(
+                "chat_template: the model has none: it continues a text, but answers no messages"
+            )
         return self._template.render(
             messages, add_generation_prompt=add_generation_prompt, enable_thinking=enable_thinking
         )
