@@ -62,6 +62,7 @@ from .sampler import make_sampler
 from .sampling.params import Sampling
 
 if TYPE_CHECKING:
+    from .chat_session import ChatSession
     from .engine.stream import Stream
     from .llm import LLM
     from .loading import Checkpoint, LoadError, load
@@ -71,6 +72,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "BatchingKvCache",
+    "ChatSession",
     "Checkpoint",
     "Embedding",
     "Explanation",
@@ -145,6 +147,7 @@ __all__ = [
 
 # Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
 _LATER = {
+    "ChatSession": "chat_session",
     "LLM": "llm",
     "Stream": "engine.stream",
     "Checkpoint": "loading",

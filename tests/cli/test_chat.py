@@ -134,6 +134,16 @@ def test_at_the_end_of_the_context_the_oldest_turns_are_let_go(
     )
 
 
+def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{SUM} {'word ' * 250}", "word " * 900, "And?"]
+    before, error, after = converse(run, monkeypatch, lines, "--max-tokens", "1200")
+    assert error["error"].startswith("--max-tokens: got 1200, expected at most 1")
+    assert after["dropped_turns"] == 0
+    assert after["prompt_tokens"] > before["prompt_tokens"]
+
+
 def test_a_question_that_is_too_long_costs_no_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before, error, after = converse(run, monkeypatch, [SUM, "word " * 3000, "And?"], "--max-tokens", "10")
     assert error["error"].startswith("the conversation: got 3")

@@ -107,6 +107,23 @@ def test_a_fault_of_the_model_forgets_everything_and_the_next_answer_is_right(mo
     assert answer(model, STORY, cache).statistics.cached_tokens == 0
 
 
+def test_an_answer_that_was_left_open_harms_no_later_one(model: CachedFake) -> None:
+    cache = PromptCache()
+    for leave in ("close", "go on"):
+        open_one = stream_generate(model, TOKENIZER, STORY, prompt_cache=cache)
+        assert next(open_one)
+        newer = stream_generate(model, TOKENIZER, STORY[:9], max_tokens=8, prompt_cache=cache)
+        text = next(newer)
+        if leave == "close":
+            open_one.close()
+        else:
+            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an answer that goes on"):
+                next(open_one)
+        text += "".join(newer)
+        assert list(text.encode()) == greedy(letters, STORY[:9], 8)
+        answer(model, STORY, cache)
+
+
 def test_pages_go_back_when_the_cache_is_dropped_or_closed() -> None:
     model = PagedFake(letters)
     cache = PromptCache()

@@ -87,8 +87,7 @@ def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
 def carry_out(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
-        parser.prog = (
-            options.program
-        )  # that of the command, which takes what it does not know for its parent's
+        # Known by now to be about the command; argparse leaves what no command takes to its parent.
+        parser.prog = options.program
         parser.error(f"{unknown[0]}: {'no such flag' if unknown[0].startswith('-') else 'not expected here'}")
     return guarded(options.program, lambda: options.run(options))

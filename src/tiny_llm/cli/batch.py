@@ -11,9 +11,9 @@ from typing import Any, TextIO
 import mlx.core as mx
 
 from ..batch import Request
-from ..conversation import messages
 from ..engine.batching import answer_all
 from ..engine.text import answer_limit, encode_prompt
+from ..engine.turns import messages
 from ..errors import ArgumentError
 from . import arguments, summary
 from .answerers import Ours

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from ..conversation import Conversation
 from ..engine.generation import Generation
+from ..engine.turns import Conversation
 from ..llm import MAX_TOKENS
 from ..loading import LoadError
 from . import arguments, endings, inputs, summary

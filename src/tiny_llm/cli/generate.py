@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-from ..conversation import messages
 from ..engine.generation import Generation
 from ..engine.prompt_cache import PromptCache
+from ..engine.turns import messages
 from ..errors import ArgumentError
 from ..loading.progress import Progress as Report
 from . import arguments, summary

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import takewhile
 
+from ..errors import ArgumentError
 from .protocols import CachedModel
 from .tokens import Chooser, Sequenced, evaluate, sequence_tokens
 
@@ -10,12 +11,14 @@ from .tokens import Chooser, Sequenced, evaluate, sequence_tokens
 class PromptCache:
     """The caches of one model and the ids of the tokens in them.
 
-    A prompt that begins as these do is read from where it differs. One answer at a time may be made with it;
-    its pages go back to their pool with `close()`, or when it is dropped.
+    A prompt that begins as these do is read from where it differs. One answer at a time may be made with it:
+    one that goes on after another was begun fails. Its pages go back to their pool with `close()`, or when it
+    is dropped.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
+        self._newest: object = None  # what stands for the answer that is being made
         self._sequence: Sequenced | None = None
 
     def reuse(self, prompt: list[int]) -> int:
@@ -23,6 +26,7 @@ class PromptCache:
 
         The last one is always read: the scores behind it are wanted.
         """
+        self._newest = None
         pairs = zip(self.ids, prompt[:-1], strict=False)
         self._keep(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
         return len(self.ids)
@@ -32,6 +36,7 @@ class PromptCache:
     ) -> Iterator[int]:
         """At most `limit` tokens behind `prompt`, as `cached_tokens` gives them."""
         known = self.reuse(prompt)
+        this = self._newest = object()
         if self._sequence is None:
             self._sequence = Sequenced(model)
         self._sequence.model = model  # the same one, perhaps watched by somebody else
@@ -42,12 +47,18 @@ class PromptCache:
             for token in source:
                 self.ids.append(token)
                 yield token
+                if self._newest is not this:
+                    raise ArgumentError(
+                        "PromptCache", "tokens", "an answer that goes on", "none: another was begun"
+                    )
             whole = True
         except GeneratorExit:
             whole = True
             raise
         finally:
-            if whole:
+            if self._newest is not this:
+                pass  # the caches belong to another answer
+            elif whole:
                 self._settle()
             else:  # some layers may have read what others have not
                 self.close()

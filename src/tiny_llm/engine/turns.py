@@ -9,7 +9,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation with one more question, as the model reads it, and how many turns it left out anew."""
+    """A conversation with one more question, as the model reads it, and how many turns it leaves out."""
 
     text: str
     dropped_turns: int
@@ -37,13 +37,15 @@ class Conversation:
         self._context = context
         self._room = context - reserve
         self._system = system
+        self._leaving = 0  # turns that go when the question is answered
 
     def ask(self, question: str) -> Prompt:
-        """The prompt of a question behind the turns, of which the oldest leave if it does not fit.
+        """The prompt of a question behind the turns, of which the oldest are left out if it does not fit.
 
-        Then as many leave as fill half of the context: the next turns find room, and what a cache holds of
-        them stays good. A question that is too long by itself loses no turn.
+        Then half of the context is freed: the next turns find room, and what a cache holds stays good.
+        The turns are gone when the question is `answered`; one that is too long by itself costs none.
         """
+        self._leaving = 0
         text = self._prompt(0, question)
         if not self.turns or self._count(text) <= self._room:
             return Prompt(text, 0)
@@ -55,11 +57,13 @@ class Conversation:
         shorter = self._prompt(dropped, question)
         if self._count(shorter) >= self._context:
             return Prompt(text, 0)
-        del self.turns[:dropped]
+        self._leaving = dropped
         return Prompt(shorter, dropped)
 
     def answered(self, question: str, answer: str) -> None:
-        """Take a turn in."""
+        """Take in the turn that was asked for last."""
+        del self.turns[: self._leaving]
+        self._leaving = 0
         self.turns.append((question, answer))
 
     def _prompt(self, dropped: int, question: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tiny_llm.conversation import Conversation, Message
+from tiny_llm.engine.turns import Conversation, Message
 
 CONTEXT, RESERVE = 400, 100
 
@@ -52,7 +52,11 @@ def test_a_long_question_drives_out_all_turns_and_one_beyond_the_context_none(
     assert (prompt.dropped_turns, len(conversation.turns)) == (0, 3)
     assert len(prompt.text) > CONTEXT
     prompt = conversation.ask("y" * 350)
-    assert (prompt.dropped_turns, conversation.turns) == (3, [])
+    assert (prompt.dropped_turns, len(conversation.turns)) == (3, 3)
+    assert conversation.ask("short").dropped_turns == 0  # nobody had answered
+    conversation.ask("y" * 350)
+    conversation.answered("long", "short")
+    assert conversation.turns == [("long", "short")]
     assert prompt.text == f"[s:S][u:{'y' * 350}]"
 
 
