@@ -34,12 +34,37 @@ def check_rope(stream, precision, traditional, offset, positions, seq_len=SEQ_LE
         assert_rounded_once(result, rope_in_float64(to_float64(x), positions, traditional, base), precision)
 
 
-def check_all_offsets(stream, precision, traditional):
-    """No offset, a slice for all rows, and one slice for each row."""
-    check_rope(stream, precision, traditional, None, np.arange(70))
-    check_rope(stream, precision, traditional, slice(0, 1), [0])
-    check_rope(stream, precision, traditional, slice(41, 111), np.arange(41, 111))
-    check_rope(stream, precision, traditional, slice(230, 300), np.arange(230, 300))
+def turned(pairs, traditional):
+    """What RoPE makes of the pairs (1, 0) and (0, 1), which lie at `pairs`, at positions 0, 1 and 2."""
+    x = np.zeros(4)
+    x[pairs[0]], x[pairs[1]] = (1, 0), (0, 1)
+    rotated = RoPE(4, 3, 100, traditional=traditional)(mx.broadcast_to(mx.array(x), (1, 3, 1, 4)))
+    rotated = to_float64(rotated)[0, :, 0]
+    return [rotated[:, pair] for pair in pairs]
+
+
+@on_each_device
+def test_task_1_rope_turns_one_pair_after_the_other(stream):
+    """Pair 0 by 1 radian a position, pair 1 by 1/10: (1, 0) goes to (cos, sin), (0, 1) to (-sin, cos)."""
+    position = np.arange(3)
+    with mx.stream(stream):
+        first, second = turned([[0, 1], [2, 3]], traditional=True)
+    np.testing.assert_allclose(first, np.stack([np.cos(position), np.sin(position)], 1), atol=1e-6)
+    slow = position / 10
+    np.testing.assert_allclose(second, np.stack([-np.sin(slow), np.cos(slow)], 1), atol=1e-6)
+
+
+@on_each_device
+@in_each_precision
+def test_task_1_rope_starts_at_its_offset(stream, precision):
+    """Without one at 0; a slice names the positions of all rows."""
+    check_rope(stream, precision, True, None, np.arange(70))
+    check_rope(stream, precision, True, slice(0, 1), [0])
+    check_rope(stream, precision, True, slice(41, 111), np.arange(41, 111))
+    check_rope(stream, precision, True, slice(230, 300), np.arange(230, 300))
+
+
+def check_offset_for_each_row(stream, precision, traditional):
     starts = np.array([7, 0, 230])
     slices = [slice(int(start), int(start) + 70) for start in starts]
     check_rope(stream, precision, traditional, slices, starts[:, None] + np.arange(70))
@@ -47,16 +72,29 @@ def check_all_offsets(stream, precision, traditional):
 
 @on_each_device
 @in_each_precision
-def test_task_1_rope_traditional_turns_neighbouring_elements(stream, precision):
-    """Elements 2i and 2i + 1 form a pair, at the positions that the offset names."""
-    check_all_offsets(stream, precision, traditional=True)
+def test_task_1_rope_has_an_offset_for_each_row(stream, precision):
+    """A list of slices, one for each row."""
+    check_offset_for_each_row(stream, precision, traditional=True)
+
+
+@on_each_device
+def test_task_2_rope_pairs_are_half_a_vector_apart(stream):
+    """The same turns as in task 1, of elements 0 and 2, and of 1 and 3."""
+    position = np.arange(3)
+    with mx.stream(stream):
+        first, second = turned([[0, 2], [1, 3]], traditional=False)
+    np.testing.assert_allclose(first, np.stack([np.cos(position), np.sin(position)], 1), atol=1e-6)
+    slow = position / 10
+    np.testing.assert_allclose(second, np.stack([-np.sin(slow), np.cos(slow)], 1), atol=1e-6)
 
 
 @on_each_device
 @in_each_precision
 def test_task_2_rope_turns_elements_half_a_vector_apart(stream, precision):
-    """Elements i and i + dims / 2 form a pair, at the positions that the offset names."""
-    check_all_offsets(stream, precision, traditional=False)
+    """At the positions that the offset names."""
+    check_rope(stream, precision, False, None, np.arange(70))
+    check_rope(stream, precision, False, slice(41, 111), np.arange(41, 111))
+    check_offset_for_each_row(stream, precision, traditional=False)
 
 
 @on_each_device

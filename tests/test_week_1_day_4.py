@@ -19,12 +19,13 @@ def rms_norm_in_float64(x: mx.array, weight: mx.array, eps: float) -> np.ndarray
 
 @on_each_device
 @in_each_precision
-@pytest.mark.parametrize("shape", [(111,), (33, 111), (2, 3, 5, 111)], ids=str)
-def test_task_1_rms_norm_divides_by_the_root_mean_square(stream, precision, shape):
+def test_task_1_rms_norm_divides_by_the_root_mean_square(stream, precision):
     """Over the last axis, of an input with any number of dimensions."""
-    x, weight = normal(*shape, dtype=precision, seed=1), normal(111, dtype=precision, seed=2)
-    with mx.stream(stream):
-        assert_rounded_once(RMSNorm(111, weight)(x), rms_norm_in_float64(x, weight, 1e-5), precision)
+    weight = normal(111, dtype=precision, seed=2)
+    for shape in ((111,), (33, 111), (2, 3, 5, 111)):
+        x = normal(*shape, dtype=precision, seed=1)
+        with mx.stream(stream):
+            assert_rounded_once(RMSNorm(111, weight)(x), rms_norm_in_float64(x, weight, 1e-5), precision)
 
 
 @on_each_device
@@ -70,7 +71,7 @@ def test_task_2_silu_is_x_times_its_sigmoid(stream, precision):
 
 @on_each_device
 @in_each_precision
-def test_task_2_silu_of_large_negative_numbers_is_zero(stream, precision):
+def test_task_2_silu_of_large_numbers_is_the_number_or_zero(stream, precision):
     """exp(-x) overflows there, and the quotient is still 0; large positive numbers pass unchanged."""
     x = mx.array([-65504, -1000, -100, -20, 0, 20, 100, 1000, 65504], dtype=precision)
     with mx.stream(stream):
@@ -85,14 +86,14 @@ def test_task_2_silu_refuses_integers():
 
 @on_each_device
 @in_each_precision
-@pytest.mark.parametrize("shape", [(128,), (33, 128), (2, 70, 128)], ids=str)
-def test_task_2_mlp_gates_what_goes_up(stream, precision, shape):
+def test_task_2_mlp_gates_what_goes_up(stream, precision):
     """down(silu(gate x) * up x), over the last axis of any array."""
     model = one_layer()
-    x = normal(*shape, dtype=precision)
-    with mx.stream(stream):
-        mlp = qwen2_week1.Qwen2MLP(**mlp_arguments(model, precision, packed=False))
-        assert_layer_close(mlp(x), decoder.feed_forward(to_float64(x), model.layer.mlp), precision)
+    for shape in ((128,), (33, 128), (2, 70, 128)):
+        x = normal(*shape, dtype=precision)
+        with mx.stream(stream):
+            mlp = qwen2_week1.Qwen2MLP(**mlp_arguments(model, precision, packed=False))
+            assert_layer_close(mlp(x), decoder.feed_forward(to_float64(x), model.layer.mlp), precision)
 
 
 def test_task_2_mlp_refuses_weights_that_do_not_fit():

@@ -23,8 +23,10 @@ LLAMA = "Grüße, 🦙! "
 def test_task_1_simple_generate_takes_the_best_token_until_the_end(capsys):
     """It prints the answer, with nothing before or behind it, and returns it."""
     rule = babbling(1)
-    want = as_text(greedy(rule, "Hello"))
-    assert simple_generate(FullContextFake(rule), ByteTokenizer(), "Hello", None) == want
+    answer = greedy(rule, "Hello")
+    model = FullContextFake(rule, context=len("Hello") + len(answer) + 9)  # where an answer without end ends
+    want = as_text(answer)
+    assert simple_generate(model, ByteTokenizer(), "Hello", None) == want
     assert capsys.readouterr().out == want
 
 
@@ -33,6 +35,13 @@ def test_task_1_simple_generate_reads_the_whole_context_each_time(capsys):
     model = FullContextFake(answering({"abc": list(b"xyz")}))
     assert simple_generate(model, ByteTokenizer(), "abc", None) == "xyz"
     assert model.calls == [(1, 3), (1, 4), (1, 5), (1, 6)]
+
+
+def test_task_1_simple_generate_ends_where_the_context_does(capsys):
+    """The model is never asked about a position that it was not made for."""
+    model = FullContextFake(answering({"hello": list(b"abcdefgh")}), context=8)
+    assert simple_generate(model, ByteTokenizer(), "hello", None) == "abc"
+    assert max(length for _, length in model.calls) <= 8
 
 
 @pytest.mark.parametrize("detokenizer", [ByteDetokenizer, PatientDetokenizer])
@@ -78,13 +87,6 @@ def test_task_1_simple_generate_knows_several_end_tokens(capsys):
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {END, ord("c")}
     assert simple_generate(FullContextFake(answering({"hi": list(b"abcd")})), tokenizer, "hi", None) == "ab"
-
-
-def test_task_1_simple_generate_ends_where_the_context_does(capsys):
-    """The model is never asked about a position that it was not made for."""
-    model = FullContextFake(answering({"hello": list(b"abcdefgh")}), context=8)
-    assert simple_generate(model, ByteTokenizer(), "hello", None) == "abc"
-    assert max(length for _, length in model.calls) <= 8
 
 
 @pytest.mark.parametrize("prompt", ["", "x" * 8, "x" * 99], ids=len)

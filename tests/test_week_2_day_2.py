@@ -10,7 +10,7 @@ from .support import decoder
 from .support.cases import DTYPE_IDS, DTYPES, normal
 from .support.checkpoints import checkpoint, tokens
 from .support.logits import assert_logits
-from .support.quantized import assert_product, packed
+from .support.quantized import Packed, assert_product, packed
 from .support.qwen2_parts import mlp_arguments, one_layer
 from .support.refusal import case_id
 from .support.tolerance import to_float64
@@ -74,6 +74,19 @@ def test_task_1_quantized_linear_is_a_linear_map(leading, bits, dtype):
 # Task 2: the kernel behind src/extensions/src/quantized_matmul.cpp, and the Python function that calls it
 
 
+def test_task_2_quantized_matmul_cpu_unpacks_the_lowest_bits_first():
+    """One row of weights 0, 1, ... 7 in each word, times the unit vectors: one by one, a few, and all."""
+    words = mx.full((1, 8), 0x76543210, dtype=mx.uint32)
+    weights = 2.0 * (mx.arange(64) % 8) - 3.0
+    with mx.stream(mx.cpu):
+        for rows in (1, 4, 64):
+            for unit in mx.split(mx.eye(64), 64 // rows):
+                result = tiny_llm_ext.quantized_matmul(
+                    mx.array([[2.0]]), mx.array([[-3.0]]), 64, 4, unit, words, True
+                )
+                assert mx.array_equal(result[:, 0], unit @ weights)
+
+
 @in_each_dtype
 @pytest.mark.parametrize("M", [1, 3, 8, 33, 70])
 @pytest.mark.parametrize(("N", "K"), [(96, 896), (129, 64), (7, 4864)])
@@ -89,16 +102,6 @@ def test_task_2_quantized_matmul_cpu(M, N, K, dtype):
 def test_task_2_quantized_matmul_cpu_of_other_formats(bits, group_size, dtype):
     with mx.stream(mx.cpu):
         check_product(5, 33, 384, dtype, bits=bits, group_size=group_size)
-
-
-def test_task_2_quantized_matmul_cpu_unpacks_the_lowest_bits_first():
-    """One row of weights 0, 1, ... 7 in each word, times the unit vectors."""
-    words = mx.full((1, 8), 0x76543210, dtype=mx.uint32)
-    with mx.stream(mx.cpu):
-        result = tiny_llm_ext.quantized_matmul(
-            mx.array([[2.0]]), mx.array([[-3.0]]), 64, 4, mx.eye(64), words, True
-        )
-        assert mx.array_equal(result[:, 0], 2.0 * (mx.arange(64) % 8) - 3.0)
 
 
 @in_each_dtype
@@ -127,6 +130,14 @@ def test_task_2_quantized_matmul_cpu_refuses_what_does_not_fit(wrong):
 
 
 # Task 3: the same on the GPU; the kernels behind src/extensions/src/quantized_matmul.metal
+
+
+def test_task_3_quantized_matmul_gpu_unpacks_the_lowest_bits_first():
+    """As on the CPU."""
+    weights = Packed(mx.array([[2.0]]), mx.array([[-3.0]]), 64, 4, mx.full((1, 8), 0x76543210, mx.uint32))
+    for rows in (1, 4, 64):
+        unit = mx.eye(64)[:rows]
+        assert mx.array_equal(product_on_gpu(unit, weights)[:, 0], unit @ (2.0 * (mx.arange(64) % 8) - 3.0))
 
 
 @in_each_dtype

@@ -35,6 +35,7 @@ def test_task_1_pool_hands_out_pages_and_takes_them_back():
     assert (pool.num_pages, pool.num_allocated_pages, pool.num_free_pages) == (2, 2, 0)
     pool.free_page(first)
     assert (pool.free_page_ids, pool.num_free_pages) == ([first], 1)
+    assert pool.used_page_ids == {second}
     assert pool.allocate_page() == first
     assert pool.num_pages == 2
     pool.check()
@@ -144,6 +145,19 @@ def test_task_2_paged_cache_gives_back_all_that_went_in(page_size):
         assert cache.page_lens[:-1] == [page_size] * (cache.num_pages - 1)
         assert sum(cache.page_lens) == start
     pool.check()
+
+
+def test_task_2_paged_cache_reads_its_pages_in_their_order():
+    """Pages that were freed come back in any order, and their numbers say nothing about their tokens."""
+    pool = TinyKvPagedPool(page_size=4)
+    for page in [pool.allocate_page() for _ in range(4)]:
+        pool.free_page(page)
+    cache = TinyKvPagedCache(pool)
+    key, value = keys_and_values(14)
+    keys, values, *_ = cache.update_and_fetch(key, value)
+    assert cache.page_ids != sorted(cache.page_ids)
+    assert mx.array_equal(keys, key)
+    assert mx.array_equal(values, value)
 
 
 def test_task_2_paged_caches_share_a_pool():

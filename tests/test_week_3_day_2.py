@@ -7,7 +7,6 @@ import pytest
 from .support import decoder
 from .support.cases import normal, qkv
 from .support.checkpoints import checkpoint, tokens
-from .support.covering import every_pair
 from .support.fakes import (
     AsciiTokenizer,
     ByteTokenizer,
@@ -119,17 +118,42 @@ def test_task_1_metadata_needs_one_pool():
 # Task 2: paged_attention in src/tiny_llm/attention.py and src/extensions/src/paged_attention.cpp
 
 
-@every_pair(
-    {
-        "L,S": [(33, 65), (70, 131), (257, 300), (65, 65), (65, 33), (1, 257)],
-        "E": [64, 80, 128],
-        "page_size": [1, 7, 128],
-        "mask": [None, "causal"],
-    }
-)
-def test_task_2_paged_attention_single(L, S, E, page_size, mask):
+def attend_to_numbers(table, context_lens, L=1, mask=None):
+    """Four pages of two slots, with the numbers 0, 1, .. 7 as values and scores of 0: a mean of numbers."""
+    query, keys = mx.zeros((len(table), 1, L, 4)), mx.zeros((4, 1, 2, 4))
+    values = mx.broadcast_to(mx.arange(8.0).reshape(4, 1, 2, 1), keys.shape)
+    with mx.stream(mx.cpu):
+        result = paged_attention(query, keys, values, mx.array(table), mx.array(context_lens), 2, mask=mask)
+    return result[:, 0, :, 0].tolist()
+
+
+def test_task_2_paged_attention_aligns_the_last_query_with_the_last_token():
+    """Two queries are the last of four tokens, 2, 3, 4 and 5: they see three of them and all four."""
+    assert attend_to_numbers([[1, 2]], [4], L=2, mask="causal") == [[(2 + 3 + 4) / 3, 3.5]]
+
+
+def test_task_2_paged_attention_follows_the_table():
+    """The tokens of the first row are 6, 7, 2, 3, those of the second 4, 5, 0, 1; the last is hidden once."""
+    expected = [[(6 + 7 + 2) / 3, 4.5], [(4 + 5 + 0) / 3, 2.5]]
+    assert attend_to_numbers([[3, 1], [2, 0]], [4, 4], L=2, mask="causal") == expected
+
+
+def test_task_2_paged_attention_ends_with_the_context():
+    """Slots behind the last token hold what an earlier request left there; no token at all gives 0."""
+    assert attend_to_numbers([[3, 1], [3, 1], [-1, -1]], [1, 2, 0]) == [[6.0], [6.5], [0.0]]
+
+
+@PAGE_SIZES
+@MASKS
+@pytest.mark.parametrize(("L", "S"), [(33, 65), (70, 131), (257, 300), (65, 65), (65, 33), (1, 257)])
+def test_task_2_paged_attention_single(L, S, page_size, mask):
     """One request: a prompt, a chunk of one, or the next token."""
-    check_paged(qkv(batch=(1,), heads=6, kv_heads=2, L=L, S=S, E=E), [S], page_size, mask)
+    check_paged(qkv(batch=(1,), heads=6, kv_heads=2, L=L, S=S, E=64), [S], page_size, mask)
+
+
+@pytest.mark.parametrize("E", [80, 128])
+def test_task_2_paged_attention_of_other_head_sizes(E):
+    check_paged(qkv(batch=(1,), heads=6, kv_heads=2, L=70, S=131, E=E), [131], 7, "causal")
 
 
 @PAGE_SIZES

@@ -59,10 +59,12 @@ def assert_allclose(
     _compare(np.array(a, dtype=np.float64), np.array(b, dtype=np.float64), rtol, atol, message)
 
 
-def assert_rounded_once(actual: mx.array, expected: np.ndarray, precision: mx.Dtype) -> None:
+def assert_rounded_once(
+    actual: mx.array, expected: np.ndarray, precision: mx.Dtype, message: str | None = None
+) -> None:
     """`actual` is of type `precision` and equals `expected`, as far as float32 and one rounding allow."""
     assert actual.dtype == precision, f"dtype: got {actual.dtype}, expected {precision}"
-    _compare(to_float64(actual), expected, *_ROUNDED_ONCE[precision])
+    _compare(to_float64(actual), expected, *_ROUNDED_ONCE[precision], message)
 
 
 def assert_layer_close(actual: mx.array, expected: np.ndarray, precision: mx.Dtype) -> None:

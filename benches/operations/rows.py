@@ -76,18 +76,6 @@ def _rms_norm(dtype: Dtype, rows: int) -> _Forms:
     return _Forms(lambda kernel: kernel(x, weight, EPS), mlx, right, [x, weight], 4)
 
 
-def _rms_norm_residual(dtype: Dtype, rows: int) -> _Forms:
-    x, more = (random_array((rows, HIDDEN), dtype, seed) for seed in (0, 2))
-    weight = random_array((HIDDEN,), dtype, 1)
-    return _Forms(
-        lambda kernel: kernel(x, weight, EPS, residual=more)[1],
-        lambda: mx.fast.rms_norm(x + more, weight, EPS),
-        _normalised(exact(x + more), weight),
-        [x, more, weight],
-        5,
-    )
-
-
 def _normalised(x: Float64, weight: mx.array) -> Float64:
     out: Float64 = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + EPS) * exact(weight)
     return out
@@ -165,7 +153,6 @@ def _logsumexp(dtype: Dtype, rows: int) -> _Forms:
 # The kernel's name in the first word, and how many rows it has where it has many.
 KERNELS: dict[str, tuple[Callable[[Dtype, int], _Forms], int]] = {
     "rms_norm": (_rms_norm, PROMPT),
-    "rms_norm with residual": (_rms_norm_residual, PROMPT),
     "silu_multiply": (_silu_multiply, PROMPT),
     "rope": (_rope, PROMPT),
     "quantized_rows": (_quantized_rows, PROMPT),

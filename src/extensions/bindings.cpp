@@ -13,6 +13,7 @@
 #include "bindings/arguments.h"
 #include "bindings/blocks.h"
 #include "bindings/caches.h"
+#include "bindings/errors.h"
 #include "bindings/quantized.h"
 #include "bindings/rows.h"
 #include "bindings/weight_memory.h"
@@ -168,6 +169,22 @@ void define_paged_attention(nb::module_& m) {
       "pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.\n\n"
       "Token t of sequence b lies in slot t % page of page block_table[b][t // page]; an id that is none of\n"
       "0 .. P - 1 is an absent page, whose tokens nobody sees.");
+  m.def("attention_in_pages", &attention_in_pages, "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a,
+        "context_lens"_a, "scale"_a = 1.0, "is_causal"_a = false, nb::kw_only(), "stream"_a = nb::none(),
+        "The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.\n\n"
+        "The result has that type; sums are float32, and the pages are read where they lie.");
+  m.def(
+      "explain_attention_in_pages",
+      [](const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
+         const mx::array& block_table, const mx::array& context_lens, double scale, bool is_causal,
+         mx::StreamOrDevice stream) -> nb::typed<nb::dict, nb::str, nb::any> {
+        return to_dict(explain_attention_in_pages(query, key_pages, value_pages, block_table, context_lens,
+                                                  scale, is_causal, stream));
+      },
+      "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a, "context_lens"_a, "scale"_a = 1.0,
+      "is_causal"_a = false, nb::kw_only(), "stream"_a = nb::none(),
+      "What `attention_in_pages` would do with these arguments, on a GPU its form on gathered pages. Runs\n"
+      "nothing.");
 }
 
 void define_matrix_functions(nb::module_& m) {
@@ -238,7 +255,7 @@ void define_machine(nb::module_& m) {
         if (threads < 1) reject("peak", "threads", std::to_string(threads), "at least 1");
         int element = dtype == "f32" ? 0 : dtype == "f16" ? 1 : dtype == "bf16" ? 2 : -1;
         if (element < 0) reject("peak", "dtype", "'" + dtype + "'", "'f32', 'f16' or 'bf16'");
-        const cpu::Kernels& kernels = cpu::kernels_named(isa, "peak: isa");
+        const cpu::Kernels& kernels = cpu::kernels_named(isa, "peak");
         nb::gil_scoped_release release;
         return cpu::measure_peak(kernels, static_cast<Element>(element), threads, seconds) / 1e9;
       },
@@ -267,13 +284,7 @@ void define_machine(nb::module_& m) {
 NB_MODULE(_ext, m) {
   m.doc() = "Attention kernels for MLX.";
   nb::module_::import_("mlx.core");  // brings in the array type
-  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const NotImplemented& e) {
-      PyErr_SetString(PyExc_NotImplementedError, e.what());
-    }
-  });
+  define_errors(m);
   define_attention_functions(m);
   define_paged_attention(m);
   define_matrix_functions(m);

@@ -5,6 +5,7 @@ from typing import Any, Literal, Unpack, overload
 
 import mlx.core as mx
 
+from .argument_types import check_size, check_type
 from .basics import linear
 from .errors import ArgumentError
 from .extension import load_extension
@@ -65,6 +66,9 @@ def scaled_dot_product_attention_simple(
 
 def causal_mask(L: int, S: int, dtype: mx.Dtype) -> mx.array:
     """Let the last L of S tokens see themselves and what came before: [L, S] of 0 and -inf."""
+    for argument, size in (("L", L), ("S", S)):
+        check_size("causal_mask", argument, size, least=0)
+    check_type("causal_mask", "dtype", dtype, mx.Dtype, "a dtype of mlx")
     row, column = mx.arange(L)[:, None], mx.arange(S)[None, :]
     return mx.where(column <= row + (S - L), 0.0, -mx.inf).astype(dtype)
 
@@ -111,7 +115,9 @@ class SimpleMultiHeadAttention:
     def __init__(
         self, hidden_size: int, num_heads: int, wq: mx.array, wk: mx.array, wv: mx.array, wo: mx.array
     ):
-        if num_heads < 1 or hidden_size % num_heads != 0:
+        check_size("SimpleMultiHeadAttention", "hidden_size", hidden_size)
+        check_size("SimpleMultiHeadAttention", "num_heads", num_heads)
+        if hidden_size % num_heads != 0:
             raise ArgumentError(
                 "SimpleMultiHeadAttention", "num_heads", num_heads, f"a divisor of {hidden_size}"
             )
@@ -209,7 +215,8 @@ def flash_attention(
     k_quant, v_quant: reserved for quantized keys and values.
 
     Gradients go through `attention_reference`, in O(L * S) memory, whatever on_fallback says. There is none
-    with respect to the mask, nor to a scale in an array.
+    with respect to the mask, nor to a scale in an array; no mx.jvp, and no derivative of the gradient: these
+    raise NotImplementedError. `attention_reference` has them all.
     """
     options = native_options(
         "flash_attention",

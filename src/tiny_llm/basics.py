@@ -4,6 +4,7 @@ import sys
 
 import mlx.core as mx
 
+from .argument_types import check_whole
 from .errors import ArgumentError
 from .extension import cpu_kernels
 from .layers.checks import check_floats, check_shape
@@ -15,6 +16,7 @@ def softmax(x: mx.array, axis: int) -> mx.array:
     A slice that is -inf throughout has no weights to give and becomes NaN.
     """
     check_floats("softmax", x=x)
+    check_whole("softmax", "axis", axis)
     if not -x.ndim <= axis < x.ndim:
         raise ArgumentError("softmax", "axis", axis, f"an axis of shape {x.shape}")
     if x.shape[axis] == 0:

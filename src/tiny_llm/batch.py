@@ -6,13 +6,22 @@ from typing import Any
 
 import mlx.core as mx
 
+from .argument_types import check_function, check_size, check_texts
 from .engine.answer import Answer
 from .engine.batching import answer_all
 from .engine.protocols import CachedModel, Tokenizer
 from .engine.result import Result
 from .engine.scores import scores_of
-from .engine.text import TextStream, context_length, encode_prompt, end_tokens, own_detokenizer
-from .engine.tokens import Chooser, evaluate, next_logits, token_id
+from .engine.text import (
+    TextStream,
+    check_model,
+    check_tokenizer,
+    context_length,
+    encode_prompt,
+    end_tokens,
+    own_detokenizer,
+)
+from .engine.tokens import Chooser, evaluate, next_logits
 from .errors import ArgumentError
 from .sampler import sampler_of
 from .sampling.params import GREEDY, Sampling
@@ -41,8 +50,8 @@ class Request:
         limit: int | None = None,
         began: float | None = None,
     ):
-        if prefill_max_step < 1:
-            raise ArgumentError("Request", "prefill_max_step", prefill_max_step, "at least 1")
+        check_model("Request", "model", model, "create_kv_cache")
+        check_size("Request", "prefill_max_step", prefill_max_step)
         ids = encode_prompt("Request", [model], tokenizer, prompt)
         scores = scores_of("Request", logprobs)
         self.prompt = prompt
@@ -74,7 +83,7 @@ class Request:
         self.offset += chunk.size
         if self.offset == self.prefill_tokens.size:
             self.is_prefill_done = True
-            self.decode_done(token_id(self.choose(logits)), update_offset=False)
+            self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)
 
     def decode_done(self, token: int, update_offset: bool = True) -> None:
         """Take the token that a step has given; an end token ends the request and is no part of the text."""
@@ -125,10 +134,12 @@ def batch_generate(
     """
     sizes = {"max_seq_len": max_seq_len, "batch_size": batch_size, "prefill_step": prefill_step}
     for name, size in sizes.items():
-        if size < 1:
-            raise ArgumentError("batch_generate", name, size, "at least 1")
-    if isinstance(prompts, str):
-        raise ArgumentError("batch_generate", "prompts", "a string", "a list of them")
+        check_size("batch_generate", name, size)
+    check_model("batch_generate", "model", model, "create_kv_cache", "num_hidden_layers")
+    check_tokenizer("batch_generate", "tokenizer", tokenizer)
+    check_texts("batch_generate", "prompts", prompts)
+    if finished is not None:
+        check_function("batch_generate", "finished", finished)
     longest = min(max_seq_len, context_length(model) or max_seq_len)
     for index, prompt in enumerate(prompts):
         length = len(encode_prompt("batch_generate", [model], tokenizer, prompt))

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from .argument_types import check_size
 from .basics import linear
 from .errors import ArgumentError, ArgumentTypeError
 from .layers.checks import check_arrays, check_floats
@@ -11,6 +12,8 @@ class Embedding:
     """One vector of size `embedding_dim` for each of `vocab_size` tokens; weight [V, E]."""
 
     def __init__(self, vocab_size: int, embedding_dim: int, weight: mx.array):
+        check_size("Embedding", "vocab_size", vocab_size)
+        check_size("Embedding", "embedding_dim", embedding_dim)
         check_floats("Embedding", weight=weight)
         if weight.shape != (vocab_size, embedding_dim):
             raise ArgumentError(

@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from .argument_types import check_function, check_size, check_type
 from .engine.generation import Generation
+from .engine.prompt_cache import PromptCache
 from .engine.protocols import CachedModel, FullContextModel, Tokenizer
 from .engine.scores import Scores, scores_of
 from .engine.speculative import speculative_tokens
 from .engine.text import (
     TextStream,
     answer_limit,
+    check_model,
+    check_tokenizer,
     check_vocabularies,
     check_vocabulary_sizes,
     encode_prompt,
@@ -24,6 +28,7 @@ from .sampling.penalty import LogitsProcessor, penalties
 from .sampling.stop import StopStrings
 
 PREFILL_STEP = 512  # tokens of a prompt that are read at once
+CACHES = "create_kv_cache"  # what a model with a cache has
 DRAFTS = 4  # guesses of a draft model in a round
 
 # From the ids of a prompt and the number of tokens wanted to the tokens of the answer.
@@ -38,6 +43,9 @@ def simple_generate(
     `model` maps ids [1, L] to logits [1, L, V]; `sampler` maps log probabilities [1, V] to an id [1], and
     None takes the most probable one. The answer ends with an end token, or where the model's context does.
     """
+
+    check_model("simple_generate", "model", model)
+    _check_sampler("simple_generate", sampler)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         return full_context_tokens(model, ids, Chooser(ids, sampler), limit)
@@ -56,6 +64,9 @@ def simple_generate_with_kv_cache(
 
     `model` maps ids [1, L], the position of the first, and a cache to logits [1, L, V].
     """
+
+    check_model("simple_generate_with_kv_cache", "model", model, CACHES)
+    _check_sampler("simple_generate_with_kv_cache", sampler)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         return cached_tokens(model, ids, Chooser(ids, sampler), limit, prefill_step=PREFILL_STEP)
@@ -78,6 +89,11 @@ def speculative_generate(
     a `sampling` with a temperature gives answers of the same distribution. Both tokenizers must have the same
     vocabulary, and both models, but for padding.
     """
+    check_model("speculative_generate", "model", model, CACHES)
+    check_model("speculative_generate", "draft_model", draft_model, CACHES)
+    check_tokenizer("speculative_generate", "tokenizer", tokenizer)
+    check_tokenizer("speculative_generate", "draft_tokenizer", draft_tokenizer)
+    check_type("speculative_generate", "sampling", sampling, Sampling, "a Sampling")
     check_vocabularies("speculative_generate", draft_tokenizer, tokenizer)
     check_vocabulary_sizes("speculative_generate", draft_model, model)
     if sampling.repetition_penalty is not None:
@@ -100,38 +116,65 @@ def stream_generate(
     draft_tokenizer: Tokenizer | None = None,
     logprobs: int | None = None,
     context: int | None = None,
+    prompt_cache: PromptCache | None = None,
 ) -> Generation:
     """Answer `prompt` piece by piece. The result also tells why the answer ended, and how fast it was.
 
     A model with `create_kv_cache` uses it. The answer ends with an end token, before one of the `stop`
     strings, after `max_tokens` tokens, or where the model's context does, or `context`, if that is shorter;
     `sampling` may have the first two, too. With `logprobs` the result has the log probability of each token,
-    and of so many most probable ones at its place. What cannot work is refused here, before the first piece
-    is asked for.
+    and of so many most probable ones at its place. With a `prompt_cache`, which one model uses again and
+    again, the tokens of the prompt that are in it are not read again. What cannot work is refused here,
+    before the first piece is asked for.
     """
-    if prefill_step < 1:
-        raise ArgumentError("stream_generate", "prefill_step", prefill_step, "at least 1")
-    if max_tokens is not None and max_tokens < 1:
-        raise ArgumentError("stream_generate", "max_tokens", max_tokens, "at least 1")
+    check_model("stream_generate", "model", model)
+    check_tokenizer("stream_generate", "tokenizer", tokenizer)
+    check_type("stream_generate", "sampling", sampling, Sampling, "a Sampling")
+    check_type("stream_generate", "processors", processors, list | tuple, "a list of functions")
+    for index, processor in enumerate(processors):
+        check_function("stream_generate", f"processors[{index}]", processor)
+    for argument, size in (("prefill_step", prefill_step), ("max_tokens", max_tokens), ("context", context)):
+        if size is not None or argument == "prefill_step":
+            check_size("stream_generate", argument, size)
     processors = [*processors, *penalties(sampling)]
     models = [model]
     if draft_model is not None:
-        _check_draft(model, processors, logprobs)
+        check_model("stream_generate", "draft_model", draft_model, CACHES)
+        _check_draft(model, processors, logprobs, prompt_cache)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
+    if prompt_cache is not None and not hasattr(model, "create_kv_cache"):
+        raise ArgumentError(
+            "stream_generate",
+            "prompt_cache",
+            "one for a model without a cache",
+            "a model with create_kv_cache",
+        )
     scores = scores_of("stream_generate", logprobs)
+    cached = 0
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         if draft_model is not None:
             return _speculate(draft_model, model, sampling, prefill_step, ids, limit)
         choose = Chooser(ids, sampler_of(sampling), processors, scores)
+        if prompt_cache is not None:
+            nonlocal cached
+            cached = prompt_cache.reuse(ids)
+            return prompt_cache.tokens(model, ids, choose, limit, prefill_step=prefill_step)
         if hasattr(model, "create_kv_cache"):
             return cached_tokens(model, ids, choose, limit, prefill_step=prefill_step)
         return full_context_tokens(model, ids, choose, limit)
 
     wishes = sampling.with_ends(max_tokens, stop)
-    return _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
+    generation = _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
+    generation.statistics.cached_tokens = cached
+    return generation
+
+
+def _check_sampler(function: str, sampler: Sampler | None) -> None:
+    if sampler is not None:
+        check_function(function, "sampler", sampler)
 
 
 def _begin(
@@ -165,7 +208,12 @@ def _speculate(
     )
 
 
-def _check_draft(model: Any, processors: Sequence[LogitsProcessor], logprobs: int | None) -> None:
+def _check_draft(
+    model: Any,
+    processors: Sequence[LogitsProcessor],
+    logprobs: int | None,
+    prompt_cache: PromptCache | None,
+) -> None:
     if not hasattr(model, "create_kv_cache"):
         raise ArgumentError(
             "stream_generate",
@@ -177,3 +225,5 @@ def _check_draft(model: Any, processors: Sequence[LogitsProcessor], logprobs: in
         raise UnsupportedError("stream_generate", "processors", "some and a draft model", "one or the other")
     if logprobs is not None:
         raise UnsupportedError("stream_generate", "logprobs", "some and a draft model", "one or the other")
+    if prompt_cache is not None:
+        raise UnsupportedError("stream_generate", "prompt_cache", "one and a draft model", "one or the other")

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from .argument_types import check_number, check_size
 from .errors import ArgumentError
 from .extension import cpu_kernels
 from .layers.checks import check_floats
@@ -11,7 +12,9 @@ class RMSNorm:
     """Divide each vector of size `dim` by its root mean square, then scale it by `weight` [dim]."""
 
     def __init__(self, dim: int, weight: mx.array, eps: float = 1e-5):
+        check_size("RMSNorm", "dim", dim)
         check_floats("RMSNorm", weight=weight)
+        check_number("RMSNorm", "eps", eps)
         if weight.shape != (dim,):
             raise ArgumentError("RMSNorm", "weight", f"shape {weight.shape}", f"({dim},)")
         self.dim = dim

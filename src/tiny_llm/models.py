@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .argument_types import check_text, check_whole, kind
 from .errors import ArgumentError
 from .qwen2_week1 import Qwen2ModelWeek1
 from .qwen2_week2 import Qwen2ModelWeek2
@@ -22,6 +23,7 @@ MODELS: dict[str, dict[int, type[Transformer]]] = {
 
 def shortcut_name_to_full_name(shortcut_name: str) -> str:
     """The hub's name of a shortcut such as "qwen2-0.5b", in any case; anything else unchanged."""
+    check_text("shortcut_name_to_full_name", "shortcut_name", shortcut_name)
     return SHORTCUTS.get(shortcut_name.lower(), shortcut_name)
 
 
@@ -30,9 +32,10 @@ def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) ->
 
     The family is `mlx_model.args.model_type`, or else follows from a name of the hub.
     """
+    check_text("dispatch_model", "model_name", model_name)
     if not hasattr(mlx_model, "args"):
-        given = type(mlx_model).__name__
-        raise ArgumentError("dispatch_model", "mlx_model", f"a {given}", "the mlx_model of a checkpoint")
+        raise ArgumentError("dispatch_model", "mlx_model", kind(mlx_model), "the mlx_model of a checkpoint")
+    check_whole("dispatch_model", "week", week)
     full_name = shortcut_name_to_full_name(model_name)
     named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
     family = getattr(mlx_model.args, "model_type", None) or next(named, None)

@@ -8,6 +8,7 @@ from operator import index
 
 import mlx.core as mx
 
+from .argument_types import check_number, check_size, check_whole
 from .errors import ArgumentError, ArgumentTypeError
 from .extension import cpu_kernels
 
@@ -84,11 +85,12 @@ class RoPE:
     """
 
     def __init__(self, dims: int, seq_len: int, base: float = 10000, traditional: bool = False):
-        if not isinstance(dims, int) or dims <= 0 or dims % 2 != 0:
+        check_whole("RoPE", "dims", dims)
+        if dims <= 0 or dims % 2 != 0:
             raise ArgumentError("RoPE", "dims", dims, "a positive even number")
-        if not isinstance(seq_len, int) or seq_len < 1:
-            raise ArgumentError("RoPE", "seq_len", seq_len, "an integer of at least 1")
-        if not isinstance(base, int | float) or not 0 < base < math.inf:
+        check_size("RoPE", "seq_len", seq_len)
+        check_number("RoPE", "base", base)
+        if not 0 < base < math.inf:
             raise ArgumentError("RoPE", "base", base, "a positive number")
         self.dims = dims
         self.seq_len = seq_len

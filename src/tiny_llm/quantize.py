@@ -8,12 +8,13 @@ from typing import Any
 
 import mlx.core as mx
 
+from .argument_types import check_able, check_whole
 from .basics import silu_multiply
 from .embedding import known_ids, nan_unless
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .extension import cpu_kernels, load_extension
 from .layer_norm import RMSNorm
-from .layers.checks import check_arrays, check_floats
+from .layers.checks import check_arrays, check_floats, check_shape
 from .layers.explanation import ProductExplanation, explains
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
@@ -184,6 +185,8 @@ def quantized_matmul(
     `explain` says which one runs.
     """
     check_arrays("quantized_matmul", scales=scales, biases=biases, a=a, b=b)
+    check_whole("quantized_matmul", "group_size", group_size)
+    check_whole("quantized_matmul", "bits", bits)
     if a.ndim == 0:
         raise ArgumentError("quantized_matmul", "a", "a number", "(..., I)")
     if _mlx_multiplies():
@@ -198,7 +201,57 @@ def quantized_matmul(
     return native.quantized_linear(a, [(b, scales, biases)], group_size, bits)[0]  # type: ignore[no-any-return]
 
 
-@explains(quantized_matmul)
+def mx_quantized_matmul(
+    x: mx.array,
+    w: mx.array,
+    scales: mx.array,
+    biases: mx.array | None = None,
+    transpose: bool = True,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: str = "affine",
+) -> mx.array:
+    """`quantized_matmul` with the arguments of `mx.quantized_matmul`, in its order and with its defaults.
+
+    x [..., I] times the transpose of the packed matrix w [O, I * bits / 32], whose groups have the scales and
+    biases [O, I / group_size] -> [..., O]. All but w are float32, float16 or bfloat16 alike; sums are float32
+    and rounded once, to that type. group_size: 32, 64 (the default) or 128; bits: 4 (the default) or 8. What
+    only MLX has, such as transpose=False and other modes, is NotImplementedError.
+    """
+    name = "mx_quantized_matmul"
+    group_size = 64 if group_size is None else group_size
+    bits = 4 if bits is None else bits
+    for argument, got, known in (
+        ("transpose", transpose, (True,)),
+        ("group_size", group_size, (32, 64, 128)),
+        ("bits", bits, (4, 8)),
+        ("mode", mode, ("affine",)),
+    ):
+        if got not in known:
+            expected = " or ".join(map(repr, known))
+            raise UnsupportedError(name, argument, repr(got), f"{expected}; mx.quantized_matmul has others")
+    if biases is None:
+        raise ArgumentTypeError(name, "biases", None, "those of affine quantization")
+    check_arrays(name, x=x, w=w, scales=scales, biases=biases)
+    if x.dtype not in (mx.float32, mx.float16, mx.bfloat16):
+        raise ArgumentError(name, "x", x.dtype, "float32, float16 or bfloat16")
+    for argument, array, dtype in (
+        ("w", w, mx.uint32),
+        ("scales", scales, x.dtype),
+        ("biases", biases, x.dtype),
+    ):
+        if array.dtype != dtype:
+            raise ArgumentError(name, argument, array.dtype, dtype)
+    if x.ndim == 0 or x.shape[-1] % group_size != 0:
+        raise ArgumentError(name, "x", x.shape, f"(..., I) with I a multiple of {group_size}")
+    inputs = x.shape[-1]
+    check_shape(name, "w", w.shape, ("O", inputs * bits // 32))
+    for argument, array in (("scales", scales), ("biases", biases)):
+        check_shape(name, argument, array.shape, (w.shape[0], inputs // group_size))
+    return quantized_matmul(scales, biases, group_size, bits, x, w, transpose_b=True)
+
+
+@explains(quantized_matmul, mx_quantized_matmul)
 def _explain_product(
     function: Callable[..., mx.array], *arguments: Any, **options: Any
 ) -> ProductExplanation:
@@ -211,6 +264,8 @@ def _explain_product(
 
 def dequantize_linear(mlx_layer: Any) -> mx.array:
     """The dense matrix [O, I] of a quantized layer, in the type of its scales."""
+    packed = ("weight", "scales", "biases", "group_size", "bits")
+    check_able("dequantize_linear", "mlx_layer", mlx_layer, packed, "a quantized layer")
     return QuantizedWeights.from_mlx_layer(mlx_layer).dequantize()
 
 

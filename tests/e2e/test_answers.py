@@ -207,5 +207,5 @@ def test_all_pages_are_free_behind_all_of_this(models):
 
 
 def test_a_batch_takes_a_list_of_prompts(tiny, models):
-    with pytest.raises(ValueError, match=r"^batch_generate: prompts: got a string"):
+    with pytest.raises(TypeError, match=r"^batch_generate: prompts: got a str, expected a list of str"):
         batch_generate(models("flash attention"), tiny.tokenizer, "hi")

@@ -1,5 +1,6 @@
 """`explain` foretells the run: the path, the tiles, the memory, and why a kernel does not apply."""
 
+import math
 import warnings
 
 import mlx.core as mx
@@ -152,6 +153,33 @@ def test_broadcast_inputs_larger_than_any_memory_are_counted_not_overflowed():
     plan = explain(flash_attention, huge, huge, huge)
     assert plan.workspace_bytes_backward == 2**63 - 1
     assert plan.tiles_total > 2**50
+
+
+@pytest.mark.parametrize(
+    ("batch", "Hq", "Hkv", "L", "S", "E"),
+    [
+        ((1,), 4, 2, 64, 300, 64),
+        ((2**20,), 2**10, 2**10, 2**10, 2**10, 64),  # the last that 64 bits hold, about
+        ((2**30,), 2**30, 2**30, 64, 64, 64),
+        ((2**30,), 2**30, 2**30, 1, 4096, 256),
+        ((2**31 - 1,) * 3, 1, 1, 1, 1, 1),
+        ((2**16,) * 4, 2, 1, 3, 5, 8),  # a batch of 2^64: 0, counted modulo that
+        ((2**31 - 1,) * 2, 2**31 - 1, 1, 1, 2**31 - 1, 257),  # without a kernel
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
+def test_numbers_of_bytes_stop_at_the_largest(batch, Hq, Hkv, L, S, E, dtype):
+    query, key = (mx.broadcast_to(mx.zeros((E,), dtype), (*batch, *axes, E)) for axes in ((Hq, L), (Hkv, S)))
+    plan = explain(flash_attention, query, key, key)
+    sequences = math.prod(batch)
+    rows, keys = sequences * Hq * L, sequences * Hkv * S
+    saved = (rows + keys) * 2 * E * dtype.size + rows * 4
+    assert plan.saved_bytes == min(saved, 2**63 - 1)
+    assert plan.tiles_total >= min(sequences, 2**63 - 1)
+    assert plan.tiles_visited > 0
+    for number in (plan.workspace_bytes, plan.workspace_bytes_backward, plan.copies_bytes):
+        assert 0 <= number <= 2**63 - 1
 
 
 def test_a_large_batch_of_full_length_takes_one_plan():

@@ -43,7 +43,6 @@ OPERATIONS = {
     "quantized_rows": "native.quantized_rows(of(MANY, dtype=mx.int32), of(1, MANY // 8, dtype=mx.uint32),"
     " of(1, MANY // 64), of(1, MANY // 64), 64, 4)",
     "rms_norm": "native.rms_norm(of(MANY, MANY), of(MANY), 1e-5)",
-    "rms_norm of a sum": "native.rms_norm(of(MANY, MANY), of(MANY), 1e-5, residual=of(MANY, MANY))",
     "rope": "native.rope(of(MANY, 1, MANY // 2, 2), of(1, 1), of(1, 1), 0)",
     "silu_multiply": "native.silu_multiply(of(MANY, MANY), of(MANY, MANY))",
     "argmax": "native.argmax(of(MANY, MANY, 1))",

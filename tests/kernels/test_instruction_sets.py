@@ -1,6 +1,8 @@
 """Which instruction set runs is visible, can be forced by name, and is never chosen in silence."""
 
+import math
 import os
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -80,10 +82,29 @@ def test_the_environment_sets_the_number_of_threads(threads, run_with):
     assert run_with(TINY_LLM_THREADS=threads).stdout.split()[1] == threads
 
 
+def granted_cpus() -> list[float]:
+    """What the control groups around this process grant it; folders as in tests/quota_test.cpp."""
+    groups = Path("/proc/self/cgroup")
+    granted = []
+    for line in groups.read_text().splitlines() if groups.exists() else []:
+        number, controllers, path = line.split(":", 2)
+        root = Path("/sys/fs/cgroup") / ("" if number == "0" else controllers)
+        for group in (root, *(root / path.strip("/")).parents, root / path.strip("/")):
+            if (group / "cpu.max").exists():
+                quota, period = (group / "cpu.max").read_text().split()
+            elif (group / "cpu.cfs_quota_us").exists():
+                quota, period = ((group / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
+            else:
+                continue
+            if quota.strip() not in ("max", "-1"):
+                granted.append(int(quota) / int(period))
+    return granted
+
+
 def test_without_a_number_every_processor_of_the_process_gets_a_thread(run_with):
     # Linux tells which processors those are; elsewhere a process may use them all.
     mine = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
-    assert int(run_with().stdout.split()[1]) == len(mine(0))
+    assert int(run_with().stdout.split()[1]) == math.ceil(min(len(mine(0)), *granted_cpus(), math.inf))
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1e9", "99999999999999999999"])

@@ -11,8 +11,9 @@ from ..support.cases import normal, qkv
 from ..support.covering import every_pair
 from ..support.native import active_isa, last_run
 from ..support.pages import attention_by_sequence, paged
-from ..support.tolerance import FLOOR, assert_close
+from ..support.tolerance import FLOOR, assert_close, to_float64
 
+HALF_TYPES = pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=["f16", "bf16"])
 CAUSAL = pytest.mark.parametrize("mask", [None, "causal"])
 
 
@@ -20,8 +21,8 @@ def check(inputs, context_lens, page_size, mask=None, scale=None):
     query, key, value = inputs
     out = paged_attention(query, *paged(key, value, context_lens, page_size), scale, mask)
     expected = attention_by_sequence(query, key, value, context_lens, scale, mask == "causal")
-    assert (out.dtype, out.shape) == (mx.float32, query.shape)
-    assert_close(out, expected, floor=FLOOR[mx.float32])
+    assert (out.dtype, out.shape) == (query.dtype, query.shape)
+    assert_close(out, expected, floor=FLOOR[query.dtype])
     return out
 
 
@@ -176,15 +177,42 @@ def test_wider_integers_do_not_wrap():
     assert not mx.any(paged_attention(query, *far))
 
 
-def test_half_precision_is_cast_to_float32():
-    query, key, value = (x.astype(mx.float16).astype(mx.float32) for x in qkv(L=9, S=65))
-    pages = paged(key, value, [65, 33], 16)
-    half = [x.astype(mx.float16) for x in (query, pages.key_pages, pages.value_pages)]
-    assert mx.array_equal(paged_attention(half[0], *half[1:], *pages[2:]), paged_attention(query, *pages))
+@CAUSAL
+@pytest.mark.parametrize("page_size", [7, 128])
+@pytest.mark.parametrize("L", [1, 9, 70])
+@HALF_TYPES
+def test_half_types_stay_what_they_are(dtype, L, page_size, mask):
+    """The result has the type of the query, from sums in float32; and the bits are those of dense keys."""
+    query, key, value = qkv(batch=(2,), L=L, S=300, E=64, dtype=dtype)
+    check((query, key, value), [300, 131], page_size, mask)
+    full = paged_attention(query, *paged(key, value, [300, 300], page_size), None, mask)
+    assert mx.array_equal(full, flash_attention(query, key, value, mask=mask))
 
 
-def test_memory_does_not_hold_the_gathered_context():
-    query, key, value = qkv(batch=(4,), heads=2, kv_heads=2, L=1, S=4096, E=64)
+@HALF_TYPES
+def test_queries_and_pages_of_different_types_meet_in_float32(dtype):
+    query, key, value = qkv(L=9, S=65)
+    for wide in ((True, False, False), (False, True, False), (False, True, True)):
+        mixed = [x if stays else x.astype(dtype) for stays, x in zip(wide, (query, key, value), strict=True)]
+        same = [x.astype(mx.float32) for x in mixed]
+        pages = [paged(key, value, [65, 33], 16) for _, key, value in (mixed, same)]
+        out = paged_attention(mixed[0], *pages[0])
+        assert out.dtype == mixed[0].dtype
+        assert mx.array_equal(out, paged_attention(same[0], *pages[1]).astype(out.dtype))
+
+
+@HALF_TYPES
+def test_the_form_on_gathered_tokens_takes_half_types(dtype):
+    query, key, value = qkv(batch=(2,), L=9, S=150, dtype=dtype)
+    pages = paged(key, value, [150, 70], 16)
+    gathered = gathered_attention(query, *pages[:4], 0.2, True)
+    assert gathered.dtype == dtype
+    assert_close(paged_attention(query, *pages, 0.2, "causal"), to_float64(gathered), floor=FLOOR[dtype])
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+def test_memory_does_not_hold_the_gathered_context(dtype):
+    query, key, value = qkv(batch=(4,), heads=2, kv_heads=2, L=1, S=4096, E=64, dtype=dtype)
     pages = paged(key, value, [4096] * 4, 7)
     mx.eval(query, *pages[:4])
     paged_attention(query, *pages)  # the pool and its scratch exist

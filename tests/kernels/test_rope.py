@@ -9,7 +9,7 @@ from tiny_llm.positional_encoding import RoPE, RotationTable
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.covering import every_pair
-from ..support.late_errors import read_after_failure
+from ..support.late_errors import fails_whenever_evaluated
 from ..support.refusal import case_id, refused
 from ..support.rows import LAYOUTS, assert_rounded_once, graph_of, same_gradients, same_when_mapped
 from ..support.tolerance import to_float64
@@ -222,15 +222,22 @@ def test_the_last_positions_of_the_table_are_within_it():
     check(normal(N, S, H, D), POSITIONS - S)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("offset", [[0, POSITIONS - S + 1], [-1, 0], [2**31 - 1, 0]], ids=str)
-def test_positions_out_of_range_leave_nan(offset, dtype):
-    def call():
-        late = mx.array(offset) + mx.zeros(N, dtype=mx.int32)
-        return [rotate(normal(N, S, H, D, dtype=dtype), late)]
+BEYOND_THE_TABLE = pytest.mark.parametrize(
+    "offset", [[0, POSITIONS - S + 1], [-1, 0], [2**31 - 1, 0], POSITIONS], ids=str
+)
 
-    (out,) = read_after_failure(call, "offset", "rope")
-    assert np.isnan(out).all()
+
+@BEYOND_THE_TABLE
+def test_positions_that_are_there_are_checked_at_the_call(offset):
+    with refused("offset", function="rope"):
+        rotate(normal(N, S, H, D), mx.array(offset))
+    with refused("offset", function="rope"):
+        rotate(normal(N, S, H, D), mx.array(offset, dtype=mx.int64))
+
+
+@BEYOND_THE_TABLE
+def test_late_positions_are_checked_when_they_are_evaluated(offset):
+    fails_whenever_evaluated(lambda: [rotate(normal(N, S, H, D), mx.array(offset) * 1)], "offset", "rope")
     check(normal(N, S, H, D), 3)  # the worker lives on
 
 

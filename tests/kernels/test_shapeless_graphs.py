@@ -52,11 +52,6 @@ CALLS = {
         normal(K // 2),
     ),
     "rms_norm": (lambda x: native.rms_norm(x, mx.ones(K), 1e-5), normal(3, K), normal(3, OTHER)),
-    "rms_norm with a residual": (
-        lambda x: native.rms_norm(mx.ones((3, K)), mx.ones(K), 1e-5, residual=x)[1],
-        normal(3, K),
-        normal(2, K),
-    ),
     "silu_multiply": (lambda x: native.silu_multiply(x, mx.ones((3, K))), normal(3, K), normal(4, K)),
     "rope": (lambda x: native.rope(x, TABLE, TABLE, 6), normal(1, 10, 2, K), normal(1, 11, 2, K)),
     "argmax": (native.argmax, normal(3, 5), mx.zeros((3, 0))),

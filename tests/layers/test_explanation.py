@@ -5,7 +5,13 @@ from dataclasses import asdict, fields, replace
 import mlx.core as mx
 import pytest
 
-from tiny_llm.attention import Explanation, explain, flash_attention
+from tiny_llm.attention import (
+    Explanation,
+    attention_reference,
+    explain,
+    flash_attention,
+    paged_attention,
+)
 from tiny_llm.quantize import quantized_matmul
 
 from ..support.cases import normal, qkv
@@ -59,6 +65,33 @@ def test_a_product_that_would_be_refused_has_no_explanation():
         explain(quantized_matmul, *arguments)
 
 
-def test_what_nobody_can_explain_is_refused():
-    with pytest.raises(ValueError, match="expected one of attention_reference, flash_attention, quantized"):
-        explain(mx.matmul, *qkv())
+@pytest.mark.parametrize(
+    "function", [mx.matmul, "flash_attention", None, []], ids=["matmul", "a str", "None", "a list"]
+)
+def test_what_nobody_can_explain_is_refused(function):
+    with pytest.raises(ValueError, match=r"expected one of attention_reference, .*, paged_attention, quant"):
+        explain(function, *qkv())
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "missing"),
+    [
+        (flash_attention, 0, "query"),
+        (flash_attention, 2, "value"),
+        (attention_reference, 2, "value"),
+        (paged_attention, 3, "block_table"),
+        (paged_attention, 5, "page_size"),
+        (quantized_matmul, 5, "b"),
+    ],
+)
+def test_a_missing_argument_is_one_of_the_function_that_was_asked_about(function, arguments, missing):
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\W.*missing .*'{missing}'"):
+        explain(function, *([mx.zeros((1, 1, 1))] * arguments))
+
+
+@pytest.mark.parametrize("function", [flash_attention, paged_attention])
+def test_an_argument_too_many_or_twice_is_one_of_that_function(function):
+    with pytest.raises(TypeError, match=rf"^{function.__name__}: too many positional"):
+        explain(function, *([mx.zeros((1, 1, 1))] * 9))
+    with pytest.raises(TypeError, match=rf"^{function.__name__}: multiple values for argument 'query'"):
+        explain(function, *qkv(), query=mx.zeros((1, 1, 1)))

@@ -34,8 +34,10 @@ def paged(key: mx.array, value: mx.array, context_lens: list[int], page_size: in
             table[b, i] = ids.pop()
             tokens = slice(i * page_size, min((i + 1) * page_size, context_lens[b]))
             for target, dense in zip(pages, (key, value), strict=True):
-                target[table[b, i], :, : tokens.stop - tokens.start] = np.array(dense)[b, :, tokens]
-    key_pages, value_pages = (mx.array(x) for x in pages)
+                target[table[b, i], :, : tokens.stop - tokens.start] = to_float64(dense)[b, :, tokens]
+    key_pages, value_pages = (
+        mx.array(x).astype(dense.dtype) for x, dense in zip(pages, (key, value), strict=True)
+    )
     return Pages(key_pages, value_pages, mx.array(table), mx.array(context_lens, dtype=mx.int32), page_size)
 
 

@@ -8,7 +8,7 @@
 
 namespace tiny_llm_ext {
 
-// Each throws std::invalid_argument naming `function` for an object of the wrong kind.
+// Each throws an ArgumentError naming `function` for an object of the wrong kind.
 decltype(AttentionOptions::mask) mask_from(const char* function, nanobind::handle object);
 decltype(AttentionOptions::window) window_from(const char* function, nanobind::handle object);
 

@@ -19,7 +19,7 @@ using Caches = std::vector<std::optional<Cache>>;
 
 std::vector<std::optional<TokenCache>> caches_from(const Caches& caches);
 
-// An int, or a sequence of ints. Throws std::invalid_argument naming `function` for anything else.
+// An int, or a sequence of ints. Throws an ArgumentError naming `function` for anything else.
 TokenOffsets numbers_from(const char* function, nanobind::handle object);
 
 void define_cached_attention(nanobind::module_& m);

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "attention/checks.h"
+#include "cpu/row_orders.h"
 #include "quantized_linear.h"
 
 namespace nb = nanobind;
@@ -37,28 +38,47 @@ std::vector<mx::array> through(const mx::array& x, const std::vector<Triple>& ma
   return quantized_linear(x, all, group_size, bits, first, residual, gated, split, stream);
 }
 
+// "AMX, bfloat16: 1-2, 3-5, 6-32, more", a line for each.
+std::string row_orders() {
+  using namespace cpu;
+  std::string text;
+  for (const RowOrders& orders : {kOrdersOnAmxOfBf16, kOrdersOnAmx, kOrdersOfAvx512, kOrdersElsewhere}) {
+    text += std::string("- ") + orders.where + ": ";
+    int first = 1;
+    for (int last : orders.last) {
+      if (last == 0) continue;
+      text += std::to_string(first) + "-" + std::to_string(last) + ", ";
+      first = last + 1;
+    }
+    text += "more\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 void define_quantized(nb::module_& m) {
-  m.def(
-      "quantized_matmul", &quantized_matmul, "scales"_a, "biases"_a, "group_size"_a, "bits"_a, "a"_a, "b"_a,
-      "transpose_b"_a = false, "stream"_a = nb::none(),
+  const std::string matmul_doc =
       "a (M, K) times the transposed quantized weights b (N, K * bits / 32) uint32: (M, N) like a.\n\n"
       "Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are\n"
       "4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.\n\n"
       "Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows\n"
-      "multiply weights rounded to bfloat16 where the processor has such products. The order in which a row\n"
-      "is added up, and so its last bits, depends on how many rows there are: one or two, few (as above) or\n"
-      "more, for float32 and float16 on AMX one or two, up to 10 or more; and on no other row. On AMX one "
-      "or\n"
-      "two rows, and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest\n"
-      "of 64 neighbours or of a group, and more rows of those types two or three terms in bfloat16, "
-      "exactly.\n"
+      "multiply weights rounded to bfloat16 where the processor has such products. On AMX the rows of all\n"
+      "orders below but the last, of bfloat16 the last two, become whole numbers, exact to 23 bits of the\n"
+      "largest of 64 neighbours or of a group, and more rows of float32 and float16 two or three terms in\n"
+      "bfloat16, exactly.\n"
       "Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 "
       "to\n"
       "64) that are a hundred times larger than the others are multiplied one by one, with weights in "
       "float32:\n"
-      "with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.");
+      "with weights of zero they leave nothing. Infinities are among them; a row with more of those is "
+      "NaN.\n\n"
+      "The order in which a row is added up, and so its last bits, depends on how many rows there are, and "
+      "on\n"
+      "no other row. Numbers of rows with one order:\n\n" +
+      row_orders();
+  m.def("quantized_matmul", &quantized_matmul, "scales"_a, "biases"_a, "group_size"_a, "bits"_a, "a"_a, "b"_a,
+        "transpose_b"_a = false, "stream"_a = nb::none(), matmul_doc.c_str());
   m.def(
       "quantized_linear", &through, "x"_a, "matrices"_a, "group_size"_a, "bits"_a, nb::kw_only(),
       "bias"_a = nb::none(), "norm"_a = nb::none(), "residual"_a = nb::none(), "gated"_a = false,

@@ -13,19 +13,8 @@ using namespace nb::literals;
 namespace tiny_llm_ext {
 
 void define_row_operations(nb::module_& m) {
-  m.def(
-      "rms_norm",
-      [](const mx::array& x, const mx::array& weight, double eps, std::nullptr_t, mx::StreamOrDevice stream) {
-        return rms_norm(x, weight, eps, stream);
-      },
-      "x"_a, "weight"_a, "eps"_a, nb::kw_only(), "residual"_a = nb::none(), "stream"_a = nb::none(),
-      "x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).");
-  m.def(
-      "rms_norm",
-      [](const mx::array& x, const mx::array& weight, double eps, const mx::array& residual,
-         mx::StreamOrDevice stream) { return add_rms_norm(x, residual, weight, eps, stream); },
-      "x"_a, "weight"_a, "eps"_a, nb::kw_only(), "residual"_a, "stream"_a = nb::none(),
-      "x + residual, rounded to their dtype, and the norm of that: two arrays in one pass.");
+  m.def("rms_norm", &rms_norm, "x"_a, "weight"_a, "eps"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).");
   m.def(
       "rope",
       [](const mx::array& x, const mx::array& cos, const mx::array& sin, nb::handle offset, bool traditional,

@@ -59,12 +59,6 @@ std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOp
   return {bounded(left), causal ? 0 : bounded(right)};
 }
 
-auto refusal(const char* function) {
-  return [function](const char* argument, std::string got, std::string expected) {
-    reject(function, argument, got, expected);
-  };
-}
-
 // Reads the lengths whose data is there.
 void check_lengths(const char* function, Dims& dims, const AttentionInputs& inputs) {
   SequenceLengths known;
@@ -79,7 +73,7 @@ void check_lengths(const char* function, Dims& dims, const AttentionInputs& inpu
     }
     if (lengths->is_available()) known.*member = lengths;
   }
-  read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], refusal(function));
+  read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], refusal_by(function));
 }
 
 int check_threads(const char* function, const std::optional<int>& threads) {
@@ -123,8 +117,7 @@ Call check(const char* function, const mx::array& q, const mx::array& k, const m
   if (options.on_fallback != "error" && options.on_fallback != "warn" && options.on_fallback != "allow") {
     reject(function, "on_fallback", "'" + options.on_fallback + "'", "'error', 'warn' or 'allow'");
   }
-  call.params.kernels = options.isa ? &cpu::kernels_named(*options.isa, std::string(function) + ": isa")
-                                    : &cpu::active_kernels();
+  call.params.kernels = options.isa ? &cpu::kernels_named(*options.isa, function) : &cpu::active_kernels();
   call.params.threads = check_threads(function, options.threads);
   call.params.readable = options.readable;
   for (size_t i = 0; i < kOptionalInputs.size(); i++) {
@@ -158,7 +151,7 @@ Problem problem_as_known(const char* function, const Call& call) {
   }
   if (known) {
     problem.sequences =
-        read_sequences(call.inputs, batch_shape(call.inputs), problem.L, problem.S, refusal(function));
+        read_sequences(call.inputs, batch_shape(call.inputs), problem.L, problem.S, refusal_by(function));
   }
   return problem;
 }

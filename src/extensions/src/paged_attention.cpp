@@ -2,6 +2,7 @@
 // attention.
 #include "attention/checks.h"
 #include "attention/inputs.h"
+#include "attention/saturating.h"
 #include "cpu/isa.h"
 #include "cpu/pool.h"
 #include "tiny_llm_ext.h"
@@ -24,15 +25,18 @@ void check_pages(const mx::array& key_pages, int num_kv_heads) {
   if (key_pages.shape(3) < 1) reject(kPagedAttention, "key_pages", "E = 0", "E of at least 1");
 }
 
-// Throws unless the inputs fit together and have a kernel.
-void check(const std::vector<mx::array>& inputs, const PagedParams& params) {
-  constexpr const char* kArguments[] = {"query", "key_pages", "value_pages", "block_table", "context_lens"};
+constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", "block_table",
+                                           "context_lens"};
+
+// Throws unless the inputs fit together.
+void check_pages_and_query(const std::vector<mx::array>& inputs, const PagedParams& params) {
   const std::initializer_list<std::string_view> shapes[] = {
       {"N", "L", "E"}, {"P", "Hkv", "page", "E"}, {"P", "Hkv", "page", "E"}, {"B", "pages"}, {"B"}};
-  for (size_t i = 0; i < inputs.size(); i++)
-    check_dtype(kArguments[i], inputs[i], i < 3 ? mx::float32 : mx::int32);
+  check_floating(kPagedAttention, kPagedArguments[0], inputs[0]);
+  for (size_t i = 1; i < inputs.size(); i++)
+    check_dtype(kPagedArguments[i], inputs[i], i < 3 ? inputs[0].dtype() : mx::int32);
   Dims dims(kPagedAttention);
-  for (size_t i = 0; i < inputs.size(); i++) dims.match(kArguments[i], inputs[i].shape(), shapes[i]);
+  for (size_t i = 0; i < inputs.size(); i++) dims.match(kPagedArguments[i], inputs[i].shape(), shapes[i]);
   check_heads(kPagedAttention, params.num_heads, params.num_kv_heads);
   check_pages(inputs[1], params.num_kv_heads);
   if (dims["N"] != int64_t{dims["B"]} * params.num_heads) {
@@ -40,13 +44,45 @@ void check(const std::vector<mx::array>& inputs, const PagedParams& params) {
            std::to_string(params.num_heads) + " for each of the " + std::to_string(dims["B"]) +
                " sequences of block_table");
   }
-  const mx::array heads({dims["B"], params.num_heads, dims["L"], dims["E"]}, mx::float32, nullptr, {});
+}
+
+// The same for the kernels: throws where none of them takes the inputs.
+void check_for_kernel(const std::vector<mx::array>& inputs, const PagedParams& params) {
+  check_pages_and_query(inputs, params);
+  const mx::array& query = inputs[0];
+  const mx::array heads({inputs[3].shape(0), params.num_heads, query.shape(1), query.shape(2)}, query.dtype(),
+                        nullptr, {});
   const Verdict verdict = fused_kernel(make_problem({heads, inputs[1], inputs[2]}, params, mx::Device::cpu));
   if (!verdict.ok) throw std::runtime_error(std::string(kPagedAttention) + ": no kernel: " + verdict.reason);
 }
 
+PagedParams make_params(double scale, bool is_causal, int num_kv_heads, int num_heads) {
+  PagedParams params = {{}, num_heads, num_kv_heads};
+  params.scale = check_scale(kPagedAttention, scale);
+  if (is_causal) params.right = 0;
+  params.kernels = &cpu::active_kernels();
+  params.threads = cpu::default_threads();
+  return params;
+}
+
+// With the heads on an axis of their own, as `attention_in_pages` takes it.
+PagedParams params_of(const mx::array& query, const mx::array& key_pages, double scale, bool is_causal) {
+  Dims dims(kPagedAttention);
+  dims.match("query", query.shape(), {"B", "Hq", "L", "E"});
+  dims.match("key_pages", key_pages.shape(), {"P", "Hkv", "page", "E"});
+  return make_params(scale, is_causal, dims["Hkv"], dims["Hq"]);
+}
+
 std::vector<mx::Shape> result_shapes(const mx::array& query) {
   return {query.shape(), {query.shape(0), query.shape(1)}};
+}
+
+mx::array attend(const std::vector<mx::array>& inputs, const PagedParams& params, mx::StreamOrDevice stream) {
+  check_for_kernel(inputs, params);
+  if (inputs[4].is_available()) read_contexts(inputs, refusal_by(kPagedAttention));
+  return mx::array::make_arrays(result_shapes(inputs[0]), {inputs[0].dtype(), mx::float32},
+                                std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
+                                inputs)[0];
 }
 
 [[noreturn]] void refuse(const char* transform) {
@@ -59,16 +95,46 @@ std::vector<mx::Shape> result_shapes(const mx::array& query) {
 mx::array paged_attention(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
-  PagedParams params = {{}, num_heads, num_kv_heads};
-  params.scale = check_scale(kPagedAttention, scale);
-  if (is_causal) params.right = 0;
-  params.kernels = &cpu::active_kernels();
-  params.threads = cpu::default_threads();
   const std::vector<mx::array> inputs = {query, key_pages, value_pages, block_table, context_lens};
-  check(inputs, params);
-  return mx::array::make_arrays(result_shapes(query), {mx::float32, mx::float32},
-                                std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
-                                inputs)[0];
+  for (int i = 0; i < 3; i++) check_dtype(kPagedArguments[i], inputs[i], mx::float32);
+  return attend(inputs, make_params(scale, is_causal, num_kv_heads, num_heads), stream);
+}
+
+mx::array attention_in_pages(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
+                             const mx::array& block_table, const mx::array& context_lens, double scale,
+                             bool is_causal, mx::StreamOrDevice stream) {
+  const PagedParams params = params_of(query, key_pages, scale, is_causal);
+  const mx::array flat = mx::flatten(query, 0, 1, stream);
+  const mx::array out = attend({flat, key_pages, value_pages, block_table, context_lens}, params, stream);
+  return mx::unflatten(out, 0, {query.shape(0), params.num_heads}, stream);
+}
+
+// A GPU attends to a gathered copy of the pages, in MLX operations.
+Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
+                                       const mx::array& value_pages, const mx::array& block_table,
+                                       const mx::array& context_lens, double scale, bool is_causal,
+                                       mx::StreamOrDevice stream) {
+  const PagedParams params = params_of(query, key_pages, scale, is_causal);
+  const mx::Device device = mx::to_stream(stream).device;
+  const std::vector<mx::array> inputs = {mx::flatten(query, 0, 1, stream), key_pages, value_pages,
+                                         block_table, context_lens};
+  const bool gathered = device != mx::Device::cpu;
+  (gathered ? check_pages_and_query : check_for_kernel)(inputs, params);
+  Problem problem = make_problem({query, key_pages, value_pages}, params, device);
+  problem.S = slots_of_row(inputs);
+  if (context_lens.is_available()) problem.sequences = read_contexts(inputs, refusal_by(kPagedAttention));
+  Explanation e =
+      gathered ? explain_reference(problem, "pages have kernels for the CPU only") : explain(problem);
+  if (gathered) {
+    // The pages of each row in order, and once more without what lies in unused slots.
+    e.copies_bytes = saturating_product(
+        {2, problem.B, problem.Hkv, problem.S, problem.E + problem.V, problem.element_bytes()});
+    e.workspace_bytes = saturating_sum(e.workspace_bytes, e.copies_bytes);
+  } else {
+    e.backward_path = "none";
+    e.saved_bytes = e.workspace_bytes_backward = 0;
+  }
+  return e;
 }
 
 std::vector<mx::array> PagedAttention::vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
@@ -92,7 +158,7 @@ bool PagedAttention::is_equivalent(const mx::Primitive& other) const {
 
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array>& inputs) {
-  check(inputs, params_);
+  check_for_kernel(inputs, params_);
   return result_shapes(inputs[0]);
 }
 

@@ -43,6 +43,7 @@ void check_offsets(const char* function, const Offsets& offset, const mx::array&
       reject(function, "offset", to_text(array.dtype()), "int32 or int64");
     if (array.ndim() > 1 || (array.ndim() == 1 && array.shape(0) != N))
       reject(function, "offset", to_text(array.shape()), "() or (" + std::to_string(N) + ",)");
+    if (array.is_available()) read_offsets(array, x, cos, refusal_by(function));
   }
 }
 
@@ -69,6 +70,24 @@ void check_rotation(const char* function, const mx::array& x, const mx::array& c
                     const Offsets& offset) {
   check_table(function, x, cos, sin);
   check_offsets(function, offset, x, cos);
+}
+
+std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
+                                  const Wrong& wrong) {
+  const int64_t most = int64_t{cos.shape(0)} - x.shape(1);
+  const int64_t stride = offset.ndim() == 0 ? 0 : offset.strides(0);
+  std::vector<int64_t> offsets;
+  for (int64_t row = 0; row < x.shape(0); row++) {
+    const int64_t place = row * stride;
+    const int64_t number =
+        offset.dtype() == mx::int64 ? offset.data<int64_t>()[place] : offset.data<int32_t>()[place];
+    if (number < 0 || number > most) {
+      wrong("offset", std::to_string(number) + " for row " + std::to_string(row),
+            "0 to " + std::to_string(most));
+    }
+    offsets.push_back(number);
+  }
+  return offsets;
 }
 
 mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, const Offsets& offset,

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "attention/checks.h"
 #include "cpu/kernels.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"
@@ -23,12 +24,9 @@ mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::
 float check_norm(const char* function, const char* argument, const mx::array& x, const mx::array& weight,
                  double eps);
 
-// x + residual, rounded to their dtype, and the norm of that.
-std::pair<mx::array, mx::array> add_rms_norm(const mx::array& x, const mx::array& residual,
-                                             const mx::array& weight, double eps, mx::StreamOrDevice stream);
-
 // Where the tokens of each row of a batch begin in their sequences: one number for all rows, one for each, or
-// an array () or (N,) of int32 or int64, which is checked when it is evaluated.
+// an array () or (N,) of int32 or int64, which is checked at the call if its data is there, or else when it
+// is evaluated.
 using Offsets = std::variant<int64_t, std::vector<int64_t>, mx::array>;
 
 // x (N, S, H, D) with the pairs of its last axis rotated by the angles of their positions, the S from offset
@@ -40,6 +38,10 @@ mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, c
 // Throws unless the table and the offset are what `rope` takes for an x (N, S, H, D).
 void check_rotation(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin,
                     const Offsets& offset);
+
+// Such an array, whose data is there, as a number for each row of x; `wrong` is called for one out of range.
+std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
+                                  const Wrong& wrong);
 
 // silu(gate) * up for two arrays of one shape and dtype.
 mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream);
@@ -93,7 +95,7 @@ class RowOperation : public mx::Primitive {
       const std::vector<mx::array>& inputs, const std::vector<int>& argnums);
 };
 
-// Inputs: x, weight and perhaps the residual. Outputs: the norm, behind the sum if there is a residual.
+// Inputs: x, weight.
 class RmsNorm : public RowOperation {
  public:
   RmsNorm(mx::Stream stream, float eps) : RowOperation("rms_norm", stream), eps_(eps) {}

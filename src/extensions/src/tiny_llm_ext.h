@@ -77,6 +77,18 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream);
 
+// The same for query (B, num_heads, L, E) and pages that are all float32, float16 or bfloat16, summed up in
+// float32: (B, num_heads, L, E) in their dtype. No copy of the pages is made.
+mx::array attention_in_pages(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
+                             const mx::array& block_table, const mx::array& context_lens, double scale,
+                             bool is_causal, mx::StreamOrDevice stream);
+
+// What that would do, or on a GPU the form on gathered pages; runs nothing.
+Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
+                                       const mx::array& value_pages, const mx::array& block_table,
+                                       const mx::array& context_lens, double scale, bool is_causal,
+                                       mx::StreamOrDevice stream);
+
 // The arrays of one call. The optional ones broadcast, aligned on the right: mask to (B..., Hq, L, S), sinks
 // to (B..., Hq), the lengths to (B...).
 struct AttentionInputs : SequenceLengths {

@@ -1,7 +1,7 @@
 """Attention kernels for MLX."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import mlx.core
 
@@ -171,6 +171,47 @@ def paged_attention(
     0 .. P - 1 is an absent page, whose tokens nobody sees.
     """
 
+def attention_in_pages(
+    query: mlx.core.array,
+    key_pages: mlx.core.array,
+    value_pages: mlx.core.array,
+    block_table: mlx.core.array,
+    context_lens: mlx.core.array,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> mlx.core.array:
+    """
+    The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.
+
+    The result has that type; sums are float32, and the pages are read where they lie.
+    """
+
+def explain_attention_in_pages(
+    query: mlx.core.array,
+    key_pages: mlx.core.array,
+    value_pages: mlx.core.array,
+    block_table: mlx.core.array,
+    context_lens: mlx.core.array,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    stream: mlx.core.Stream
+    | mlx.core.ThreadLocalStream
+    | mlx.core.Device
+    | mlx.core.DeviceType
+    | None = None,
+) -> dict[str, Any]:
+    """
+    What `attention_in_pages` would do with these arguments, on a GPU its form on gathered pages. Runs
+    nothing.
+    """
+
 def axpby(
     x: mlx.core.array,
     y: mlx.core.array,
@@ -226,14 +267,21 @@ def quantized_matmul(
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
     Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows
-    multiply weights rounded to bfloat16 where the processor has such products. The order in which a row
-    is added up, and so its last bits, depends on how many rows there are: one or two, few (as above) or
-    more, for float32 and float16 on AMX one or two, up to 10 or more; and on no other row. On AMX one or
-    two rows, and up to 10 of float32 and float16, become whole numbers, exact to 23 bits of the largest
-    of 64 neighbours or of a group, and more rows of those types two or three terms in bfloat16, exactly.
+    multiply weights rounded to bfloat16 where the processor has such products. On AMX the rows of all
+    orders below but the last, of bfloat16 the last two, become whole numbers, exact to 23 bits of the
+    largest of 64 neighbours or of a group, and more rows of float32 and float16 two or three terms in
+    bfloat16, exactly.
     Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 to
     64) that are a hundred times larger than the others are multiplied one by one, with weights in float32:
     with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.
+
+    The order in which a row is added up, and so its last bits, depends on how many rows there are, and on
+    no other row. Numbers of rows with one order:
+
+    - AMX, bfloat16: 1-2, 3-5, 6-32, more
+    - AMX, other types: 1-2, 3-5, 6-8, more
+    - AVX-512: 1-2, 3-16, more
+    - elsewhere: 1-2, 3-8, more
     """
 
 def quantized_linear(
@@ -264,13 +312,11 @@ def quantized_linear(
     A norm (weight, eps) is applied to x first, as by `rms_norm`.
     """
 
-@overload
 def rms_norm(
     x: mlx.core.array,
     weight: mlx.core.array,
     eps: float,
     *,
-    residual: None | None = None,
     stream: mlx.core.Stream
     | mlx.core.ThreadLocalStream
     | mlx.core.Device
@@ -279,23 +325,6 @@ def rms_norm(
 ) -> mlx.core.array:
     """
     x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).
-    """
-
-@overload
-def rms_norm(
-    x: mlx.core.array,
-    weight: mlx.core.array,
-    eps: float,
-    *,
-    residual: mlx.core.array,
-    stream: mlx.core.Stream
-    | mlx.core.ThreadLocalStream
-    | mlx.core.Device
-    | mlx.core.DeviceType
-    | None = None,
-) -> tuple[mlx.core.array, mlx.core.array]:
-    """
-    x + residual, rounded to their dtype, and the norm of that: two arrays in one pass.
     """
 
 def rope(

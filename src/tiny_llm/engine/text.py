@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from ..argument_types import check_able, check_text
 from ..errors import ArgumentError
 from .protocols import Detokenizer, Tokenizer
 
@@ -68,6 +69,8 @@ def encode_prompt(
     function: str, models: list[Any], tokenizer: Tokenizer, prompt: str, context: int | None = None
 ) -> list[int]:
     """The ids of a prompt that all `models` can answer: some, all known, and fewer than a context holds."""
+    check_tokenizer(function, "tokenizer", tokenizer)
+    check_text(function, "prompt", prompt)
     ids = list(tokenizer.encode(prompt, add_special_tokens=False))
     if not ids:
         raise ArgumentError(function, "prompt", "no tokens", "at least one")
@@ -104,6 +107,16 @@ def context_length(model: Any) -> int | None:
     args = getattr(getattr(model, "mlx_model", None), "args", None)
     length: int | None = getattr(args, "max_position_embeddings", None)
     return length
+
+
+def check_model(function: str, argument: str, model: object, *abilities: str) -> None:
+    """A function of token ids, with these attributes."""
+    check_able(function, argument, model, ("__call__", *abilities), "a model")
+
+
+def check_tokenizer(function: str, argument: str, tokenizer: object) -> None:
+    """What generation asks of a tokenizer."""
+    check_able(function, argument, tokenizer, ("encode", "eos_token_id", "detokenizer"), "a tokenizer")
 
 
 def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:

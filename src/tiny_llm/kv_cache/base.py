@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from ..errors import ArgumentError, UnsupportedError
+from ..layers.checks import check_arrays
 
 Mask = mx.array | str | None
 Fetched = tuple[mx.array, mx.array, int | None, Mask]
@@ -78,6 +79,7 @@ class NoCache(TinyKvCache):
 
 def check_tokens(cache: str, key: mx.array, value: mx.array) -> None:
     """Both [B, H, L, D] with at least one token and of one type."""
+    check_arrays(cache, key=key, value=value)
     if key.ndim != 4 or key.size == 0:
         raise ArgumentError(cache, "key", key.shape, "(B, H, L, D) with at least one token")
     if value.shape != key.shape or value.dtype != key.dtype:

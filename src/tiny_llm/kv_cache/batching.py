@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from ..argument_types import check_size
 from ..errors import ArgumentError, UnsupportedError
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
 from .page_table import PageTable
@@ -16,13 +17,8 @@ class BatchingKvCache(TinyKvCache):
     """
 
     def __init__(self, max_active_requests: int, max_seq_len: int):
-        if max_active_requests < 1 or max_seq_len < 1:
-            raise ArgumentError(
-                "BatchingKvCache",
-                "",
-                f"{max_active_requests} requests of {max_seq_len} tokens",
-                "at least one of each",
-            )
+        check_size("BatchingKvCache", "max_active_requests", max_active_requests)
+        check_size("BatchingKvCache", "max_seq_len", max_seq_len)
         self.max_active_requests = max_active_requests
         self.max_seq_len = max_seq_len
         self.kv_caches: list[TinyKvCache | None] = [None] * max_active_requests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from ..argument_types import check_type
 from ..errors import ArgumentError
 from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_rewind
 from .page_table import PageIds, PageTable
@@ -14,6 +15,7 @@ class TinyKvPagedCache(TinyKvCache):
     """One request, one layer: its pages in order, all full except perhaps the last."""
 
     def __init__(self, pool: TinyKvPagedPool):
+        check_type("TinyKvPagedCache", "pool", pool, TinyKvPagedPool, "a TinyKvPagedPool")
         self.pool = pool
         self.page_size = pool.page_size
         self.pages = PageIds()

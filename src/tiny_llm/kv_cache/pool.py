@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 
+from ..argument_types import check_size
 from ..errors import ArgumentError
 from .base import check_tokens
 
@@ -10,8 +11,7 @@ class TinyKvPagedPool:
     """Storage for any number of pages of `page_size` tokens, which grows when no freed page is left."""
 
     def __init__(self, page_size: int = 128):
-        if page_size < 1:
-            raise ArgumentError("TinyKvPagedPool", "page_size", page_size, "at least 1")
+        check_size("TinyKvPagedPool", "page_size", page_size)
         self.page_size = page_size
         self.free_page_ids: list[int] = []
         self.used_page_ids: set[int] = set()

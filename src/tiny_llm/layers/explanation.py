@@ -1,5 +1,6 @@
 """`explain`, and what it answers. The modules of the functions say what there is to tell about them."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -25,16 +26,22 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     """Tell what `function` would do with these arguments, without running anything.
 
     explain(flash_attention, query, key, value, mask="causal") -> Explanation
+    explain(paged_attention, query, key_pages, value_pages, table, context_lens, page_size) -> Explanation
     explain(quantized_matmul, scales, biases, group_size, bits, a, b, True) -> ProductExplanation
 
     `function` is one of these or `attention_reference`, and the arguments are those of a call of it: for
     attention, the options of `flash_attention`. The memory layout of an array that is not evaluated
     yet, and lengths that are not, are unknown: they count as dense and as full.
     """
-    if function not in _explainers:
+    if not callable(function) or function not in _explainers:
         known = ", ".join(sorted(known.__name__ for known in _explainers))
         raise ArgumentError("explain", "function", function, f"one of {known}")
-    return _explainers[function](function, *arguments, **options)
+    explainer = _explainers[function]
+    try:  # Python would name the explainer, which nobody has called
+        inspect.signature(explainer).bind(function, *arguments, **options)
+    except TypeError as error:
+        raise TypeError(f"{function.__name__}: {error}") from None
+    return explainer(function, *arguments, **options)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Explanation:
     math: what the products are computed in: ieee-f32, or bf16 with float32 sums
     deterministic: whether each run gives the same bits
     batch_invariant: whether the bits of a row do not depend on the rest of the batch
-    backward_path: which implementation computes the gradient
+    backward_path: which implementation computes the gradient: reference, or none where there is no gradient
     """
 
     path: str

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError
+from ..argument_types import check_type, kind
+from ..errors import ArgumentError, ArgumentTypeError
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer
-from .errors import LoadError
+from .errors import LoadError, NoChatTemplate
 from .tokenizer_format import NAME
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ def guarded(failure: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise LoadError(f"{NAME}: {failure} ({error}); the file is damaged") from error
+
+
+def _check_messages(messages: object) -> None:
+    """Mappings from names to what a template knows: a role and a content."""
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise ArgumentTypeError("apply_chat_template", "messages", kind(messages), "a list of messages")
+    for index, message in enumerate(messages):
+        check_type(
+            "apply_chat_template", f"messages[{index}]", message, Mapping, "a dict with role and content"
+        )
 
 
 class Tokenizer:
@@ -85,8 +96,11 @@ class Tokenizer:
         enable_thinking: bool = False,
     ) -> str:
         """The text of a chat in the form that the model was trained on."""
+        _check_messages(messages)
         if self._template is None:
-            raise LoadError("chat_template: the model has none: it continues a text, but answers no messages")
+            raise NoChatTemplate(
+                "chat_template: the model has none: it continues a text, but answers no messages"
+            )
         return self._template.render(
             messages, add_generation_prompt=add_generation_prompt, enable_thinking=enable_thinking
         )

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 
-from ..errors import ArgumentError
+from ..argument_types import check_number, kind
+from ..errors import ArgumentError, ArgumentTypeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,16 @@ class Sampling:
     def __post_init__(self) -> None:
         for name in ("temp", "top_p", "min_p", "repetition_penalty"):
             value = getattr(self, name)
-            if not isinstance(value, Real) and not (value is None and name != "temp"):
-                raise _refused(name, repr(value), "a number")
+            if value is not None or name == "temp":
+                check_number("sampling", name, value)
         if not (self.temp >= 0 and math.isfinite(self.temp)):
             raise _refused("temp", self.temp, "a finite number of at least 0")
         if self.top_p is not None and math.isnan(self.top_p):
             raise _refused("top_p", "nan", "a number")
+        for name in ("top_k", "seed", "max_tokens"):
+            value = getattr(self, name)
+            if isinstance(value, bool | str | Sequence):
+                raise ArgumentTypeError("sampling", name, kind(value), "a whole number")
         if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 0):
             raise _refused("top_k", self.top_k, "a whole number of at least 0")
         if self.min_p is not None and not 0 <= self.min_p <= 1:

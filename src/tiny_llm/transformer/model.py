@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
+from ..argument_types import check_able
 from ..errors import ArgumentError
 from ..kv_cache import TinyKvCache
 from ..layer_norm import RMSNorm
@@ -31,9 +32,10 @@ class Transformer(ABC):
     published_precision: ClassVar[mx.Dtype]
 
     def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
+        name = type(self).__name__
+        check_able(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
         precision = self.published_precision if dtype is None else dtype
-        name = type(self).__name__
         if precision not in PRECISIONS:
             raise ArgumentError(name, "dtype", precision, "float32, float16 or bfloat16")
         _refuse_scaled_positions(name, args)

@@ -1,9 +1,9 @@
-// A primitive that passes the lengths through. It runs on the CPU, which alone can throw.
+// A primitive that passes the lengths through. It runs on the CPU: a GPU cannot throw.
 #include "attention/checked_lengths.h"
 
 #include "attention/checks.h"
 #include "attention/inputs.h"
-#include "mlx/backend/cpu/encoder.h"
+#include "cpu/dispatch.h"
 
 namespace tiny_llm_ext {
 namespace {
@@ -18,16 +18,10 @@ class CheckedLengths : public mx::Primitive {
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     SequenceLengths lengths;
-    for (size_t i = 0; i < inputs.size(); i++) {
-      outputs[i].copy_shared_buffer(inputs[i]);
-      lengths.*given_[i] = mx::array::unsafe_weak_copy(outputs[i]);
-    }
-    mx::cpu::get_command_encoder(stream()).dispatch(
-        [function = function_, L = L_, S = S_, shape = inputs[0].shape(), lengths = std::move(lengths)] {
-          read_sequences(lengths, shape, L, S, [&](const char* argument, std::string got, std::string want) {
-            throw std::runtime_error(complaint(function, argument, got, want));
-          });
-        });
+    for (size_t i = 0; i < inputs.size(); i++) lengths.*given_[i] = inputs[i];
+    cpu::wait_for(stream(), inputs);
+    read_sequences(lengths, inputs[0].shape(), L_, S_, failure_of(function_));
+    for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
   }
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
     throw std::runtime_error(std::string(function_) + ": lengths are checked on the CPU");
@@ -76,17 +70,22 @@ AttentionInputs with_checked_lengths(const char* function, AttentionInputs input
   if (!has_lengths(inputs)) return inputs;
   if (stream.device != mx::Device::cpu) stream = mx::default_stream(mx::Device::cpu);
   mx::Shape batch = batch_shape(inputs);
+  const int64_t L = inputs.query.shape(-2), S = inputs.key.shape(-2);
   std::vector<Member> given;
   std::vector<mx::array> arrays;
+  bool known = true;
   for (Member member : {&SequenceLengths::q_lens, &SequenceLengths::kv_start, &SequenceLengths::kv_lens}) {
     if (!(inputs.*member)) continue;
     given.push_back(member);
+    known = known && (inputs.*member)->is_available();
     arrays.push_back(mx::stop_gradient(mx::broadcast_to(*(inputs.*member), batch, stream), stream));
   }
-  auto checked = CheckedLengths::apply(
-      std::make_shared<CheckedLengths>(stream, function, inputs.query.shape(-2), inputs.key.shape(-2), given),
-      arrays);
-  for (size_t i = 0; i < given.size(); i++) inputs.*given[i] = checked[i];
+  if (known) {  // nothing is left to check at evaluation, where it would be waited for
+    read_sequences(inputs, batch, L, S, failure_of(function));
+  } else {
+    arrays = CheckedLengths::apply(std::make_shared<CheckedLengths>(stream, function, L, S, given), arrays);
+  }
+  for (size_t i = 0; i < given.size(); i++) inputs.*given[i] = arrays[i];
   return inputs;
 }
 

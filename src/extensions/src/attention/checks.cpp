@@ -11,14 +11,21 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-std::string complaint(const std::string& function, const std::string& argument, const std::string& got,
-                      const std::string& expected) {
-  return function + ": " + argument + ": got " + got + ", expected " + expected;
-}
-
 void reject(const std::string& function, const std::string& argument, const std::string& got,
             const std::string& expected) {
-  throw std::invalid_argument(complaint(function, argument, got, expected));
+  throw ArgumentError(function, argument, got, expected);
+}
+
+Wrong refusal_by(const char* function) {
+  return [function](const char* argument, std::string got, std::string expected) {
+    reject(function, argument, got, expected);
+  };
+}
+
+Wrong failure_of(const char* function) {
+  return [function](const char* argument, std::string got, std::string expected) {
+    throw std::runtime_error(complaint(function, argument, got, expected));
+  };
 }
 
 void check_floating(const char* function, const char* argument, const mx::array& x) {

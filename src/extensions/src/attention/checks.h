@@ -1,12 +1,14 @@
 // Argument checks: one form of error text, and shapes matched against named dimensions.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "argument_error.h"
 #include "mlx/array.h"
 #include "mlx/utils.h"
 
@@ -17,13 +19,16 @@ struct NotImplemented : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// "flash_attention: key: got (2, 3), expected (B..., Hkv, S, E)"
-std::string complaint(const std::string& function, const std::string& argument, const std::string& got,
-                      const std::string& expected);
-
-// Throws std::invalid_argument, ValueError in Python.
+// Throws an ArgumentError.
 [[noreturn]] void reject(const std::string& function, const std::string& argument, const std::string& got,
                          const std::string& expected);
+
+// What is done about a value of an argument that is wrong.
+using Wrong = std::function<void(const char* argument, std::string got, std::string expected)>;
+
+// At the call, as `reject` does, or while the result is evaluated: std::runtime_error.
+Wrong refusal_by(const char* function);
+Wrong failure_of(const char* function);
 
 // Throws unless x is float32, float16 or bfloat16.
 void check_floating(const char* function, const char* argument, const mlx::core::array& x);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "attention/checks.h"
+#include "attention/saturating.h"
 #include "cpu/allocate.h"
 
 namespace tiny_llm_ext {
@@ -52,7 +52,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   const mx::array &q = inputs.query, &k = inputs.key, &v = inputs.value;
   Problem problem = {};
   problem.B = 1;
-  for (int axis = 0; axis < static_cast<int>(q.ndim()) - 3; axis++) problem.B *= q.shape(axis);
+  for (int size : batch_shape(inputs)) problem.B = saturating_product({problem.B, size});
   problem.Hq = q.shape(-3);
   problem.Hkv = k.shape(-3);
   problem.L = q.shape(-2);
@@ -97,9 +97,8 @@ static int64_t read_length(const mx::array& lengths, int64_t offset) {
   return lengths.dtype() == mx::int64 ? lengths.data<int64_t>()[offset] : lengths.data<int32_t>()[offset];
 }
 
-std::vector<Sequence> read_sequences(
-    const SequenceLengths& lengths, const mx::Shape& batch, int64_t L, int64_t S,
-    const std::function<void(const char* argument, std::string got, std::string expected)>& wrong) {
+std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
+                                     int64_t S, const Wrong& wrong) {
   int64_t count = 1;
   for (int size : batch) count *= size;
 
@@ -125,6 +124,26 @@ std::vector<Sequence> read_sequences(
     sequence.n_q = n_q(b, L, L);
     sequence.kv_start = start(b, 0, S);
     sequence.n_k = n_k(b, S - sequence.kv_start, S - sequence.kv_start);
+  }
+  return sequences;
+}
+
+int64_t slots_of_row(const std::vector<mx::array>& inputs) {
+  const mx::array &key_pages = inputs[1], &block_table = inputs[3];
+  return int64_t{block_table.shape(1)} * key_pages.shape(2);
+}
+
+std::vector<Sequence> read_contexts(const std::vector<mx::array>& inputs, const Wrong& wrong) {
+  const mx::array& context_lens = inputs[4];
+  const int64_t L = inputs[0].shape(1), slots = slots_of_row(inputs);
+  std::vector<Sequence> sequences;
+  for (int64_t b = 0; b < context_lens.shape(0); b++) {
+    const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];
+    if (length > slots) {
+      wrong("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
+            "at most the " + std::to_string(slots) + " slots of its row of block_table");
+    }
+    sequences.push_back({L, 0, std::max<int64_t>(length, 0)});
   }
   return sequences;
 }

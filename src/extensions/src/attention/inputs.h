@@ -1,6 +1,7 @@
 // From the arrays of a call to the primitive's input list and back, and to the plain numbers of a Problem.
 #pragma once
 
+#include "attention/checks.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -21,11 +22,15 @@ mx::Shape batch_shape(const AttentionInputs& inputs);
 
 bool has_lengths(const SequenceLengths& lengths);
 
-// The lengths of every sequence of the batch, read from arrays whose data is there. Calls
-// `wrong(argument, got, expected)` for a value out of range.
-std::vector<Sequence> read_sequences(
-    const SequenceLengths& lengths, const mx::Shape& batch, int64_t L, int64_t S,
-    const std::function<void(const char* argument, std::string got, std::string expected)>& wrong);
+// The lengths of every sequence of the batch, read from arrays whose data is there; `wrong` is called for a
+// value out of range.
+std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
+                                     int64_t S, const Wrong& wrong);
+
+// Likewise those of a paged call, from the inputs of its primitive; a context of 0 or less is empty. And how
+// many tokens the pages in a row of its block table hold.
+std::vector<Sequence> read_contexts(const std::vector<mx::array>& inputs, const Wrong& wrong);
+int64_t slots_of_row(const std::vector<mx::array>& inputs);
 
 // Whether the kernels can read the array where it lies.
 bool last_axis_is_dense(const mx::array& array);

@@ -6,7 +6,7 @@
 
 namespace tiny_llm_ext {
 
-// The sizes of the inputs, by the names B..., Hq, Hkv, L, S, E and V. Throws std::invalid_argument for shapes
+// The sizes of the inputs, by the names B..., Hq, Hkv, L, S, E and V. Throws an ArgumentError for shapes
 // that do not fit together.
 Dims check_shapes(const char* function, const AttentionInputs& inputs);
 

@@ -1,10 +1,10 @@
 // Routing and its explanation, from one list of what has a kernel.
-#include <limits>
 #include <string_view>
 
 #include "attention/checks.h"
 #include "attention/gpu.h"
 #include "attention/problem.h"
+#include "attention/saturating.h"
 #include "attention/tiles.h"
 #include "cpu/plan.h"
 
@@ -17,15 +17,13 @@ std::string_view math_of(const Problem& problem) {
   return problem.kernels->bf16_products[static_cast<int>(problem.dtype)] ? "bf16" : "ieee-f32";
 }
 
-// Broadcast inputs can be larger than any memory: numbers of bytes are counted in double and stop at the
-// largest integer.
+// Estimates of bytes are counted in double; they, too, stop at the largest integer.
 double query_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hq * p.L; }
 double key_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hkv * p.S; }
 
 int64_t to_bytes(double floats) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   double bytes = sizeof(float) * floats;
-  return bytes < static_cast<double>(kMost) ? static_cast<int64_t>(bytes) : kMost;
+  return bytes < static_cast<double>(kMostCounted) ? static_cast<int64_t>(bytes) : kMostCounted;
 }
 
 // What the reference graph holds at its peak, beside its inputs and outputs, in float32: score matrices, and
@@ -44,8 +42,11 @@ int64_t reference_backward_bytes(const Problem& p) {
 // What does not depend on the path.
 Explanation explain_gradient(const Problem& problem) {
   Explanation e = {};
-  int64_t queries = problem.B * problem.Hq * problem.L, keys = problem.B * problem.Hkv * problem.S;
-  e.saved_bytes = (queries + keys) * (problem.E + problem.V) * problem.element_bytes() + queries * 4;
+  const int64_t queries = saturating_product({problem.B, problem.Hq, problem.L});
+  const int64_t keys = saturating_product({problem.B, problem.Hkv, problem.S});
+  const int64_t inputs_and_output =
+      saturating_product({saturating_sum(queries, keys), problem.E + problem.V, problem.element_bytes()});
+  e.saved_bytes = saturating_sum(inputs_and_output, saturating_product({queries, sizeof(float)}));
   e.workspace_bytes_backward = reference_backward_bytes(problem);
   e.backward_path = "reference";
   e.deterministic = true;
@@ -63,7 +64,8 @@ void explain_cpu(const Problem& problem, Explanation& e) {
   TileCounts counts = count_tiles(problem, problem.Hkv, e.tile_rows, e.tile_keys);
   e.tiles_visited = counts.visited;
   e.tiles_total = counts.total;
-  e.workspace_bytes = plan.partial_floats * sizeof(float) + problem.copied_bytes;
+  e.workspace_bytes =
+      saturating_sum(saturating_product({plan.partial_floats, sizeof(float)}), problem.copied_bytes);
   e.math = math_of(problem);
   e.batch_invariant = true;
 }
@@ -125,7 +127,7 @@ Explanation explain_reference(const Problem& problem, const std::string& reason)
   e.tile_rows = problem.L;
   e.tile_keys = problem.S;
   e.splits = 1;
-  e.tiles_visited = e.tiles_total = problem.B * problem.Hq;
+  e.tiles_visited = e.tiles_total = saturating_product({problem.B, problem.Hq});
   e.mask_read = problem.mask == MaskKind::none ? "none" : "tile";
   e.workspace_bytes = reference_forward_bytes(problem);
   e.math = "ieee-f32";

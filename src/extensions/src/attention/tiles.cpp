@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "attention/saturating.h"
+
 namespace tiny_llm_ext {
 
 KeyRange visible_keys(int64_t first_row, int64_t last_row, int64_t n_q, int64_t n_k, int64_t left,
@@ -29,11 +31,11 @@ TileCounts count_tiles(const Problem& problem, int64_t heads, int64_t row_tile, 
   auto count = [&](const Sequence& sequence, int64_t times) {
     TileCounts counts = count_tiles(problem.L, problem.S, sequence.n_q, sequence.n_k, problem.Hq / heads,
                                     row_tile, key_tile, problem.left, problem.right);
-    all.visited += times * counts.visited;
-    all.total += times * counts.total;
+    all.visited = saturating_sum(all.visited, saturating_product({times, counts.visited}));
+    all.total = saturating_sum(all.total, saturating_product({times, counts.total}));
   };
   if (problem.sequences.empty()) {
-    count({problem.L, 0, problem.S}, problem.B * heads);
+    count({problem.L, 0, problem.S}, saturating_product({problem.B, heads}));
   } else {
     for (const Sequence& sequence : problem.sequences) count(sequence, heads);
   }

@@ -2,7 +2,7 @@
 #include "attention/checks.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
-#include "mlx/backend/cpu/encoder.h"
+#include "cpu/dispatch.h"
 
 namespace tiny_llm_ext {
 namespace {
@@ -16,7 +16,7 @@ class FirstDerivative : public mx::Primitive {
   // Recorded when its turn comes: after the fused forward pass.
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
-    mx::cpu::get_command_encoder(stream()).dispatch([run = run_] { record_run(run); });
+    cpu::enqueue(stream(), [run = run_] { record_run(run); });
   }
   void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);

@@ -5,9 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "attention/checks.h"
 #include "cpu/pool.h"
 
 namespace tiny_llm_ext::cpu {
@@ -47,9 +48,10 @@ double seconds_now() {
 }  // namespace
 
 double read_bandwidth(size_t bytes, int threads, double seconds) {
-  if (bytes == 0 || threads < 1 || !(seconds > 0)) {
-    throw std::invalid_argument("read_bandwidth: bytes, threads and seconds: expected positive numbers");
-  }
+  constexpr const char* kName = "read_bandwidth";
+  if (bytes == 0) reject(kName, "bytes", "0", "at least 1");
+  if (threads < 1) reject(kName, "threads", std::to_string(threads), "at least 1");
+  if (!(seconds > 0)) reject(kName, "seconds", to_text(seconds), "a number above 0");
   // Every thread gets whole groups of lines.
   const size_t group = kUnroll * kLine;
   const size_t part = std::max<size_t>(1, (bytes + threads * group - 1) / (threads * group)) * kUnroll;

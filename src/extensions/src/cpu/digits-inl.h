@@ -47,16 +47,25 @@ VEC_FN float write_digits(const float* x, int part, Write write) {
   return ldexpf(1, exponent);
 }
 
-// While it lives, tiny numbers are what they are, whatever the thread has been told to take them for: the
-// unit of small numbers is one.
-class TinyNumbersCount {
-  static constexpr unsigned kFlushed = 0x8040;  // results and operands
-  const unsigned before_ = _mm_getcsr();
+template <class Work>
+__attribute__((noinline)) static void apart(const Work& work) {
+  work();
+}
 
- public:
-  TinyNumbersCount() { _mm_setcsr(before_ & ~kFlushed); }
-  ~TinyNumbersCount() { _mm_setcsr(before_); }
-};
+// Calls work() with FTZ and DAZ off, whatever the thread has been told: the unit of small numbers is
+// denormal.
+//
+// To a compiler, arithmetic does not depend on the control register: in one function, it may move what is
+// calculated beyond the instructions that switch it. So nothing is calculated in the function that switches,
+// which is not inlined, and the work is a call to another one. Calls that write memory stay where they are.
+template <class Work>
+__attribute__((noinline)) static void with_denormals(const Work& work) {
+  constexpr unsigned kFlushed = 0x8040;  // results and operands
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before & ~kFlushed);
+  apart(work);
+  _mm_setcsr(before);
+}
 
 // Units for one or two rows: four numbers' digits in a lane. A word of eight half bytes is multiplied as two
 // words of bytes. Sums of digits are exact; a word's are put together in a 32-bit integer or, where that is
@@ -64,7 +73,6 @@ class TinyNumbersCount {
 // range, see WideUnits: weights of zero then mostly leave nothing.
 template <int kBits_>
 struct DigitUnits {
-  typedef TinyNumbersCount Mode;
   static constexpr int kBits = kBits_;
   static constexpr bool kWhole = true;
   static constexpr float kOffset = 1 << (kBits - 1);
@@ -74,6 +82,11 @@ struct DigitUnits {
   static constexpr int kUnits = kDigitUnits + kSums;  // the last are where the sums begin
 
   VEC_FN F as_multiplied(F x) { return x; }
+
+  template <class Work>
+  static void in_mode(const Work& work) {
+    with_denormals(work);
+  }
 
   // Writes where the sums of a vector of words begin, which are zero so far.
   static void write_beginnings(float* x, int64_t stride) {

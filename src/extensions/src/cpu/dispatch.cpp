@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "cpu/allocate.h"
 #include "mlx/backend/cpu/encoder.h"
+#include "mlx/device.h"
+#include "mlx/stream.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -45,6 +48,24 @@ void dispatch_placed(mx::Stream stream, const Arrays& inputs, const Arrays& outp
       [work = std::move(work), arrays = weak(inputs), results = weak(outputs)]() mutable {
         work(arrays, results);
       });
+}
+
+void wait_for(mx::Stream stream, const Arrays& inputs) {
+  // Within an evaluation, "evaluated" means that the work was handed out, whatever is_available() says.
+  const auto is_there = [](const mx::array& input) { return input.status() == mx::array::available; };
+  if (std::all_of(inputs.begin(), inputs.end(), is_there)) return;
+  if (mx::is_available(mx::Device::gpu)) {
+    // The GPU may not have been told yet to compute what the stream is to wait for.
+    for (mx::Stream other : mx::get_streams()) {
+      if (other.device != mx::Device::gpu) continue;
+      try {
+        mx::synchronize(other);
+      } catch (const std::runtime_error&) {
+        // A stream of another thread, on which nothing of this evaluation waits.
+      }
+    }
+  }
+  mx::synchronize(stream);
 }
 
 void enqueue(mx::Stream stream, std::function<void()> work) {

@@ -22,6 +22,11 @@ void dispatch_placed(mlx::core::Stream stream, const Arrays& inputs, const Array
 // What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
 void fill_with_nan(mlx::core::array& array);
 
+// Returns once the data of these inputs of an evaluation is there. What is wrong with it can then be thrown
+// on the evaluating thread: the output stays a graph, whose evaluation fails again. What the worker throws
+// leaves an array that looks evaluated, and MLX waiting for good after some repetitions.
+void wait_for(mlx::core::Stream stream, const Arrays& inputs);
+
 // Calls work() there likewise. For kernels with little to do, to which `dispatch` is most of the cost: they
 // take the addresses of their arrays beforehand, which MLX keeps until the work is done.
 void enqueue(mlx::core::Stream stream, std::function<void()> work);

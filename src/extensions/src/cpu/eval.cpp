@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <stdexcept>
 
 #include "attention/checks.h"
 #include "attention/inputs.h"
@@ -295,21 +294,6 @@ class Forward {
   float* partials_ = nullptr;
 };
 
-// The sequences of a paged call; a context of 0 or less is empty.
-std::vector<Sequence> read_contexts(const mx::array& lengths, int64_t L, int64_t most) {
-  std::vector<Sequence> sequences;
-  for (int64_t b = 0; b < lengths.shape(0); b++) {
-    int64_t length = lengths.data<int32_t>()[b * lengths.strides(0)];
-    if (length > most) {
-      throw std::runtime_error(complaint(
-          "paged_attention", "context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
-          "at most the " + std::to_string(most) + " slots of its row of block_table"));
-    }
-    sequences.push_back({L, 0, std::max<int64_t>(length, 0)});
-  }
-  return sequences;
-}
-
 // (B * heads, L, ...) as (B, heads, L, ...), where it lies.
 mx::array by_sequence(const mx::array& x, int heads) {
   mx::Shape shape = x.shape();
@@ -322,6 +306,18 @@ mx::array by_sequence(const mx::array& x, int heads) {
   return split;
 }
 
+// Of the batch, as the lengths say; of none where none are given.
+std::vector<Sequence> sequences_of(const AttentionInputs& call, mx::Stream stream) {
+  if (!has_lengths(call)) return {};
+  cpu::Arrays lengths;
+  for (const auto& given : {call.q_lens, call.kv_start, call.kv_lens}) {
+    if (given) lengths.push_back(*given);
+  }
+  cpu::wait_for(stream, lengths);
+  return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
+                        failure_of(kFunction));
+}
+
 }  // namespace
 
 void cpu::attend(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse) {
@@ -330,35 +326,31 @@ void cpu::attend(const AttentionInputs& inputs, const Problem& problem, mx::arra
 
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   check_inputs(inputs);
-  cpu::dispatch(
-      stream(), inputs, outputs,
-      [params = params_, device = stream().device](const cpu::Arrays& arrays, cpu::Arrays& results) {
-        AttentionInputs call = unpack(arrays, params);
-        Problem problem = make_problem(call, params, device);
-        if (has_lengths(call)) {
-          problem.sequences =
-              read_sequences(call, batch_shape(call), problem.L, problem.S,
-                             [](const char* argument, std::string got, std::string expected) {
-                               throw std::runtime_error(complaint(kFunction, argument, got, expected));
-                             });
-        }
-        cpu::attend(call, problem, results[0], results[1]);
-      });
+  std::vector<Sequence> sequences = sequences_of(unpack(inputs, params_), stream());
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_, device = stream().device, sequences = std::move(sequences)](
+                    const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  AttentionInputs call = unpack(arrays, params);
+                  Problem problem = make_problem(call, params, device);
+                  problem.sequences = sequences;
+                  cpu::attend(call, problem, results[0], results[1]);
+                });
 }
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::dispatch(
-      stream(), inputs, outputs,
-      [params = params_, device = stream().device](const cpu::Arrays& arrays, cpu::Arrays& results) {
-        const mx::array &table = arrays[3], &lengths = arrays[4];
-        AttentionInputs call{by_sequence(arrays[0], params.num_heads), arrays[1], arrays[2]};
-        mx::array o = by_sequence(results[0], params.num_heads);
-        Problem problem = make_problem(call, params, device);
-        problem.S = int64_t{table.shape(1)} * arrays[1].shape(2);
-        problem.sequences = read_contexts(lengths, problem.L, problem.S);
-        PagedKeys pages(table, arrays[1], problem.sequences);
-        Forward(call, problem, &pages, o, results[1]).run();
-      });
+  cpu::wait_for(stream(), {inputs[4]});
+  std::vector<Sequence> sequences = read_contexts(inputs, failure_of("paged_attention"));
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_, device = stream().device, sequences = std::move(sequences)](
+                    const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  AttentionInputs call{by_sequence(arrays[0], params.num_heads), arrays[1], arrays[2]};
+                  mx::array o = by_sequence(results[0], params.num_heads);
+                  Problem problem = make_problem(call, params, device);
+                  problem.S = slots_of_row(arrays);
+                  problem.sequences = sequences;
+                  PagedKeys pages(arrays[3], arrays[1], problem.sequences);
+                  Forward(call, problem, &pages, o, results[1]).run();
+                });
 }
 
 }  // namespace tiny_llm_ext

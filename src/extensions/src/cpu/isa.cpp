@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <stdexcept>
 
+#include "argument_error.h"
 #include "cpu/machine.h"
 
 namespace tiny_llm_ext::cpu {
@@ -47,7 +47,7 @@ const std::vector<const Isa*>& usable() {
 
 const Kernels& choose() {
   const char* forced = std::getenv("TINY_LLM_CPU_ISA");
-  return kernels_named(forced ? forced : available_isas().front(), "TINY_LLM_CPU_ISA");
+  return kernels_named(forced ? forced : available_isas().front(), "", "TINY_LLM_CPU_ISA");
 }
 
 }  // namespace
@@ -61,7 +61,8 @@ const std::vector<std::string>& available_isas() {
   return names;
 }
 
-const Kernels& kernels_named(const std::string& name, const std::string& asked_by) {
+const Kernels& kernels_named(const std::string& name, const std::string& operation,
+                             const std::string& argument) {
   std::string expected;
   for (const Isa* isa : usable()) {
     if (name == isa->name) return isa->kernels();
@@ -70,7 +71,7 @@ const Kernels& kernels_named(const std::string& name, const std::string& asked_b
   for (const Isa& isa : kIsas) {
     if (name == isa.name && isa.supported()) expected += kNotBuilt;
   }
-  throw std::invalid_argument(asked_by + ": got '" + name + "', expected one of " + expected);
+  throw ArgumentError(operation, argument, "'" + name + "'", "one of " + expected);
 }
 
 const Kernels& active_kernels() {

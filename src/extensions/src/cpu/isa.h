@@ -11,9 +11,9 @@ namespace tiny_llm_ext::cpu {
 // Names of the usable instruction sets, best first. "scalar" is always the last.
 const std::vector<std::string>& available_isas();
 
-// The kernels of that name. Throws std::invalid_argument for an unknown name or one this machine lacks;
-// `asked_by`, a variable or an argument, begins its text.
-const Kernels& kernels_named(const std::string& name, const std::string& asked_by = "isa");
+// The kernels of that name. Throws an ArgumentError for an unknown name or one this machine lacks.
+const Kernels& kernels_named(const std::string& name, const std::string& operation = "",
+                             const std::string& argument = "isa");
 
 // The kernels in use: those named by TINY_LLM_CPU_ISA, else the best. The variable is read at the first call.
 const Kernels& active_kernels();

@@ -77,8 +77,8 @@ endif()
 list(JOIN built_isas " " built)
 message(STATUS "Instruction sets: ${built}")
 
-add_cpu_objects(cpu_dispatch ${CMAKE_CURRENT_LIST_DIR}/isa.cpp ${CMAKE_CURRENT_LIST_DIR}/machine.cpp
-                             ${CMAKE_CURRENT_LIST_DIR}/pool.cpp)
+add_cpu_objects(cpu_dispatch ${CMAKE_CURRENT_LIST_DIR}/cpus.cpp ${CMAKE_CURRENT_LIST_DIR}/isa.cpp
+                             ${CMAKE_CURRENT_LIST_DIR}/machine.cpp ${CMAKE_CURRENT_LIST_DIR}/pool.cpp)
 foreach(isa IN LISTS CPU_ISAS)
   if(isa IN_LIST built_isas)
     add_cpu_objects(cpu_${isa} ${CMAKE_CURRENT_LIST_DIR}/isa_${isa}.cpp)

@@ -22,19 +22,15 @@ NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, fl
 void NormRows::run(const RowKernels& kernels, int threads) const {
   const size_t bytes = x.row_bytes(), aligned = (bytes + 63) / 64 * 64;
   for_rows(rows, kNanosecondsPerElement * width, threads, [&](int64_t begin, int64_t end) {
-    auto* room = static_cast<std::byte*>(thread_scratch(2 * aligned + weight.row_bytes()));
+    auto* room = static_cast<std::byte*>(thread_scratch(aligned + weight.row_bytes()));
     NormTask task = {};
     task.width = width;
     task.eps = eps;
     task.weight_element = weight_element;
-    task.weight = weight.row(0, room + 2 * aligned);
+    task.weight = weight.row(0, room + aligned);
     for (int64_t m = begin; m < end; m++) {
       task.x = x.row(m, room);
       task.y = y + m * bytes;
-      if (residual) {
-        task.residual = residual->row(m, room + aligned);
-        task.sum = sum + m * bytes;
-      }
       kernels.rms_norm(task);
     }
   });

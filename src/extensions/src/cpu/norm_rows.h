@@ -3,24 +3,21 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "cpu/kernels.h"
 #include "cpu/row_memory.h"
 
 namespace tiny_llm_ext::cpu {
 
-// `rows` rows of x, each perhaps with a residual added to it, normalised and times the weight, to y, row
-// after row; the sums of x and residual to `sum`. y may be where x is, and sum where either is.
+// `rows` rows of x, normalised and times the weight, to y, row after row. y may be where x is.
 struct NormRows {
   NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps);
 
   RowReader x, weight;
-  std::optional<RowReader> residual = {};
   Element weight_element;
   int64_t rows, width;
   float eps;
-  std::byte *y = nullptr, *sum = nullptr;
+  std::byte* y = nullptr;
 
   void run(const RowKernels& kernels, int threads) const;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "attention/saturating.h"
 #include "attention/tiles.h"
 
 namespace tiny_llm_ext::cpu {
@@ -44,8 +45,9 @@ Plan make_plan(const Problem& problem, double least_shared_work) {
     work += static_cast<double>(real.n_q) * real.n_k * problem.Hq * problem.E * entries;
     if (sequence.chunks == 1) return;
     sequence.partial_offset = plan.partial_floats;
-    plan.partial_stride = sequence.chunks * real.n_q * problem.Hq * (problem.E + 2);
-    plan.partial_floats += plan.partial_stride * entries;
+    plan.partial_stride = saturating_product({sequence.chunks, real.n_q, problem.Hq, problem.E + 2});
+    plan.partial_floats =
+        saturating_sum(plan.partial_floats, saturating_product({plan.partial_stride, entries}));
     plan.splits = std::max(plan.splits, sequence.chunks);
   };
   if (problem.sequences.empty()) {
@@ -59,7 +61,8 @@ Plan make_plan(const Problem& problem, double least_shared_work) {
   int element = static_cast<int>(problem.dtype);
   int64_t row_tile = problem.kernels->row_tile[element];
   auto tasks = [&](int64_t tiles) {
-    return problem.B * problem.Hkv * divide_up(problem.rows(), tiles * row_tile) * plan.splits;
+    return saturating_product(
+        {problem.B, problem.Hkv, divide_up(problem.rows(), tiles * row_tile), plan.splits});
   };
   int64_t tiles = problem.kernels->tiles_per_task[element];
   while (tiles > 1 && plan.threads > 1 && tasks(tiles) < plan.threads * kTasksPerThread)

@@ -1,10 +1,8 @@
-// The thread pool: one job at a time, the caller takes part, nobody waits for a thread that has not started.
+// The thread pool: the caller of a job takes part in it, nobody waits for a thread that has not started, and
+// jobs of several callers share the threads.
 #include "cpu/pool.h"
 
 #include <pthread.h>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 #include <algorithm>
 #include <atomic>
@@ -16,11 +14,13 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "argument_error.h"
+#include "cpu/cpus.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
@@ -56,6 +56,9 @@ void watch_for(Condition condition, Stay stay) {
   }
 }
 
+// Whether this thread is working on an item of a job: what it calls there it does alone.
+thread_local bool at_work = false;
+
 // The items of one call, in stretches of neighbours. Lives as long as the call.
 class Job {
  public:
@@ -71,6 +74,7 @@ class Job {
   // an exception no further item is handed out.
   void run() noexcept {
     const size_t first = begun_.fetch_add(1, std::memory_order_relaxed);
+    at_work = true;
     try {
       for (size_t i = 0; i < stretches_.size(); ++i) {
         Stretch& stretch = stretches_[(first + i) % stretches_.size()];
@@ -82,6 +86,7 @@ class Job {
       std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
     }
+    at_work = false;
   }
 
   void rethrow() const {
@@ -103,40 +108,18 @@ class Job {
 
 class Pool {
  public:
-  // The right to run one job. Empty when a job is under way, in this thread or another.
-  class Turn {
-   public:
-    explicit Turn(Pool& pool)
-        : pool_(pool.busy_.exchange(true, std::memory_order_acquire) ? nullptr : &pool) {}
-    ~Turn() {
-      if (pool_) pool_->busy_.store(false, std::memory_order_release);
-    }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    explicit operator bool() const { return pool_ != nullptr; }
-
-    // Wakes up to so many threads of the pool, to no job yet.
-    void wake(int helpers) const { pool_->wake(helpers); }
-
-    // Runs the job with up to `helpers` threads of the pool.
-    void run(Job& job, int helpers) const { pool_->run(job, helpers); }
-
-   private:
-    Pool* pool_;
-  };
-
   bool watched() const { return watching_ > 0; }
 
   // While it is not 0, threads that are awake stay so.
   std::atomic<int>& keep_awake() { return keep_awake_; }
 
- private:
+  // Runs the job with up to `helpers` threads of the pool, as many as other jobs leave to it.
   void run(Job& job, int helpers) {
-    grow(helpers);
+    Offer offer{job, helpers};
     {
       std::lock_guard lock(mutex_);
-      job_ = &job;
-      seats_ = helpers;
+      grow(helpers);
+      offers_.push_back(&offer);
       ++published_;
     }
     notify(helpers);
@@ -144,22 +127,31 @@ class Pool {
     // Every item has been handed out. Who has not sat down by now is not waited for: on a loaded machine a
     // helper may be scheduled milliseconds late.
     std::unique_lock lock(mutex_);
-    job_ = nullptr;
-    if (seated_ == 0) return;
+    std::erase(offers_, &offer);
+    if (offer.seated == 0) return;
     lock.unlock();
-    watch_for([this] { return seated_ == 0; }, [] { return false; });
+    watch_for([&offer] { return offer.seated == 0; }, [] { return false; });
     lock.lock();
-    done_.wait(lock, [this] { return seated_ == 0; });
+    done_.wait(lock, [&offer] { return offer.seated == 0; });
   }
 
+  // Wakes up to so many threads, to no job yet.
   void wake(int helpers) {
-    grow(helpers);
     {
       std::lock_guard lock(mutex_);
+      grow(helpers);
       ++published_;
     }
     notify(helpers);
   }
+
+ private:
+  // A job whose items have not all been handed out.
+  struct Offer {
+    Job& job;
+    int seats;  // helpers it still takes
+    std::atomic<int> seated{0};
+  };
 
   void notify(int helpers) {
     for (int i = 0; i < helpers; ++i) wake_.notify_one();
@@ -175,36 +167,44 @@ class Pool {
 
   void help() {
     std::unique_lock lock(mutex_);
-    for (uint64_t seen = 0;; seen = published_) {
-      if (published_ == seen) {
+    for (;;) {
+      Offer* const offer = neediest();
+      if (!offer) {
+        const uint64_t seen = published_;
         lock.unlock();
         ++watching_;
         watch_for([this, seen] { return published_ != seen; }, [this] { return keep_awake_ > 0; });
         --watching_;
         lock.lock();
         wake_.wait(lock, [this, seen] { return published_ != seen; });
+        continue;
       }
-      if (!job_ || seats_ == 0) continue;
-      Job& job = *job_;
-      --seats_;
-      ++seated_;
+      --offer->seats;
+      ++offer->seated;
       lock.unlock();
-      job.run();
+      offer->job.run();
       lock.lock();
-      if (--seated_ == 0) done_.notify_one();
+      offer->seats = 0;  // all items have been handed out
+      if (--offer->seated == 0) done_.notify_all();
     }
   }
 
-  std::atomic<bool> busy_{false};
+  // Of the jobs that take another helper, the one that has the fewest.
+  Offer* neediest() const {
+    Offer* found = nullptr;
+    for (Offer* offer : offers_) {
+      if (offer->seats > 0 && (!found || offer->seated < found->seated)) found = offer;
+    }
+    return found;
+  }
+
   std::atomic<int> watching_{0};  // helpers that are awake and idle
   std::atomic<int> keep_awake_{0};
-  int threads_ = 0;  // touched by who has the turn only
 
   std::mutex mutex_;  // guards all below; the atomics are also looked at without it, to decide when to lock
   std::condition_variable wake_, done_;
-  Job* job_ = nullptr;
-  int seats_ = 0;  // helpers the job still takes
-  std::atomic<int> seated_{0};
+  int threads_ = 0;
+  std::vector<Offer*> offers_;  // the oldest first
   std::atomic<uint64_t> published_{0};
 };
 
@@ -223,14 +223,6 @@ Pool& pool() {
   return *current;
 }
 
-int allowed_cpus() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 // More threads than this only take turns: what a caller asks for beyond it is not started.
 int64_t most_threads() {
   static const int64_t most = std::max(16, 4 * allowed_cpus());
@@ -244,7 +236,7 @@ int threads_from_environment() {
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   if (error != std::errc() || end != text.data() + text.size() || threads < 1) {
-    throw std::invalid_argument("TINY_LLM_THREADS: got '" + text + "', expected a positive integer");
+    throw ArgumentError("", "TINY_LLM_THREADS", "'" + text + "'", "a positive integer");
   }
   return threads;
 }
@@ -253,13 +245,11 @@ enum class Stretches { one, of_each_thread };
 
 void share_out(int64_t items, int threads, Stretches stretches, const std::function<void(int64_t)>& work) {
   const auto sharing = static_cast<int>(std::min<int64_t>({items, threads, most_threads()}));
-  if (sharing > 1) {
-    if (const Pool::Turn turn(pool()); turn) {
-      Job job(items, stretches == Stretches::one ? 1 : sharing, work);
-      turn.run(job, sharing - 1);
-      job.rethrow();
-      return;
-    }
+  if (sharing > 1 && !at_work) {
+    Job job(items, stretches == Stretches::one ? 1 : sharing, work);
+    pool().run(job, sharing - 1);
+    job.rethrow();
+    return;
   }
   for (int64_t item = 0; item < items; ++item) work(item);
 }
@@ -284,8 +274,7 @@ bool helper_awake() { return pool().watched(); }
 Awake::Awake(int threads) : count_(pool().keep_awake()) {
   ++count_;
   if (helper_awake()) return;
-  if (const Pool::Turn turn(pool()); turn)
-    turn.wake(static_cast<int>(std::min<int64_t>(threads, most_threads())) - 1);
+  pool().wake(static_cast<int>(std::min<int64_t>(threads, most_threads())) - 1);
 }
 
 Awake::~Awake() { --count_; }

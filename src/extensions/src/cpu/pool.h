@@ -7,14 +7,16 @@
 
 namespace tiny_llm_ext::cpu {
 
-// TINY_LLM_THREADS, else the number of CPUs this process may run on. The variable is read at the first call;
-// a value that is not a positive integer throws std::invalid_argument.
+// TINY_LLM_THREADS, else the number of CPUs this process may use, see cpus.h. The variable is read at the
+// first call; a value that is not a positive integer throws an ArgumentError.
 int default_threads();
 
 // Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others,
 // in any order but handed out from 0 upwards; returns when all are done. The first exception is rethrown.
 // There are never more threads than a few for each CPU, whatever `threads` says.
-// When another thread is using the pool, or one thread is asked for, the caller does all the work itself.
+// Calls from several threads share the pool, which has as many threads as the largest of them asked for: a
+// thread that is done with one call helps the one that has the fewest. Within an item, the caller works
+// alone.
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work);
 
 // The same, but each thread that comes begins with a stretch of neighbouring items, and helps with those of

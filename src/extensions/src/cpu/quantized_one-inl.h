@@ -250,13 +250,13 @@ struct OneInVectors {
     return OneRows<Units>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
-    [[maybe_unused]] const typename Units::Mode mode{};
-    pack_one<Units, kElement>(task, (float*)packed);
+    Units::in_mode([&] { pack_one<Units, kElement>(task, (float*)packed); });
   }
   static void run(const FewTask& task, const void* packed) {
-    [[maybe_unused]] const typename Units::Mode mode{};
-    if (task.rows == 2) return one_rows<Units, kElement, 2>(task, (const float*)packed);
-    one_rows<Units, kElement, 1>(task, (const float*)packed);
+    Units::in_mode([&] {
+      if (task.rows == 2) return one_rows<Units, kElement, 2>(task, (const float*)packed);
+      one_rows<Units, kElement, 1>(task, (const float*)packed);
+    });
   }
 };
 

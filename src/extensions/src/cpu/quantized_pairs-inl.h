@@ -9,7 +9,6 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // the same unit of x; the upper one counts sixteenfold.
 template <int kBits_>
 struct PairUnits {
-  struct Mode {};
   static constexpr int kBits = kBits_;
   static constexpr bool kWhole = false;
   static constexpr float kOffset = 1 << (kBits - 1);
@@ -33,6 +32,11 @@ struct PairUnits {
   VEC_FN F mac(F a, F b, F c) { return dot_pairs(a, b, c); }
   VEC_FN F mac_broadcast(const float* a, F b, F c) { return dot_broadcast_pair(a, b, c); }
   VEC_FN F as_multiplied(F x) { return as_multiplied_in_pairs(x); }
+
+  template <class Work>
+  VEC_FN void in_mode(const Work& work) {
+    work();
+  }
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -2,8 +2,6 @@
 // which are terms.
 #pragma once
 
-#include <type_traits>
-
 #include "cpu/quantized_one-inl.h"
 #include "cpu/quantized_tile_product-inl.h"
 
@@ -15,25 +13,40 @@ static void multiply_lanes(const FewTask& task, const Layout& layout, const void
   TileProduct<Numbers, Sums, Layout>(task, access, layout, (const float*)packed).run();
 }
 
-// call(group), with its numbers as a constant.
+template <int kNumber>
+struct Constant {
+  constexpr int operator()() const { return kNumber; }
+};
+
+// call(group), with its numbers as a constant, where denormals count.
 template <class Call>
 static void with_group(const QuantizedTask& task, Call call) {
-  if (task.group == 32) return call(std::integral_constant<int, 32>());
-  if (task.group == 64) return call(std::integral_constant<int, 64>());
-  call(std::integral_constant<int, 128>());
+  with_denormals([&] {
+    if (task.group == 32) return call(Constant<32>());
+    if (task.group == 64) return call(Constant<64>());
+    call(Constant<128>());
+  });
 }
+
+// How the numbers of a group are bfloat16 beside terms of elements of x of that type.
+template <Element, int kBits, int kGroup>
+struct NumbersBeside {
+  typedef CentredNumbers<kBits, kGroup / kStep> type;
+};
+template <int kBits, int kGroup>
+struct NumbersBeside<Element::bf16, kBits, kGroup> {
+  typedef NumbersOfTiles<kBits, kGroup / kStep> type;
+};
 
 template <int kBits, Element kElement>
 struct LanesOnTiles {
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
-    const TinyNumbersCount mode;
     with_group(task, [&](auto group) {
       pack_lanes<Numbers<group()>, kElement>(task, layout(task), (float*)packed);
     });
   }
   static void run(const FewTask& task, const void* packed) {
-    const TinyNumbersCount mode;
     with_group(task, [&](auto group) {
       typedef Numbers<group()> OfGroup;
       const LaneRows rows = layout(task);
@@ -48,8 +61,7 @@ struct LanesOnTiles {
   static LaneRows layout(const QuantizedTask& task) { return LaneRows(task, kTerms<kElement>); }
 
   template <int kGroup>
-  using Numbers = std::conditional_t<kElement == Element::bf16, NumbersOfTiles<kBits, kGroup / kStep>,
-                                     CentredNumbers<kBits, kGroup / kStep>>;
+  using Numbers = typename NumbersBeside<kElement, kBits, kGroup>::type;
 };
 
 // Of bfloat16, a single term for each number, digits are fewer tiles only where all of them are one.
@@ -59,13 +71,11 @@ struct DigitsOnTiles {
 
   static size_t packed_bytes(const QuantizedTask& task) { return DigitLanes(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
-    const TinyNumbersCount mode;
     with_group(task, [&](auto group) {
       pack_digit_lanes<WholeNumbers<kBits, group()>, kElement>(task, DigitLanes(task), (float*)packed);
     });
   }
   static void run(const FewTask& task, const void* packed) {
-    const TinyNumbersCount mode;
     with_group(task, [&](auto group) {
       typedef WholeNumbers<kBits, group()> Numbers;
       const DigitLanes rows(task);

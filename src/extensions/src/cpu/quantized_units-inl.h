@@ -17,7 +17,6 @@ VEC_FN void write_shares(const float* wide, int group_words, int64_t word, Place
 // Units in float32: the elements of x themselves.
 template <int kBits_>
 struct WideUnits {
-  struct Mode {};  // of the thread, while units are multiplied
   static constexpr int kBits = kBits_;
   static constexpr bool kWhole = false;               // whether sums are whole numbers
   static constexpr float kOffset = 1 << (kBits - 1);  // a factor is that less than its weight's number
@@ -36,6 +35,12 @@ struct WideUnits {
   VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
   VEC_FN F mac_broadcast(const float* a, F b, F c) { return fma(set1(*a), b, c); }
   VEC_FN F as_multiplied(F x) { return x; }  // what products take elements of x for
+
+  // Calls work(), which makes or multiplies units, in the mode of the thread that they need.
+  template <class Work>
+  VEC_FN void in_mode(const Work& work) {
+    work();
+  }
 };
 
 // The elements of x beside a group of weights in float32, and their sum, as they are multiplied.

@@ -20,15 +20,6 @@ static void rms_norm(const NormTask& task) {
   typedef StorageOf<kElement> T;
   typedef StorageOf<kWeight> W;
   const T* x = (const T*)task.x;
-  if (task.residual) {
-    const T* residual = (const T*)task.residual;
-    T* sum = (T*)task.sum;
-    for_vectors(task.width, [&](int64_t i, int64_t left) {
-      const F total = add(load_some<kElement>(x + i, left), load_some<kElement>(residual + i, left));
-      store_some<kElement>(sum + i, total, left);
-    });
-    x = sum;  // as it was rounded
-  }
   F squares[4] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;
   for (; i + 4 * kLanes <= task.width; i += 4 * kLanes)

@@ -1,9 +1,6 @@
 // CPU evaluation of rotary embedding: token by token, each with the row of the table at its position.
 #include <cstring>
-#include <optional>
-#include <stdexcept>
 
-#include "attention/checks.h"
 #include "attention/inputs.h"
 #include "cpu/allocate.h"
 #include "cpu/dispatch.h"
@@ -16,48 +13,16 @@ namespace {
 
 constexpr double kNanosecondsToTurn = 0.2;
 
-// Offsets by row, wherever they come from.
-class OffsetReader {
- public:
-  OffsetReader(const std::variant<int64_t, std::vector<int64_t>>& given, const mx::array* array)
-      : given_(given) {
-    if (!array) return;
-    data_ = array->data<std::byte>();
-    wide_ = array->dtype() == mx::int64;
-    stride_ = array->ndim() == 0 ? 0 : array->strides(0);
-  }
+using RowOffsets = std::variant<int64_t, std::vector<int64_t>>;
 
-  int64_t operator[](int64_t row) const {
-    if (!data_) {
-      auto number = std::get_if<int64_t>(&given_);
-      return number ? *number : std::get<std::vector<int64_t>>(given_)[row];
-    }
-    if (wide_) return reinterpret_cast<const int64_t*>(data_)[row * stride_];
-    return reinterpret_cast<const int32_t*>(data_)[row * stride_];
-  }
-
- private:
-  std::variant<int64_t, std::vector<int64_t>> given_;
-  const std::byte* data_ = nullptr;
-  bool wide_ = false;
-  int64_t stride_ = 0;
-};
+int64_t offset_of(const RowOffsets& offsets, int64_t row) {
+  auto number = std::get_if<int64_t>(&offsets);
+  return number ? *number : std::get<std::vector<int64_t>>(offsets)[row];
+}
 
 struct Sizes {
-  int64_t rows, length, heads, dims, positions, itemsize;
+  int64_t rows, length, heads, dims, itemsize;
 };
-
-// Throws before anything is written; the output is NaN then.
-void check_positions(const OffsetReader& offsets, const Sizes& sizes, std::byte* y) {
-  const int64_t most = sizes.positions - sizes.length;
-  for (int64_t n = 0; n < sizes.rows; n++) {
-    if (offsets[n] >= 0 && offsets[n] <= most) continue;
-    std::memset(y, 0xff, sizes.rows * sizes.length * sizes.heads * sizes.dims * sizes.itemsize);
-    throw std::runtime_error(complaint("rope", "offset",
-                                       std::to_string(offsets[n]) + " for row " + std::to_string(n),
-                                       "0 to " + std::to_string(most)));
-  }
-}
 
 // The heads of one token, dense in `room`.
 void gather_heads(const std::byte* from, const Sizes& sizes, int64_t head_stride, int64_t element_stride,
@@ -73,11 +38,15 @@ void gather_heads(const std::byte* from, const Sizes& sizes, int64_t head_stride
 void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array& x = inputs[0];
   mx::array& out = outputs[0];
+  RowOffsets row_offsets = params_.offset;
+  if (inputs.size() == 4) {
+    cpu::wait_for(stream(), {inputs[3]});
+    row_offsets = read_offsets(inputs[3], x, inputs[1], failure_of(function_));
+  }
   cpu::allocate_for(out);
   if (out.size() == 0) return;
 
-  const Sizes sizes = {x.shape(0), x.shape(1),         x.shape(2),
-                       x.shape(3), inputs[1].shape(0), int64_t(x.itemsize())};
+  const Sizes sizes = {x.shape(0), x.shape(1), x.shape(2), x.shape(3), int64_t(x.itemsize())};
   const int64_t token_stride = params_.heads_first ? sizes.dims : sizes.heads * sizes.dims;
   cpu::RopeTask task = {};
   task.y_head_stride = params_.heads_first ? sizes.length * sizes.dims : sizes.dims;
@@ -88,8 +57,7 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   auto run = [=, kernel = kernels_of(x).rope, threads = threads_, x = x.data<std::byte>(),
               y = out.data<std::byte>(), strides = x.strides(), dense = last_axis_is_dense(x),
               cos = cpu::RowReader(inputs[1]), sin = cpu::RowReader(inputs[2]),
-              offsets = OffsetReader(params_.offset, inputs.size() == 4 ? &inputs[3] : nullptr)] {
-    check_positions(offsets, sizes, y);
+              offsets = std::move(row_offsets)] {
     const double cost = kNanosecondsToTurn * sizes.heads * sizes.dims;
     cpu::for_rows(sizes.rows * sizes.length, cost, threads, [&](int64_t begin, int64_t end) {
       const size_t table_bytes = cos.row_bytes();
@@ -98,8 +66,9 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
       cpu::RopeTask token = task;
       for (int64_t index = begin; index < end; index++) {
         const int64_t n = index / sizes.length, s = index % sizes.length;
-        token.cos = reinterpret_cast<const float*>(cos.row(offsets[n] + s, room));
-        token.sin = reinterpret_cast<const float*>(sin.row(offsets[n] + s, room + table_bytes));
+        const int64_t position = offset_of(offsets, n) + s;
+        token.cos = reinterpret_cast<const float*>(cos.row(position, room));
+        token.sin = reinterpret_cast<const float*>(sin.row(position, room + table_bytes));
         const std::byte* from = x + (n * strides[0] + s * strides[1]) * sizes.itemsize;
         token.x_head_stride = strides[2];
         if (!dense) {

@@ -13,8 +13,7 @@ namespace tiny_llm_ext::cpu {
 // y = v / sqrt(mean(v^2) + eps) * weight for one row v: x, or if there is a residual sum = x + residual,
 // rounded.
 struct NormTask {
-  const void *x, *residual;  // no residual: null
-  void* sum;
+  const void* x;
   void* y;
   const void* weight;
   Element weight_element;

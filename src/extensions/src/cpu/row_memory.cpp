@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
@@ -22,9 +23,12 @@ constexpr double kItemNanoseconds = 5e3;
 
 template <class Word>
 void copy_words(const std::byte* from, int64_t stride, std::byte* to, int64_t count) {
-  const auto* source = reinterpret_cast<const Word*>(from);
-  auto* target = reinterpret_cast<Word*>(to);
-  for (int64_t e = 0; e < count; e++) target[e] = source[e * stride];
+  constexpr int64_t kBytes = sizeof(Word);
+  for (int64_t e = 0; e < count; e++) {
+    Word word;  // whatever the elements are
+    std::memcpy(&word, from + e * stride * kBytes, kBytes);
+    std::memcpy(to + e * kBytes, &word, kBytes);
+  }
 }
 
 }  // namespace

@@ -169,6 +169,66 @@ void test_many_callers(int rounds) {
   check(wrong == 0, "calls from six threads that went wrong: " + std::to_string(wrong));
 }
 
+// The exit status of a forked child that runs `work`, or -1 when it hangs for ten seconds.
+template <class Work>
+int in_child(Work work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    failed = 0;
+    _exit(work());
+  }
+  for (int i = 0; i < 1000; ++i) {
+    int status;
+    if (waitpid(child, &status, WNOHANG) == child) return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
+    usleep(10000);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return -1;
+}
+
+// Two calls under way at once; the first one keeps its threads until the second has had a helper. Without one
+// the second call would wait for its other item.
+void test_two_callers_share_the_threads() {
+  parallel_for(3, 3, [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
+  std::atomic<bool> first_begun{false}, second_done{false};
+  std::thread first([&] {
+    parallel_for(2, 2, [&](int64_t) {
+      first_begun = true;
+      comes_true([&] { return second_done.load(); });
+    });
+  });
+  comes_true([&] { return first_begun.load(); });
+  test_the_asked_number_of_threads_works(2);
+  second_done = true;
+  first.join();
+}
+
+// The only helper is with the first call when the second one begins, and comes when the first is done.
+void test_a_thread_that_is_done_helps_the_other_caller() {
+  const int status = in_child([] {
+    std::atomic<int> held{0};
+    std::atomic<bool> second_begun{false};
+    std::thread first([&] {
+      parallel_for(2, 2, [&](int64_t) {
+        ++held;
+        comes_true([&] { return second_begun.load(); });
+      });
+    });
+    comes_true([&] { return held == 2; });
+    std::atomic<bool> helped{false};
+    const auto caller = std::this_thread::get_id();
+    parallel_for(2, 2, [&](int64_t) {
+      second_begun = true;
+      helped = helped || std::this_thread::get_id() != caller;
+      comes_true([&] { return helped.load(); });
+    });
+    first.join();
+    return helped ? 0 : 1;
+  });
+  check(status == 0, "the helper of a call that is done comes to the one under way");
+}
+
 void test_nested_calls() {
   std::vector<std::vector<int>> calls(20, std::vector<int>(30, 0));
   parallel_for(20, 3,
@@ -197,24 +257,6 @@ void test_exceptions(int rounds, decltype(parallel_for)& share_out) {
         "each", [&] { share_out(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
   }
   check(each_item_once(100, 3), "the pool works after exceptions");
-}
-
-// The exit status of a forked child that runs `work`, or -1 when it hangs for ten seconds.
-template <class Work>
-int in_child(Work work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    failed = 0;
-    _exit(work());
-  }
-  for (int i = 0; i < 1000; ++i) {
-    int status;
-    if (waitpid(child, &status, WNOHANG) == child) return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
-    usleep(10000);
-  }
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  return -1;
 }
 
 void test_fork() {
@@ -272,10 +314,14 @@ int main(int argc, char** argv) {
   test_no_more_threads_than_asked_for();
   test_a_huge_number_of_threads_is_not_started();
   test_many_callers(rounds);
+  test_two_callers_share_the_threads();
   test_nested_calls();
   test_exceptions(rounds / 20 + 1, parallel_for);
   test_exceptions(rounds / 20 + 1, parallel_stretches);
   test_scratch();
-  if (argc < 3) test_fork();
+  if (argc < 3) {
+    test_fork();
+    test_a_thread_that_is_done_helps_the_other_caller();
+  }
   return finish("pool_test");
 }

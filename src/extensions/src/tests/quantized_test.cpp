@@ -226,6 +226,7 @@ void test_where_tiny_numbers_are_flushed([[maybe_unused]] const Kernels& kernels
     test_case(kernels, small);
     std::fill(small.x.values.begin(), small.x.values.end(), 0);
     test_case(kernels, small);
+    check((_mm_getcsr() & kFlush) == kFlush, "the thread goes on as it was told to");
   }
   _mm_setcsr(before);
 #endif

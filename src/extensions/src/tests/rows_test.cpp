@@ -82,29 +82,21 @@ void test_maps(const RowKernels& rows, RowCase c) {
 }
 
 void test_rms_norm(const RowKernels& rows, RowCase c) {
-  const bool added = c.count % 2;
-  const Row x = c.draw(c.count), weight = c.draw(c.count), residual = c.draw(c.count);
-  const Guarded memory = c.write(x), weights = c.write(weight), other = c.write(residual);
-  const Guarded sum = c.room(c.count), y = c.room(c.count);
-  Row total = x;
+  const Row x = c.draw(c.count), weight = c.draw(c.count);
+  const Guarded memory = c.write(x), weights = c.write(weight);
+  const Guarded y = c.room(c.count);
   double squares = 0;
-  for (int64_t i = 0; i < c.count; ++i) {
-    if (added) total[i] = rounded(c.element, x[i] + residual[i]);
-    squares += total[i] * total[i];
-  }
+  for (int64_t i = 0; i < c.count; ++i) squares += x[i] * x[i];
   Row expected;
   const double scale = 1 / std::sqrt(squares / c.count + 1e-5);
-  for (int64_t i = 0; i < c.count; ++i) expected.push_back(total[i] * scale * weight[i]);
+  for (int64_t i = 0; i < c.count; ++i) expected.push_back(x[i] * scale * weight[i]);
   rows.rms_norm({.x = memory.as<void>(),
-                 .residual = added ? other.as<void>() : nullptr,
-                 .sum = sum.as<void>(),
                  .y = y.as<void>(),
                  .weight = weights.as<void>(),
                  .weight_element = c.element,
                  .eps = 1e-5f,
                  .width = c.count});
   c.expect(y, expected, "rms_norm");
-  if (added) c.expect(sum, total, "the sum of rms_norm");
 }
 
 void test_rope(const RowKernels& rows, RowCase c) {

@@ -32,6 +32,14 @@ const tests::PairProbe kPairs = {
         [](const uint16_t* a, const uint16_t* b, const float* acc, float* out) {
           store(out, dot_pairs(load((const float*)a), load((const float*)b), load(acc)));
         },
+    .reread =
+        [](uint16_t* p, const uint16_t* other, float* before, float* after) {
+          const F ones = set1(__builtin_bit_cast(float, 0x3f803f80));
+          const F x = dot_broadcast_pair((const float*)p, ones, zero());
+          for (int i = 0; i < 2; ++i) p[i] = other[i];
+          store(after, dot_broadcast_pair((const float*)p, ones, zero()));
+          store(before, x);
+        },
     .look_up =
         [](int less, int times, int index, const uint32_t* p, uint16_t* out) {
           static constexpr PairTable kNumber(8, 1), kLower(0, 1), kUpper(8, 16);
@@ -77,6 +85,17 @@ const tests::VecProbe kProbe = {
     .pick = [](const float* x, const int32_t* from, float* out) { store(out, pick(load(x), from)); },
     .broadcast = [](int g, const float* p,
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
+    .reread =
+        [](int g, uint32_t* p, float* before, float* after) {
+          const auto twice = [&](auto read) {
+            const F x = read((const float*)p);
+            for (int i = 0; i < kLanes; ++i) p[i]++;
+            store(after, read((const float*)p));
+            store(before, x);
+          };
+          if (g == 0) return twice([](const float* at) { return load(at); });
+          for_group<1>(g, [&]<int G>() { twice([](const float* at) { return broadcast<G>(at); }); });
+        },
     .sum_groups = [](int g, const float* x,
                      float* out) { for_group<1>(g, [&]<int G>() { store(out, sum_groups<G>(load(x))); }); },
     .sum_lanes = [](const float* p, int64_t stride, float* out) { store(out, sum_lanes(p, stride)); },

@@ -27,6 +27,9 @@ struct VecProbe {
   void (*number)(int bits, int index, const uint32_t* p, float* out);
   void (*pick)(const float* x, const int32_t* from, float* out);
   void (*broadcast)(int G, const float* p, float* out);
+  // Reads a vector of what lies at p as 32-bit words, writes there p[i] + 1, and reads it again; G as above,
+  // or 0 for `load`.
+  void (*reread)(int G, uint32_t* p, float* before, float* after);
   void (*sum_groups)(int G, const float* x, float* out);
   void (*sum_lanes)(const float* p, int64_t stride, float* out);
   void (*transpose)(float* rows);  // [lanes][lanes], in place
@@ -39,6 +42,8 @@ struct PairProbe {
   void (*zip_pairs)(const uint16_t* low, const uint16_t* high, int count, uint16_t* out);
   void (*make_pairs)(const float* low, const float* high, uint16_t* out);
   void (*dot_pairs)(const uint16_t* a, const uint16_t* b, const float* acc, float* out);
+  // Adds up the pair at p, writes `other` there, and adds up that.
+  void (*reread)(uint16_t* p, const uint16_t* other, float* before, float* after);
   // Half bytes `index` and `index` + 4 of every word of p, each less `less` and times `times`, for one of the
   // tables of the kernels: (8, 1), (0, 1) or (8, 16).
   void (*look_up)(int less, int times, int index, const uint32_t* p, uint16_t* out);

@@ -195,6 +195,25 @@ void test_arithmetic(const VecProbe& vec) {
   }
 }
 
+// Memory that is written as integers between two reads as floats: a compiler must read it twice.
+void test_memory_of_other_types(const VecProbe& vec) {
+  Floats before(vec.lanes), after(vec.lanes);
+  for (int G = 0; G <= vec.lanes; G = G == 0 ? 1 : 2 * G) {
+    std::vector<uint32_t> words(vec.lanes);
+    std::iota(words.begin(), words.end(), 0x3f800000);
+    vec.reread(G, words.data(), before.data(), after.data());
+    for (int i = 0; i < vec.lanes; ++i) {
+      const uint32_t word = 0x3f800000 + (G == 0 ? i : i % G);
+      check(std::bit_cast<uint32_t>(before[i]) == word, "read before it is written");
+      check(std::bit_cast<uint32_t>(after[i]) == word + 1, "read after it is written");
+    }
+  }
+  if (!vec.pairs) return;
+  uint16_t pair[] = {0x3f80, 0x4000}, other[] = {0x4080, 0x4100};
+  vec.pairs->reread(pair, other, before.data(), after.data());
+  check(before[0] == 3 && after[0] == 12, "pairs read before and after they are written");
+}
+
 void test_lane_movement(const VecProbe& vec) {
   const int lanes = vec.lanes;
   Floats out(lanes);
@@ -368,6 +387,7 @@ int run(const std::string& isa, int samples) {
     test_half_bytes_to_pairs(vec);
   }
   test_lane_movement(vec);
+  test_memory_of_other_types(vec);
   return finish("vec_test " + isa);
 }
 

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cpu/vec/any_float.h"
+
 #define VEC_FN static inline __attribute__((always_inline))
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -101,7 +103,7 @@ VEC_FN F pick(F x, const int32_t* from) {
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4 || G == 8, "a power of two up to the number of lanes");
-  if constexpr (G == 1) return _mm256_broadcast_ss(p);
+  if constexpr (G == 1) return _mm256_set1_ps(*(const AnyFloat*)p);
   if constexpr (G == 2) {
     double pair;
     memcpy(&pair, p, sizeof pair);

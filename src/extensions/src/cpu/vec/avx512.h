@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cpu/vec/any_float.h"
+
 #define VEC_FN static inline __attribute__((always_inline))
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -111,7 +113,7 @@ VEC_FN F pick(F x, const int32_t* from) { return _mm512_permutexvar_ps(_mm512_lo
 
 template <int G>
 VEC_FN F broadcast(const float* p) {
-  if constexpr (G == 1) return _mm512_set1_ps(*p);
+  if constexpr (G == 1) return _mm512_set1_ps(*(const AnyFloat*)p);
   if constexpr (G == 2) {
     double pair;
     memcpy(&pair, p, sizeof pair);

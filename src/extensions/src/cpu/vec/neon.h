@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cpu/vec/any_float.h"
+
 #define VEC_FN static inline __attribute__((always_inline))
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -19,8 +21,13 @@ typedef uint32x4_t M;  // all bits of a lane set or clear
 
 VEC_FN F zero() { return vdupq_n_f32(0.0f); }
 VEC_FN F set1(float x) { return vdupq_n_f32(x); }
-VEC_FN F load(const float* p) { return vld1q_f32(p); }
-VEC_FN void store(float* p, F x) { vst1q_f32(p, x); }
+// Not by vld1q_f32 and vst1q_f32, which are for floats only, see AnyFloat.
+VEC_FN F load(const float* p) {
+  F x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+VEC_FN void store(float* p, F x) { memcpy(p, &x, sizeof x); }
 VEC_FN F kept(F x) { return x; }  // products take no operand from memory
 
 VEC_FN F add(F a, F b) { return vaddq_f32(a, b); }
@@ -68,7 +75,7 @@ typedef int32x4_t W;
 template <int kBits>
 VEC_FN W load_words(const uint32_t* p) {
   const uint32_t top = kBits == 4 ? 0x88888888 : 0x80808080;
-  return vreinterpretq_s32_u32(veorq_u32(vld1q_u32(p), vdupq_n_u32(top)));
+  return vreinterpretq_s32_u32(veorq_u32(vreinterpretq_u32_f32(load((const float*)p)), vdupq_n_u32(top)));
 }
 template <int kBits, int kIndex>
 VEC_FN F number(W words) {
@@ -84,8 +91,12 @@ VEC_FN F pick(F x, const int32_t* from) {
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
-  if constexpr (G == 1) return vld1q_dup_f32(p);
-  if constexpr (G == 2) return vcombine_f32(vld1_f32(p), vld1_f32(p));
+  if constexpr (G == 1) return vdupq_n_f32(*(const AnyFloat*)p);
+  if constexpr (G == 2) {
+    float32x2_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return vcombine_f32(pair, pair);
+  }
   if constexpr (G == 4) return load(p);
 }
 

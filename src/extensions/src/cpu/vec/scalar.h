@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cpu/vec/any_float.h"
+
 #define VEC_FN static inline __attribute__((always_inline))
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -112,7 +114,8 @@ VEC_FN F pick(F x, const int32_t* from) { return F{x[from[0]], x[from[1]], x[fro
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
-  return F{p[0], p[1 % G], p[2 % G], p[3 % G]};
+  const AnyFloat* from = p;
+  return F{from[0], from[1 % G], from[2 % G], from[3 % G]};
 }
 
 template <int G>

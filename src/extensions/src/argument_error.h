@@ -1,0 +1,29 @@
+// What is thrown for a wrong argument, with the parts that its text is made of.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tiny_llm_ext {
+
+// "flash_attention: key: got (2, 3), expected (B..., Hkv, S, E)". The operation may be empty: a setting of
+// the whole process.
+inline std::string complaint(const std::string& operation, const std::string& argument,
+                             const std::string& got, const std::string& expected) {
+  return (operation.empty() ? "" : operation + ": ") + argument + ": got " + got + ", expected " + expected;
+}
+
+// ValueError in Python, with these fields.
+struct ArgumentError : std::invalid_argument {
+  ArgumentError(std::string operation, std::string argument, std::string got, std::string expected)
+      : std::invalid_argument(complaint(operation, argument, got, expected)),
+        operation(std::move(operation)),
+        argument(std::move(argument)),
+        got(std::move(got)),
+        expected(std::move(expected)) {}
+
+  std::string operation, argument, got, expected;
+};
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,221 @@
+"""Mistakes in attention, grouped and not, and in its masks."""
+
+from .mistake import Mistake, Table
+
+BASICS = "tiny_llm/basics.py"
+DENSE = "tiny_llm/layers/dense.py"
+ATTENTION = "tiny_llm/attention.py"
+SCALE = "scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)"
+DIVISION = "result = (weights @ value.astype(mx.float32)) / mx.where(total == 0, 1, total)"
+GROUPS = """    grouped = mx.unflatten(query, -3, (heads, query_heads // heads))
+    result = attend(grouped, key[..., None, :, :], value[..., None, :, :], scale, mask)
+"""
+CAUSAL = "return mx.where(column <= row + (S - L), 0.0, -mx.inf).astype(dtype)"
+
+MISTAKES: Table = {
+    "week_1_day_1": (
+        Mistake(
+            "the maximum is not subtracted before exp",
+            BASICS,
+            "mx.exp(wide - wide.max(axis=axis, keepdims=True))",
+            "mx.exp(wide)",
+            "test_task_1_softmax_survives_numbers_whose_exponential_overflows",
+        ),
+        Mistake(
+            "softmax along the last axis, whichever was asked for",
+            BASICS,
+            "return (exp / exp.sum(axis=axis, keepdims=True)).astype(x.dtype)",
+            "return (exp / exp.sum(axis=-1, keepdims=True)).astype(x.dtype)",
+            "test_task_1_softmax_follows_the_formula_along_any_axis",
+        ),
+        Mistake(
+            "softmax without the division",
+            BASICS,
+            "return (exp / exp.sum(axis=axis, keepdims=True)).astype(x.dtype)",
+            "return exp.astype(x.dtype)",
+            "test_task_1_softmax_follows_the_formula_along_any_axis",
+        ),
+        Mistake(
+            "the scale is forgotten",
+            DENSE,
+            SCALE,
+            "scores = scores * (1 if scale is None else scale)",
+            "test_task_1_simple_attention_divides_scores_by_the_root_of_the_head_size",
+        ),
+        Mistake(
+            "the scale is 1 / D",
+            DENSE,
+            SCALE,
+            SCALE.replace("-0.5", "-1.0"),
+            "test_task_1_simple_attention_divides_scores_by_the_root_of_the_head_size",
+        ),
+        Mistake(
+            "a given scale is multiplied by the usual one",
+            DENSE,
+            SCALE,
+            "scores = scores * query.shape[-1] ** -0.5 * (1 if scale is None else scale)",
+            "test_task_1_simple_attention_with_a_given_scale",
+        ),
+        Mistake(
+            "weights that do not add up to 1",
+            DENSE,
+            DIVISION,
+            "result = weights @ value.astype(mx.float32)",
+            "test_task_1_simple_attention_divides_scores_by_the_root_of_the_head_size",
+        ),
+        Mistake(
+            "scores in the precision of the inputs",
+            DENSE,
+            "scores = query.astype(mx.float32) @ key.astype(mx.float32).swapaxes(-1, -2)",
+            "scores = query @ key.swapaxes(-1, -2)",
+            "test_task_1_simple_attention_holds_scores_in_float32",
+        ),
+        Mistake(
+            "no maximum is subtracted from the scores",
+            DENSE,
+            "mx.stop_gradient(mx.where(mx.isneginf(top), 0, top))",
+            "0",
+            "test_task_1_simple_attention_of_scores_whose_exponential_overflows",
+        ),
+        Mistake(
+            "-inf - -inf, and then 0 / 0",
+            DENSE,
+            "mx.where(mx.isneginf(top), 0, top)",
+            "top",
+            "test_task_1_simple_attention_gives_zeros_to_a_query_that_sees_no_key",
+        ),
+        Mistake(
+            "a bool mask is added as 0 and 1",
+            DENSE,
+            "        scores = mx.where(hidden, -mx.inf, scores if mask.dtype == mx.bool_ else scores + mask)",
+            "        scores = scores + mask",
+            "test_task_1_simple_attention_keeps_what_a_bool_mask_marks_true",
+        ),
+        Mistake(
+            "a bool mask hides what is True",
+            DENSE,
+            "hidden = mask == (False if mask.dtype == mx.bool_ else -mx.inf)",
+            "hidden = mask == (True if mask.dtype == mx.bool_ else -mx.inf)",
+            "test_task_1_simple_attention_keeps_what_a_bool_mask_marks_true",
+        ),
+        Mistake(
+            "the bias of a linear map is forgotten",
+            BASICS,
+            "return product if bias is None else product + bias",
+            "return product",
+            "test_task_2_linear_maps_the_last_axis",
+        ),
+        Mistake(
+            "the heads are cut out of the tokens, not of the hidden vector",
+            ATTENTION,
+            "return mx.unflatten(x, -1, (self.num_heads, -1)).swapaxes(1, 2)",
+            "return x.reshape(x.shape[0], self.num_heads, x.shape[1], -1)",
+            "test_task_2_multi_head_attention_attends_in_each_head",
+        ),
+        Mistake(
+            "neighbouring elements go to different heads",
+            ATTENTION,
+            "return mx.unflatten(x, -1, (self.num_heads, -1)).swapaxes(1, 2)",
+            "return mx.unflatten(x, -1, (-1, self.num_heads)).moveaxis(-1, 1)",
+            "test_task_2_multi_head_attention_attends_in_each_head",
+        ),
+        Mistake(
+            "the output projection is forgotten",
+            ATTENTION,
+            "return linear(mx.flatten(attended.swapaxes(1, 2), -2, -1), self.wo)",
+            "return mx.flatten(attended.swapaxes(1, 2), -2, -1)",
+            "test_task_2_multi_head_attention_attends_in_each_head",
+        ),
+    ),
+    "week_1_day_3": (
+        Mistake(
+            "query head h reads key head h % H",
+            ATTENTION,
+            GROUPS,
+            """    grouped = mx.unflatten(query, -3, (query_heads // heads, heads))
+    result = attend(grouped, key[..., None, :, :, :], value[..., None, :, :, :], scale, mask)
+""",
+            "test_task_1_grouped_attention_reads_the_shared_head",
+        ),
+        Mistake(
+            "the scale is forgotten",
+            DENSE,
+            SCALE,
+            "scores = scores * (1 if scale is None else scale)",
+            "test_task_1_grouped_attention_follows_the_formula",
+        ),
+        Mistake(
+            "keys and values are copied out for each query head",
+            ATTENTION,
+            GROUPS,
+            """    key, value = (mx.repeat(x, query_heads // heads, axis=-3) for x in (key, value))
+    grouped = mx.unflatten(query, -3, (query_heads, 1))
+    result = attend(grouped, key[..., None, :, :], value[..., None, :, :], scale, mask)
+""",
+            "test_task_1_grouped_attention_does_not_repeat_keys_and_values",
+        ),
+        Mistake(
+            "the causal mask is aligned at the upper left",
+            ATTENTION,
+            CAUSAL,
+            CAUSAL.replace("row + (S - L)", "row"),
+            "test_task_2_causal_mask_is_aligned_at_the_lower_right",
+        ),
+        Mistake(
+            "no token sees itself",
+            ATTENTION,
+            CAUSAL,
+            CAUSAL.replace("<=", "<"),
+            "test_task_2_causal_mask_is_aligned_at_the_lower_right",
+        ),
+        Mistake(
+            "the causal mask is upside down",
+            ATTENTION,
+            CAUSAL,
+            CAUSAL.replace("<=", ">="),
+            "test_task_2_causal_mask_is_aligned_at_the_lower_right",
+        ),
+        Mistake(
+            "causal attention with the offset of equal lengths",
+            ATTENTION,
+            "        mask = causal_mask(L, S, mx.float32)\n",
+            "        mask = causal_mask(S, S, mx.float32)[:L]\n",
+            "test_task_2_grouped_attention_takes_causal_by_name",
+        ),
+        Mistake(
+            "the biases of query, key and value are forgotten",
+            "tiny_llm/transformer/qwen2.py",
+            "        return [self.bq, self.bk, self.bv]",
+            "        return None",
+            "test_task_3_attention_layer_projects_rotates_and_attends",
+        ),
+        Mistake(
+            "keys are not rotated",
+            "tiny_llm/transformer/positions.py",
+            "        key = self.rope.heads_first(self.key, self.starts)\n",
+            "        key = self.key.swapaxes(1, 2)\n",
+            "test_task_3_attention_layer_projects_rotates_and_attends",
+        ),
+        Mistake(
+            "values are rotated, too",
+            "tiny_llm/transformer/positions.py",
+            "        return query, key, self.value.swapaxes(1, 2)\n",
+            "        return query, key, self.rope.heads_first(self.value, self.starts)\n",
+            "test_task_3_attention_layer_projects_rotates_and_attends",
+        ),
+        Mistake(
+            "neighbours are rotated, as in the original paper",
+            "tiny_llm/transformer/qwen2.py",
+            "RoPE(self.head_dim, self.max_seq_len, self.theta)",
+            "RoPE(self.head_dim, self.max_seq_len, self.theta, traditional=True)",
+            "test_task_3_attention_layer_projects_rotates_and_attends",
+        ),
+        Mistake(
+            "theta is left at its default",
+            "tiny_llm/transformer/qwen2.py",
+            "RoPE(self.head_dim, self.max_seq_len, self.theta)",
+            "RoPE(self.head_dim, self.max_seq_len)",
+            "test_task_3_attention_layer_projects_rotates_and_attends",
+        ),
+    ),
+}

@@ -1,0 +1,170 @@
+"""Mistakes in generation, sampling and guessing ahead."""
+
+from .mistake import Mistake, Table
+
+TOKENS = "tiny_llm/engine/tokens.py"
+DRAW = "tiny_llm/sampling/draw.py"
+SPECULATIVE = "tiny_llm/engine/speculative.py"
+
+MISTAKES: Table = {
+    "week_1_day_6": (
+        Mistake(
+            "only the newest token is read",
+            TOKENS,
+            "        tokens = mx.concatenate([tokens, token])\n\n\ndef cached_tokens",
+            "        tokens = token\n\n\ndef cached_tokens",
+            "test_task_1_simple_generate_takes_the_best_token_until_the_end",
+        ),
+        Mistake(
+            "the logits of the first position choose the token",
+            TOKENS,
+            "return model(inputs, *where)[:, -1]",
+            "return model(inputs, *where)[:, 0]",
+            "test_task_1_simple_generate_takes_the_best_token_until_the_end",
+        ),
+        Mistake(
+            "the end token is printed",
+            "tiny_llm/engine/answer.py",
+            'return "" if self.at_end_token else self._show(',
+            "return self._show(",
+            "test_task_1_simple_generate_takes_the_best_token_until_the_end",
+        ),
+        Mistake(
+            "the sampler gets logits",
+            TOKENS,
+            "self._sampler(logits.astype(mx.float32) - log_total(logits))",
+            "self._sampler(logits.astype(mx.float32))",
+            "test_task_1_simple_generate_gives_the_sampler_log_probabilities",
+        ),
+        Mistake(
+            "a piece may end inside a character",
+            "tiny_llm/engine/text.py",
+            "return text.rstrip(HALF_CHARACTER)",
+            "return text",
+            "test_task_1_simple_generate_takes_the_best_token_until_the_end",
+        ),
+        Mistake(
+            "only the first end token counts",
+            "tiny_llm/engine/text.py",
+            "return frozenset(several or [tokenizer.eos_token_id])",
+            "return frozenset([tokenizer.eos_token_id])",
+            "test_task_1_simple_generate_knows_several_end_tokens",
+        ),
+        Mistake(
+            "the context has no end",
+            "tiny_llm/engine/text.py",
+            "room = sys.maxsize if longest is None else longest - prompt_tokens",
+            "room = 40",
+            "test_task_1_simple_generate_ends_where_the_context_does",
+        ),
+    ),
+    "week_1_day_7": (
+        Mistake(
+            "scores are multiplied by the temperature",
+            DRAW,
+            "return ids, (scores - best) / max(sampling.temp, COLDEST)",
+            "return ids, (scores - best) * sampling.temp",
+            "test_task_1_temperature_sharpens_and_flattens",
+        ),
+        Mistake(
+            "the temperature is ignored",
+            DRAW,
+            "return ids, (scores - best) / max(sampling.temp, COLDEST)",
+            "return ids, scores - best",
+            "test_task_1_temperature_sharpens_and_flattens",
+        ),
+        Mistake(
+            "top-p drops the token that crosses",
+            DRAW,
+            "mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=False)",
+            "mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=True)",
+            "test_task_1_top_p_keeps_the_token_that_crosses",
+        ),
+        Mistake(
+            "top-p keeps one token too many",
+            DRAW,
+            "mx.logical_or(before < mass - ROUNDING, first)",
+            "mx.logical_or(before - mx.exp(falling - total) < mass - ROUNDING, first)",
+            "test_task_1_top_p_keeps_the_token_that_crosses",
+        ),
+        Mistake(
+            "top-k keeps one token too many",
+            DRAW,
+            "scores, ids = top_k(logits, sampling.top_k)",
+            "scores, ids = top_k(logits, sampling.top_k + 1)",
+            "test_task_1_top_k_keeps_the_k_most_probable",
+        ),
+        Mistake(
+            "top-p takes what top-k left for the whole",
+            DRAW,
+            "mx.where(_prefix(scores, total, sampling.top_p)",
+            "mx.where(_prefix(scores, mx.logsumexp(scores, axis=-1, keepdims=True), sampling.top_p)",
+            "test_task_1_top_p_counts_the_mass_that_top_k_took_away",
+        ),
+        Mistake(
+            "scores are taken for log probabilities",
+            DRAW,
+            "total = log_total(logits)",
+            "total = mx.zeros((*logits.shape[:-1], 1))",
+            "test_task_1_scores_are_normalised_first_and_left_alone",
+        ),
+    ),
+    "week_3_day_4": (
+        Mistake(
+            "the model keeps the guesses that it refused",
+            SPECULATIVE,
+            "            target.rewind(count - agreed)\n",
+            "",
+            "test_task_1_speculative_generate_says_what_the_model_alone_says",
+        ),
+        Mistake(
+            "the draft keeps the guesses that were refused",
+            SPECULATIVE,
+            "                draft.rewind(max(count - 1 - agreed, 0))\n",
+            "",
+            "test_task_1_a_draft_forgets_a_guess_that_was_refused",
+        ),
+        Mistake(
+            "the draft never reads its own last guess",
+            SPECULATIVE,
+            "                unread = tokens[-2:]\n",
+            "                unread = tokens[-1:]\n",
+            "test_task_1_a_perfect_draft_saves_four_of_five_steps",
+        ),
+        Mistake(
+            "all guesses are taken",
+            SPECULATIVE,
+            "    return mx.cumprod(flags.astype(mx.int32)).sum()",
+            "    return mx.ones_like(flags.astype(mx.int32)).sum()",
+            "test_task_1_speculative_generate_says_what_the_model_alone_says",
+        ),
+        Mistake(
+            "guesses behind a wrong one are taken",
+            SPECULATIVE,
+            "    return mx.cumprod(flags.astype(mx.int32)).sum()",
+            "    return flags.astype(mx.int32).sum()",
+            "test_task_1_speculative_generate_says_what_the_model_alone_says",
+        ),
+        Mistake(
+            "the token behind the guesses is thrown away",
+            SPECULATIVE,
+            "    return accepted, best[accepted]",
+            "    return accepted, mx.concatenate([guesses, best[-1:]])[accepted]",
+            "test_task_1_speculative_generate_says_what_the_model_alone_says",
+        ),
+        Mistake(
+            "the answer has no end",
+            "tiny_llm/engine/text.py",
+            "return frozenset(several or [tokenizer.eos_token_id])",
+            "return frozenset([tokenizer.eos_token_id])",
+            "test_task_1_text_behind_an_end_token_does_not_count",
+        ),
+        Mistake(
+            "one guess at a time",
+            "tiny_llm/generate.py",
+            "DRAFTS = 4",
+            "DRAFTS = 1",
+            "test_task_1_a_perfect_draft_saves_four_of_five_steps",
+        ),
+    ),
+}

@@ -1,0 +1,46 @@
+"""A mistake in a kernel for the CPU: its unit is compiled again and linked with the others of the build."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
+EXTENSIONS = Path("src", "extensions")
+
+
+def rebuild(tree: Path, isa: str) -> None:
+    """Put a native module into `tree` that was built from its kernels of that instruction set."""
+    objects = tree / "objects"
+    objects.mkdir(exist_ok=True)
+    unit = f"isa_{isa}.cpp"
+    compiled = objects / "kernels.o"
+    steps = _steps()
+    compile_step = next(step for step in steps if step["file"].endswith(unit))
+    link_step = next(step for step in steps if Path(step["output"]).name.startswith("_ext."))
+    _run(_in(tree, compile_step["command"]).replace(compile_step["output"], str(compiled)))
+    module = tree / EXTENSIONS / "tiny_llm_ext" / Path(link_step["output"]).name
+    module.unlink(missing_ok=True)
+    _run(_in(tree, link_step["command"]).replace(compile_step["output"], str(compiled)))
+    assert module.is_file()
+
+
+def _steps() -> list[dict[str, str]]:
+    assert (BUILD / "build.ninja").is_file(), f"{BUILD}: got no build, expected one: run `pdm run build-ext`"
+    ninja = shutil.which("ninja")
+    assert ninja is not None, "ninja: not found beside this Python"
+    answer = subprocess.run([ninja, "-C", BUILD, "-t", "compdb"], capture_output=True, text=True, check=True)
+    steps: list[dict[str, str]] = json.loads(answer.stdout)
+    return steps
+
+
+def _in(tree: Path, command: str) -> str:
+    """The command for the sources in `tree`, at a speed of compilation and not of execution."""
+    return command.replace(str(ROOT / EXTENSIONS), str(tree / EXTENSIONS)).replace("-O3", "-O1")
+
+
+def _run(command: str) -> None:
+    result = subprocess.run(command, shell=True, cwd=BUILD, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,144 @@
+"""The tests of a chapter find what learners do wrong, at once and by name: each mistake is made in a copy."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from extensions import tiny_llm_ext
+
+from . import attention, caches, generation, kernels, layers, native, pages
+from .mistake import Mistake, Table
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = (attention, layers, generation, caches, kernels, pages)
+MISTAKES: Table = dict(sorted(item for table in TABLES for item in table.MISTAKES.items()))
+ISA = "scalar"  # which every machine has, and which is compiled fastest
+MOST_BEFORE = 15  # cases of its task that may pass before a mistake is found
+
+pytestmark = pytest.mark.slow
+
+
+class Verdict(NamedTuple):
+    """Cases that passed, and the name of the test that then failed."""
+
+    passed: int
+    failed: str | None
+    said: str
+
+
+class Tree:
+    """A copy of the package and its tests, in which one mistake after the other is made."""
+
+    def __init__(self, folder: Path):
+        self.root = folder
+        unread = shutil.ignore_patterns("__pycache__", "mistakes", "packaging", "*.safetensors")
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, folder / name, ignore=unread)
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        # A learner's layers are what they wrote, and not our kernels for them.
+        extension = folder / "src" / "tiny_llm" / "extension.py"
+        kernels = "_KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)"
+        assert kernels in extension.read_text()
+        extension.write_text(
+            extension.read_text().replace(kernels, "_KERNEL_DTYPES: tuple[mx.Dtype, ...] = ()")
+        )
+
+    def make(self, mistake: Mistake) -> str:
+        """Returns the text of the file from before."""
+        path = self.root / "src" / mistake.file
+        right = path.read_text()
+        path.write_text(mistake.applied(right))
+        return right
+
+    def module(self) -> Path:
+        """The native module of this Python."""
+        return self.root / "src" / "extensions" / "tiny_llm_ext" / Path(tiny_llm_ext._ext.__file__).name
+
+    def test(self, chapter: str, words: str) -> Verdict:
+        """What the tests of a chapter say that `words` choose."""
+        # Without site-packages' own start-up: an editable install would import the package from its source.
+        paths = [
+            self.root / "src",
+            self.root / "src" / "extensions",
+            self.root,
+            sysconfig.get_path("purelib"),
+        ]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        command = [sys.executable, "-S", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", words]
+        result = subprocess.run(
+            [*command, f"tests/test_{chapter}.py"],
+            cwd=self.root,
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=300,
+        )
+        passed = re.search(r"(\d+) passed", result.stdout)
+        failed = re.search(r"^FAILED \S*?::(\S+)", result.stdout, flags=re.MULTILINE)
+        assert result.returncode in (0, 1), result.stdout + result.stderr
+        assert failed or result.returncode == 0, result.stdout + result.stderr
+        return Verdict(int(passed[1]) if passed else 0, failed[1] if failed else None, result.stdout)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(tmp_path_factory.mktemp("learner"))
+
+
+@pytest.mark.parametrize("chapter", MISTAKES)
+def test_without_a_mistake_the_tests_that_find_them_pass(tree, chapter):
+    found_by = sorted({mistake.caught_by for mistake in MISTAKES[chapter]})
+    verdict = tree.test(chapter, " or ".join(f"({' and '.join(words.split())})" for words in found_by))
+    assert verdict.failed is None, verdict.said
+    assert verdict.passed >= len(found_by), verdict.said
+
+
+def each(table: Table) -> list[object]:
+    return [
+        pytest.param(chapter, mistake, id=f"{chapter}-{mistake.name}")
+        for chapter, mistakes in table.items()
+        for mistake in mistakes
+    ]
+
+
+@pytest.mark.parametrize(("chapter", "mistake"), each(MISTAKES))
+def test_a_mistake_is_found_at_once_and_by_its_name(tree, chapter, mistake):
+    right = tree.make(mistake)
+    try:
+        verdict = tree.test(chapter, mistake.task)
+    finally:
+        (tree.root / "src" / mistake.file).write_text(right)
+    assert_found(mistake, verdict)
+
+
+def assert_found(mistake: Mistake, verdict: Verdict) -> None:
+    assert verdict.failed is not None, verdict.said
+    assert all(word in verdict.failed for word in mistake.caught_by.split()), verdict.said
+    assert verdict.passed <= MOST_BEFORE, verdict.said
+
+
+@pytest.mark.parametrize(("chapter", "mistake"), each(kernels.NATIVE))
+def test_a_mistake_in_a_kernel_for_the_cpu_is_found_by_its_name(tree, chapter, mistake, monkeypatch):
+    monkeypatch.setenv("TINY_LLM_CPU_ISA", ISA)
+    right = tree.make(mistake)
+    module = tree.module()
+    built = module.read_bytes()
+    try:
+        native.rebuild(tree.root, ISA)
+        verdict = tree.test(chapter, mistake.task)
+    finally:
+        module.write_bytes(built)
+        (tree.root / "src" / mistake.file).write_text(right)
+    assert_found(mistake, verdict)
