@@ -119,7 +119,11 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
   const std::vector<mx::array> inputs = {mx::flatten(query, 0, 1, stream), key_pages, value_pages,
                                          block_table, context_lens};
   const bool gathered = device != mx::Device::cpu;
-  (gathered ? check : check_for_kernel)(inputs, params);
+  if (gathered) {
+    check(inputs, params);
+  } else {
+    check_for_kernel(inputs, params);
+  }
   Problem problem = make_problem({query, key_pages, value_pages}, params, device);
   problem.S = slots_of_row(inputs);
   if (context_lens.is_available()) problem.sequences = read_contexts(inputs, refusal_by(kPagedAttention));
