@@ -39,7 +39,14 @@ from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
 from .embedding import Embedding
 from .engine.result import Result, Statistics, TokenLogprobs
-from .errors import ArgumentError, ArgumentTypeError, RefusedArgument, TinyLlmError, UnsupportedError
+from .errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NumericError,
+    RefusedArgument,
+    TinyLlmError,
+    UnsupportedError,
+)
 from .generate import simple_generate, simple_generate_with_kv_cache, speculative_generate, stream_generate
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
@@ -61,6 +68,7 @@ from .sampler import make_sampler
 from .sampling.params import Sampling
 
 if TYPE_CHECKING:
+    from .chat_session import ChatSession
     from .engine.stream import Stream
     from .llm import LLM
     from .loading import Checkpoint, LoadError, load
@@ -70,10 +78,12 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "BatchingKvCache",
+    "ChatSession",
     "Checkpoint",
     "Embedding",
     "Explanation",
     "LoadError",
+    "NumericError",
     "PagedKvMetadata",
     "QuantizedWeights",
     "Qwen2ModelWeek1",
@@ -144,6 +154,7 @@ __all__ = [
 
 # Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
 _LATER = {
+    "ChatSession": "chat_session",
     "LLM": "llm",
     "Stream": "engine.stream",
     "Checkpoint": "loading",
@@ -153,6 +164,10 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from .version import version
+
+        return version()
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -21,7 +21,7 @@ from .engine.text import (
     end_tokens,
     own_detokenizer,
 )
-from .engine.tokens import Chooser, evaluate, next_logits, token_id
+from .engine.tokens import Chooser, evaluate, next_logits
 from .errors import ArgumentError
 from .sampler import sampler_of
 from .sampling.params import GREEDY, Sampling
@@ -83,7 +83,7 @@ class Request:
         self.offset += chunk.size
         if self.offset == self.prefill_tokens.size:
             self.is_prefill_done = True
-            self.decode_done(token_id(self.choose(logits)), update_offset=False)
+            self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)
 
     def decode_done(self, token: int, update_offset: bool = True) -> None:
         """Take the token that a step has given; an end token ends the request and is no part of the text."""

@@ -19,7 +19,7 @@ def device_name(function: str, asked: str = AUTO) -> str:
     if asked == AUTO:
         return "gpu" if found else "cpu"
     if asked not in list(DEVICES):
-        raise ArgumentError(function, "device", repr(asked), f"{AUTO}, {' or '.join(DEVICES)}")
+        raise ArgumentError(function, "device", repr(asked), f"one of {', '.join([AUTO, *DEVICES])}")
     if asked == "gpu" and not found:
         raise ArgumentError(function, "device", asked, "cpu: MLX finds no GPU on this machine")
     return asked
@@ -31,7 +31,7 @@ def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dt
         if asked in (name, dtype):
             return dtype
     if asked != AUTO:
-        raise ArgumentError(function, "dtype", repr(asked), f"{AUTO}, {' or '.join(DTYPES)}")
+        raise ArgumentError(function, "dtype", repr(asked), f"one of {', '.join([AUTO, *DTYPES])}")
     if device == "gpu":
         return mx.float16 if mx.metal.is_available() else mx.bfloat16
     return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32

@@ -46,6 +46,19 @@ class UnsupportedError(RefusedArgument, NotImplementedError):
     """Something that makes sense, but that this class or function does not offer."""
 
 
+class NumericError(TinyLlmError, ArithmeticError):
+    """A model gives NaN where scores should be."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the scores of the next token are NaN: the model's weights are damaged, or its numbers overflow; "
+            "float32 has the widest range"
+        )
+
+    def __reduce__(self) -> tuple[type["NumericError"], tuple[()]]:
+        return type(self), ()
+
+
 @contextmanager
 def calling(operation: str, *, argument: str | None = None) -> Iterator[None]:
     """Name the operation that the user called, and its argument, in what is refused further inside."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from .argument_types import check_function, check_size, check_type
 from .engine.generation import Generation
+from .engine.prompt_cache import PromptCache
 from .engine.protocols import CachedModel, FullContextModel, Tokenizer
 from .engine.scores import Scores, scores_of
 from .engine.speculative import speculative_tokens
@@ -115,14 +116,16 @@ def stream_generate(
     draft_tokenizer: Tokenizer | None = None,
     logprobs: int | None = None,
     context: int | None = None,
+    prompt_cache: PromptCache | None = None,
 ) -> Generation:
     """Answer `prompt` piece by piece. The result also tells why the answer ended, and how fast it was.
 
     A model with `create_kv_cache` uses it. The answer ends with an end token, before one of the `stop`
     strings, after `max_tokens` tokens, or where the model's context does, or `context`, if that is shorter;
     `sampling` may have the first two, too. With `logprobs` the result has the log probability of each token,
-    and of so many most probable ones at its place. What cannot work is refused here, before the first piece
-    is asked for.
+    and of so many most probable ones at its place. With a `prompt_cache`, which one model uses again and
+    again, the tokens of the prompt that are in it are not read again. What cannot work is refused here,
+    before the first piece is asked for.
     """
     check_model("stream_generate", "model", model)
     check_tokenizer("stream_generate", "tokenizer", tokenizer)
@@ -137,22 +140,36 @@ def stream_generate(
     models = [model]
     if draft_model is not None:
         check_model("stream_generate", "draft_model", draft_model, CACHES)
-        _check_draft(model, processors, logprobs)
+        _check_draft(model, processors, logprobs, prompt_cache)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
+    if prompt_cache is not None and not hasattr(model, "create_kv_cache"):
+        raise ArgumentError(
+            "stream_generate",
+            "prompt_cache",
+            "one for a model without a cache",
+            "a model with create_kv_cache",
+        )
     scores = scores_of("stream_generate", logprobs)
+    cached = 0
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         if draft_model is not None:
             return _speculate(draft_model, model, sampling, prefill_step, ids, limit)
         choose = Chooser(ids, sampler_of(sampling), processors, scores)
+        if prompt_cache is not None:
+            nonlocal cached
+            cached = prompt_cache.reuse(ids)
+            return prompt_cache.tokens(model, ids, choose, limit, prefill_step=prefill_step)
         if hasattr(model, "create_kv_cache"):
             return cached_tokens(model, ids, choose, limit, prefill_step=prefill_step)
         return full_context_tokens(model, ids, choose, limit)
 
     wishes = sampling.with_ends(max_tokens, stop)
-    return _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
+    generation = _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
+    generation.statistics.cached_tokens = cached
+    return generation
 
 
 def _check_sampler(function: str, sampler: Sampler | None) -> None:
@@ -191,7 +208,12 @@ def _speculate(
     )
 
 
-def _check_draft(model: Any, processors: Sequence[LogitsProcessor], logprobs: int | None) -> None:
+def _check_draft(
+    model: Any,
+    processors: Sequence[LogitsProcessor],
+    logprobs: int | None,
+    prompt_cache: PromptCache | None,
+) -> None:
     if not hasattr(model, "create_kv_cache"):
         raise ArgumentError(
             "stream_generate",
@@ -203,3 +225,5 @@ def _check_draft(model: Any, processors: Sequence[LogitsProcessor], logprobs: in
         raise UnsupportedError("stream_generate", "processors", "some and a draft model", "one or the other")
     if logprobs is not None:
         raise UnsupportedError("stream_generate", "logprobs", "some and a draft model", "one or the other")
+    if prompt_cache is not None:
+        raise UnsupportedError("stream_generate", "prompt_cache", "one and a draft model", "one or the other")

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from .attention import flash_attention
 from .extension import load_extension
+from .version import version
 
 MLX_LIBRARIES = ("mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
 
@@ -18,7 +19,7 @@ MLX_LIBRARIES = ("mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
 def check_installation() -> dict[str, Any]:
     """Versions, devices, instruction sets, the rate of attention; or why the extension is missing."""
     report: dict[str, Any] = {
-        "tiny_llm": _version("tiny-llm") or "not installed, imported from its source tree",
+        "tiny_llm": version(),
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "mlx": {"version": metadata.version("mlx"), "back_end": _loaded_library() or "unknown"},
         "devices": _devices(),

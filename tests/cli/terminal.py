@@ -53,7 +53,10 @@ class Terminal:
         self._read = 0  # what `wait_for` has passed
 
     def press(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
+        self.press_bytes(keys.encode())
+
+    def press_bytes(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
 
     def wait_for(self, pattern: str) -> str:
         """The text up to the next match; AssertionError if it does not come."""

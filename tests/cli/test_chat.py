@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tiny_llm.cli import chat
 from tiny_llm.cli.assembly import assemble
+from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.cli.progress import Progress
 
 from .conftest import Run
 
+FULL = next(iter(LOADERS))
 SUM = "What is 7 + 5?"
 
 
@@ -22,11 +25,11 @@ def test_every_turn_is_told_again_with_the_whole_answer(capsys: pytest.CaptureFi
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args([])
-    conversation = chat.Conversation(assemble(options, Progress()), options)
-    conversation.ask(SUM, can_stop=False)
+    talk = chat.Chat(assemble(options, Progress()), options)
+    talk.ask(SUM, can_stop=False)
     said = capsys.readouterr().out.strip()
     assert "12" in said
-    prompt = conversation.write_prompt("And then?")
+    prompt = talk.conversation.ask("And then?").text
     places = [prompt.index(text) for text in (SUM, said, "And then?")]
     assert places == sorted(places)
 
@@ -47,3 +50,102 @@ def test_a_template_that_fails_on_a_turn_does_not_end_the_conversation(
     assert second == first
     assert "one turn only" in ended.err
     assert "/reset starts anew" in ended.err
+
+
+def converse(run: Run, monkeypatch: pytest.MonkeyPatch, lines: list[str], *flags: str) -> list[dict]:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    ended = run("chat", "--json", *flags)
+    assert ended.code == 0, ended.err
+    assert "tok/s" not in ended.err
+    return [json.loads(line) for line in ended.out.splitlines()]
+
+
+def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [SUM, "", "/sing", "/help", "word " * 3000, "/reset", SUM]
+    first, command, long, again = converse(run, monkeypatch, lines)
+    assert first["prompt"] == SUM
+    assert "12" in first["text"]
+    assert (first["cached_tokens"], first["dropped_turns"], first["finish_reason"]) == (0, 0, "stop")
+    assert command == {"prompt": "/sing", "error": "/sing: no such command; /help shows those that there are"}
+    assert "expected fewer than the context of 2048" in long["error"]
+    assert again["text"] == first["text"]
+
+
+@pytest.mark.parametrize("loader", [name for name, loader in LOADERS.items() if loader.has_cache])
+def test_a_turn_reads_only_what_is_new(run: Run, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
+    turns = converse(
+        run, monkeypatch, [SUM, "And 8 + 9?", "Thank you."], "--loader", loader, "--max-tokens", "20"
+    )
+    for before, after in pairwise(turns):
+        # The answer may be written in other tokens than the model chose; all before it is there.
+        said = before["prompt_tokens"] + before["generated_tokens"]
+        assert before["prompt_tokens"] <= after["cached_tokens"] <= said
+        assert 0 < after["prompt_tokens"] - after["cached_tokens"] < before["prompt_tokens"]
+
+
+@pytest.mark.parametrize("flags", [["--loader", FULL], ["--draft-model", "tiny"], ["--solution", "mlx"]])
+def test_where_nothing_can_be_kept_all_is_read_and_the_answers_are_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    lines, exact = [SUM, "And 8 + 9?"], ("--max-tokens", "12", "--dtype", "float32")
+    turns = converse(run, monkeypatch, lines, *exact, *flags)
+    assert [turn["cached_tokens"] for turn in turns] == [0, 0]
+    assert [turn["text"] for turn in turns] == [
+        turn["text"] for turn in converse(run, monkeypatch, lines, *exact)
+    ]
+
+
+def test_a_template_that_changes_what_was_said_is_read_from_there(
+    run: Run, embedded_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = embedded_copy / "tokenizer_config.json"
+    content = json.loads(settings.read_text())
+    content["chat_template"] = "{{ messages | length }} messages. " + content["chat_template"]
+    settings.write_text(json.dumps(content))
+    lines, flags = (
+        [SUM, "And 8 + 9?"],
+        ("--max-tokens", "12", "--dtype", "float32", "--model", str(embedded_copy)),
+    )
+    first, second = converse(run, monkeypatch, lines, *flags)
+    assert second["cached_tokens"] < 5 < first["prompt_tokens"]
+
+
+def test_at_the_end_of_the_context_the_oldest_turns_are_let_go(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"Turn {turn}: {'word ' * 250}" for turn in range(14)]
+    turns = converse(run, monkeypatch, lines, "--max-tokens", "10")
+    assert all("error" not in turn for turn in turns)
+    dropped = [turn["dropped_turns"] for turn in turns]
+    assert dropped[0] == 0
+    assert sum(dropped) > 0
+    # Not a turn each time, for then nothing could be kept: half of the context is free behind it.
+    assert sum(count > 0 for count in dropped) < len(turns) / 2
+    for before, after in pairwise(turns):
+        if after["dropped_turns"]:
+            assert after["prompt_tokens"] <= 1024
+        else:
+            assert after["cached_tokens"] >= before["prompt_tokens"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    ended = run("chat", "--max-tokens", "10")
+    assert ended.code == 0
+    assert ended.err.count("turns were let go: the context of 2048 tokens was full") == sum(
+        n > 1 for n in dropped
+    )
+
+
+def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{SUM} {'word ' * 250}", "word " * 900, "And?"]
+    before, error, after = converse(run, monkeypatch, lines, "--max-tokens", "1200")
+    assert error["error"].startswith("--max-tokens: got 1200, expected at most 1")
+    assert after["dropped_turns"] == 0
+    assert after["prompt_tokens"] > before["prompt_tokens"]
+
+
+def test_a_question_that_is_too_long_costs_no_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, error, after = converse(run, monkeypatch, [SUM, "word " * 3000, "And?"], "--max-tokens", "10")
+    assert error["error"].startswith("the conversation: got 3")
+    assert after["dropped_turns"] == 0
+    assert after["prompt_tokens"] > before["prompt_tokens"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tiny_llm.cli import COMMANDS
 from tiny_llm.cli.endings import FAILED, REFUSED, guarded
 
 from ..support.child import ROOT, run_python
-from .terminal import PATIENCE, environment
+from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
 
 FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2"
 
@@ -31,27 +33,71 @@ def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> 
     [
         ("main.py --max-tokens 2 2>&-", 0),
         ("main.py --max-tokens 2 <&-", 0),
-        ("main.py --max-tokens 2 >&-", 0),
         ("main.py --prompt - <&-", REFUSED),
     ],
 )
-def test_a_stream_that_is_closed_is_as_good_as_the_null_device(command: str, expected: int) -> None:
+def test_a_closed_standard_input_or_error_is_as_good_as_the_null_device(command: str, expected: int) -> None:
     result = in_shell(command)
     assert result.returncode == expected
     assert "Traceback" not in result.stderr
-    assert bool(result.stdout.strip()) == (expected == 0 and ">&-" not in command.replace("2>&-", ""))
+    assert bool(result.stdout.strip()) == (expected == 0)
 
 
 def test_what_is_printed_to_closed_streams_lands_in_no_file(tmp_path: Path) -> None:
     file = tmp_path / "record.json"
-    assert in_shell(f"bench.py --model tiny {FEW} --json {file} <&- >&- 2>&-").returncode == 0
+    assert in_shell(f"bench.py --model tiny {FEW} --json {file} <&- 2>&-").returncode == 0
     assert json.loads(file.read_text())["benchmark"] == "model"
+    assert in_shell(f"bench.py --model tiny {FEW} --json {tmp_path}/b.json <&- >&- 2>&-").returncode == FAILED
+    assert not (tmp_path / "b.json").exists()
 
 
-def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_a_standard_output_nothing_is_done(command: str, tmp_path: Path) -> None:
+    folder = f" {tmp_path / 'dense'}" if command == "export" else ""
+    result = in_shell(f"-m tiny_llm {command}{folder} >&-")
+    assert result.returncode == FAILED
+    assert result.stderr == f"tiny-llm {command}: standard output: is closed, so nothing can be printed\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["--version", "--help", "generate --help", "generate --max-tokens 2", "generate --json --max-tokens 2",
+     "demo --tokens 64", "chat --max-tokens 2"],
+)  # fmt: skip
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
+def test_a_disk_that_is_full_is_a_sentence_and_a_code(flags: str) -> None:
+    result = in_shell(f"-m tiny_llm {flags} >/dev/full", text="Hello.\n")
+    program = " ".join(["tiny-llm", *(word for word in flags.split()[:1] if not word.startswith("-"))])
+    assert result.returncode == FAILED
+    assert result.stderr.splitlines()[-1] == f"{program}: No space left on device"
+    assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("generate --max-tokens 2", 0), ("--version", 0), ("info --json", 0),
+     ("generate --max-tokens 0", REFUSED), ("generate --model nowhere", FAILED)],
+)  # fmt: skip
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
+def test_what_cannot_be_said_on_standard_error_changes_no_code(flags: str, expected: int) -> None:
+    result = in_shell(f"-m tiny_llm {flags} 2>/dev/full")
+    assert result.returncode == expected
+    assert bool(result.stdout.strip()) == (expected == 0)
+
+
+def test_a_progress_that_cannot_be_shown_does_not_end_the_work() -> None:
+    result = in_shell('-c "$1" --json --max-tokens 2 --prompt "$2" 2>/dev/full', IMPATIENT, LONG_PROMPT)
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["generated_tokens"] == 2
+
+
+def in_shell(command: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", "-c", f'exec "$0" {command}', sys.executable],
+        ["sh", "-c", f'exec "$0" {command}', sys.executable, *arguments],
         cwd=ROOT,
+        input=text,
         env=environment(),
         text=True,
         capture_output=True,

@@ -64,6 +64,7 @@ def test_json_is_one_object_with_all_figures(run: Run) -> None:
 ACTING = {
     "--prompt": (("--prompt", "Who are you?"), ("prompt", "text"), SHORT),
     "--system": (("--system", ""), ("prompt_tokens",), SHORT),
+    "--raw": (("--raw",), ("prompt_tokens", "text"), SHORT),
     "--max-tokens": (("--max-tokens", "3"), ("text", "generated_tokens"), ()),
     "--stop": (("--stop", "tiles", "--stop", "exact"), ("text", "finish_reason"), SHORT),
     "--repetition-penalty": (("--repetition-penalty", "3"), ("text",), ("--max-tokens", "30")),
@@ -154,7 +155,7 @@ def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
         wanted = options(*flags)
         answerer = assemble_ours(wanted, Progress())
         answerer.model = counted = Counted(answerer.model)
-        prompt = answerer.write_prompt(generate.messages(SYSTEM, CLEAR), False)
+        prompt = answerer.write_prompt(generate.messages(SYSTEM, [], CLEAR), False)
         wishes = generate.read_wishes(wanted)
         text = "".join(answerer.answer(prompt, wishes, Progress()))
         calls[text] = [*calls.get(text, []), counted.calls]

@@ -77,14 +77,32 @@ def test_plain_lines_are_few_and_end_with_the_time(clock: list[float]) -> None:
     clock[0] = 0.9
     progress.show()
     progress("slow", 1, 4)
-    for clock[0] in (1.0, 3.0, 5.9, 6.1):
+    for clock[0] in (1.8, 2.0, 4.0, 6.9, 7.1):
         progress.show()
     progress("next", 0, None)
+    clock[0] = 7.4
+    progress.show()
     assert stream.getvalue().splitlines() == [
-        "slow   25%  0 s",
-        "slow   25%  5 s",
-        "slow: done in 5.2 s",
+        "slow   25%  1 s",
+        "slow   25%  6 s",
+        "slow: done in 6.2 s",
     ]
+
+
+def test_a_bar_waits_for_each_task_until_there_is_one(clock: list[float]) -> None:
+    screen = Screen()
+    progress = Progress(screen, lambda: clock[0])
+    for task in ("one", "two", "three"):
+        progress(task, 0, 1)
+        clock[0] += 0.3
+        progress.show()
+    assert screen.getvalue() == ""
+    clock[0] += 0.3
+    progress.show()
+    assert screen.line.startswith("three")
+    progress("four", 0, 1)
+    progress.show()
+    assert screen.line.startswith("four")
 
 
 def test_the_thread_shows_work_that_does_not_report() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import COMMANDS, main
+from tiny_llm.cli import COMMANDS, demo, main
 from tiny_llm.cli.endings import FAILED, REFUSED
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.loading import memory
@@ -38,7 +38,8 @@ USAGE = [
     ("generate", ["--solution", "tiny_llm_ref"], "there is no tiny_llm_ref here"),
     ("generate", ["--solution", "torch"], "--solution: invalid choice: 'torch'"),
     ("generate", ["--enable-thinking"], "--enable-thinking: the chat template of tiny"),
-    ("generate", ["--max"], "unrecognized arguments: --max"),
+    ("generate", ["--max"], "--max: no such flag"),
+    ("generate", ["--seed", "5", "words"], "words: not expected here"),
     ("generate", ["--sampler-temp", "-1"], "--sampler-temp: got '-1'"),
     ("generate", ["--sampler-temp", "nan"], "--sampler-temp: got 'nan'"),
     ("generate", ["--sampler-temp", "1", "--sampler-top-p", "0"], "--sampler-top-p: got '0'"),
@@ -63,7 +64,25 @@ USAGE = [
     ("chat", ["--seed", "5"], "--seed: needs a --sampler-temp above 0"),
     ("batch", ["--batch-size", "0"], "--batch-size: got '0'"),
     ("batch", ["--prefill-step", "-1"], "--prefill-step: got '-1'"),
-    ("batch", ["--max-seq-len", "5"], "--max-seq-len: prompts[0]: got 24 tokens"),
+    ("batch", ["--max-seq-len", "5"], "--max-seq-len: question 1: got 24 tokens"),
+    ("batch", ["--max-seq-len", "2049"], "--max-seq-len: got 2049, expected at most the context of 2048"),
+    (
+        "batch",
+        ["--prefill-step", "999999"],
+        "--prefill-step: got 999999, expected at most the context of 2048",
+    ),
+    (
+        "generate",
+        ["--max-tokens", "2025"],
+        "--max-tokens: got 2025, expected at most 2024: the context of 2048",
+    ),
+    ("chat", ["--max-tokens", "2048"], "--max-tokens: got 2048, expected fewer than the context of 2048"),
+    ("chat", ["--system", "word " * 3000], "--system: got 3"),
+    ("generate", ["--raw", "--system", "Be brief."], "--system: is part of a chat template"),
+    ("batch", ["--raw", "--enable-thinking"], "--enable-thinking: is a switch of a chat template"),
+    ("batch", ["--input", "/nowhere/x"], "--input: /nowhere/x cannot be read: No such file"),
+    ("batch", ["--input", "/"], "--input: / cannot be read: Is a directory"),
+    ("batch", ["--output", "/nowhere/x"], "--output: got '/nowhere/x', expected a file in a folder"),
     ("batch", ["--solution", "mlx"], "mlx is for main and bench"),
     ("batch", ["--solution", "ref"], "there is no ref here"),
     ("bench", ["--num-seqs", "0"], "--num-seqs: got '0'"),
@@ -82,6 +101,12 @@ USAGE = [
         ["--compare", "--enable-flash-attn"],
         "--enable-flash-attn: --compare measures with and",
     ),
+    (
+        "bench",
+        ["--compare", "--no-enable-flash-attn"],
+        "--no-enable-flash-attn: --compare measures with and",
+    ),
+    ("bench", ["--solution", "mlx", "--no-enable-flash-attn"], "--no-enable-flash-attn: chooses among"),
     ("bench", ["--compare", "--loader", PAGED], f"{PAGED} has one kind of attention"),
     ("bench", ["--compare", "--solution", "mlx"], "--compare: is about tiny_llm"),
     ("bench", ["--json", "-"], "--json: got '-', expected a file"),
@@ -90,7 +115,13 @@ USAGE = [
     ("bench", ["--json", "x.svg", "--plot", "./x.svg"], "--plot: got x.svg, expected another file"),
     ("bench", ["--plot", "x.png"], "expected a name that ends in .svg"),
     ("demo", ["--heads", "3", "--kv-heads", "2"], "--kv-heads: got 2, expected a divisor"),
-    ("demo", ["--tokens", "99999999"], "--tokens: got 99999999: the scores of plain attention would take"),
+    ("demo", ["--tokens", "99999999"], "--tokens: got 99999999: plain attention would take"),
+    ("demo", ["--heads", "100000000"], "--heads: got 100000000: plain attention would take"),
+    (
+        "demo",
+        ["--tokens", "1", "--heads", "1000000000", "--head-dim", "256"],
+        "--heads: got 1000000000: plain",
+    ),
     ("demo", ["--head-dim", "300"], "--head-dim: got 300, expected at most 256"),
 ]
 
@@ -108,6 +139,52 @@ def test_what_contradicts_or_is_out_of_range_is_refused(
     assert words in ended.err
     assert len(ended.err.splitlines()) == 1
     assert ended.err.startswith("program: ")
+    # What is said is about something given: a flag, a word, or the question and model that stand by default.
+    about = ended.err.removeprefix("program: ").split(":")[0]
+    assert set(about.split(" and ")) & {
+        *flags,
+        "--prompt",
+        "--model",
+        "--enable-thinking",
+        "--max-output-len",
+    }
+
+
+def test_the_flag_that_is_named_is_the_one_that_asks_for_too_much(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "available_bytes", lambda: 10**9)
+    for flags, named in (
+        (["--heads", "100", "--tokens", "1024"], "--heads: got 100: plain attention would take 1.3 GB"),
+        (["--heads", "16", "--tokens", "4096"], "--tokens: got 4096: plain"),
+        (["--heads", "20", "--tokens", "2200"], "--heads: got 20 with --tokens 2200: plain"),
+    ):
+        ended = run("demo", *flags)
+        assert (ended.code, ended.out) == (REFUSED, "")
+        assert named in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (["generate", "--max"], "tiny-llm generate: --max: no such flag"),
+        (["bench", "--nope", "x"], "tiny-llm bench: --nope: no such flag"),
+        (["chat", "--seed"], "tiny-llm chat: --seed: expected one argument"),
+        (["demo", "--heads", "0"], "tiny-llm demo: --heads: got '0'"),
+        (["generate", "--seed", "5"], "tiny-llm generate: --seed: needs"),
+        (["--nope"], "tiny-llm: --nope: no such flag"),
+        (["export"], "tiny-llm export: "),
+    ],
+)
+def test_every_error_begins_with_the_command(
+    arguments: list[str], start: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    assert code == REFUSED
+    assert capsys.readouterr().err.startswith(start)
 
 
 @pytest.mark.skipif(mx.is_available(mx.gpu), reason="MLX has a GPU here")

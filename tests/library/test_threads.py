@@ -83,6 +83,24 @@ def test_a_batch_in_each_of_four_threads(week, options):
     assert [in_a_thread(batch) for _ in range(4)] == [batch()] * 4
 
 
+@pytest.mark.parametrize(("week", "options"), WEEKS[1:], ids=str)
+def test_caches_go_on_in_another_thread_after_a_step(week, options):
+    """Also across the border of a rotation table, and where a cache takes more memory."""
+    model, _ = built(week, options)
+    chunks = [range(5, 255), [7], [11], range(40, 50), [3]]
+
+    def step(chunk: Any, offset: int, cache: list[Any]) -> np.ndarray:
+        logits = model.next_logits(mx.array([list(chunk)]), offset, cache)
+        return np.array(logits.astype(mx.float32))
+
+    here, elsewhere = model.create_kv_cache(), model.create_kv_cache()
+    offset = 0
+    for chunk in chunks:
+        there = in_a_thread(lambda chunk=chunk, offset=offset: step(chunk, offset, elsewhere))
+        assert np.array_equal(there, step(chunk, offset, here))
+        offset += len(chunk)
+
+
 def test_pages_that_threads_have_written_are_read_in_others():
     pool = TinyKvPagedPool(page_size=4)
     rows = [normal(1, 2, length, 8, seed=length) for length in (3, 4, 1)]

@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing here may look into the cache of whoever runs the tests."""
-    for name in ("HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     return tmp_path / "hf" / "hub"

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tiny_llm.errors import ArgumentError
 from tiny_llm.loading import LoadError
 from tiny_llm.loading.chat_template import LONGEST_TEXT, ChatTemplate
 from tiny_llm.loading.config import read_config
@@ -202,13 +203,6 @@ def test_a_prompt_that_is_too_long_is_not_the_fault_of_the_template(trusted):
     half = "x" * (LONGEST_TEXT // 2)
     fits = [{"content": half}, {"content": half}]
     assert template.render(fits) == "2"
-    sentence = f"^prompt: got {LONGEST_TEXT + 1} characters, expected at most {LONGEST_TEXT}$"
-    with pytest.raises(LoadError, match=sentence):
+    sentence = f"messages: got {LONGEST_TEXT + 1} characters, expected at most {LONGEST_TEXT}$"
+    with pytest.raises(ArgumentError, match=f"^apply_chat_template: {sentence}"):
         template.render([*fits, {"content": "x"}])
-
-
-def test_nothing_of_a_template_lives_on(tmp_path):
-    """The process has ended when its answer is there."""
-    render("x")
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)

@@ -104,6 +104,8 @@ def test_the_cache_is_the_one_of_other_tools(hub, own_cache):
     [
         ({"HF_HOME": "{}/home"}, "home/hub"),
         ({"HF_HOME": "{}/home", "HF_HUB_CACHE": "{}/cache"}, "cache"),
+        ({"HF_HOME": "{}/home", "HUGGINGFACE_HUB_CACHE": "{}/older"}, "older"),
+        ({"HUGGINGFACE_HUB_CACHE": "{}/older", "HF_HUB_CACHE": "{}/cache"}, "cache"),
         ({"HF_HOME": "", "XDG_CACHE_HOME": "{}/xdg"}, "xdg/huggingface/hub"),
         ({"HF_HOME": "", "XDG_CACHE_HOME": "", "HOME": "{}/me"}, "me/.cache/huggingface/hub"),
     ],

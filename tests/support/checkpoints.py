@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
+
+from tiny_llm.loading.names import EMBEDDED
 
 VOCABULARY = 96
 
@@ -116,3 +120,13 @@ def checkpoint(
 def tokens(rows: int, length: int, seed: int = 0) -> mx.array:
     """Random token ids [rows, length]."""
     return mx.array(np.random.default_rng(seed).integers(0, VOCABULARY, (rows, length)), dtype=mx.int32)
+
+
+def broken_copy(folder: Path) -> Path:
+    """The embedded model with NaN in its last norm, from where it reaches every score."""
+    shutil.copytree(EMBEDDED, folder)
+    file = folder / "model.safetensors"
+    weights = dict(mx.load(str(file)))
+    weights["model.norm.weight"] *= mx.nan
+    mx.save_safetensors(str(file), weights, {"format": "mlx"})
+    return folder

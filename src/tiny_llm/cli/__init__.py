@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ..version import version
 from . import batch, bench, chat, demo, export, generate, info
 from .endings import REFUSED, guarded
 
@@ -29,6 +30,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog}: {message.removeprefix('argument ')}; --help explains the flags\n")
 
+    def print_help(self, file: Any = None) -> None:
+        """Print it as commands print their output: with an exit code that is not 0 if that fails."""
+        if file is None:
+            self.exit(guarded(self.prog, lambda: say(self.format_help().rstrip())))
+        super().print_help(file)
+
+
+class Version(argparse.Action):
+    """Prints the version and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.exit(guarded(parser.prog, lambda: say(f"{parser.prog} {version()}")))
+
+
+def say(text: str) -> int:
+    print(text)
+    return 0
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
@@ -37,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Small language models with FlashAttention, on this machine.",
         epilog="tiny-llm COMMAND --help explains one of them.",
     )
+    parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="command")
     for name, command in COMMANDS.items():
         add_flags(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
@@ -65,5 +85,9 @@ def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
 
 
 def carry_out(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    options = parser.parse_args(argv)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # Known by now to be about the command; argparse leaves what no command takes to its parent.
+        parser.prog = options.program
+        parser.error(f"{unknown[0]}: {'no such flag' if unknown[0].startswith('-') else 'not expected here'}")
     return guarded(options.program, lambda: options.run(options))

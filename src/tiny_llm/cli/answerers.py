@@ -1,12 +1,17 @@
 """Who answers a prompt: our models, or the model and the loop of mlx-lm, behind one interface."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..engine.generation import Generation
+from ..engine.prompt_cache import PromptCache
+from ..engine.text import shortest_context
 from ..generate import stream_generate
+from ..llm import MAX_TOKENS
+from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from ..sampling.penalty import LogitsProcessor, make_repetition_penalty
@@ -21,9 +26,13 @@ class Wishes:
     """What the flags ask of an answer."""
 
     sampling: Sampling
-    max_tokens: int
+    asked_tokens: int | None  # by --max-tokens
     stop: tuple[str, ...] = ()
     repetition_penalty: float | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        return MAX_TOKENS if self.asked_tokens is None else self.asked_tokens
 
     @property
     def processors(self) -> list[LogitsProcessor]:
@@ -32,19 +41,38 @@ class Wishes:
 
 
 class Answerer(ABC):
-    """A loaded model with its tokenizer; `description` says in JSON's terms what it is."""
+    """A loaded model with its tokenizer; `description` says in JSON's terms what it is.
 
-    def __init__(self, tokenizer: Any, description: dict[str, Any]):
+    `context` is the most tokens of prompt and answer together.
+    """
+
+    def __init__(self, tokenizer: Any, description: dict[str, Any], context: int):
         self.tokenizer = tokenizer
         self.description = description
+        self.context = context
 
     @abstractmethod
-    def answer(self, prompt: str, wishes: Wishes, progress: Progress) -> Generation:
+    def answer(
+        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+    ) -> Generation:
         """Start to answer a prompt that is written as the model reads it; ValueError if that cannot work."""
+
+    def make_prompt_cache(self) -> PromptCache | None:
+        """What keeps a conversation from being read again; None if each prompt is read as a whole."""
+        return None
+
+    def count_tokens(self, prompt: str) -> int:
+        return len(self.tokenizer.encode(prompt, add_special_tokens=False))
 
     def write_prompt(self, messages: Messages, enable_thinking: bool) -> str:
         """A conversation as the model reads it."""
-        plain: str = self.tokenizer.apply_chat_template(messages)
+        try:
+            plain: str = self.tokenizer.apply_chat_template(messages)
+        except NoChatTemplate as error:
+            raise Refusal(
+                f"--model: {self.description['model']} has no chat template: it continues a text, but "
+                "answers no messages; generate and batch do so with --raw"
+            ) from error
         if not enable_thinking:
             return plain
         thinking: str = self.tokenizer.apply_chat_template(messages, enable_thinking=True)
@@ -65,11 +93,18 @@ class Ours(Answerer):
         description: dict[str, Any],
         draft: tuple[Any, Any] | None = None,  # a model and its tokenizer
     ):
-        super().__init__(tokenizer, description)
+        models = [model] if draft is None else [model, draft[0]]
+        super().__init__(tokenizer, description, shortest_context(models) or sys.maxsize)
         self.model = model
         self._draft = draft
 
-    def answer(self, prompt: str, wishes: Wishes, progress: Progress) -> Generation:
+    def make_prompt_cache(self) -> PromptCache | None:
+        can_keep = self._draft is None and hasattr(self.model, "create_kv_cache")
+        return PromptCache() if can_keep else None
+
+    def answer(
+        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+    ) -> Generation:
         model = Watched(self.model, progress)
         generation = stream_generate(
             model,
@@ -81,6 +116,7 @@ class Ours(Answerer):
             stop=wishes.stop,
             draft_model=self._draft and self._draft[0],
             draft_tokenizer=self._draft and self._draft[1],
+            prompt_cache=prompt_cache,
         )
         model.total = generation.statistics.prompt_tokens
         return generation

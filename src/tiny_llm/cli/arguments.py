@@ -4,6 +4,7 @@ import argparse
 import math
 from collections.abc import Callable
 
+from ..llm import MAX_TOKENS
 from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS
 
@@ -128,11 +129,19 @@ def add_conversation(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--raw", action="store_true",
+        help="continue the text as it is, without a chat template: for models that are not made to answer",
+    )  # fmt: skip
+
+
 def add_answer(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answer")
     group.add_argument(
-        "--max-tokens", type=whole(1), default=1024, metavar="N",
-        help="stop behind so many tokens, of about four letters each (default: %(default)s)",
+        "--max-tokens", type=whole(1), metavar="N",
+        help="the most tokens of an answer, of about four letters each "
+        f"(default: {MAX_TOKENS}, or what the context has room for)",
     )  # fmt: skip
     group.add_argument(
         "--stop", type=stop_string, action="append", default=[], metavar="TEXT",
@@ -169,7 +178,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object and nothing else, for scripts"
-    )
+def add_json(
+    parser: argparse.ArgumentParser, what: str = "print one JSON object and nothing else, for scripts"
+) -> None:
+    parser.add_argument("--json", action="store_true", help=what)

@@ -14,6 +14,7 @@ from ..loading.model import build_model, load_model
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from .answerers import Answerer, Ours, Wishes
+from .arguments import SYSTEM
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
 from .endings import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
@@ -43,8 +44,21 @@ def read_wishes(options: argparse.Namespace) -> Wishes:
     return Wishes(sampling, options.max_tokens, tuple(options.stop), options.repetition_penalty)
 
 
+def check_raw(options: argparse.Namespace) -> None:
+    """Refuse what has no effect on a text that is continued as it is."""
+    if options.raw and options.system != SYSTEM:
+        raise Refusal("--system: is part of a chat template, and --raw uses none")
+    if options.raw and options.enable_thinking:
+        raise Refusal("--enable-thinking: is a switch of a chat template, and --raw uses none")
+
+
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def flash_flag(asked: bool) -> str:
+    """The switch as it was given."""
+    return "--enable-flash-attn" if asked else "--no-enable-flash-attn"
 
 
 def assemble(options: argparse.Namespace, progress: Progress) -> Answerer:
@@ -102,8 +116,10 @@ def assemble_peer(options: argparse.Namespace, progress: Progress) -> Peer:
 def refuse_for_peer(options: argparse.Namespace, *names: str) -> None:
     """mlx-lm has one model and one kind of attention: flags that choose among ours would do nothing."""
     for name in names:
-        if getattr(options, name) is not None:
-            raise Refusal(f"{flag(name)}: chooses among the models of tiny_llm, and --solution is mlx")
+        value = getattr(options, name)
+        if value is not None:
+            given = flash_flag(value) if name == "enable_flash_attn" else flag(name)
+            raise Refusal(f"{given}: chooses among the models of tiny_llm, and --solution is mlx")
 
 
 def peer_dtype(asked: str, device: str) -> mx.Dtype:
@@ -135,9 +151,9 @@ def choose_flash(loader: Loader, asked: bool | None) -> bool | None:
     if loader.has_flash_switch:
         return asked is not False
     if asked is not None:
-        given = "--enable-flash-attn" if asked else "--no-enable-flash-attn"
         raise Refusal(
-            f"{given}: {loader.name} has one kind of attention, the switch is for {WITH_FLASH_SWITCH}"
+            f"{flash_flag(asked)}: {loader.name} has one kind of attention, "
+            f"the switch is for {WITH_FLASH_SWITCH}"
         )
     return None
 

@@ -1,30 +1,48 @@
-"""`tiny-llm batch`, and `pdm run batch-main`: sixteen questions at once, by continuous batching."""
+"""`tiny-llm batch`, and `pdm run batch-main`: many questions at once, by continuous batching."""
 
 import argparse
 import json
 import sys
 import time
-from typing import Any
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TextIO
 
 import mlx.core as mx
 
-from ..batch import Request, batch_generate
-from ..engine.text import context_length
+from ..batch import Request
+from ..engine.batching import answer_all
+from ..engine.text import answer_limit, encode_prompt
+from ..engine.turns import messages
 from ..errors import ArgumentError
 from . import arguments, summary
-from .assembly import assemble_ours
-from .endings import Refusal
-from .generate import messages
+from .answerers import Ours
+from .assembly import assemble_ours, check_raw
+from .endings import Refusal, note
+from .files import check_writable, output_file
 from .progress import Progress, dimmed
-from .prompts import PROMPTS
+from .questions import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 
-SUMMARY = "answer sixteen questions at once"
-DESCRIPTION = """Answers a fixed set of sixteen questions by continuous batching: up to --batch-size answers
-grow together, and each question joins as soon as a place is free. An answer is printed when it is whole."""
+SUMMARY = "answer many questions at once: the lines of a file, or sixteen that are built in"
+DESCRIPTION = """Answers the lines of a file, or a fixed set of sixteen questions, by continuous batching: up
+to --batch-size answers grow together, and each question joins as soon as a place is free. An answer is
+printed, or written, when it is whole."""
 TASK = "answering"
+MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # unless flags say otherwise, or the context is shorter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("questions and answers")
+    group.add_argument(
+        FLAG, type=arguments.some_text, metavar="FILE",
+        help="a question on each line, or an object of JSON with prompt or messages and, if wanted, id and "
+        "max_tokens; - reads standard input (default: sixteen questions that are built in)",
+    )  # fmt: skip
+    group.add_argument(
+        "--output", type=output_file, metavar="FILE",
+        help="write each answer here as it is complete, as a line of JSON; the file must be new or empty",
+    )  # fmt: skip
+    arguments.add_raw(parser)
     arguments.add_json(parser)
     arguments.add_model(parser)
     arguments.add_machine(parser)
@@ -42,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="so many answers grow together (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--prefill-step", type=arguments.whole(1), default=128, metavar="N",
+        "--prefill-step", type=arguments.whole(1), metavar="N",
         help="read a question in pieces of so many tokens, between two steps of the others "
-        "(default: %(default)s)",
+        f"(default: {PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
-        "--max-seq-len", type=arguments.whole(2), default=512, metavar="N",
-        help="longest question and answer together, in tokens (default: %(default)s)",
+        "--max-seq-len", type=arguments.whole(2), metavar="N",
+        help=f"longest question and answer together, in tokens (default: {MAX_SEQ_LEN})",
     )  # fmt: skip
     parser.set_defaults(loader=None, draft_model=None)
 
@@ -60,66 +78,129 @@ def ours_only(text: str) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print each answer as it is complete, then what all took; or everything as JSON."""
+    """Print or write each answer as it is complete, then what all took; or everything as JSON."""
+    check_raw(options)
+    questions = BUILT_IN if options.input is None else read_questions(options.input)
+    if options.raw:
+        wrong = [
+            f"line {each.line}: messages: --raw uses no chat template" for each in questions if each.messages
+        ]
+        refuse_lines(options.input, wrong)
+    check_output(options.output)
     done: list[Request] = []
     with Progress() as progress:
         answerer = assemble_ours(options, progress)
+        longest = size("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, answerer.context)
+        step = size("--prefill-step", options.prefill_step, PREFILL_STEP, answerer.context)
         progress("writing the prompts", 0, None)
-        prompts = [
-            answerer.write_prompt(messages(options.system, question), options.enable_thinking)
-            for question in PROMPTS
-        ]
+        prompts = write_prompts(options, questions, answerer, longest)
 
-        longest = min(options.max_seq_len, context_length(answerer.model) or options.max_seq_len)
+        with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
-        def finished(request: Request) -> None:
-            done.append(request)
-            if not options.json:
-                progress.print_above(as_text(request))
-            progress(TASK, len(done), len(prompts))
+            def begin(index: int) -> Request:
+                limit = questions[index].max_tokens
+                return Request(answerer.model, answerer.tokenizer, prompts[index], step, index, limit=limit)
 
-        progress(TASK, 0, len(prompts))
-        begin = time.perf_counter()
-        try:
-            batch_generate(
-                answerer.model,
-                answerer.tokenizer,
-                prompts,
-                options.max_seq_len,
-                options.batch_size,
-                options.prefill_step,
-                finished=finished,
-            )
-        except ArgumentError as error:
-            flag = "--max-seq-len: " if error.argument.startswith("prompts[") else ""
-            raise Refusal(f"{flag}{error.argument}: {error.reason}") from error
-        seconds = time.perf_counter() - begin
+            def finished(request: Request) -> None:
+                done.append(request)
+                question = questions[request.prompt_idx]
+                if file is not None:
+                    write_line(file, as_record(question, request))
+                elif not options.json:
+                    progress.print_above(as_text(question, request))
+                progress(TASK, len(done), len(prompts))
+
+            progress(TASK, 0, len(prompts))
+            began = time.perf_counter()
+            answer_all(answerer.model, len(prompts), begin, longest, options.batch_size, finished)
+            seconds = time.perf_counter() - began
     done.sort(key=lambda request: request.prompt_idx)
-    answers = [as_record(request, longest) for request in done]
+    answers = [as_record(questions[request.prompt_idx], request) for request in done]
     report = {**answerer.description, **measured(answers, seconds)}
     if options.json:
-        print(json.dumps({**report, "answers": answers}, indent=2))
+        print(json.dumps(report if options.output else {**report, "answers": answers}, indent=2))
     else:
-        note = f"{as_line(report)}\n{summary.setting(answerer.description)}"
-        print(dimmed(note, sys.stderr), file=sys.stderr)
+        note(dimmed(f"{as_line(report)}\n{summary.setting(answerer.description)}", sys.stderr))
     return 0
 
 
-def as_text(request: Request) -> str:
-    return f"[{request.prompt_idx + 1}] {PROMPTS[request.prompt_idx]}\n{request.text()}\n"
+def check_output(path: Path | None) -> None:
+    """Refuse a file that cannot be written, or holds something: perhaps the answers of an earlier run."""
+    check_writable({"--output": path})
+    if path is not None and path.is_file() and path.stat().st_size:
+        raise Refusal(f"--output: {path} is there and not empty; name another file, or remove it")
 
 
-def as_record(request: Request, longest: int) -> dict[str, Any]:
+def size(flag: str, asked: int | None, default: int, context: int) -> int:
+    """A length that the context has room for."""
+    if asked is not None and asked > context:
+        raise Refusal(f"{flag}: got {asked}, expected at most the context of {context}")
+    return min(default, context) if asked is None else asked
+
+
+def write_prompts(
+    options: argparse.Namespace, questions: tuple[Question, ...], answerer: Ours, longest: int
+) -> list[str]:
+    """The questions as the model reads them; those that it cannot answer are refused before any is."""
+    prompts, wrong = [], []
+    for question in questions:
+        try:
+            prompts.append(prompt_of(question, options, answerer))
+            check_length(question, prompts[-1], answerer, longest)
+        except ArgumentError as error:
+            if options.input is None:  # these questions are short
+                flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
+                raise Refusal(f"{flag}: question {question.line}: {error.reason}") from error
+            field = "max_tokens: " if error.argument == "max_tokens" else ""
+            wrong.append(f"line {question.line}: {field}{error.reason}")
+    refuse_lines(options.input, wrong)
+    return prompts
+
+
+def prompt_of(question: Question, options: argparse.Namespace, answerer: Ours) -> str:
+    if options.raw and question.prompt is not None:
+        return question.prompt
+    said = question.messages or messages(options.system, [], question.prompt or "")
+    return answerer.write_prompt(said, options.enable_thinking)
+
+
+def check_length(question: Question, prompt: str, answerer: Ours, longest: int) -> None:
+    """Refuse a prompt, or the length of an answer, for which there is no room."""
+    length = len(encode_prompt("batch", [answerer.model], answerer.tokenizer, prompt))
+    if length >= longest:
+        raise ArgumentError(
+            "batch", "max_seq_len", f"{length} tokens", f"fewer than --max-seq-len, {longest}"
+        )
+    room = answer_limit([], length, None, longest)
+    if question.max_tokens is not None and question.max_tokens > room:
+        raise ArgumentError(
+            "batch",
+            "max_tokens",
+            question.max_tokens,
+            f"at most {room}: --max-seq-len, {longest}, less {length} of the prompt",
+        )
+
+
+def write_line(file: TextIO, record: dict[str, Any]) -> None:
+    """Write an answer at once: whatever happens later, it is there."""
+    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    file.flush()
+
+
+def as_text(question: Question, request: Request) -> str:
+    asked = question.prompt if question.messages is None else question.messages[-1]["content"]
+    return f"[{question.line}] {asked}\n{request.text()}\n"
+
+
+def as_record(question: Question, request: Request) -> dict[str, Any]:
     """An answer in the terms of `generate --json`: the token that ends an answer is counted, too."""
-    prompt_tokens = request.prefill_tokens.size
-    stopped = request.offset < longest
-    newest = request.next_token is not None  # which is in no cache
+    result = request.result
     return {
-        "prompt": PROMPTS[request.prompt_idx],
-        "text": request.text(),
-        "finish_reason": "stop" if stopped else "length",
-        "prompt_tokens": prompt_tokens,
-        "generated_tokens": request.offset - prompt_tokens + newest + stopped,
+        **question.fields(),
+        "text": result.text,
+        "finish_reason": result.finish_reason,
+        "prompt_tokens": result.statistics.prompt_tokens,
+        "generated_tokens": result.statistics.generated_tokens,
     }
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
@@ -17,9 +16,9 @@ from ..benchmark.workload import Request, Sizes, random_requests
 from ..installation import check_installation
 from ..loading import Checkpoint, LoadError, find_folder, load
 from . import arguments, summary
-from .assembly import build_ours, choose_flash, describe, peer_dtype, refuse_for_peer
+from .assembly import build_ours, choose_flash, describe, flash_flag, peer_dtype, refuse_for_peer
 from .device import check_kernels, choose_device, choose_dtype
-from .endings import Failure, Refusal
+from .endings import Failure, Refusal, note
 from .files import check_writable, output_file, svg_file, write_whole
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
 from .peer import check_peer, peer_model
@@ -130,7 +129,8 @@ def check(options: argparse.Namespace) -> None:
         if options.compare:
             raise Refusal("--compare: is about tiny_llm; --compare mlx has mlx-lm beside it")
     if options.compare and options.enable_flash_attn is not None:
-        raise Refusal("--enable-flash-attn: --compare measures with and without it; leave out one of them")
+        given = flash_flag(options.enable_flash_attn)
+        raise Refusal(f"{given}: --compare measures with and without it; leave out one of them")
     if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
         raise Refusal(
             f"--compare: {options.loader} has one kind of attention, the switch is for {WITH_FLASH_SWITCH}"
@@ -161,7 +161,7 @@ def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoi
                 f"{DEFAULT_MODEL} is not on this machine, so its shape is measured with random weights; "
                 f"--model {DEFAULT_MODEL} downloads it, --model tiny is quicker"
             )
-            print(f"{options.program}: {sentence}", file=sys.stderr)
+            note(f"{options.program}: {sentence}")
     return load(name, offline=options.offline, progress=progress)
 
 

@@ -1,16 +1,21 @@
 """`tiny-llm chat`: a conversation."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
+from ..engine.generation import Generation
+from ..engine.turns import Conversation
+from ..llm import MAX_TOKENS
 from ..loading import LoadError
-from . import arguments, summary
+from . import arguments, endings, inputs, summary
 from .answerers import Answerer
 from .assembly import assemble, read_wishes
 from .endings import Refusal
-from .generate import WRITING_PROMPT, begin, messages
+from .generate import WRITING_PROMPT, begin, blaming
 from .progress import Progress, dimmed, is_terminal
 
 SUMMARY = "talk to a model"
@@ -21,9 +26,11 @@ HELP = """/reset   forget the conversation
 /exit    leave, as does Ctrl-D
 Ctrl-C   stop an answer, or drop the line being typed"""
 PROMPT = "> "
+SOURCE = "the conversation"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_json(parser, "print one JSON object for each turn, on a line of its own, for scripts")
     arguments.add_model(parser)
     arguments.add_solution(parser)
     arguments.add_machine(parser)
@@ -36,9 +43,8 @@ def run(options: argparse.Namespace) -> int:
     read_wishes(options)
     with Progress() as progress:
         answerer = assemble(options, progress)
-    conversation = Conversation(answerer, options)
-    conversation.write_prompt("Hello.")  # a template that refuses does so before anybody has typed
-    typing = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    chat = Chat(answerer, options)
+    typing = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
     if typing:
         remember_lines()
         print(f"{summary.setting(answerer.description)}. /help explains, Ctrl-D leaves.")
@@ -49,64 +55,118 @@ def run(options: argparse.Namespace) -> int:
             case "/exit":
                 break
             case "/help":
-                print(HELP)
+                note(HELP) if options.json else print(HELP)
             case "/reset":
-                conversation.turns.clear()
+                chat.reset()
             case text if text.startswith("/"):
-                note(f"{text.split()[0]}: no such command; /help shows those that there are")
+                chat.complain(text, f"{text.split()[0]}: no such command; /help shows those that there are")
             case question:
-                conversation.ask(question, can_stop=typing)
+                chat.ask(question, can_stop=typing)
     return 0
 
 
-class Conversation:
-    """All that was said, the user's turns and the model's in turn."""
+class Chat:
+    """A conversation with whoever answers, as it is printed."""
 
     def __init__(self, answerer: Answerer, options: argparse.Namespace):
-        self.turns: list[str] = []
         self._answerer = answerer
         self._options = options
+        self._prompt_cache = answerer.make_prompt_cache()
+        self.reset()
+        # A template, or a limit, that is refused is so before anybody has typed.
+        with blaming("--system"):
+            shortest = answerer.count_tokens(self.conversation.ask("Hello.").text)
+        if shortest >= answerer.context:
+            raise Refusal(
+                f"--system: got {shortest} tokens with a short question, "
+                f"expected fewer than the context of {answerer.context}"
+            )
+        asked = options.max_tokens
+        if asked is not None and asked >= answerer.context:
+            raise Refusal(f"--max-tokens: got {asked}, expected fewer than the context of {answerer.context}")
+
+    def reset(self) -> None:
+        """Begin anew. What the cache holds of the system message stays good."""
+        answerer, options = self._answerer, self._options
+        asked = min(MAX_TOKENS, answerer.context // 4) if options.max_tokens is None else options.max_tokens
+        self.conversation = Conversation(
+            lambda said: answerer.write_prompt(said, options.enable_thinking),
+            answerer.count_tokens,
+            context=answerer.context,
+            reserve=asked,
+            system=options.system,
+        )
 
     def ask(self, question: str, *, can_stop: bool) -> None:
         """Print the answer. One that Ctrl-C stops counts as far as it came."""
         said = ""
         try:
             for piece in self._answer(question):
-                print(piece, end="", flush=True)
+                if not self._options.json:
+                    print(piece, end="", flush=True)
                 said += piece
         except KeyboardInterrupt:
             if not can_stop:
                 raise
             note("\n(stopped)")
         except (Refusal, LoadError) as refusal:  # LoadError: a chat template that fails
-            note(f"{refusal}; /reset starts anew")
+            self.complain(question, f"{refusal}; /reset starts anew")
         if said:
-            self.turns += [question, said]
+            self.conversation.answered(question, said)
 
-    def write_prompt(self, question: str) -> str:
-        """The conversation with one more question, as the model reads it."""
-        said = messages(self._options.system, *self.turns, question)
-        return self._answerer.write_prompt(said, self._options.enable_thinking)
+    def complain(self, question: str, sentence: str) -> None:
+        """Say why a line has no answer."""
+        if self._options.json:
+            print(json.dumps({"prompt": question, "error": sentence}), flush=True)
+        else:
+            note(sentence)
 
     def _answer(self, question: str) -> Iterator[str]:
         with Progress() as progress:
             progress(WRITING_PROMPT, 0, None)
-            prompt = self.write_prompt(question)
+            with blaming(SOURCE):
+                prompt = self.conversation.ask(question)
             wishes = read_wishes(self._options)
-            generation = begin(self._answerer, prompt, wishes, progress, source="the conversation")
+            generation = begin(
+                self._answerer,
+                prompt.text,
+                wishes,
+                progress,
+                source=SOURCE,
+                prompt_cache=self._prompt_cache,
+            )
             first = next(generation, "")
         yield first
         yield from generation
+        self._report(question, prompt.dropped_turns, generation)
+
+    def _report(self, question: str, dropped: int, generation: Generation) -> None:
+        """What is told behind an answer."""
+        if self._options.json:
+            record: dict[str, Any] = {
+                "prompt": question,
+                "text": generation.result.text,
+                "dropped_turns": dropped,
+                **summary.fields(generation),
+            }
+            print(json.dumps(record), flush=True)
+            return
         print()
+        if dropped:
+            turns = "turn was" if dropped == 1 else f"{dropped} turns were"
+            note(f"the oldest {turns} let go: the context of {self._answerer.context} tokens was full")
         note(summary.numbers(generation))
 
 
 def read_line(typing: bool) -> str | None:
     """The next line; None at the end of the input."""
     if not typing:
-        return sys.stdin.readline() or None
+        return inputs.read_line()
     try:
         return input(PROMPT)
+    except UnicodeDecodeError:
+        note("that line is no text in the encoding of this terminal, and was dropped")
+        return ""
     except EOFError:
         print()
         return None
@@ -123,4 +183,4 @@ def remember_lines() -> None:
 
 def note(text: str) -> None:
     """Say something that is no answer."""
-    print(dimmed(text, sys.stderr), file=sys.stderr)
+    endings.note(dimmed(text, sys.stderr))

@@ -18,6 +18,7 @@ from .progress import Progress
 SUMMARY = "show FlashAttention at work"
 DESCRIPTION = """Runs causal attention as FlashAttention, as MLX's own operation and in its readable form, and
 shows time, memory and the tiles that FlashAttention skips."""
+HEADS, KV_HEADS, TOKENS = 8, 2, 1024  # unless flags say otherwise
 LARGEST_HEAD = 256
 ROUNDING = 1e-4
 SCORES = 3  # tables of scores that plain attention holds at once
@@ -27,9 +28,9 @@ Attention = Callable[..., mx.array]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
-        ("--heads", 8, "query heads"),
-        ("--kv-heads", 2, "key/value heads, a divisor of --heads"),
-        ("--tokens", 1024, "length of the sequence"),
+        ("--heads", HEADS, "query heads"),
+        ("--kv-heads", KV_HEADS, "key/value heads, a divisor of --heads"),
+        ("--tokens", TOKENS, "length of the sequence"),
         ("--head-dim", 64, f"numbers per head, up to {LARGEST_HEAD}"),
     ):
         parser.add_argument(
@@ -44,13 +45,7 @@ def run(options: argparse.Namespace) -> int:
         raise Refusal(f"--kv-heads: got {options.kv_heads}, expected a divisor of --heads {options.heads}")
     if options.head_dim > LARGEST_HEAD:
         raise Refusal(f"--head-dim: got {options.head_dim}, expected at most {LARGEST_HEAD}")
-    table = SCORES * 4 * options.heads * options.tokens**2
-    free = available_bytes()
-    if free is not None and table > free:
-        raise Refusal(
-            f"--tokens: got {options.tokens}: the scores of plain attention would take "
-            f"{table / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-        )
+    check_memory(options)
     check_kernels()
     with Progress() as progress:
         query, key, value = make_inputs(options)
@@ -77,6 +72,30 @@ def run(options: argparse.Namespace) -> int:
     }
     print(json.dumps(report, indent=2) if options.json else as_text(report))
     return 0 if report["largest_difference"] < ROUNDING else FAILED
+
+
+def check_memory(options: argparse.Namespace) -> None:
+    """Refuse what plain attention has no memory for, by the flag that asks for more than its default."""
+    free = available_bytes()
+    needed = bytes_needed(options.heads, options.kv_heads, options.tokens, options.head_dim)
+    if free is None or needed <= free:
+        return
+    # The first flag that asks for too much alone; else both together do.
+    flags = {
+        "--heads": (options.heads, bytes_needed(options.heads, options.kv_heads, TOKENS, options.head_dim)),
+        "--tokens": (options.tokens, bytes_needed(HEADS, KV_HEADS, options.tokens, options.head_dim)),
+    }
+    alone = [flag for flag, (_, size) in flags.items() if size > free] or list(flags)
+    given = " ".join(f"{flag} {flags[flag][0]}" for flag in alone[1:])
+    raise Refusal(
+        f"{alone[0]}: got {flags[alone[0]][0]}{f' with {given}' * bool(given)}: plain attention would take "
+        f"{needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    )
+
+
+def bytes_needed(heads: int, kv_heads: int, tokens: int, size: int) -> int:
+    """Inputs and results of attention, and the tables of scores of its readable form."""
+    return 4 * tokens * (SCORES * heads * tokens + size * 2 * (heads + kv_heads))
 
 
 def make_inputs(options: argparse.Namespace) -> list[mx.array]:

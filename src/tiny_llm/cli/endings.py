@@ -4,8 +4,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TextIO
 
+from ..errors import NumericError
 from ..loading import LoadError
 
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
@@ -24,31 +26,40 @@ class Failure(Exception):
 
 def guarded(program: str, run: Callable[[], int]) -> int:
     """The exit code of `run`; whatever ends it early is one sentence, never a traceback."""
-    open_missing_streams()
     try:
+        return say_how_it_ended(program, run)
+    finally:
+        give_up_unwritten(sys.stderr)
+
+
+def say_how_it_ended(program: str, run: Callable[[], int]) -> int:
+    try:
+        was_open = sys.stdout is not None
+        open_missing_streams()
+        if not was_open:
+            raise Failure("standard output: is closed, so nothing can be printed")
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # a door has left it to us
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        for stream in (sys.stdin, sys.stdout, sys.stderr):
-            replace_strange_characters(stream)
+        settle_encodings()
         code = run()
         print(end="", flush=True)  # what cannot be written must fail here, and not when Python ends
         return code
     except Refusal as refusal:
         return complain(program, str(refusal), REFUSED)
-    except (Failure, LoadError) as failure:
+    except (Failure, LoadError, NumericError) as failure:
         return complain(program, str(failure), FAILED)
     except MemoryError:
         return complain(program, "there is not enough memory for this", FAILED)
     except BrokenPipeError:
-        # Python writes what is left when it ends; that must not meet the closed pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_unwritten(sys.stdout)
         return UNREAD
     except OSError as error:
+        give_up_unwritten(sys.stdout)
         place = f"{error.filename}: " if error.filename else ""
         return complain(program, f"{place}{error.strerror or error}", FAILED)
     except KeyboardInterrupt:
         if sys.stderr.isatty():  # what was printed last has no line break
-            print(file=sys.stderr)
+            note("")
         return complain(program, "stopped", INTERRUPTED)
 
 
@@ -64,13 +75,28 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays until the end
 
 
+def give_up_unwritten(stream: TextIO) -> None:
+    """Drop what cannot be written to a stream: Python would try again at its end, and fail in its own way."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def complain(program: str, sentence: str, code: int) -> int:
-    print(f"{program}: {sentence}", file=sys.stderr)
+    note(f"{program}: {sentence}")
     return code
 
 
-def replace_strange_characters(stream: TextIO | None) -> None:
-    """Read and print a substitute for what an encoding lacks, instead of failing half-way."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace")
+def note(text: str) -> None:
+    """Print a line on standard error. One that cannot be written is no reason to fail."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def settle_encodings() -> None:
+    """Print a substitute for what an encoding lacks, instead of failing half-way; of input, be strict."""
+    for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "replace"), (sys.stderr, "replace")):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors=errors)

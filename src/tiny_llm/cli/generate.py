@@ -4,15 +4,19 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 
 from ..engine.generation import Generation
+from ..engine.prompt_cache import PromptCache
+from ..engine.turns import messages
 from ..errors import ArgumentError
 from ..loading.progress import Progress as Report
 from . import arguments, summary
-from .answerers import Answerer, Messages, Wishes
-from .assembly import assemble, read_wishes
-from .endings import Refusal
+from .answerers import Answerer, Wishes
+from .assembly import assemble, check_raw, read_wishes
+from .endings import Refusal, note
+from .inputs import read_all
 from .progress import Progress, dimmed
 
 SUMMARY = "answer one question"
@@ -25,8 +29,10 @@ WRITING_PROMPT, ANSWERING = "writing the prompt", "answering"  # what progress c
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompt", type=arguments.some_text, default=QUESTION, metavar="TEXT",
-        help="the question; - reads it from standard input (default: %(default)r)",
+        help="the question, or the text to be continued; - reads it from standard input "
+        "(default: %(default)r)",
     )  # fmt: skip
+    arguments.add_raw(parser)
     arguments.add_json(parser)
     arguments.add_model(parser)
     arguments.add_solution(parser)
@@ -38,11 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the answer piece by piece, then what it took; or all of it as JSON."""
     wishes = read_wishes(options)
+    check_raw(options)
     question = read_question(options.prompt)
     with Progress() as progress:
         answerer = assemble(options, progress)
         progress(WRITING_PROMPT, 0, None)
-        prompt = answerer.write_prompt(messages(options.system, question), options.enable_thinking)
+        prompt = question
+        if not options.raw:
+            with blaming("--prompt"):
+                said = messages(options.system, [], question)
+                prompt = answerer.write_prompt(said, options.enable_thinking)
         generation = begin(answerer, prompt, wishes, progress)
         first = next(generation, "")
         if options.json:
@@ -59,33 +70,46 @@ def run(options: argparse.Namespace) -> int:
         return 0
     show(first, generation)
     report = f"{summary.numbers(generation)}\n{summary.setting(answerer.description)}"
-    print(dimmed(report, sys.stderr), file=sys.stderr)
+    note(dimmed(report, sys.stderr))
     return 0
 
 
 def read_question(given: str) -> str:
-    question = sys.stdin.read() if given == "-" else given
+    question = read_all("--prompt") if given == "-" else given
     if not question.strip():
         raise Refusal("--prompt: got an empty text, expected a question")
     return question
 
 
-def messages(system: str, *turns: str) -> Messages:
-    """A conversation whose turns are the user's and the model's in turn, behind a system message if any."""
-    roles = ["user", "assistant"] * len(turns)
-    said = [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
-    return [{"role": "system", "content": system}, *said] if system else said
+@contextmanager
+def blaming(source: str) -> Iterator[None]:
+    """Refuse a prompt that cannot be used by the name of where it came from."""
+    try:
+        yield
+    except ArgumentError as error:
+        place = source if error.argument in ("prompt", "messages") else error.argument
+        raise Refusal(f"{place}: {error.reason}") from error
 
 
 def begin(
-    answerer: Answerer, prompt: str, wishes: Wishes, progress: Report, *, source: str = "--prompt"
+    answerer: Answerer,
+    prompt: str,
+    wishes: Wishes,
+    progress: Report,
+    *,
+    source: str = "--prompt",
+    prompt_cache: PromptCache | None = None,
 ) -> Generation:
-    """Start an answer; a prompt that the model cannot take is refused by the name of its `source`."""
-    try:
-        return answerer.answer(prompt, wishes, progress)
-    except ArgumentError as error:
-        place = source if error.argument == "prompt" else error.argument
-        raise Refusal(f"{place}: {error.reason}") from error
+    """Start an answer; a prompt, or a length, that the model has no room for is refused."""
+    with blaming(source):
+        generation = answerer.answer(prompt, wishes, progress, prompt_cache)
+    length, asked = generation.statistics.prompt_tokens, wishes.asked_tokens
+    if asked is not None and asked > answerer.context - length:
+        raise Refusal(
+            f"--max-tokens: got {asked}, expected at most {answerer.context - length}: "
+            f"the context of {answerer.context} tokens less {length} of the prompt"
+        )
+    return generation
 
 
 def show(first: str, rest: Iterator[str]) -> str:

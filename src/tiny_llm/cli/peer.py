@@ -11,7 +11,9 @@ from typing import Any
 import mlx.core as mx
 
 from ..engine.generation import Generation
+from ..engine.prompt_cache import PromptCache
 from ..engine.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..engine.tokens import refuse_nan
 from ..generate import PREFILL_STEP
 from ..loading.parts import named_arrays, named_parts
 from ..loading.progress import Progress
@@ -28,14 +30,15 @@ class Peer(Answerer):
     """mlx-lm, with our tokenizer and our sampler, so that the same flags mean the same."""
 
     def __init__(self, checkpoint: Any, dtype: mx.Dtype, description: dict[str, Any], progress: Progress):
-        super().__init__(checkpoint.tokenizer, description)
-        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
         config = checkpoint.config
+        super().__init__(checkpoint.tokenizer, description, config.max_position_embeddings)
+        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
         # What the checks of a prompt look at in a model of ours.
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
-        self._context: int = config.max_position_embeddings
 
-    def answer(self, prompt: str, wishes: Wishes, progress: Progress) -> Generation:
+    def answer(
+        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+    ) -> Generation:
         from mlx_lm.generate import generate_step
 
         ids = encode_prompt("mlx", [self._limits], self.tokenizer, prompt)
@@ -45,7 +48,7 @@ class Peer(Answerer):
             steps = generate_step(
                 mx.array(ids),
                 self.model,
-                max_tokens=min(wishes.max_tokens, self._context - len(ids)),
+                max_tokens=min(wishes.max_tokens, self.context - len(ids)),
                 sampler=make_sampler(
                     chosen.temp, chosen.top_p, chosen.top_k, min_p=chosen.min_p, seed=chosen.seed
                 ),
@@ -53,7 +56,8 @@ class Peer(Answerer):
                 prefill_step_size=PREFILL_STEP,
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )
-            for token, _ in steps:
+            for token, logprobs in steps:
+                refuse_nan([logprobs[token].item()])
                 yield int(token)
 
         text = TextStream(own_detokenizer(self.tokenizer))

@@ -6,11 +6,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TextIO
 
-PATIENCE = 0.5  # seconds of silence on a terminal, so that short work does not flicker
+PATIENCE = 0.5  # seconds that a task is silent on a terminal, so that short work does not flicker
 PLAIN_PATIENCE = 1.0
 PLAIN_PAUSE = 5.0  # seconds between two plain lines about one task
 TICK = 0.1
@@ -44,7 +45,6 @@ class Progress:
         self._clock = clock
         self._bar = is_terminal(self._stream)
         self._task: Task | None = None
-        self._began: float | None = None
         self._width = 0  # of what stands on the terminal's line
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -54,7 +54,6 @@ class Progress:
         """Take a report."""
         with self._lock:
             now = self._clock()
-            self._began = now if self._began is None else self._began
             if self._task is None or self._task.name != task:
                 self._end_task(now)
                 self._task = Task(task, done, total, now)
@@ -91,10 +90,10 @@ class Progress:
     def show(self) -> None:
         """Draw the task under way, if it is time to."""
         task, now = self._task, self._clock()
-        if task is None or self._began is None:
+        if task is None:
             return
-        waited = now - self._began
-        if self._bar and waited >= PATIENCE:
+        waited = now - task.began
+        if self._bar and (self._width or waited >= PATIENCE):  # a bar that is there must not lag behind
             room = shutil.get_terminal_size().columns - 1
             line = task.line(now, bar=True)[:room]
             self._write("\r" + line.ljust(min(self._width, room)))
@@ -117,8 +116,9 @@ class Progress:
             self._width = 0
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        with suppress(OSError):  # it is the work that counts
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -15,6 +15,7 @@ def fields(generation: Generation) -> dict[str, Any]:
     return {
         "finish_reason": generation.finish_reason,
         "prompt_tokens": statistics.prompt_tokens,
+        "cached_tokens": statistics.cached_tokens,
         "generated_tokens": statistics.generated_tokens,
         "time_to_first_token": statistics.time_to_first_token,
         "prefill_tokens_per_second": statistics.prefill_tokens_per_second,
@@ -26,8 +27,9 @@ def fields(generation: Generation) -> dict[str, Any]:
 def numbers(generation: Generation) -> str:
     """The same in a line."""
     found = fields(generation)
+    kept = f" ({found['cached_tokens']} kept)" if found["cached_tokens"] else ""
     parts = [
-        f"prompt {found['prompt_tokens']} tokens, {found['prefill_tokens_per_second']:.0f} tok/s",
+        f"prompt {found['prompt_tokens']} tokens{kept}, {found['prefill_tokens_per_second']:.0f} tok/s",
         f"answer {found['generated_tokens']} tokens, {found['decode_tokens_per_second']:.1f} tok/s",
         f"first token after {found['time_to_first_token']:.2f} s",
         f"peak memory {found['peak_memory_bytes'] / 1e6:.0f} MB",

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from ..kv_cache import BatchingKvCache
 from ..sampling.select import argmax
-from .tokens import next_logits
+from .tokens import next_logits, refuse_nan, scores_of_chosen
 
 if TYPE_CHECKING:
     from ..batch import Request
@@ -112,11 +112,14 @@ class Batch:
 
 def choose_each(active: dict[int, "Request"], logits: mx.array) -> list[int]:
     """The next token of each request by its row of `logits` [B, V]."""
-    chosen: Any
     if all(request.choose.is_greedy for request in active.values()):
-        chosen = argmax(logits).tolist()
-        return [chosen[slot] for slot in active]
+        greedy = argmax(logits)
+        score = scores_of_chosen(logits, greedy)
+        mx.eval(greedy, score)
+        tokens: Any = greedy.tolist()
+        scores: Any = score.tolist()
+        refuse_nan(scores[slot][0] for slot in active)  # an idle row may hold anything
+        return [tokens[slot] for slot in active]
     ids = [request.choose(logits[slot : slot + 1]) for slot, request in active.items()]
     mx.eval(ids, [request.choose.described for request in active.values()])
-    chosen = mx.concatenate(ids).tolist()
-    return list(chosen)
+    return [request.choose.read(token) for request, token in zip(active.values(), ids, strict=True)]

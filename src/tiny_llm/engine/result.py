@@ -17,11 +17,13 @@ class Statistics:
     generated_tokens: int = 0
     time_to_first_token: float = 0.0
     decode_seconds: float = 0.0
+    cached_tokens: int = 0  # of the prompt, which were in a cache and not read again
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Prompt tokens by the time to the first token; 0 before there is one."""
-        return self.prompt_tokens / self.time_to_first_token if self.time_to_first_token else 0.0
+        """Prompt tokens that were read by the time to the first token; 0 before there is one."""
+        read = self.prompt_tokens - self.cached_tokens
+        return read / self.time_to_first_token if self.time_to_first_token else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:

@@ -14,7 +14,7 @@ from ..sampling.draw import draw, probabilities, random_keys
 from ..sampling.params import Sampling
 from ..sampling.select import argmax
 from .protocols import CachedModel
-from .tokens import Sequenced, token_id
+from .tokens import Sequenced, refuse_nan, scores_of_chosen, token_id
 
 
 def speculative_tokens(
@@ -32,7 +32,9 @@ def speculative_tokens(
     with closing(Sequenced(model)) as target, closing(Sequenced(draft_model)) as draft:
         logits = target.prefill(prompt, prefill_step)
         vocabulary = logits.shape[-1]
-        newest = token_id(draw(logits, sampling, next(keys)))
+        first = draw(logits, sampling, next(keys))
+        refuse_nan([scores_of_chosen(logits, first).item()])
+        newest = token_id(first)
         yield newest
         unread = [*prompt, newest]  # by the draft; the target has always read all but the newest
         left = limit - 1
@@ -49,15 +51,19 @@ def speculative_tokens(
             logits = target.read(mx.concatenate([mx.array([newest]), *guesses]))
             guessed = mx.concatenate([mx.zeros(0, mx.uint32), *guesses])
             if sampling.temp == 0:
+                scores = logits
                 accepted, token = check_greedy(logits, guessed)
             else:
+                scores = probabilities(logits, sampling)
                 accepted, token = check_sampled(
-                    probabilities(logits, sampling),
+                    scores,
                     mx.concatenate(chances),
                     guessed,
                     (next(keys), next(keys)),
                 )
-            mx.eval(accepted, token)
+            score = scores[accepted, token]
+            mx.eval(accepted, token, score)
+            refuse_nan([score.item()])
             agreed, newest = token_id(accepted), token_id(token)
             target.rewind(count - agreed)
             tokens = [*map(token_id, guesses[:agreed]), newest]

@@ -11,3 +11,7 @@ class LoadError(TinyLlmError):
     def __init__(self, sentence: str):
         printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence[:LONGEST])
         super().__init__(printable + "…" * (len(sentence) > LONGEST))
+
+
+class NoChatTemplate(LoadError):
+    """The model has no form for messages."""

@@ -33,7 +33,8 @@ def cache_folder() -> Path:
     """Where the hub's own tools keep their files, too."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{base}/huggingface"
-    folder = os.environ.get("HF_HUB_CACHE") or f"{home}/hub"
+    # The second is the older name of the first.
+    folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
     return Path(os.path.expandvars(folder)).expanduser()
 
 

@@ -1,10 +1,11 @@
-"""Renders one chat template in a sandbox. As a program it reads a request as JSON and writes the answer so.
+"""Renders chat templates in a sandbox. As a program it answers requests, each a line of JSON, as they come.
 
 It imports nothing of the package: starting it must cost little.
 """
 
 import contextlib
 import json
+import signal
 import sys
 from datetime import datetime
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MEMORY = 2**28  # bytes
 PROCESSOR_SECONDS = 60
+GRACE = 1.0  # seconds behind the time limit, which is whoever asks to enforce
+TOO_MUCH_MEMORY = {"error": "the template takes too much memory"}
 
 
 def answer(source: str, variables: dict[str, Any], longest: int) -> dict[str, str]:
@@ -22,7 +25,7 @@ def answer(source: str, variables: dict[str, Any], longest: int) -> dict[str, st
     try:
         return {"text": _render(source, variables, longest)}
     except MemoryError:
-        return {"error": "the template takes too much memory"}
+        return TOO_MUCH_MEMORY
     except Exception as error:  # a template can raise whatever Python can
         return {"error": f"{type(error).__name__}: {error}"}
 
@@ -53,15 +56,37 @@ def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-def _limit_resources() -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has them
+def _limit_memory() -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has it
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
+def _limit_time(seconds: float) -> None:
+    """End this process so much later, whatever it does then, and even if nobody is left to stop it."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + PROCESSOR_SECONDS, hard))
+
+
+def serve() -> None:
+    """Answer until the input ends, or memory does: what is left of it may be too little for the next one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    _limit_memory()
+    for line in sys.stdin:
+        request = json.loads(line)
+        _limit_time(request.pop("seconds") + GRACE)
+        result = answer(**request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(result), flush=True)
+        if result == TOO_MUCH_MEMORY:
+            break
+
+
 if __name__ == "__main__":
-    request = json.load(sys.stdin)
-    _limit_resources()
-    json.dump(answer(**request), sys.stdout)
+    serve()

@@ -11,7 +11,7 @@ from ..argument_types import check_type, kind
 from ..errors import ArgumentError, ArgumentTypeError
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer
-from .errors import LoadError
+from .errors import LoadError, NoChatTemplate
 from .tokenizer_format import NAME
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ class Tokenizer:
         """The text of a chat in the form that the model was trained on."""
         _check_messages(messages)
         if self._template is None:
-            raise LoadError("chat_template: the model has none: it continues a text, but answers no messages")
+            raise NoChatTemplate(
+                "chat_template: the model has none: it continues a text, but answers no messages"
+            )
         return self._template.render(
             messages, add_generation_prompt=add_generation_prompt, enable_thinking=enable_thinking
         )

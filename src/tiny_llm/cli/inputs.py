@@ -1,0 +1,34 @@
+"""Text from standard input: decoded strictly, and never more of it than a prompt may have."""
+
+import sys
+from typing import NoReturn
+
+from ..loading.chat_template import LONGEST_TEXT
+from .endings import Refusal
+
+
+def read_all(flag: str) -> str:
+    """All of standard input, which a flag asks for; a Refusal that names the flag if it is no text."""
+    try:
+        text = sys.stdin.read(LONGEST_TEXT + 1)
+    except UnicodeDecodeError as error:
+        refuse_bytes(f"{flag}: standard input", error)
+    if len(text) > LONGEST_TEXT:
+        raise Refusal(f"{flag}: got more than {LONGEST_TEXT} characters, expected at most these")
+    return text
+
+
+def read_line() -> str | None:
+    """The next line of standard input without its end; None behind the last."""
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError as error:
+        refuse_bytes("standard input", error)
+    return line.removesuffix("\n") if line else None
+
+
+def refuse_bytes(source: str, error: UnicodeDecodeError) -> NoReturn:
+    byte = error.object[error.start]
+    raise Refusal(
+        f"{source}: got the byte 0x{byte:02x}, expected text in {error.encoding.upper()}"
+    ) from error

@@ -1,0 +1,146 @@
+"""The questions of a batch: those built in, or the lines of a file, all checked before any is used."""
+
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..loading.chat_template import LONGEST_TEXT
+from .endings import Refusal
+from .prompts import PROMPTS
+
+FLAG = "--input"
+FIELDS = ("prompt", "messages", "id", "max_tokens")
+ROLES = ("system", "user", "assistant")
+LARGEST = 2**28  # bytes of a file
+NAMED = 3  # bad lines that a sentence names; of the others it tells the number
+
+
+class BadLine(Exception):
+    """What is wrong with a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request: a prompt, or the messages of a whole conversation, and what its line says besides."""
+
+    line: int
+    prompt: str | None = None
+    messages: tuple[dict[str, str], ...] | None = None
+    id: str | int | None = None
+    max_tokens: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """What an answer repeats of its question."""
+        given = {"id": self.id, "prompt": self.prompt, "messages": self.messages}
+        return {"line": self.line} | {name: value for name, value in given.items() if value is not None}
+
+
+BUILT_IN = tuple(Question(number, prompt) for number, prompt in enumerate(PROMPTS, start=1))
+
+
+def read_questions(name: str) -> tuple[Question, ...]:
+    """The lines of a file, or of standard input for "-", which are not blank.
+
+    Each is a prompt, or, in a file called .jsonl or whose first line begins with "{", an object of JSON.
+    """
+    lines = read_lines(name)
+    filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not filled:
+        raise Refusal(f"{FLAG}: {name}: got no questions, expected one on each line")
+    is_json = name.endswith(".jsonl") or (not name.endswith(".txt") and filled[0][1].lstrip()[:1] == b"{")
+    questions, wrong = [], []
+    for number, line in filled:
+        try:
+            questions.append(read_object(number, line) if is_json else Question(number, as_text(line)))
+        except BadLine as error:
+            wrong.append(f"line {number}: {error}")
+    refuse_lines(name, wrong)
+    return tuple(questions)
+
+
+def read_lines(name: str) -> list[bytes]:
+    """The lines of a file as bytes: what is no text is the fault of one line."""
+    try:
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise Refusal(f"{FLAG}: {name} cannot be read: {error.strerror}") from error
+    if len(content) > LARGEST:
+        raise Refusal(f"{FLAG}: {name}: got more than {LARGEST} bytes, expected at most these")
+    return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # the mark that some editors put before UTF-8
+
+
+def refuse_lines(name: str, wrong: list[str]) -> None:
+    """Refuse a file for its bad lines, if there are any."""
+    if wrong:
+        more = f" (and {len(wrong) - NAMED} more lines)" if len(wrong) > NAMED else ""
+        raise Refusal(f"{FLAG}: {name}: {'; '.join(wrong[:NAMED])}{more}")
+
+
+def as_text(line: bytes) -> str:
+    try:
+        text = line.decode().strip()
+    except UnicodeDecodeError as error:
+        raise BadLine(f"got the byte 0x{line[error.start]:02x}, expected text in UTF-8") from error
+    return check_length(text)
+
+
+def read_object(number: int, line: bytes) -> Question:
+    """The question of a line of JSON; what would not be honoured is refused."""
+    try:
+        given = json.loads(as_text(line))
+    except (ValueError, RecursionError) as error:
+        raise BadLine("got no JSON, expected an object") from error
+    if not isinstance(given, dict):
+        raise BadLine(f"got {kind(given)}, expected an object")
+    for name in given:
+        if name not in FIELDS:
+            raise BadLine(f"got the field {json.dumps(name)}, expected {', '.join(FIELDS)}")
+    if ("prompt" in given) == ("messages" in given):
+        raise BadLine("expected either prompt or messages")
+    identity, limit = given.get("id"), given.get("max_tokens")
+    if not isinstance(identity, str | int | None) or isinstance(identity, bool):
+        raise BadLine(f"id: got {kind(identity)}, expected a text or a whole number")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise BadLine(f"max_tokens: got {json.dumps(limit)}, expected a whole number of at least 1")
+    if "prompt" in given:
+        return Question(number, check_text("prompt", given["prompt"]), None, identity, limit)
+    return Question(number, None, tuple(read_messages(given["messages"])), identity, limit)
+
+
+def read_messages(given: Any) -> Iterable[dict[str, str]]:
+    if not isinstance(given, list) or not given:
+        raise BadLine(f"messages: got {kind(given)}, expected a list of at least one")
+    for index, message in enumerate(given):
+        place = f"messages[{index}]"
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise BadLine(f"{place}: expected an object with role and content, and nothing else")
+        if message["role"] not in ROLES:
+            raise BadLine(f"{place}: role: got {json.dumps(message['role'])}, expected {', '.join(ROLES)}")
+        yield {"role": message["role"], "content": check_text(f"{place}: content", message["content"])}
+
+
+def check_text(place: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise BadLine(f"{place}: got {kind(given)}, expected a text")
+    if not given.strip():
+        raise BadLine(f"{place}: got an empty text, expected at least one word")
+    if any("\ud800" <= character <= "\udfff" for character in given):
+        raise BadLine(f"{place}: got half a character, \\ud800 to \\udfff, expected whole ones")
+    return check_length(given)
+
+
+def check_length(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise BadLine(f"got {len(text)} characters, expected at most {LONGEST_TEXT}")
+    return text
+
+
+def kind(value: Any) -> str:
+    """What a value of JSON is called."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,78 @@
+"""A conversation: every turn is told again, and where the context ends the oldest turns are let go."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation with one more question, as the model reads it, and how many turns it leaves out."""
+
+    text: str
+    dropped_turns: int
+
+
+class Conversation:
+    """The turns so far, each a question and its answer.
+
+    `write` makes a prompt of messages and `count` tells its tokens. `context` is the most of them, the answer
+    included, for which `reserve` are kept free.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[list[Message]], str],
+        count: Callable[[str], int],
+        *,
+        context: int,
+        reserve: int,
+        system: str = "",
+    ):
+        self.turns: list[tuple[str, str]] = []
+        self._write = write
+        self._count = count
+        self._context = context
+        self._room = context - reserve
+        self._system = system
+        self._leaving = 0  # turns that go when the question is answered
+
+    def ask(self, question: str) -> Prompt:
+        """The prompt of a question behind the turns, of which the oldest are left out if it does not fit.
+
+        Then half of the context is freed: the next turns find room, and what a cache holds stays good.
+        The turns are gone when the question is `answered`; one that is too long by itself costs none.
+        """
+        self._leaving = 0
+        text = self._prompt(0, question)
+        if not self.turns or self._count(text) <= self._room:
+            return Prompt(text, 0)
+        enough = min(self._room, self._context // 2)
+        every = len(self.turns)
+        dropped = 1 + bisect_left(
+            range(1, every), True, key=lambda n: self._count(self._prompt(n, question)) <= enough
+        )
+        shorter = self._prompt(dropped, question)
+        if self._count(shorter) >= self._context:
+            return Prompt(text, 0)
+        self._leaving = dropped
+        return Prompt(shorter, dropped)
+
+    def answered(self, question: str, answer: str) -> None:
+        """Take in the turn that was asked for last."""
+        del self.turns[: self._leaving]
+        self._leaving = 0
+        self.turns.append((question, answer))
+
+    def _prompt(self, dropped: int, question: str) -> str:
+        return self._write(messages(self._system, self.turns[dropped:], question))
+
+
+def messages(system: str, turns: list[tuple[str, str]], question: str) -> list[Message]:
+    """A system message, if there is one, what was said, and a question."""
+    said = [{"role": "system", "content": system}] if system else []
+    for asked, answered in turns:
+        said += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+    return [*said, {"role": "user", "content": question}]

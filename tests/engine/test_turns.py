@@ -1,0 +1,74 @@
+"""A conversation: what is told again, and which turns leave when there is no room."""
+
+from __future__ import annotations
+
+import pytest
+
+from tiny_llm.engine.turns import Conversation, Message
+
+CONTEXT, RESERVE = 400, 100
+
+
+def write(messages: list[Message]) -> str:
+    return "".join(f"[{message['role'][0]}:{message['content']}]" for message in messages)
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    """A character is a token."""
+    return Conversation(write, len, context=CONTEXT, reserve=RESERVE, system="S")
+
+
+def test_all_is_told_in_order(conversation: Conversation) -> None:
+    assert conversation.ask("one").text == "[s:S][u:one]"
+    conversation.answered("one", "two")
+    prompt = conversation.ask("three")
+    assert (prompt.text, prompt.dropped_turns) == ("[s:S][u:one][a:two][u:three]", 0)
+    assert conversation.turns == [("one", "two")]
+    assert Conversation(write, len, context=9, reserve=1).ask("one").text == "[u:one]"
+
+
+def test_the_oldest_leave_so_that_half_is_free_and_no_more_than_that(conversation: Conversation) -> None:
+    for turn in range(20):
+        question = f"q{turn:02}"
+        prompt = conversation.ask(question)
+        assert len(prompt.text) <= CONTEXT - RESERVE
+        assert prompt.text.startswith("[s:S]")
+        if prompt.dropped_turns:
+            assert len(prompt.text) <= CONTEXT // 2
+            one_more = len("[u:q00][a:]") + 20
+            assert len(prompt.text) + one_more > CONTEXT // 2
+        conversation.answered(question, "x" * 20)
+    assert [question for question, _ in conversation.turns][-1] == "q19"
+    assert prompt.text.count("[u:") < 20
+
+
+def test_a_long_question_drives_out_all_turns_and_one_beyond_the_context_none(
+    conversation: Conversation,
+) -> None:
+    for turn in range(3):
+        conversation.answered(f"q{turn}", "x" * 20)
+    prompt = conversation.ask("y" * CONTEXT)
+    assert (prompt.dropped_turns, len(conversation.turns)) == (0, 3)
+    assert len(prompt.text) > CONTEXT
+    prompt = conversation.ask("y" * 350)
+    assert (prompt.dropped_turns, len(conversation.turns)) == (3, 3)
+    assert conversation.ask("short").dropped_turns == 0  # nobody had answered
+    conversation.ask("y" * 350)
+    conversation.answered("long", "short")
+    assert conversation.turns == [("long", "short")]
+    assert prompt.text == f"[s:S][u:{'y' * 350}]"
+
+
+def test_few_prompts_are_written_to_find_what_fits() -> None:
+    written: list[int] = []
+
+    def count(text: str) -> int:
+        written.append(len(text))
+        return len(text)
+
+    conversation = Conversation(write, count, context=CONTEXT, reserve=RESERVE)
+    for turn in range(1000):
+        conversation.answered(f"{turn}", "x")
+    assert conversation.ask("last").text.endswith("[u:999][a:x][u:last]")
+    assert len(written) < 15
