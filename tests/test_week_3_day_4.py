@@ -70,7 +70,7 @@ def test_task_1_a_perfect_draft_saves_four_of_five_steps():
 def test_task_1_a_draft_forgets_a_guess_that_was_refused():
     """One wrong guess in twenty costs one more pass; a draft that went on from it would be wrong for ever."""
     rule = answering({"ab": list(b"0123456789" * 2)})
-    wrong = answering({"ab01234": list(b"?")})
+    wrong = answering({"ab012345": list(b"?")})
     model = CachedFake(rule)
     draft = CachedFake(lambda context: rule(context) + 2 * wrong(context))
     assert speculate(draft, model, "ab") == "0123456789" * 2

@@ -81,16 +81,16 @@ MISTAKES: Table = {
         Mistake(
             "decoding begins with the last token of the prompt again",
             TOKENS,
-            "        token = choose(sequence.read_on(token))\n        ahead",
-            "        token = choose(sequence.read_on(mx.array(prompt[-1:])))\n        ahead",
+            "    token = choose(sequence.read_on(token))\n    ahead",
+            "    token = choose(sequence.read_on(mx.array(prompt[-1:])))\n    ahead",
             "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
         ),
         Mistake(
             "the offset stays where the prompt ended",
             TOKENS,
-            "        logits = next_logits(self._model, ids[None], self.offset, self.cache)\n"
+            "        logits = next_logits(self.model, ids[None], self.offset, self.cache)\n"
             "        self.offset += ids.size\n",
-            "        logits = next_logits(self._model, ids[None], self.offset, self.cache)\n"
+            "        logits = next_logits(self.model, ids[None], self.offset, self.cache)\n"
             "        self.offset += ids.size if ids.size > 1 else 0\n",
             "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
         ),
@@ -183,8 +183,8 @@ MISTAKES: Table = {
         Mistake(
             "the first token counts as one of the cache",
             BATCH,
-            "self.decode_done(token_id(self.choose(logits)), update_offset=False)",
-            "self.decode_done(token_id(self.choose(logits)))",
+            "self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)",
+            "self.decode_done(self.choose.read(self.choose(logits)))",
             "test_task_5_a_request_reads_its_prompt_in_chunks",
         ),
         Mistake(

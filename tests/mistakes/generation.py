@@ -32,8 +32,8 @@ MISTAKES: Table = {
         Mistake(
             "the sampler gets logits",
             TOKENS,
-            "self._sampler(logits.astype(mx.float32) - log_total(logits))",
-            "self._sampler(logits.astype(mx.float32))",
+            "logits = logits.astype(mx.float32) - log_total(logits)",
+            "logits = logits.astype(mx.float32)",
             "test_task_1_simple_generate_gives_the_sampler_log_probabilities",
         ),
         Mistake(

@@ -54,8 +54,8 @@ MISTAKES: Table = {
         Mistake(
             "tokens go to the first slots of the last page",
             PAGED,
-            "self.pool.write_page_slice(self.pages.last, start, key",
-            "self.pool.write_page_slice(self.pages.last, 0, key",
+            "self.pool.describe_write(self.pages.last, start, key",
+            "self.pool.describe_write(self.pages.last, 0, key",
             "test_task_2_paged_cache_gives_back_all_that_went_in",
         ),
         Mistake(
