@@ -144,6 +144,8 @@ def stream_generate(
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
+    if prompt_cache is not None:
+        check_type("stream_generate", "prompt_cache", prompt_cache, PromptCache, "a PromptCache")
     if prompt_cache is not None and not hasattr(model, "create_kv_cache"):
         raise ArgumentError(
             "stream_generate",

@@ -38,7 +38,8 @@ def test_our_loader_gets_the_same_logits_from_the_dense_folder(
     monkeypatch.setattr(export, "LARGEST_FILE", largest_file)
     folder = tmp_path / "dense"
     ended = run("export", str(folder))
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0, ended.err
+    assert all(line.startswith("writing weights") for line in ended.err.splitlines())  # on a slow machine
     assert str(folder) in ended.out
     dense = load(str(folder))
     assert not hasattr(dense.mlx_model.model.embed_tokens, "scales")

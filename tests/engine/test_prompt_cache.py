@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm import ArgumentError, UnsupportedError
+from tiny_llm import ArgumentError, ArgumentTypeError, UnsupportedError
 from tiny_llm.engine.prompt_cache import PromptCache
 from tiny_llm.engine.result import Result
 from tiny_llm.generate import stream_generate
@@ -158,6 +158,8 @@ def test_a_real_model_answers_as_from_a_fresh_start(week: int) -> None:
 
 
 def test_it_is_for_models_with_caches_and_without_a_draft() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"^stream_generate: prompt_cache: got a list, expected a P"):
+        stream_generate(CachedFake(letters), TOKENIZER, STORY, prompt_cache=[])
     with pytest.raises(ArgumentError, match=r"^stream_generate: prompt_cache: got one for a model without"):
         stream_generate(FullContextFake(letters), TOKENIZER, STORY, prompt_cache=PromptCache())
     with pytest.raises(UnsupportedError, match=r"^stream_generate: prompt_cache: got one and a draft"):
