@@ -29,7 +29,7 @@ constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", 
                                            "context_lens"};
 
 // Throws unless the inputs fit together.
-void check(const std::vector<mx::array>& inputs, const PagedParams& params) {
+void check_inputs(const std::vector<mx::array>& inputs, const PagedParams& params) {
   const std::initializer_list<std::string_view> shapes[] = {
       {"N", "L", "E"}, {"P", "Hkv", "page", "E"}, {"P", "Hkv", "page", "E"}, {"B", "pages"}, {"B"}};
   check_floating(kPagedAttention, kPagedArguments[0], inputs[0]);
@@ -48,7 +48,7 @@ void check(const std::vector<mx::array>& inputs, const PagedParams& params) {
 
 // The same for the kernels: throws where none of them takes the inputs.
 void check_for_kernel(const std::vector<mx::array>& inputs, const PagedParams& params) {
-  check(inputs, params);
+  check_inputs(inputs, params);
   const mx::array& query = inputs[0];
   const mx::array heads({inputs[3].shape(0), params.num_heads, query.shape(1), query.shape(2)}, query.dtype(),
                         nullptr, {});
@@ -119,7 +119,7 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
   const std::vector<mx::array> inputs = {mx::flatten(query, 0, 1, stream), key_pages, value_pages,
                                          block_table, context_lens};
   const bool gathered = device != mx::Device::cpu;
-  (gathered ? check : check_for_kernel)(inputs, params);
+  (gathered ? check_inputs : check_for_kernel)(inputs, params);
   Problem problem = make_problem({query, key_pages, value_pages}, params, device);
   problem.S = slots_of_row(inputs);
   if (context_lens.is_available()) problem.sequences = read_contexts(inputs, refusal_by(kPagedAttention));
