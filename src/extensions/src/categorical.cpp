@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kCategorical = "categorical";
 
-void check(const mx::array& logits, const mx::array& uniform) {
+void check_logits(const mx::array& logits, const mx::array& uniform) {
   check_floating(kCategorical, "logits", logits);
   if (logits.ndim() == 0 || logits.shape(-1) == 0)
     reject(kCategorical, "logits", to_text(logits.shape()), "(..., V) with V of at least 1");
@@ -24,7 +24,7 @@ mx::array drawn(const mx::array& logits, const mx::array& uniform, mx::Stream st
 }  // namespace
 
 mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream) {
-  check(logits, uniform);
+  check_logits(logits, uniform);
   return drawn(logits, uniform, cpu_stream(kCategorical, stream));
 }
 
@@ -36,7 +36,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> Categorical::vmap(const std:
 
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Categorical::output_shapes(const std::vector<mx::array>& inputs) {
-  check(inputs[0], inputs[1]);
+  check_logits(inputs[0], inputs[1]);
   return {inputs[1].shape()};
 }
 

@@ -91,8 +91,8 @@ struct Call {
   Problem problem() const { return make_problem(inputs, params, stream.device); }
 };
 
-Call check(const char* function, const mx::array& q, const mx::array& k, const mx::array& v,
-           const AttentionOptions& options) {
+Call check_attention(const char* function, const mx::array& q, const mx::array& k, const mx::array& v,
+                     const AttentionOptions& options) {
   Call call{{q, k, v}, {}, mx::to_stream(options.stream)};
   static_cast<SequenceLengths&>(call.inputs) = options;
   call.inputs.sinks = options.sinks;
@@ -214,7 +214,7 @@ Unflattened unflatten(const mx::array& query, const mx::array& key, const mx::ar
 
 OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
                        const AttentionOptions& options) {
-  Call call = check(kFunction, query, key, value, options);
+  Call call = check_attention(kFunction, query, key, value, options);
   Verdict verdict = fused_kernel(call.problem());
   if (!verdict.ok) {
     announce_fallback(options, verdict.reason);
@@ -229,7 +229,7 @@ OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::a
 
 OutputAndLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                  const AttentionOptions& options) {
-  Call call = check(kReference, query, key, value, options);
+  Call call = check_attention(kReference, query, key, value, options);
   if (options.batch_invariant) {
     reject(kReference, "batch_invariant", "True", "False; only the fused kernels keep that promise");
   }
@@ -238,7 +238,7 @@ OutputAndLse attention_reference(const mx::array& query, const mx::array& key, c
 
 Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,
                               const AttentionOptions& options) {
-  Call call = check(kFunction, query, key, value, options);
+  Call call = check_attention(kFunction, query, key, value, options);
   Explanation explanation = explain(problem_as_known(kFunction, call));
   if (!explanation.fused) state_refusal(options, explanation);
   return explanation;
@@ -246,7 +246,7 @@ Explanation explain_attention(const mx::array& query, const mx::array& key, cons
 
 Explanation explain_attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                         const AttentionOptions& options) {
-  Call call = check(kReference, query, key, value, options);
+  Call call = check_attention(kReference, query, key, value, options);
   Explanation explanation = explain_reference(problem_as_known(kReference, call), "asked for by name");
   state_refusal(options, explanation);
   return explanation;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kLinear = "linear";
 
-void check(const std::vector<mx::array>& inputs) {
+void check_linear(const std::vector<mx::array>& inputs) {
   constexpr const char* kArguments[] = {"x", "w", "bias"};
   const std::initializer_list<std::string_view> shapes[] = {{"M...", "K"}, {"N", "K"}, {"N"}};
   check_floating(kLinear, "x", inputs[0]);
@@ -40,7 +40,7 @@ mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx:
                  mx::StreamOrDevice stream) {
   std::vector<mx::array> inputs = {x, w};
   if (bias) inputs.push_back(*bias);
-  check(inputs);
+  check_linear(inputs);
   return product(inputs, {&cpu::active_kernels(), cpu::default_threads()}, cpu_stream(kLinear, stream));
 }
 
@@ -125,7 +125,7 @@ bool Linear::is_equivalent(const mx::Primitive& other) const {
 
 // A shapeless compiled graph asks again for every new set of shapes.
 std::vector<mx::Shape> Linear::output_shapes(const std::vector<mx::array>& inputs) {
-  check(inputs);
+  check_linear(inputs);
   return {product_shape(inputs[0], inputs[1])};
 }
 
