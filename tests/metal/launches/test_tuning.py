@@ -10,7 +10,17 @@ from ..flash_attention import host
 GENERATIONS = (13, 14, 15, 16)
 # By the letter that an architecture ends in: plain, Pro and Max, Ultra.
 KEYS = {"g": 512, "s": 256, "d": 128}
-UNKNOWN = ("applegpu_g12g", "applegpu_g17s", "applegpu_g16d", "applegpu_g13p", "applegpu_g13", "", "g")
+UNKNOWN = (
+    "applegpu_g12g",
+    "applegpu_g13s_b1",
+    "g14d applegpu",
+    "applegpu_g17s",
+    "applegpu_g16d",
+    "applegpu_g13p",
+    "applegpu_g13",
+    "",
+    "g",
+)
 
 
 CHIPS = [(n, letter) for n in GENERATIONS for letter in KEYS if (n, letter) != (16, "d")]
