@@ -208,8 +208,9 @@ def flash_attention(
     q_lens, kv_start, kv_lens: [*B] integers; sequence b is its first q_lens[b] queries and its keys
         kv_start[b] .. kv_start[b] + kv_lens[b] - 1. Nothing outside is ever used, whatever it holds.
     deterministic, batch_invariant: ask for the same bits in each run, and for bits of a row that do not
-        depend on the rest of the batch. The CPU kernels promise both; without a kernel that does, asking
-        for the second is an error.
+        depend on the rest of the batch. The CPU kernels promise both in every call, those of Metal the
+        second where it is asked for: one kernel then takes prompts and single tokens. Without a kernel that
+        promises it, asking is an error.
     on_fallback: "warn" (once for each reason), "allow" or "error" where no kernel applies and
         `attention_reference` takes over; `explain` tells when and why.
     k_quant, v_quant: reserved for quantized keys and values.

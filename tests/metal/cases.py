@@ -23,7 +23,7 @@ LENGTHS = [
     (65, 33),
     (70, 131),
 ]
-HEADS = [(1, 1), (2, 2), (6, 3), (7, 1), (14, 2), (8, 1), (16, 2)]
+HEADS = [(1, 1), (2, 2), (6, 3), (7, 1), (14, 2), (21, 3), (16, 2)]
 HEAD_SIZES = [1, 2, 7, 8, 31, 32, 33, 48, 64, 72, 80, 96, 100, 127, 128]
 MASK_SHAPES = [(37,), (35, 37), (2, 1, 1, 37), (4, 35, 1), (2, 4, 35, 37)]
 MASK_TYPES = {"bool": mx.bool_, "f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
@@ -32,8 +32,8 @@ MASK_TYPES = {"bool": mx.bool_, "f32": mx.float32, "f16": mx.float16, "bf16": mx
 class Case(NamedTuple):
     name: str
     batch: int = 1
-    heads: int = 2
-    kv_heads: int = 1
+    heads: int = 4
+    kv_heads: int = 2
     L: int = 33
     S: int = 65
     E: int = 64

@@ -20,7 +20,7 @@ HEAD_SIZES = [64, 80, 96, 128, 256, 1, 72, 200]
 OPTIONS = {
     "E": HEAD_SIZES,
     "dtype": DTYPES,
-    "heads": [(1, 1), (2, 2), (6, 3), (7, 1), (8, 1)],
+    "heads": [(2, 2), (6, 3), (14, 2), (21, 3), (7, 1)],
     "causal": [False, True],
     "window": [None, 1, 7, 33, (5, 3), (-1, 2), (4, -1), 1000],
     "softcap": [None, 2.0, 30.0],
@@ -38,7 +38,7 @@ class FastCase(NamedTuple):
     S: int
     E: int = 64
     dtype: mx.Dtype = mx.float32
-    heads: tuple[int, int] = (2, 1)
+    heads: tuple[int, int] = (4, 2)
     causal: bool = False
     window: int | tuple[int, int] | None = None
     softcap: float | None = None

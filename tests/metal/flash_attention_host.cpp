@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "metal/launch.h"
+#include "metal/tuning.h"
 
 using namespace tiny_llm_ext;
 
@@ -26,6 +27,7 @@ cpu::MaskKind mask_of(int number) { return static_cast<cpu::MaskKind>(number); }
 extern "C" {
 int arguments_size() { return sizeof(AttentionArguments); }
 int fast_arguments_size() { return sizeof(FastAttentionArguments); }
+int keys_per_split(const char* architecture) { return metal::tuning_of(architecture).keys_per_split; }
 int split_count(const FastAttentionArguments* args) { return metal::split_count(*args); }
 
 const char* readable_attention(int N, int L, metal::Size* sizes) {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -26,17 +28,32 @@ SLOT_HEADERS = {"quantized": "metal/quantized/arguments.h"}  # by the first word
 MOST_THREADS = 1024
 
 
+class Dispatch(NamedTuple):
+    """What the device was told about one kernel."""
+
+    kernel: str
+    constants: tuple[int, ...]
+    threadgroups: tuple[int, ...]
+    threads: tuple[int, ...]
+    arguments: dict[int, bytes]  # by slot
+    outputs: frozenset[int]  # the slots that were bound as such
+    slots: frozenset[int]  # all that were bound
+    temporaries: int  # bytes that were allocated for this kernel
+    copies: int  # those of them that it reads
+
+
 @dataclass
 class Notes:
-    """What the device was told to do, and what was wrong with it."""
+    """What the device was told to do, and what came of it."""
 
     kernels: list[str] = field(default_factory=list)
-    constants: list[list[int]] = field(default_factory=list)
-    threadgroups: list[list[int]] = field(default_factory=list)
+    dispatches: list[Dispatch] = field(default_factory=list)
+    barriers: list[int] = field(default_factory=list)  # that threadgroups passed, for each kernel that ran
     reports: list[str] = field(default_factory=list)
 
 
 notes = Notes()
+runs_kernels = True
 
 
 class RealDevice:
@@ -92,8 +109,30 @@ def run(
     arguments: dict[int, bytes],
     threadgroups: list[int],
     threads: list[int],
+    temporaries: list[tuple[int, int]],
 ) -> None:
     """Run a kernel on the memory that is bound to its slots: (slot, address, bytes, writable)."""
+    read = {address for _, address, _, writable in bound if not writable}
+    written_slots = frozenset(slot for slot, _, _, writable in bound if writable)
+    copies = sum(size for address, size in temporaries if address in read)
+    allocated = sum(size for _, size in temporaries)
+    slots = frozenset(slot for slot, *_ in bound)
+    notes.kernels.append(name)
+    notes.dispatches.append(
+        Dispatch(
+            name,
+            tuple(constants),
+            tuple(threadgroups),
+            tuple(threads),
+            arguments,
+            written_slots,
+            slots,
+            allocated,
+            copies,
+        )
+    )
+    if not runs_kernels:
+        return
     kernel = compiled(source, name)
     names = {slot: buffer for buffer, slot in kernel.slots.items()}
     memory = {names[slot]: memory_at(address, size) for slot, address, size, _ in bound}
@@ -107,10 +146,19 @@ def run(
     assert written.keys() == outputs, "what a kernel writes must be bound as an output, and nothing else"
     for output, content in written.items():
         memory[output][:] = content
-    notes.kernels.append(name)
-    notes.constants.append(constants)
-    notes.threadgroups.append(threadgroups)
+    notes.barriers.append(kernel.barriers)
     notes.reports += reports
+
+
+@contextmanager
+def only_notes() -> Iterator[None]:
+    """Kernels are noted and not run: results are undefined, and no size is too large."""
+    global runs_kernels
+    runs_kernels = False
+    try:
+        yield
+    finally:
+        runs_kernels = True
 
 
 def memory_at(address: int, size: int) -> np.ndarray:

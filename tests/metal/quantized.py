@@ -13,7 +13,7 @@ import numpy as np
 from metal_source import inlined
 
 from ..support.quantized import Packed
-from .flash_attention import ELEMENTS, as_memory
+from .flash_attention import ELEMENTS, Launch, as_memory
 from .harness.kernel import Kernel
 from .harness.toolchain import SOURCES, host_library
 
@@ -44,15 +44,23 @@ def compiled(source: str, name: str, compiler: str | None = None) -> Kernel:
     return Kernel(source, name, slot_header=SLOT_HEADER, compiler=compiler)
 
 
+def launch_product(
+    M: int, N: int, K: int, bits: int, group_size: int, dtype: mx.Dtype
+) -> tuple[Launch, np.ndarray]:
+    """What the host would dispatch, and the numbers that it hands over."""
+    sizes = (ctypes.c_uint32 * 6)()
+    name = host().quantized_matmul(M, N, bits, ELEMENTS[dtype], sizes).decode()
+    arguments = np.zeros(host().arguments_size(), np.uint8)
+    host().fill_arguments(ctypes.c_void_p(arguments.ctypes.data), M, N, K, group_size)
+    return Launch(name, tuple(sizes[:3]), tuple(sizes[3:])), arguments
+
+
 def run_quantized(
     a: mx.array, weights: Packed, *, order: int = 0, text: str | None = None, compiler: str | None = None
 ) -> Product:
     """The kernel that the host chooses for a [M, K] and those weights [N, K]."""
     (M, K), N = a.shape, len(weights.words)
-    sizes = (ctypes.c_uint32 * 6)()
-    name = host().quantized_matmul(M, N, weights.bits, ELEMENTS[a.dtype], sizes).decode()
-    arguments = np.zeros(host().arguments_size(), np.uint8)
-    host().fill_arguments(ctypes.c_void_p(arguments.ctypes.data), M, N, K, weights.group_size)
+    found, arguments = launch_product(M, N, K, weights.bits, weights.group_size, a.dtype)
     buffers = {
         "rows": as_memory(a),
         "words": as_memory(weights.words),
@@ -61,6 +69,6 @@ def run_quantized(
         "product": as_memory(mx.full((M, N), mx.nan, a.dtype)),
         "args": arguments,
     }
-    kernel = compiled(text or source(), name, compiler)
-    outputs, reports = kernel(tuple(sizes[:3]), tuple(sizes[3:]), buffers, order=order)
+    kernel = compiled(text or source(), found.kernel, compiler)
+    outputs, reports = kernel(found.threadgroups, found.threads, buffers, order=order)
     return Product(mx.array(outputs["product"]).view(a.dtype), reports)

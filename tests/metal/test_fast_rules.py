@@ -1,5 +1,7 @@
 """What a call may rely on, whichever of the fast kernels computes it."""
 
+from functools import partial
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -7,25 +9,14 @@ import pytest
 from ..support.cases import lengths, normal, qkv
 from ..support.check import compare
 from .arguments import UNBOUNDED as WHOLE
-from .flash_attention import FastCall, run_decode, run_prefill
-
-KERNELS = {
-    "prefill": run_prefill,
-    "decode": run_decode,
-    "split": lambda *inputs, **options: run_decode(*inputs, keys_per_split=24, **options),
-}
+from .flash_attention import FastCall
+from .rules.kernels import FAST, run_clean
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(params=FAST)
 def run(request):
     """A kernel, whose reports must be none."""
-
-    def run_clean(*inputs, **options):
-        out, lse, reports = KERNELS[request.param](*inputs, **options)
-        assert reports == []
-        return out, lse
-
-    return run_clean
+    return partial(run_clean, request.param)
 
 
 def same_bits(a, b):

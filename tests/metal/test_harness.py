@@ -57,6 +57,18 @@ BODIES = {
     "a read behind the buffer": ("y[tile.x * 64 + i] = x[i + n];", "buffer x: read out of bounds"),
     "a read in front of the buffer": ("y[tile.x * 64 + i] = (x - n)[i];", "buffer x: read out of bounds"),
     "a write behind the buffer": ("y[128 * n + i] = 1;", "buffer y: write out of bounds"),
+    "a read far from every buffer": (
+        "y[tile.x * 64 + i] = x[long(n) << 30];",
+        "1 x read outside of every buffer and array",
+    ),
+    "a write far from every buffer": (
+        "y[long(n) << 30] = x[i];",
+        "1 x write outside of every buffer and array",
+    ),
+    "a constant of the kernel": (
+        "const int numbers[] = {3, 1, 4, 1, 5, 9, 2, 6}; y[tile.x * 64 + i] = numbers[n - 64 + (i & 7)];",
+        "",
+    ),
     "one word from two threadgroups": (
         "y[i] = 1;",
         "buffer y: a place written by two threads, of threadgroups 0 and 1",

@@ -99,6 +99,21 @@ def test_a_text_that_the_compiler_refuses_is_a_reason_to_fall_back():
     assert "line 3: what is this?" in told["reasons"][0]
 
 
+def test_another_kernel_is_no_way_out_for_who_asks_for_batch_invariance():
+    told = told_by("""
+allow({'prefill': 96})
+told = gpu.explain(*qkv(L=2, E=64), batch_invariant=True)
+try:
+    gpu.attention(*qkv(L=2, E=64), batch_invariant=True)
+except RuntimeError as error:
+    told["error"] = str(error)
+print(json.dumps({name: told[name] for name in ("path", "reasons", "error")}))
+""")
+    reason = "attention_prefill_f32_e64 needs 128 threads in a threadgroup, this GPU allows 96"
+    assert (told["path"], told["reasons"][0]) == ("reference", reason)
+    assert told["error"] == f"flash_attention: no fused kernel that is batch invariant: {reason}"
+
+
 def test_a_merge_that_cannot_run_rules_out_the_splits():
     told = told_by("allow({'merge': 96})\ntell(*qkv(L=2, S=1100, E=64))")
     assert told["path"] == "metal.attention_prefill_f32_e64"

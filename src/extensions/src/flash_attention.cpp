@@ -120,6 +120,7 @@ Call check_attention(const char* function, const mx::array& q, const mx::array& 
   call.params.kernels = options.isa ? &cpu::kernels_named(*options.isa, function) : &cpu::active_kernels();
   call.params.threads = check_threads(function, options.threads);
   call.params.readable = options.readable;
+  call.params.batch_invariant = options.batch_invariant;
   for (size_t i = 0; i < kOptionalInputs.size(); i++) {
     call.params.present[i] = (call.inputs.*kOptionalInputs[i].member).has_value();
   }
@@ -210,6 +211,17 @@ Unflattened unflatten(const mx::array& query, const mx::array& key, const mx::ar
   return {split(query, num_heads), split(key, num_kv_heads), split(value, num_kv_heads), options};
 }
 
+// What an operation gives lies nowhere before it is evaluated; an axis that is split stays where it is.
+mx::array where_it_will_lie(const mx::array& split, const mx::array& whole) {
+  if (!whole.is_available()) return split;
+  mx::array known(split.shape(), split.dtype(), nullptr, {});
+  mx::Strides strides = whole.strides();
+  strides.insert(strides.begin(), strides[0] * split.shape(1));
+  known.copy_shared_buffer(whole, strides, whole.flags(), whole.data_size());
+  known.set_status(mx::array::Status::available);
+  return known;
+}
+
 }  // namespace
 
 OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
@@ -266,7 +278,9 @@ Explanation explain_flash_attention(const mx::array& query, const mx::array& key
                                     const std::optional<mx::array>& mask, double scale, bool is_causal,
                                     int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
   Unflattened call = unflatten(query, key, value, mask, scale, is_causal, num_kv_heads, num_heads, stream);
-  return explain_attention(call.query, call.key, call.value, call.options);
+  if (mask) call.options.mask = where_it_will_lie(std::get<mx::array>(call.options.mask), *mask);
+  return explain_attention(where_it_will_lie(call.query, query), where_it_will_lie(call.key, key),
+                           where_it_will_lie(call.value, value), call.options);
 }
 
 bool Attention::is_equivalent(const mx::Primitive& other) const {

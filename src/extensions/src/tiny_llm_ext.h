@@ -34,8 +34,9 @@ struct AttentionOptions : SequenceLengths {
   std::variant<std::monostate, int64_t, std::pair<int64_t, int64_t>> window;
   std::optional<double> softcap;
   std::optional<mx::array> sinks;
-  bool batch_invariant = false;      // the fused CPU kernels always are, the reference graph never
-  std::string on_fallback = "warn";  // "error", "warn" or "allow"
+  // The fused CPU kernels always are, a GPU takes a kernel that is, the reference graph never is.
+  bool batch_invariant = false;
+  std::string on_fallback = "warn";              // "error", "warn" or "allow"
   std::function<void(const std::string&)> warn;  // called once for each reason to fall back
   std::optional<std::string> isa;                // CPU instruction set; none: the active one
   std::optional<int> threads;                    // CPU threads; none: the default
@@ -122,6 +123,7 @@ struct AttentionParams {
   const cpu::Kernels* kernels = nullptr;
   int threads = 1;
   bool readable = false;
+  bool batch_invariant = false;
 
   bool operator==(const AttentionParams&) const = default;
 };

@@ -10,11 +10,12 @@ import numpy as np
 GUARD = 1 << 20  # bytes on either side
 ALIGNMENT = 16
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+FAILED = (None, ctypes.c_void_p(-1).value)  # what mmap returns
 
 
 class GuardedBuffer:
@@ -25,10 +26,10 @@ class GuardedBuffer:
         body = -(-max(self.nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         self._size = body + 2 * GUARD
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._base = _libc.mmap(None, self._size, 0, flags, -1, 0)
-        if self._base in (None, ctypes.c_void_p(-1).value):
+        self._base = libc.mmap(None, self._size, 0, flags, -1, 0)
+        if self._base in FAILED:
             raise MemoryError(f"no {self._size} bytes for a buffer")
-        _libc.mprotect(self._base + GUARD, body, mmap.PROT_READ | mmap.PROT_WRITE)
+        libc.mprotect(self._base + GUARD, body, mmap.PROT_READ | mmap.PROT_WRITE)
         end = self._base + GUARD + body
         self.address = (end - self.nbytes) // ALIGNMENT * ALIGNMENT
         ctypes.memmove(self.address, np.ascontiguousarray(content).ctypes.data, self.nbytes)
@@ -39,4 +40,4 @@ class GuardedBuffer:
         return array
 
     def free(self) -> None:
-        _libc.munmap(self._base, self._size)
+        libc.munmap(self._base, self._size)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .guarded import GuardedBuffer
 from .signature import signatures
+from .sparse import BorrowedBuffer
 from .toolchain import build, compiler_for
 
 LANES = 32
@@ -26,7 +27,7 @@ class Constant(ctypes.Structure):
 class Run(NamedTuple):
     """The buffers that the kernel may write, by name, and the sentences about its mistakes."""
 
-    outputs: dict[str, np.ndarray]
+    outputs: dict[str, Any]
     reports: list[str]
 
 
@@ -57,14 +58,16 @@ class Kernel:
         self,
         threadgroups: tuple[int, int, int],
         threads: tuple[int, int, int],
-        buffers: Mapping[str, np.ndarray],
+        buffers: Mapping[str, np.ndarray | BorrowedBuffer],
         *,
         order: int = 0,
         constants: Sequence[int] = (),
+        positions: Sequence[tuple[int, int, int]] | None = None,
     ) -> Run:
         """Run a grid with these function constants, by index; without any if the kernel has no use for them.
 
-        `order` of lanes and SIMD groups: 0 as numbered, 1 backwards, others shuffled.
+        `order` of lanes and SIMD groups: 0 as numbered, 1 backwards, others shuffled. If there are
+        `positions`, only the threadgroups there are run. Of an array the kernel gets a copy.
         """
         count = threads[0] * threads[1] * threads[2]
         if count % LANES or not 0 < count <= MOST_THREADS:
@@ -77,15 +80,22 @@ class Kernel:
             )
         for constant in self._constants:
             constant.value[0] = constants[constant.index] if constants else NO_VALUE
-        memory = {name: GuardedBuffer(content) for name, content in buffers.items()}
+        memory = {
+            name: content if isinstance(content, BorrowedBuffer) else GuardedBuffer(content)
+            for name, content in buffers.items()
+        }
         try:
-            return self._run(threadgroups, count, memory, order)
+            return self._run(in_grid(threadgroups, positions), count, memory, order)
         finally:
             for buffer in memory.values():
                 buffer.free()
 
     def _run(
-        self, threadgroups: tuple[int, int, int], count: int, memory: dict[str, GuardedBuffer], order: int
+        self,
+        positions: np.ndarray,
+        count: int,
+        memory: Mapping[str, GuardedBuffer | BorrowedBuffer],
+        order: int,
     ) -> Run:
         self._library.harness_start(order)
         slots = (ctypes.c_void_p * (max(self.slots.values()) + 1))()
@@ -94,8 +104,23 @@ class Kernel:
             slots[self.slots[name]] = buffer.address
             size, address = ctypes.c_uint64(buffer.nbytes), ctypes.c_void_p(buffer.address)
             self._library.harness_buffer(name.encode(), address, size, int(name in writable))
-        self._library.harness_dispatch(slots, *map(ctypes.c_uint32, (*threadgroups, count)))
+        where = ctypes.c_void_p(positions.ctypes.data)
+        self._library.harness_dispatch(slots, where, ctypes.c_uint32(len(positions)), ctypes.c_uint32(count))
         self.barriers = self._library.harness_barriers()
         text = ctypes.create_string_buffer(1 << 16)
         self._library.harness_reports(text, ctypes.c_uint64(len(text)))
         return Run({name: memory[name].content() for name in writable}, text.value.decode().splitlines())
+
+
+def in_grid(
+    threadgroups: tuple[int, int, int], positions: Sequence[tuple[int, int, int]] | None
+) -> np.ndarray:
+    """Those positions of a grid, or all of them, x first: uint32 [n, 3]."""
+    if positions is None:
+        z, y, x = np.indices(threadgroups[::-1], np.uint32).reshape(3, -1)
+        return np.stack([x, y, z], axis=1)
+    if not all(
+        0 <= at < size for position in positions for at, size in zip(position, threadgroups, strict=True)
+    ):
+        raise ValueError(f"positions {positions} in a grid of {threadgroups}")
+    return np.array(positions, np.uint32)

@@ -38,9 +38,15 @@ Bound bound(const mx::array& array, int slot, int64_t offset, bool writable) {
   for (int axis = 0; axis < static_cast<int>(array.ndim()); axis++) {
     elements += (array.shape(axis) - 1) * array.strides(axis);
   }
+  const int64_t bytes = elements * static_cast<int64_t>(array.itemsize());
+  mx::allocator::Buffer buffer = array.buffer();
   char* address = const_cast<char*>(array.data<char>()) + offset;
-  return {slot, array.data_shared_ptr(), address, elements * static_cast<int64_t>(array.itemsize()),
-          writable};
+  const char* end = static_cast<char*>(buffer.raw_ptr()) + mx::allocator::allocator().size(buffer);
+  if (address + bytes > end) {
+    throw std::logic_error("slot " + std::to_string(slot) + ": the array is " + std::to_string(bytes) +
+                           " bytes long, of which its memory has " + std::to_string(end - address));
+  }
+  return {slot, array.data_shared_ptr(), address, bytes, writable};
 }
 
 std::vector<uint64_t> sizes(const MTL::Size& size) { return {size.width, size.height, size.depth}; }
@@ -163,7 +169,12 @@ void CommandEncoder::set_output_array(array& a, int slot, int64_t offset) {
   recorder::current.buffers.push_back(recorder::bound(a, slot, offset, true));
 }
 
-void CommandEncoder::add_temporary(array temporary) { recorder::temporaries.push_back(std::move(temporary)); }
+void CommandEncoder::add_temporary(array temporary) {
+  if (recorder::dispatched.empty()) throw std::logic_error("a temporary of no dispatch");
+  recorder::dispatched.back().temporaries.push_back(
+      {temporary.data<char>(), static_cast<int64_t>(temporary.nbytes())});
+  recorder::temporaries.push_back(std::move(temporary));
+}
 
 void CommandEncoder::dispatch_threadgroups(MTL::Size grid, MTL::Size group) {
   recorder::current.threadgroups = recorder::sizes(grid);

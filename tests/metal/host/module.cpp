@@ -4,7 +4,9 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <sys/mman.h>
 
+#include <new>
 #include <string_view>
 
 #include "mlx/mlx.h"
@@ -44,6 +46,25 @@ nb::tuple as_python(const recorder::Bound& buffer) {
                         buffer.writable);
 }
 
+nb::tuple as_python(const recorder::Temporary& temporary) {
+  return nb::make_tuple(reinterpret_cast<uintptr_t>(temporary.address), temporary.bytes);
+}
+
+// An array of zeros of which only the pages exist that somebody touches. MLX's allocator keeps the size of a
+// buffer in front of it.
+mx::array sparse(const std::vector<int>& shape, mx::Dtype dtype) {
+  int64_t bytes = mx::size_of(dtype);
+  for (int size : shape) bytes *= size;
+  const size_t mapped = sizeof(size_t) + bytes;
+  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  *static_cast<size_t*>(memory) = bytes;
+  auto unmap = [mapped](mx::allocator::Buffer buffer) { munmap(buffer.ptr(), mapped); };
+  return mx::array(mx::allocator::Data(mx::allocator::Buffer(memory), unmap),
+                   mx::Shape(shape.begin(), shape.end()), dtype);
+}
+
 }  // namespace
 
 NB_MODULE(metal_device, m) {
@@ -52,6 +73,7 @@ NB_MODULE(metal_device, m) {
   m.def("evaluate", [](const std::vector<mx::array>& arrays) {
     for (const mx::array& array : arrays) evaluate(array);
   });
+  m.def("sparse", [](const std::vector<int>& shape, mx::Dtype dtype) { return sparse(shape, dtype); });
   m.def("set_architecture", [](std::string name) { recorder::architecture = std::move(name); });
   m.def("on_compile", [](std::function<int64_t(std::string, std::string, std::vector<int32_t>)> call) {
     recorder::compile = [call](const recorder::Pipeline& pipeline) {
@@ -62,12 +84,16 @@ NB_MODULE(metal_device, m) {
     recorder::run = [call](const recorder::Dispatch& dispatch) {
       nb::list buffers;
       for (const recorder::Bound& buffer : dispatch.buffers) buffers.append(as_python(buffer));
+      nb::list temporaries;
+      for (const recorder::Temporary& temporary : dispatch.temporaries) {
+        temporaries.append(as_python(temporary));
+      }
       nb::dict arguments;
       for (const auto& [slot, bytes] : dispatch.arguments) {
         arguments[nb::int_(slot)] = nb::bytes(bytes.data(), bytes.size());
       }
       call(dispatch.pipeline.kernel, dispatch.pipeline.source, dispatch.pipeline.constants, buffers,
-           arguments, dispatch.threadgroups, dispatch.threads);
+           arguments, dispatch.threadgroups, dispatch.threads, temporaries);
     };
   });
 }

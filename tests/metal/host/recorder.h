@@ -23,8 +23,13 @@ struct Bound {
   int slot;
   std::weak_ptr<mx::array::Data> owner;
   char* address;
-  int64_t bytes;  // up to the last element that the array has
+  int64_t bytes;  // up to the last element that the array has, all of them allocated
   bool writable;
+};
+
+struct Temporary {
+  char* address;
+  int64_t bytes;
 };
 
 struct Dispatch {
@@ -32,6 +37,7 @@ struct Dispatch {
   std::vector<Bound> buffers;
   std::map<int, std::string> arguments;  // by slot
   std::vector<uint64_t> threadgroups, threads;
+  std::vector<Temporary> temporaries;
 };
 
 // Set by the tests, and never destroyed: they hold Python objects, and Python is gone by then. `compile`

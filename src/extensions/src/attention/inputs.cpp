@@ -2,6 +2,7 @@
 #include "attention/inputs.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "attention/saturating.h"
 #include "cpu/allocate.h"
@@ -48,6 +49,18 @@ static bool lacks_axis(const mx::array& mask, int axis_from_right, int64_t size)
   return size > 1 && (static_cast<int>(mask.ndim()) < axis_from_right || mask.shape(-axis_from_right) == 1);
 }
 
+// Of the copies that the GPU kernels need of a mask, sinks and lengths.
+static int64_t copied_optional_bytes(const AttentionInputs& inputs) {
+  int64_t bytes = 0;
+  for (const OptionalInput& input : kOptionalInputs) {
+    const auto& array = inputs.*input.member;
+    if (!array || array->status() == mx::array::unscheduled) continue;
+    auto shape = gpu_copy_shape(*array, input.trailing_axes, batch_shape(inputs));
+    if (shape) bytes += cpu::bytes_of(*shape, array->dtype());
+  }
+  return bytes;
+}
+
 Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device) {
   const mx::array &q = inputs.query, &k = inputs.key, &v = inputs.value;
   Problem problem = {};
@@ -70,14 +83,21 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
       inputs.mask && (lacks_axis(*inputs.mask, 2, problem.L) || lacks_axis(*inputs.mask, 1, problem.S));
   problem.lengths = has_lengths(inputs);
   problem.readable = params.readable;
+  problem.batch_invariant = params.batch_invariant;
   problem.backend = device == mx::Device::cpu ? Backend::cpu : Backend::gpu;
   for (const mx::array& x : {q, k, v}) {
     if (x.status() == mx::array::unscheduled) continue;
     if (problem.backend == Backend::cpu) {
       problem.copied_bytes += last_axis_is_dense(x) ? 0 : cpu::bytes_of(repaired_shape(x), x.dtype());
     } else {
-      problem.copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), params.readable) ? 0 : x.nbytes();
+      problem.copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), false) ? 0 : x.nbytes();
+      problem.readable_copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), true) ? 0 : x.nbytes();
     }
+  }
+  if (problem.backend == Backend::gpu) {
+    const int64_t optional_bytes = copied_optional_bytes(inputs);
+    problem.copied_bytes += optional_bytes;
+    problem.readable_copied_bytes += optional_bytes;
   }
   problem.kernels = params.kernels;
   problem.threads = params.threads;
@@ -168,11 +188,26 @@ std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const 
   return innermost.value_or(0);
 }
 
+static bool runs_backwards(const mx::array& array) {
+  return std::any_of(array.strides().begin(), array.strides().end(), [](int64_t s) { return s < 0; });
+}
+
 bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool readable) {
   if (array.size() == 0 || array.flags().row_contiguous) return true;
-  bool backwards =
-      std::any_of(array.strides().begin(), array.strides().end(), [](int64_t s) { return s < 0; });
-  return !readable && !backwards && last_axis_is_dense(array) && batch_stride(array, 3, batch);
+  return !readable && !runs_backwards(array) && last_axis_is_dense(array) && batch_stride(array, 3, batch);
+}
+
+std::optional<mx::Shape> gpu_copy_shape(const mx::array& array, int trailing, const mx::Shape& batch) {
+  // Lengths are read by a stride of 32 bits, which counts 32 bits.
+  constexpr int64_t kFarthest = std::numeric_limits<int32_t>::max() / 2;
+  std::optional<int64_t> stride = batch_stride(array, trailing, batch);
+  const bool too_far = trailing == 0 && stride > kFarthest;
+  if (stride && !too_far && !runs_backwards(array)) return std::nullopt;
+  const int own = std::min(trailing, static_cast<int>(array.ndim()));
+  mx::Shape shape = batch;
+  shape.insert(shape.end(), trailing - own, 1);
+  shape.insert(shape.end(), array.shape().end() - own, array.shape().end());
+  return shape;
 }
 
 mx::Shape repaired_shape(const mx::array& array) {

@@ -42,6 +42,10 @@ std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const 
 // Whether the GPU kernels can read query, key or value where it lies; the kernel to read wants it dense.
 bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool readable);
 
+// The shape in which the GPU kernels need a copy of a mask, sinks or lengths; none where they are read where
+// they lie.
+std::optional<mx::Shape> gpu_copy_shape(const mx::array& array, int trailing, const mx::Shape& batch);
+
 // The shape of a copy that repairs the last axis: what an axis repeats is there once.
 mx::Shape repaired_shape(const mx::array& array);
 

@@ -35,7 +35,9 @@ struct Problem {
   bool lengths;                     // sequences have lengths of their own, known or not
   std::vector<Sequence> sequences;  // one a batch entry; empty: all are L and S long, as far as is known
   int64_t copied_bytes;             // inputs that the kernels cannot read where they lie are copied first
+  int64_t readable_copied_bytes;    // the same for the GPU's kernel to read
   bool readable;                    // a GPU takes the kernel to read where there is one
+  bool batch_invariant;             // no length decides which kernel a GPU takes
   Backend backend;
   const cpu::Kernels* kernels;
   int threads;

@@ -52,9 +52,10 @@ void gpu::explain(const Problem& problem, Explanation& e) {
   TileCounts counts = count_tiles(problem, problem.Hq, e.tile_rows, e.tile_keys);
   e.tiles_visited = counts.visited;
   e.tiles_total = counts.total;
-  e.workspace_bytes = plan.part_floats() * sizeof(float) + problem.copied_bytes;
+  e.copies_bytes = plan.readable ? problem.readable_copied_bytes : problem.copied_bytes;
+  e.workspace_bytes = plan.part_floats() * sizeof(float) + e.copies_bytes;
   e.math = "ieee-f32";
-  e.batch_invariant = true;
+  e.batch_invariant = problem.batch_invariant;
 }
 
 }  // namespace tiny_llm_ext

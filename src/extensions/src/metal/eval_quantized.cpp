@@ -1,4 +1,8 @@
 // GPU evaluation of the quantized product.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
 #include "attention/inputs.h"
 #include "metal/copy.h"
 #include "metal/device.h"
@@ -10,6 +14,11 @@ namespace tiny_llm_ext {
 
 void QuantizedMatmul::eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   mx::array& product = outputs[0];
+  const int64_t N = product.shape(-1), M = N == 0 ? 0 : product.size() / N;
+  if (std::max(M, N) > metal::kMostQuantized) {
+    throw std::runtime_error("quantized_matmul: " + std::to_string(M) + " rows and " + std::to_string(N) +
+                             " outputs are beyond the numbers of the Metal kernels");
+  }
   product.set_data(mx::allocator::malloc(product.nbytes()));
   if (product.size() == 0) return;
 
@@ -24,9 +33,10 @@ void QuantizedMatmul::eval_gpu(const std::vector<mx::array>& inputs, std::vector
     }
     bindings.push_back({kSlots[i], dense});
   }
-  const int N = product.shape(-1), K = inputs[0].shape(-1), M = static_cast<int>(product.size() / N);
-  const QuantizedArguments args = metal::quantized_arguments(M, N, K, params_.group_size);
-  metal::dispatch(stream(), metal::quantized_matmul(M, N, params_.bits, element_of(product.dtype())),
+  const int rows = static_cast<int>(M), columns = static_cast<int>(N);
+  const QuantizedArguments args =
+      metal::quantized_arguments(rows, columns, inputs[0].shape(-1), params_.group_size);
+  metal::dispatch(stream(), metal::quantized_matmul(rows, columns, params_.bits, element_of(product.dtype())),
                   bindings, {{kProductSlot, product}}, {kQuantizedArgumentsSlot, &args, sizeof args}, copies);
 }
 

@@ -72,12 +72,8 @@ LengthsInput KernelInputs::bind_lengths(int slot, const std::optional<mx::array>
 
 KernelInputs::Entry KernelInputs::along_batch(const mx::array& array, int trailing) {
   const mx::Shape batch = batch_shape(call_);
-  mx::array usable = array;
-  if (!batch_stride(array, trailing, batch)) {
-    mx::Shape shape = batch;
-    shape.insert(shape.end(), array.shape().end() - trailing, array.shape().end());
-    usable = copy(array, shape);
-  }
+  const std::optional<mx::Shape> copied = gpu_copy_shape(array, trailing, batch);
+  const mx::array usable = copied ? copy(array, *copied) : array;
   mx::Strides strides = broadcast_strides(usable);
   while (static_cast<int>(strides.size()) < trailing) strides.insert(strides.begin(), 0);
   strides.erase(strides.begin(), strides.end() - trailing);

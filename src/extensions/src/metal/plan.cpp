@@ -49,6 +49,9 @@ std::vector<Plan> make_plans(const Problem& problem, const Tuning& tuning) {
                  {},    1,    args.keys_per_split};
   if (split_count(args) > 1) decode.merge = merge_attention(args, problem.dtype);
 
+  // Of padding, L is the longest row of the batch and S the longest key: neither may decide about a row.
+  if (problem.batch_invariant) return {prefill};
+
   std::vector<Plan> plans = {prefill, decode};
   if (problem.L <= kMostDecodeRows) std::swap(plans[0], plans[1]);
   if (is_readable(problem)) plans.insert(problem.readable ? plans.begin() : plans.end(), readable);

@@ -23,7 +23,8 @@ struct Plan {
   int64_t part_floats() const { return merge ? splits() * args.N * args.L * (int64_t{args.E} + 2) : 0; }
 };
 
-// Those that compute it, the best first. Empty if a size is beyond the kernels' numbers.
+// Those that compute it, the best first; a single one where batch invariance is asked for. Empty if a size is
+// beyond the kernels' numbers.
 std::vector<Plan> make_plans(const Problem& problem, const Tuning& tuning);
 
 }  // namespace tiny_llm_ext::metal

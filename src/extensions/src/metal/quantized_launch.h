@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "cpu/kernels.h"
@@ -12,7 +13,11 @@
 
 namespace tiny_llm_ext::metal {
 
-// The kernel for M rows and N outputs; bits are 4 or 8. Without rows or outputs there is nothing to start.
+// The last tile of rows or outputs reaches beyond them, and its numbers are int32, too.
+constexpr int64_t kMostQuantized = std::numeric_limits<int32_t>::max() - kTileOutputs;
+
+// The kernel for M rows and N outputs, up to kMostQuantized each; bits are 4 or 8. Without rows or outputs
+// there is nothing to start.
 inline Launch quantized_matmul(int32_t M, int32_t N, int bits, cpu::Element element) {
   auto divide_up = [](int32_t size, int32_t part) { return static_cast<uint32_t>((size + part - 1) / part); };
   constexpr const char* kElements[] = {"f32", "f16", "bf16"};

@@ -18,22 +18,20 @@ void harness_array(const char* name, uint64_t offset, uint64_t bytes, char* base
 
 void harness_start(int order) {
   make_stacks();
-  set_order(order);
+  start_run(order);
   clear_reports();
   forget_buffers();
-  barriers = 0;
 }
 
 void harness_buffer(const char* name, void* address, uint64_t bytes, int writable) {
   add_buffer(name, address, bytes, writable != 0);
 }
 
-void harness_dispatch(void** slots, uint32_t x, uint32_t y, uint32_t z, uint32_t threads_each) {
+// Threadgroups of so many threads at these positions in the grid: x, y and z of each.
+void harness_dispatch(void** slots, const uint32_t* positions, uint32_t count, uint32_t threads_each) {
   harness_set_slots(slots);
-  for (linear_position = 0; linear_position < x * y * z; linear_position++) {
-    position[0] = linear_position % x;
-    position[1] = linear_position / x % y;
-    position[2] = linear_position / x / y;
+  for (linear_position = 0; linear_position < count && !run_has_ended(); linear_position++) {
+    memcpy(position, positions + uint64_t{3} * linear_position, sizeof position);
     run_threadgroup(static_cast<int>(threads_each));
   }
 }

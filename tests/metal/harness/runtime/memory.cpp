@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "constants.h"
 #include "report.h"
 #include "threadgroup.h"
+#include "writers.h"
 
 namespace harness {
 namespace {
@@ -22,7 +24,7 @@ struct Buffer {
   std::string name;
   uintptr_t begin, end;
   bool writable;
-  std::vector<uint32_t> writer;  // of each cell: the thread + 1, or 0
+  Writers writers;
 };
 
 struct Array {
@@ -107,7 +109,7 @@ void visit_buffer(Buffer& buffer, uintptr_t address, uint64_t bytes, bool write)
   if (!buffer.writable) return report("buffer %s: write, but it is read-only", name);
   uint32_t me = linear_position * kMostThreads + running + 1;
   for (uint64_t i = 0; i < bytes; i += kCell) {
-    uint32_t& writer = buffer.writer[(address + i - buffer.begin) / kCell];
+    uint32_t& writer = buffer.writers[(address + i - buffer.begin) / kCell];
     if (writer && writer != me)
       report("buffer %s: a place written by two threads, of threadgroups %u and %u", name,
              (writer - 1) / kMostThreads, linear_position);
@@ -128,9 +130,9 @@ void visit(const void* pointer, uint64_t bytes, bool write) {
     report("buffer %s: %s out of bounds", buffer.name.c_str(), what);
     return give_up();
   }
-  if (!write) return;  // a constant of the kernel
-  report("write outside of every buffer and array");
-  give_up();
+  if (!write && is_constant(pointer, bytes)) return;
+  report("%s outside of every buffer and array", what);
+  end_run();
 }
 
 }  // namespace
@@ -139,8 +141,7 @@ void forget_buffers() { buffers.clear(); }
 
 void add_buffer(const char* name, void* address, uint64_t bytes, bool writable) {
   auto begin = reinterpret_cast<uintptr_t>(address);
-  std::vector<uint32_t> writers(writable ? bytes / kCell + 1 : 0);
-  buffers.push_back({name, begin, begin + bytes, writable, std::move(writers)});
+  buffers.push_back({name, begin, begin + bytes, writable, Writers(writable ? bytes / kCell + 1 : 0)});
 }
 
 void add_threadgroup_array(const char* name, void* address, uint64_t bytes) {

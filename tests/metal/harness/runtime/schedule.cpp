@@ -28,7 +28,7 @@ constexpr const char* kWaits[] = {"nothing", "a SIMD operation", "simdgroup_barr
                                   "the end"};
 int lane_order[kLanes], next_lane[kLanes], simd_group_order[kMostThreads / kLanes];
 int count;
-bool given_up;
+bool given_up, run_ended;
 
 // The next lane of the SIMD group that can run, or the scheduler.
 int successor(int thread) {
@@ -121,7 +121,9 @@ bool pass_barrier() {
 
 }  // namespace
 
-void set_order(int seed) {
+void start_run(int seed) {
+  run_ended = false;
+  barriers = 0;
   for (int i = 0; i < kLanes; i++) lane_order[i] = simd_group_order[i] = i;
   std::mt19937 random(seed);
   if (seed == 1) {
@@ -160,6 +162,13 @@ void wait_here(Wait wait, int line, int flags) {
   switch_to(successor(me));
   if (given_up) give_up();
 }
+
+void end_run() {
+  run_ended = true;
+  give_up();
+}
+
+bool run_has_ended() { return run_ended; }
 
 void give_up() {
   given_up = true;

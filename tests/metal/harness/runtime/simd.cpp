@@ -100,12 +100,13 @@ uint32_t harness_shuffle(uint32_t bits, uint32_t source, int line) {
   return own_group().slot[turn][source < kLanes ? source : running % kLanes];
 }
 
-const float* harness_multiply(float a0, float a1, float b0, float b1, int line) {
+uint64_t harness_multiply(float a0, float a1, float b0, float b1, int line) {
   SimdGroup& group = own_group();
   int lane = running % kLanes;
   float* operands = group.operands[group.turn][lane];
   operands[0] = a0, operands[1] = a1, operands[2] = b0, operands[3] = b1;
-  return group.product[meet(0, kMultiply, line)][lane];
+  const float* product = group.product[meet(0, kMultiply, line)][lane];
+  return uint64_t{as_bits(product[1])} << 32 | as_bits(product[0]);
 }
 
 uint32_t harness_lane() { return running % kLanes; }

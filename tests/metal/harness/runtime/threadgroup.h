@@ -39,8 +39,8 @@ extern uint32_t epoch;  // counts the barriers that order threadgroup memory for
 extern uint32_t position[3], linear_position;
 extern uint64_t barriers;  // that whole threadgroups have passed
 
-// In which order lanes and SIMD groups run: 0 as numbered, 1 backwards, others shuffled.
-void set_order(int seed);
+// A new run. In which order lanes and SIMD groups run: 0 as numbered, 1 backwards, others shuffled.
+void start_run(int seed);
 // A threadgroup of so many threads; reports what they do wrong and gives up on them.
 void run_threadgroup(int thread_count);
 
@@ -48,5 +48,8 @@ void run_threadgroup(int thread_count);
 void wait_here(Wait wait, int line, int flags);
 // The running fibre did what must not be done: its threadgroup ends.
 void give_up();
+// The same for the whole run: nobody knows what the memory that was touched belongs to.
+void end_run();
+bool run_has_ended();
 
 }  // namespace harness

@@ -4,8 +4,8 @@ import numpy as np
 
 from metal_source import inlined
 
-from .arguments import FastArguments, HeadStrides, LengthsInput, MaskStrides, as_bytes
-from .harness.kernel import Kernel
+from ..arguments import FastArguments, HeadStrides, LengthsInput, MaskStrides, as_bytes
+from ..harness.kernel import Kernel
 
 SOURCE = """
 #include <metal_stdlib>

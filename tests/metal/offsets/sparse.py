@@ -1,0 +1,51 @@
+"""Tensors that lie further apart than 32 bits can count, in memory of which only the touched pages exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import mlx.core as mx
+import numpy as np
+
+from ..arguments import as_memory
+from ..harness.sparse import SparseBuffer
+
+
+class Memory:
+    """Sparse buffers, given back together."""
+
+    def __init__(self) -> None:
+        self._buffers: list[SparseBuffer] = []
+
+    def zeros(self, count: int, dtype: type[np.generic] | np.dtype) -> SparseBuffer:
+        buffer = SparseBuffer(count, dtype)
+        self._buffers.append(buffer)
+        return buffer
+
+    def laid_out(self, x: mx.array, strides: Sequence[int], first: int = 0) -> SparseBuffer:
+        """A tensor whose element 0 is number `first`, with these strides of its axes, in elements."""
+        data = as_memory(x)
+        last = first + sum((size - 1) * stride for size, stride in zip(data.shape, strides, strict=True))
+        buffer = self.zeros(last + 1, data.dtype)
+        in_bytes = [stride * data.itemsize for stride in strides]
+        np.lib.stride_tricks.as_strided(buffer.elements[first:], data.shape, in_bytes)[...] = data
+        return buffer
+
+    def free(self) -> None:
+        for buffer in self._buffers:
+            buffer.release()
+
+
+@contextmanager
+def memory() -> Iterator[Memory]:
+    found = Memory()
+    try:
+        yield found
+    finally:
+        found.free()
+
+
+def tail(buffer: SparseBuffer, count: int, dtype: mx.Dtype = mx.float32) -> mx.array:
+    """Its last elements."""
+    return mx.array(np.array(buffer.elements[-count:])).view(dtype)

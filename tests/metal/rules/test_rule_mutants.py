@@ -1,0 +1,33 @@
+"""Each test of a rule finds wrong kernels of its kind; that it passes the right ones is its own business."""
+
+import pytest
+
+from .. import flash_attention, quantized
+from ..test_fast_mutants import some_kernels
+from .mutants import RULE_MUTANTS
+
+ATTENTION = """
+TINY_LLM_PREFILL(f32, float, 64, 32)
+TINY_LLM_PREFILL(f16, half, 64, 32)
+TINY_LLM_DECODE(decode_f32, float, float, false, 64)
+TINY_LLM_DECODE(decode_f16, half, half, false, 64)
+TINY_LLM_DECODE(decode_split_f32, float, float, true, 64)
+TINY_LLM_MERGE(f32, float)
+"""
+PRODUCTS = """
+TINY_LLM_FEW_ROWS(few_rows_f16, half, 4, kFewRows)
+TINY_LLM_FEW_ROWS(few_rows_f32, float, 8, kFewRows)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", RULE_MUTANTS, ids=lambda wrong: wrong.mutant.name)
+def test_a_mutant_is_found_by_the_test_of_its_kind(wrong, monkeypatch):
+    if wrong.is_quantized:
+        text = quantized.source().split("#define TINY_LLM_QUANTIZED(")[0] + PRODUCTS
+        monkeypatch.setattr(quantized, "source", lambda: wrong.mutant.applied(text))
+    else:
+        text = some_kernels(["prefill.h", "decode.h", "merge.h"], [ATTENTION])
+        monkeypatch.setattr(flash_attention, "fast_source", lambda: wrong.mutant.applied(text))
+    with pytest.raises(AssertionError):
+        wrong.test()
