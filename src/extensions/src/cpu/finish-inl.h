@@ -38,9 +38,11 @@ static void unpack_rows(const RowTile& tile, int vector, int E, const float* fac
   F scale = load(factor + vector * kLanes);
   for (int e = 0; e < E; e += kLanes) {
     F block[kLanes];
+#pragma GCC unroll 16
     for (int j = 0; j < kLanes; j++)
       block[j] = e + j < E ? mul(load(o + (size_t)(e + j) * tile.lanes()), scale) : zero();
     transpose(block);
+#pragma GCC unroll 16
     for (int j = 0; j < kLanes; j++) store(rows[j] + e, block[j]);
   }
 }

@@ -49,6 +49,7 @@ struct PairHeads {
       for (int j = 0; j < 4; j++) {
         const int at = key + 4 * four + j;
         rows[j] = (const uint16_t*)k.data + (at < keys ? at : keys - 1) * k.stride;
+#pragma GCC unroll 4
         for (int n = 0; n < kFours; n++) s[n][j] = zero();
       }
       const float* q = queries;
@@ -57,11 +58,14 @@ struct PairHeads {
         for (int j = 0; j < 4; j++) {
           if (e % 32 == 0) asked.line(key + 4 * four + j, e);
           const F pairs = broadcast<4>((const float*)(rows[j] + e));
+#pragma GCC unroll 4
           for (int n = 0; n < kFours; n++) s[n][j] = dot_pairs(pairs, load(q + n * kLanes), s[n][j]);
         }
       }
+#pragma GCC unroll 4
       for (int n = 0; n < kFours; n++) sums[n][four] = sum_fours(s[n]);
     }
+#pragma GCC unroll 4
     for (int n = 0; n < kFours; n++) {
       transpose_fours(sums[n]);
 #pragma GCC unroll 4

@@ -96,6 +96,7 @@ struct FewSums {
                task.groups),
         biases((const T*)task.biases + n * task.biases_row_stride, task.biases_row_stride, task.outputs - n,
                task.groups) {
+#pragma GCC unroll 8
     for (int m = 0; m < MR; m++) acc[m] = zero();
   }
 
@@ -151,7 +152,9 @@ static void few_outputs(const FewTask& task, const FewRows<Units>& layout, const
   const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
   FewSums<Units, kElement, MR> sums(task, n);
   sums.run(sums, task.group * Units::kBits / 32, next, x, x + layout.sums(MR));
-  for (int64_t i = 0; i < MR && m + i < task.rows; i++) store_outputs<kElement>(task, m + i, n, sums.acc[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; i++)
+    if (m + i < task.rows) store_outputs<kElement>(task, m + i, n, sums.acc[i]);
 }
 
 template <class Units, Element kElement>

@@ -23,6 +23,7 @@ static void rms_norm(const NormTask& task) {
   F squares[4] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;
   for (; i + 4 * kLanes <= task.width; i += 4 * kLanes)
+#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
       const F part = load_as<kElement>(x + i + j * kLanes);
       squares[j] = fma(part, part, squares[j]);
@@ -38,7 +39,7 @@ static void rms_norm(const NormTask& task) {
 
   T* y = (T*)task.y;
   const W* weight = (const W*)task.weight;
-  for_vectors(task.width, [&](int64_t k, int64_t left) {
+  for_vectors(task.width, [&](int64_t k, int64_t left) __attribute__((always_inline)) {
     const F normalised = mul(load_some<kElement>(x + k, left), scale);
     store_some<kElement>(y + k, mul(normalised, load_some<kWeight>(weight + k, left)), left);
   });

@@ -30,6 +30,7 @@ VEC_FN F largest_in(const StorageOf<kElement>* x, int64_t count) {
   F best[4] = {set1(-INFINITY), set1(-INFINITY), set1(-INFINITY), set1(-INFINITY)};
   int64_t i = 0;
   for (; i + 4 * kLanes <= count; i += 4 * kLanes)
+#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) best[j] = larger(best[j], load_as<kElement>(x + i + j * kLanes));
   for (; i < count; i++) best[0] = larger(best[0], set1(number_at<kElement>(x + i)));
   return larger(larger(best[0], best[1]), larger(best[2], best[3]));
@@ -39,7 +40,12 @@ template <Element kElement>
 VEC_FN bool has_nan(const StorageOf<kElement>* x, int64_t count) {
   const F none = zero();
   M numbers = equal(none, none);
-  for (int64_t i = 0; i < count; i += kLanes) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const F part = load_as<kElement>(x + i);
+    numbers = both(numbers, equal(part, part));
+  }
+  if (i < count) {
     const F part = load_some<kElement>(x + i, count - i);
     numbers = both(numbers, equal(part, part));
   }
@@ -87,6 +93,7 @@ static void scan(ScanTask& task) {
     const int64_t left = task.count - task.next;
     if (left >= 4 * kLanes) {
       M low = less_equal(load_as<kElement>(x + task.next), limit);
+#pragma GCC unroll 4
       for (int j = 1; j < 4; j++)
         low = both(low, less_equal(load_as<kElement>(x + task.next + j * kLanes), limit));
       if (all(low)) {
@@ -121,6 +128,7 @@ static float logsumexp(const void* row, int64_t count) {
   F sums[4] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;
   for (; i + 4 * kLanes <= count; i += 4 * kLanes)
+#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
       const F part = load_as<kElement>(x + i + j * kLanes);
       sums[j] = add(sums[j], exp2(mul(sub(part, reference), scale)));
