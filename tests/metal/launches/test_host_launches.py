@@ -4,10 +4,10 @@ import mlx.core as mx
 import pytest
 
 from ...support.cases import DTYPES, lengths
+from ...support.covering import covering
 from ...support.quantized import packed
 from .. import gpu
 from ..arguments import UNBOUNDED, FastArguments, ReadableArguments
-from ..covering import covering
 from .statement import KEYS_PER_SPLIT, Call, Launch, attention, flat, product
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...support.cases import DTYPES
 from ...support.check import compare
+from ...support.covering import covering
 from .. import gpu
-from ..covering import covering
 from ..fast_cases import OPTIONS, FastCase
 
 FEW = {
