@@ -1,10 +1,11 @@
 """A mistake in a kernel for the CPU: its unit is compiled again and linked with the others of the build."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import build
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
@@ -29,9 +30,9 @@ def rebuild(tree: Path, isa: str) -> None:
 
 def _steps() -> list[dict[str, str]]:
     assert (BUILD / "build.ninja").is_file(), f"{BUILD}: got no build, expected one: run `pdm run build-ext`"
-    ninja = shutil.which("ninja")
-    assert ninja is not None, "ninja: not found beside this Python"
-    answer = subprocess.run([ninja, "-C", BUILD, "-t", "compdb"], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [build.tool("ninja"), "-C", BUILD, "-t", "compdb"], capture_output=True, text=True, check=True
+    )
     steps: list[dict[str, str]] = json.loads(answer.stdout)
     return steps
 
