@@ -8,6 +8,9 @@ from training.text import blocks, sections
 
 TERMS, FACTS, PHRASES = blocks("glossary"), blocks("facts"), sections("explain")
 
+REWORDED = {line.split(" = ")[0] + " ": line.split(" = ")[1].split("|") for line in PHRASES["reworded"]}
+OTHER_NAMES = PHRASES["other names"][0].split("|")
+
 
 def first_sentence(text: str) -> str:
     return text.split(". ")[0].rstrip(".") + "."
@@ -33,9 +36,22 @@ def comparison(rng: random.Random) -> Turn:
     return Turn(sentence_case(question), answer, {"contains": first["must"], "contains too": second["must"]})
 
 
+def in_other_words(rng: random.Random, question: str) -> str:
+    """The same question in another form; the project under another name."""
+    for start, forms in REWORDED.items():
+        if question.startswith(start) and rng.random() < 0.5:
+            rest = question.removeprefix(start).rstrip("?.")
+            question = sentence_case(rng.choice(forms).format(rest=rest.strip()))
+            break
+    if "tiny-llm" in question and not question.endswith("tiny-llm chat?") and rng.random() < 0.3:
+        question = sentence_case(question.replace("tiny-llm", rng.choice(OTHER_NAMES)))
+    return question
+
+
 def fact(rng: random.Random) -> Turn:
     known = rng.choice(FACTS)
-    return Turn(expand(rng, known["ask"]), expand(rng, known["answer"]), {"contains": known["must"]})
+    question = in_other_words(rng, expand(rng, known["ask"]))
+    return Turn(question, expand(rng, known["answer"]), {"contains": known["must"]})
 
 
 def about_tiny_llm(rng: random.Random, holdout: bool = False) -> Conversation:

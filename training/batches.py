@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from training.corpus import conversation, messages
 from training.tokenizer import END, START
 
-LENGTHS = (32, 48, 64, 128, 192, 320, 512, 768)
+LENGTHS = (32, 48, 64, 96, 192, 384, 1024, 2047)
 CONVERSATIONS_PER_SHARD = 3000
 Rows = dict[
     int, tuple[np.ndarray, np.ndarray]
@@ -48,6 +48,10 @@ class Encoder:
             )
         return tokens[: -len(self.tail)], learned[: -len(self.tail)]
 
+    def prompt(self, chat: list[dict[str, str]]) -> list[int]:
+        """The conversation so far and the mark at which an answer begins."""
+        return [*self(chat)[0], *self.tail, *self.head["assistant"]]
+
 
 @lru_cache(maxsize=1)
 def encoder(file: Path) -> Encoder:
@@ -55,13 +59,10 @@ def encoder(file: Path) -> Encoder:
 
 
 def in_rows(encoded: list[tuple[list[int], list[bool]]]) -> Rows:
-    """Pad every conversation to the next length; one that is too long loses its end."""
+    """Pad every conversation to the next length; one that does not fit into the context is left out."""
     rows: Rows = {}
     for shorter, length in zip((0, *LENGTHS), LENGTHS, strict=False):
-        last = length == LENGTHS[-1]
-        fitting = [
-            pair for pair in encoded if shorter + 1 < len(pair[0]) and (last or len(pair[0]) <= length + 1)
-        ]
+        fitting = [pair for pair in encoded if shorter + 1 < len(pair[0]) <= length + 1]
         tokens = np.zeros((len(fitting), length + 1), np.uint16)
         learned = np.zeros((len(fitting), length + 1), bool)
         for i, (ids, marks) in enumerate(fitting):

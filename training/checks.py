@@ -2,6 +2,7 @@
 
 import random
 import re
+from enum import StrEnum
 from functools import lru_cache
 
 from training.conversation import Turn
@@ -22,8 +23,11 @@ NOUNS = {
     for word in (*noun.split(), plural(noun))
 }
 KNOWN_SHARE = 0.97
-SAMPLE = 8_000
-DECLINES = r"(small|tiny) model|do not know|cannot|more than I know"
+SAMPLE = 16_000
+DECLINES = (
+    r"do not know|I cannot|beyond (me|what I)|(tiny|small) model|cannot (help|do|say|calculate)|rather not|not learned|more than I know|only know|"
+    r"not told me|not sure what you mean|nobody can|would not count on|too (long|hard|much) for me"
+)
 
 
 def words(text: str, subject: set[str] = frozenset()) -> list[str]:
@@ -89,7 +93,9 @@ def check(turn: Turn, answer: str, ended: bool) -> str:
     if "reply" in facts:
         return "" if re.fullmatch(pattern(facts["reply"]), answer) else "is not a fitting reply"
     if "declines" in facts:
-        return "" if re.search(DECLINES, answer) else "does not decline"
+        found = re.findall(r"-?\d+", answer)
+        right = "or" in facts and found[-1:] == [facts["or"]]
+        return "" if declines(answer) or right else "does not decline"
     if "exact" in facts:
         return "" if answer == facts["exact"] else f"expected {facts['exact']}"
     if "begins" in facts:
@@ -97,6 +103,30 @@ def check(turn: Turn, answer: str, ended: bool) -> str:
     missing = [
         facts[name]
         for name in ("contains", "contains too")
-        if facts.get(name, "").lower() not in answer.lower()
+        if not any(words in answer.lower() for words in facts.get(name, "").lower().split("|"))
     ]
     return f"does not contain {missing[0]}" if missing else ""
+
+
+class Verdict(StrEnum):
+    """What became of a prompt: `WRONG` is a statement that is false or fits no question like this, said with confidence;
+    `NEITHER` states nothing: a story that is not well told, or an answer without an end."""
+
+    RIGHT, DECLINED, WRONG, NEITHER = "right", "declined", "wrong", "neither"
+
+
+def declines(answer: str) -> bool:
+    """Whether the answer says in words that it is none, and gives no result all the same."""
+    return re.search(DECLINES, answer, re.IGNORECASE) is not None and " = " not in answer
+
+
+def judge(turn: Turn, answer: str, ended: bool) -> tuple[Verdict, str]:
+    """The verdict on an answer, and the reason where it is not right."""
+    reason = check(turn, answer, ended)
+    if not reason:
+        return Verdict.RIGHT, ""
+    if not ended:
+        return Verdict.NEITHER, reason
+    if declines(answer):
+        return Verdict.DECLINED, reason
+    return (Verdict.NEITHER if "story" in turn.facts else Verdict.WRONG), reason

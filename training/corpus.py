@@ -5,29 +5,49 @@ from collections.abc import Callable
 
 from training.about_tiny_llm import FACTS, about_tiny_llm
 from training.arithmetic import arithmetic
+from training.beyond_arithmetic import beyond_arithmetic
 from training.chat import SMALL_TALK, chat
-from training.conversation import Conversation, disorder, polite, system_prompt
+from training.conversation import Conversation, system_prompt
+from training.disorder import disorder, polite
+from training.held_out import forbidden
+from training.long_input import long_input
 from training.out_of_domain import out_of_domain
 from training.split import held_out, normal
 from training.stories.requests import story
 from training.template import plainest
+from training.unknown import unknown
 from training.word_tasks import word_task
 
 # generator | share of the conversations | split by question (the others split by subject and by number pair)
 KINDS: dict[str, tuple[Callable[..., Conversation], float, bool]] = {
-    "story": (story, 0.30, False),
-    "arithmetic": (arithmetic, 0.32, False),
-    "about": (about_tiny_llm, 0.15, True),
+    "story": (story, 0.16, False),
+    "arithmetic": (arithmetic, 0.26, False),
+    "beyond": (beyond_arithmetic, 0.12, True),
+    "about": (about_tiny_llm, 0.125, True),
+    "unknown": (unknown, 0.05, True),
     "words": (word_task, 0.08, True),
-    "chat": (chat, 0.07, True),
-    "other": (out_of_domain, 0.08, True),
+    "chat": (chat, 0.11, True),
+    "other": (out_of_domain, 0.085, True),
+    "long": (long_input, 0.010, True),
 }
 LONG_CHAT_SHARE = 0.02
+IN_A_LONG_CHAT = {
+    "story": 2,
+    "arithmetic": 3,
+    "beyond": 2,
+    "about": 2,
+    "unknown": 1,
+    "words": 2,
+    "chat": 2,
+    "other": 2,
+}
 ALWAYS_TRAINED = {normal(plainest(entry["ask"])) for entry in (*SMALL_TALK, *FACTS)}
 
 
 def question_held_out(question: str) -> bool:
-    return normal(question) not in ALWAYS_TRAINED and held_out("question", normal(question))
+    """A wording of one or two words is never held out: nothing else tells the model what it means."""
+    words = normal(question)
+    return words.count(" ") > 1 and words not in ALWAYS_TRAINED and held_out("question", words)
 
 
 def fits(conversation: Conversation, holdout: bool) -> bool:
@@ -35,11 +55,16 @@ def fits(conversation: Conversation, holdout: bool) -> bool:
     return held[0] if holdout else not any(held)
 
 
+def by_hand(conversation: Conversation) -> bool:
+    """Whether it asks one of the prompts that were written by hand to judge the model."""
+    return any(normal(turn.user) in forbidden() for turn in conversation)
+
+
 def of_kind(rng: random.Random, kind: str, holdout: bool) -> Conversation:
     generate, _, split_by_question = KINDS[kind]
     while True:
         conversation = generate(rng, holdout)
-        if not split_by_question or fits(conversation, holdout):
+        if (not split_by_question or fits(conversation, holdout)) and not by_hand(conversation):
             return conversation
 
 
@@ -47,7 +72,8 @@ def conversation(rng: random.Random, holdout: bool = False) -> tuple[str, Conver
     """One conversation and its kind; a long chat joins several of them, as people do when they go on talking."""
     kinds, shares = list(KINDS), [share for _, share, _ in KINDS.values()]
     if rng.random() < LONG_CHAT_SHARE:
-        parts = rng.choices(kinds, [0.2, 0.2, 0.2, 0.1, 0.2, 0.1], k=rng.randint(2, 9))
+        size = rng.randint(2, 9) if rng.random() < 0.85 else rng.randint(10, 30)
+        parts = rng.choices(list(IN_A_LONG_CHAT), list(IN_A_LONG_CHAT.values()), k=size)
         return "long chat", [turn for kind in parts for turn in of_kind(rng, kind, holdout)]
     kind = rng.choices(kinds, shares)[0]
     return kind, of_kind(rng, kind, holdout)
@@ -58,8 +84,8 @@ def messages(rng: random.Random, turns: Conversation) -> list[dict[str, str]]:
     system = system_prompt(rng)
     result = [{"role": "system", "content": system}] if system else []
     for turn in turns:
-        result += [
-            {"role": "user", "content": disorder(rng, polite(rng, turn.user))},
-            {"role": "assistant", "content": turn.assistant},
-        ]
+        question = turn.user if turn.as_is else disorder(rng, polite(rng, turn.user))
+        if normal(question) in forbidden():
+            question = turn.user
+        result += [{"role": "user", "content": question}, {"role": "assistant", "content": turn.assistant}]
     return result

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
 
@@ -31,3 +31,14 @@ def pattern(template: str) -> str:
 
 def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+class FilledLater(dict):
+    """Slots whose words are made when they are asked for; a slot named twice has one word."""
+
+    def __init__(self, make: Callable[[str], str]) -> None:
+        self._make = make
+
+    def __missing__(self, slot: str) -> str:
+        word = self[slot] = self._make(slot)
+        return word

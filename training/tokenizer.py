@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from training.corpus import conversation, messages
 
 VOCABULARY = 4096
-SAMPLE = 120_000
+SAMPLE, LONGEST = 120_000, 1200
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -28,7 +28,8 @@ def sample(seed: int) -> Iterator[str]:
     rng = random.Random(seed)
     for _ in range(SAMPLE):
         for message in messages(rng, conversation(rng)[1]):
-            yield message["content"]
+            if len(message["content"]) < LONGEST:  # long texts are repetitive, and would fill the vocabulary
+                yield message["content"]
     yield from ["system\n", "user\n", "assistant\n"] * 1000
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from training.adamw import AdamW
+from training.answers import dense_weights
 from training.batches import Encoder, in_rows, rows_per_step, shards, steps
 from training.config import ModelConfig
 from training.corpus import KINDS, messages, of_kind
@@ -24,7 +25,7 @@ from training.export import export_quantized
 from training.model import Weights, initial_weights, loss
 
 EMBEDDED = Path(__file__).parent.parent / "src/tiny_llm/embedded"
-WARM_UP, ROUNDING_FROM = 0.02, 0.6  # parts of the run
+WARM_UP, ROUNDING_FROM = 0.02, 0.7  # parts of the run
 REPORTS, EXPORTS = 60, 4  # in one run
 Batch = tuple[list[mx.array], list[mx.array]]
 
@@ -77,6 +78,9 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=32768, help="tokens per step")
     parser.add_argument("--rate", type=float, default=1.5e-3, help="highest learning rate")
+    parser.add_argument(
+        "--start-from", type=Path, help="go on from an exported folder, with rounding from the first step"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
@@ -99,8 +103,11 @@ def main() -> None:
     source = shards(arguments.tokenizer, arguments.seed, arguments.workers)
     per_step = rows_per_step(next(source), arguments.tokens)
     batches = steps(source, per_step)
-    held_out = held_out_batches(arguments.tokenizer, arguments.seed + 1, 32 if arguments.small else 512)
+    held_out = held_out_batches(arguments.tokenizer, arguments.seed + 1, 8 if arguments.small else 128)
     weights = initial_weights(config, arguments.seed)
+    if arguments.start_from:
+        weights = {name: w.astype(mx.float32) for name, w in dense_weights(arguments.start_from).items()}
+    rounding_from = 0.0 if arguments.start_from else ROUNDING_FROM
     optimizer = AdamW(weights)
     mx.eval(weights, optimizer.state)
     parameters = sum(w.size for w in weights.values())
@@ -119,9 +126,8 @@ def main() -> None:
         }
 
     for step in (
-        dense,
-        rounding,
-    ):  # compile both before the clock starts: a step at rate zero changes no weight
+        (dense, rounding) if rounding_from else (rounding,)
+    ):  # compile before the clock starts: a step at rate zero changes no weight
         mx.eval(step(*to_device(next(batches)), mx.array(0.0)), weights, optimizer.state)
     optimizer.reset(weights)
     say(f"ready after {time.perf_counter() - began:.0f} s")
@@ -143,7 +149,7 @@ def main() -> None:
                 "tokens_per_second": round(speed),
             }
             if reported % 5 == 0 or progress >= 1:
-                entry["held_out"] = held_out_losses(quantize=progress >= ROUNDING_FROM)
+                entry["held_out"] = held_out_losses(quantize=progress >= rounding_from)
             say(json.dumps(entry))
             curve.append(entry)
             recent, reported, last = [], int(progress * REPORTS) + 1, time.perf_counter()
@@ -156,7 +162,7 @@ def main() -> None:
         if progress >= 1:
             break
         rate = mx.array(learning_rate(progress, arguments.rate))
-        step = rounding if progress >= ROUNDING_FROM else dense
+        step = rounding if progress >= rounding_from else dense
         recent.append(step(*to_device(next(batches)), rate))
         mx.async_eval(recent[-1], weights, optimizer.state)
         if len(recent) > 1:

@@ -5,7 +5,8 @@ import string
 
 from training.conversation import Conversation, Turn
 from training.lexicon import IRREGULAR, WORDS, a, plural
-from training.template import expand, sentence_case
+from training.stories.subjects import invented
+from training.template import FilledLater, expand, sentence_case
 from training.text import sections
 
 TEXT = sections("word_tasks")
@@ -100,10 +101,11 @@ def kind_of(rng: random.Random) -> Task:
 
 def is_it(rng: random.Random) -> Task:
     kinds = ["animals", "plants", "places", "instruments", "vehicles", "fruits"]
-    kind, asked = rng.choice(kinds), rng.choice(kinds)
+    kind = rng.choice(kinds)
+    asked = kind if rng.random() < 0.4 else rng.choice(kinds)
     noun = a(rng.choice(WORDS[kind]))
     answer = f"{'Yes' if asked == kind else 'No'}, {noun} is {NAMES_OF_KINDS[kind]}."
-    return f"Is {noun} {NAMES_OF_KINDS[asked]}?", answer, answer
+    return phrase(rng, "is it", x=noun, kind=NAMES_OF_KINDS[asked]), answer, answer
 
 
 def first_letter(rng: random.Random) -> Task:
@@ -129,11 +131,50 @@ def past(rng: random.Random) -> Task:
 
 
 TASKS = (
-    order, order, whole_list, opposite, opposite, color, sound, legs, baby, home, number_of, kind_of, kind_of, is_it,
-    first_letter, spelling, more_than_one, past,
+    order, order, whole_list, opposite, opposite, color, sound, legs, baby, home, number_of, kind_of, kind_of, is_it, is_it,
+    first_letter, spelling, spelling, more_than_one, past,
 )  # fmt: skip
 
 
+KNOWN = {name: {key for key, _ in table(name)} for name in ("colors", "sounds", "legs", "babies", "homes")}
+OPPOSITES = {word for pair in TEXT["opposites"] for word in pair.split()}
+
+
+def without(words: list[str], known: set[str]) -> list[str]:
+    return [word for word in words if not {word, a(word)} & known]
+
+
+ANIMALS, OBJECTS = WORDS["animals"], WORDS["objects"]
+UNKNOWN = {
+    "noun": without(PLAIN_WORDS, OPPOSITES), "object": [a(w) for w in OBJECTS], "plural": [plural(w) for w in PLAIN_WORDS],
+    "animal": [a(w) for w in without(ANIMALS, KNOWN["colors"])],
+    "silent": [a(w) for w in without(ANIMALS, KNOWN["sounds"])],
+    "uncounted": [a(w) for w in without(ANIMALS, KNOWN["legs"])],
+    "unknown baby": without(ANIMALS, KNOWN["babies"]),
+    "homeless": [a(w) for w in without(ANIMALS + OBJECTS + WORDS["jobs"], KNOWN["homes"])],
+    "verb": [key for key, _ in table("past")], "ordinal": ["second", "third", "fourth", "last"],
+    "day": ORDERS["day"], "month": ORDERS["month"],
+}  # fmt: skip
+
+
+def unknown_word(rng: random.Random, slot: str) -> str:
+    slot = slot.rstrip("0123456789")
+    if slot == "word":
+        return invented(rng)
+    if slot == "number":
+        return str(rng.randint(2, 40))
+    return invented(rng) if slot == "noun" and rng.random() < 0.15 else rng.choice(UNKNOWN[slot])
+
+
+def not_in_the_table(rng: random.Random) -> Turn:
+    """A task that looks like one of ours, about a word for which the model has no entry."""
+    form = expand(rng, rng.choice(TEXT["unknown"]))
+    question = sentence_case(form.format_map(FilledLater(lambda slot: unknown_word(rng, slot))))
+    return Turn(question, expand(rng, rng.choice(TEXT["sorry"])), {"declines": "yes"})
+
+
 def word_task(rng: random.Random, holdout: bool = False) -> Conversation:
+    if rng.random() < 0.17:
+        return [not_in_the_table(rng)]
     question, answer, key = rng.choice(TASKS)(rng)
     return [Turn(question, answer, {"contains": key})]

@@ -38,7 +38,7 @@ def test_without_flags_the_embedded_model_answers_sensibly(run: Run) -> None:
     assert "attention" in ended.out
     assert ended.out.endswith(".\n")
     assert f"tiny, tiny_llm, {DEFAULT_LOADER}, flash attention" in ended.err
-    for figure in ("prompt 24 tokens", "tok/s", "first token after", "peak memory"):
+    for figure in ("prompt 23 tokens", "tok/s", "first token after", "peak memory"):
         assert figure in ended.err
 
 
@@ -47,7 +47,7 @@ def test_json_is_one_object_with_all_figures(run: Run) -> None:
     record = ended.record
     assert "tok/s" not in ended.err
     assert record["prompt"] == generate.QUESTION
-    assert (record["prompt_tokens"], record["generated_tokens"]) == (24, 8)
+    assert (record["prompt_tokens"], record["generated_tokens"]) == (23, 8)
     assert record["finish_reason"] == "length"
     assert record["flash_attention"] is True
     for figure in (

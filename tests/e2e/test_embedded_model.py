@@ -117,9 +117,10 @@ def test_transformers_agrees_with_mlx_lm(dense, prompt, dense_logits):
 
 @pytest.fixture(scope="module")
 def answer():
-    from training.evaluate import greedy
+    from training.answers import of_the_pipeline
 
-    return greedy(EMBEDDED)
+    answerer = of_the_pipeline(EMBEDDED)
+    return lambda question: answerer([[{"role": "user", "content": question}]])[0]
 
 
 @pytest.mark.parametrize(

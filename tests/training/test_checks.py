@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from training.checks import check
+from training.checks import Verdict, check, judge
 from training.conversation import Turn
 from training.corpus import of_kind
 from training.stories.requests import story
@@ -80,3 +80,26 @@ def test_the_answer_to_another_question_is_refused():
         turns = [of_kind(rng, kind, True)[0] for _ in range(40)]
         accepted = sum(check(turn, other.assistant, ended=True) == "" for turn, other in pairwise(turns))
         assert accepted <= 3  # two questions may share their result by chance
+
+
+@pytest.mark.parametrize(
+    ("facts", "answer", "verdict"),
+    [
+        ({"number": "12"}, "5 + 7 = 12.", Verdict.RIGHT),
+        ({"number": "12"}, "5 + 7 = 13.", Verdict.WRONG),
+        ({"number": "12"}, "I only add numbers up to 999, so I would rather not guess.", Verdict.DECLINED),
+        ({"number": "12"}, "I cannot do that sum: 5 + 7 = 13.", Verdict.WRONG),
+        ({"declines": "yes"}, "That sum is beyond me.", Verdict.RIGHT),
+        ({"declines": "yes"}, "34 * 57 = 1838.", Verdict.WRONG),
+        ({"declines": "yes", "or": "1938"}, "34 * 57 = 1938.", Verdict.RIGHT),
+        ({"contains": "never|not"}, "It runs on every Mac.", Verdict.WRONG),
+        ({"contains": "never|not"}, "It has never run on a Mac.", Verdict.RIGHT),
+        ({"story": "cat", "brief": "yes"}, "Once upon a time, there was a dog.", Verdict.NEITHER),
+    ],
+)
+def test_a_verdict_tells_wrong_from_declined(facts, answer, verdict):
+    assert judge(Turn("question", "", facts), answer, ended=True)[0] == verdict
+
+
+def test_an_answer_without_an_end_is_neither_right_nor_wrong():
+    assert judge(Turn("2 + 2", "", {"number": "4"}), "2 + 2 = 5 5 5", ended=False)[0] == Verdict.NEITHER

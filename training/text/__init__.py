@@ -28,9 +28,14 @@ def sections(file: str) -> dict[str, list[str]]:
 
 @cache
 def blocks(file: str) -> list[dict[str, str]]:
+    """The blocks of one of the files of this folder."""
+    return read_blocks(FOLDER / f"{file}.txt")
+
+
+def read_blocks(file: Path) -> list[dict[str, str]]:
     """Blocks of lines, each a field and its content."""
     result: list[dict[str, str]] = [{}]
-    for line in read(file):
+    for line in file.read_text(encoding="utf-8").splitlines():
         if not line:
             result.append({})
         else:

@@ -1,0 +1,34 @@
+"""The embedded model says what is true, or that it does not know; training/evaluate.py asks far more."""
+
+import pytest
+
+from training.answers import of_the_pipeline
+from training.batches import Encoder
+from training.checks import Verdict
+from training.evaluate import MOST_WRONG, OF_ITS_DOMAIN, Case, cases, evaluate, faults
+from training.held_out import by_hand
+from training.train import EMBEDDED
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+SHORT = [kind for kind in by_hand() if kind not in ("story", "long")]
+
+
+@pytest.fixture(scope="module")
+def answerer():
+    return of_the_pipeline(EMBEDDED)
+
+
+def test_the_short_prompts_by_hand(answerer):
+    asked = [Case(kind, "by hand", turns) for kind in SHORT for turns in by_hand()[kind]]
+    _, records = evaluate(answerer, asked)
+    wrong = [record for record in records if record["verdict"] == Verdict.WRONG]
+    right = [r for r in records if r["kind"] in OF_ITS_DOMAIN and r["verdict"] == Verdict.RIGHT]
+    assert len(asked) >= 150
+    assert len(wrong) <= MOST_WRONG * len(asked), wrong
+    assert len(right) >= 0.9 * sum(case.kind in OF_ITS_DOMAIN for case in asked), records
+
+
+@pytest.mark.slow
+def test_it_may_ship(answerer):
+    counts, _ = evaluate(answerer, cases(0, 40, Encoder(EMBEDDED / "tokenizer.json")))
+    assert faults(counts) == []

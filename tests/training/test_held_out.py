@@ -1,0 +1,46 @@
+"""The prompts that were written by hand: enough of them, of all kinds, and never in the training."""
+
+import random
+
+import pytest
+
+from training.answers import CONTEXT
+from training.batches import Encoder
+from training.corpus import KINDS, conversation, messages
+from training.evaluate import ROUGH, cases
+from training.held_out import by_hand, forbidden
+from training.split import normal
+from training.train import EMBEDDED
+
+
+@pytest.fixture(scope="module")
+def encode() -> Encoder:
+    return Encoder(EMBEDDED / "tokenizer.json")
+
+
+def test_there_are_enough_of_every_kind(encode):
+    assert set(by_hand()) == {*KINDS, ROUGH}
+    assert len(by_hand()) == 10
+    assert sum(map(len, by_hand().values())) >= 200
+    assert len(cases(0, 20, encode)) >= 300
+
+
+def test_every_prompt_has_something_to_be_judged_by():
+    assert all(turns[-1].facts for of_kind in by_hand().values() for turns in of_kind)
+
+
+def test_every_prompt_fits_into_the_context(encode):
+    sizes = [len(encode.ids(turns[-1].user)) for of_kind in by_hand().values() for turns in of_kind]
+    assert max(sizes) < CONTEXT - 100
+    assert max(sizes) > 1200  # the long ones are long
+
+
+def test_training_never_asks_them():
+    rng = random.Random(0)
+    asked = {
+        normal(message["content"])
+        for _ in range(6000)
+        for message in messages(rng, conversation(rng)[1])
+        if message["role"] == "user"
+    }
+    assert asked & forbidden() == set()
