@@ -1,5 +1,7 @@
 """From a folder to a model that gives the logits of mlx-lm's loader on the same files."""
 
+import json
+
 import mlx.core as mx
 import pytest
 
@@ -79,7 +81,8 @@ def test_newer_configs_have_the_base_of_rotations_elsewhere(tmp_path):
     """And then without `head_dim` for Qwen2, and with a list of layer types."""
     folder = write_folder(tmp_path, checkpoint(layers=1))
     expected = our_logits(folder)
-    parameters = {"rope_theta": 10000.0, "rope_type": "default"}
+    theta = json.loads((folder / "config.json").read_text())["rope_theta"]
+    parameters = {"rope_theta": theta, "rope_type": "default"}
     newer = {"rope_parameters": parameters, "layer_types": ["full_attention"]}
     change_json(folder, "config.json", rope_theta=None, head_dim=None, rope_scaling=None, **newer)
     assert mx.array_equal(our_logits(folder), expected)
