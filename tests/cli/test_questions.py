@@ -177,12 +177,13 @@ def test_a_line_that_the_chat_template_refuses_is_named(
     settings.write_text(json.dumps(content))
     file = tmp_path / "questions.jsonl"
     said = [{"role": "user", "content": SUM}, {"role": "assistant", "content": "12"}]
-    file.write_text(f"{json.dumps({'prompt': SUM})}\n{json.dumps({'messages': said})}\n")
+    lines = [{"prompt": SUM}, {"messages": said}, {"messages": said}]
+    file.write_text("\n".join(map(json.dumps, lines)))
     ended = run("batch", "--input", str(file), "--model", str(embedded_copy))
     assert (ended.code, ended.out) == (REFUSED, "")
     sentence = ended.err.splitlines()[-1]
     assert sentence.startswith(f"program: --input: {file}: line 2: ")
-    assert "the user must be last" in sentence
+    assert sentence.count("the user must be last") == 1  # the first is enough: others may take as long as it
 
 
 def test_a_raw_line_keeps_its_spaces(run: Run, tmp_path: Path) -> None:

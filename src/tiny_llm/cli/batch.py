@@ -159,6 +159,7 @@ def write_prompts(
             if options.input is None:
                 raise
             wrong.append(f"line {question.line}: {error}")
+            break  # one that takes too long would do so for every line
     refuse_lines(options.input, wrong)
     return prompts
 
