@@ -1,11 +1,15 @@
 """A conversation with an `LLM`: each turn reads what is new, and the oldest turns leave a full context."""
 
-from .device import on_device
+from collections.abc import Sequence
+
+from .argument_types import check_text, check_type
 from .engine.conversation import write_conversation
+from .engine.generation import Generation
 from .engine.prompt_cache import PromptCache
 from .engine.result import Result
+from .engine.stream import Stream
 from .engine.turns import Conversation
-from .errors import ArgumentTypeError, UnsupportedError, calling
+from .errors import ArgumentError, RefusedArgument, UnsupportedError, calling
 from .generate import stream_generate
 from .llm import LLM, MAX_TOKENS, _seeded
 from .sampling.params import GREEDY, Sampling
@@ -24,43 +28,157 @@ class ChatSession:
     """
 
     def __init__(self, llm: LLM, *, system: str = "", enable_thinking: bool = False):
+        check_type("ChatSession", "llm", llm, LLM, "an LLM")
+        check_text("ChatSession", "system", system)
+        check_type("ChatSession", "enable_thinking", enable_thinking, bool, "a bool")
         if len(llm._models) > 1:
             raise UnsupportedError("ChatSession", "llm", "one with a draft model", "one without")
-        self.dropped_turns = 0
         self._llm = llm
+        self._system = system
+        self._enable_thinking = enable_thinking
         self._prompt_cache = PromptCache()
-        self._conversation = Conversation(
-            lambda said: write_conversation("", llm.name, llm.tokenizer, said, enable_thinking),
-            lambda text: len(llm.tokenizer.encode(text, add_special_tokens=False)),
-            context=llm.context,
-            reserve=min(MAX_TOKENS, llm.context // 4),
-            system=system,
-        )
+        self._turn: Turn | None = None
+        self._conversation = self._begin()
+        with calling("ChatSession"):  # what the template refuses is refused before the first question
+            hello = self._conversation.ask("Hello.").text
+        shortest = len(llm.tokenizer.encode(hello, add_special_tokens=False))
+        if shortest >= llm.context:
+            raise ArgumentError(
+                "ChatSession",
+                "system",
+                f"{shortest} tokens with a short question",
+                f"fewer than the context of {llm.context}",
+            )
 
     @property
     def turns(self) -> list[tuple[str, str]]:
         """What was said and is still told."""
         return list(self._conversation.turns)
 
-    def ask(self, question: str, *, sampling: Sampling = GREEDY, max_tokens: int | None = None) -> Result:
-        """Answer a question, which is the next turn; both arguments are those of `LLM.chat`."""
-        llm = self._llm
+    @property
+    def dropped_turns(self) -> int:
+        """How many turns were let go."""
+        return self._conversation.dropped_turns
+
+    def ask(
+        self,
+        question: str,
+        sampling: Sampling = GREEDY,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        logprobs: int | None = None,
+    ) -> Result:
+        """Answer a question, which is the next turn; the other arguments are those of `LLM.chat`.
+
+        Room for `max_tokens` is made, if the context is longer than that. An answer that fails is no turn.
+        """
         with calling("ChatSession.ask"):
-            if not isinstance(question, str):
-                raise ArgumentTypeError("", "question", type(question).__name__, "a text")
-            asked = sampling.with_ends(max_tokens, ())
-            prompt = self._conversation.ask(question)
-            self.dropped_turns += prompt.dropped_turns
+            turn = self._start(question, sampling, max_tokens, stop, logprobs)
+        for _ in turn:
+            pass
+        return turn.result
+
+    def stream(
+        self,
+        question: str,
+        sampling: Sampling = GREEDY,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        logprobs: int | None = None,
+    ) -> Stream:
+        """The same in pieces. It is a turn when it has ended.
+
+        One that is left before ends with `close()`, or when something else is asked, and is a turn as far as
+        it came.
+        """
+        with calling("ChatSession.stream"):
+            return self._start(question, sampling, max_tokens, stop, logprobs)
+
+    def reset(self) -> None:
+        """Forget all turns. What the model has read of the system message is kept."""
+        self._leave()
+        self._conversation = self._begin()
+
+    def close(self) -> None:
+        """Give back the memory of what the model has read; a further question reads all turns anew."""
+        self._leave()
+        self._prompt_cache.close()
+
+    def _begin(self) -> Conversation:
+        llm, enable_thinking = self._llm, self._enable_thinking  # not `self`: a cycle would hold the memory
+        return Conversation(
+            lambda said: write_conversation("", llm.name, llm.tokenizer, said, enable_thinking),
+            lambda text: len(llm.tokenizer.encode(text, add_special_tokens=False)),
+            context=llm.context,
+            system=self._system,
+        )
+
+    def _start(
+        self,
+        question: str,
+        sampling: Sampling,
+        max_tokens: int | None,
+        stop: str | Sequence[str] | None,
+        logprobs: int | None,
+    ) -> "Turn":
+        llm = self._llm
+        check_text("", "question", question)
+        check_type("", "sampling", sampling, Sampling, "a Sampling")
+        asked = sampling.with_ends(max_tokens, sampling.stop if stop is None else stop)
+        self._leave()
+        try:
             generation = stream_generate(
                 llm.model,
                 llm.tokenizer,
-                prompt.text,
-                sampling=_seeded(asked.with_ends(asked.max_tokens or MAX_TOKENS, ())),
+                self._conversation.ask(question, asked.max_tokens).text,
+                sampling=_seeded(asked.with_ends(asked.max_tokens or MAX_TOKENS, asked.stop)),
+                logprobs=logprobs,
                 context=llm.context,
                 prompt_cache=self._prompt_cache,
             )
-            with on_device(llm.device):
-                for _ in generation:
-                    pass
-        self._conversation.answered(question, generation.result.text)
-        return generation.result
+        except RefusedArgument as error:
+            if error.argument == "prompt":
+                error.argument = "question"
+            raise
+        self._turn = Turn(generation, llm.device, self._conversation, question)
+        return self._turn
+
+    def _leave(self) -> None:
+        """End an answer that nobody has read to its end."""
+        if self._turn is not None:
+            self._turn.close()
+        self._turn = None
+
+
+class Turn(Stream):
+    """An answer in pieces, which its conversation takes in when it ends."""
+
+    def __init__(self, generation: Generation, device: str, conversation: Conversation, question: str):
+        super().__init__(generation, device)
+        self._conversation = conversation
+        self._question = question
+        self._open = True
+
+    def __next__(self) -> str:
+        try:
+            return super().__next__()
+        except StopIteration:
+            self._end()
+            raise
+        except BaseException:
+            self._open = False
+            raise
+
+    def close(self) -> None:
+        """End the answer here."""
+        super().close()
+        if self.result.text:
+            self._end()
+        self._open = False
+
+    def _end(self) -> None:
+        if self._open:
+            self._conversation.answered(self._question, self.result.text)
+        self._open = False

@@ -7,6 +7,7 @@ import io
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,11 +63,13 @@ def converse(run: Run, monkeypatch: pytest.MonkeyPatch, lines: list[str], *flags
 
 def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [SUM, "", "/sing", "/help", "word " * 3000, "/reset", SUM]
-    first, command, long, again = converse(run, monkeypatch, lines)
+    first, command, described, long, reset, again = converse(run, monkeypatch, lines)
     assert first["prompt"] == SUM
     assert "12" in first["text"]
     assert (first["cached_tokens"], first["dropped_turns"], first["finish_reason"]) == (0, 0, "stop")
     assert command == {"prompt": "/sing", "error": "/sing: no such command; /help shows those that there are"}
+    assert described == {"command": "/help", "text": chat.HELP}
+    assert reset == {"command": "/reset"}
     assert "expected fewer than the context of 2048" in long["error"]
     assert again["text"] == first["text"]
 
@@ -149,3 +152,69 @@ def test_a_question_that_is_too_long_costs_no_turn(run: Run, monkeypatch: pytest
     assert error["error"].startswith("the conversation: got 3")
     assert after["dropped_turns"] == 0
     assert after["prompt_tokens"] > before["prompt_tokens"]
+
+
+def test_a_line_of_json_may_ask_anything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = ["{no JSON}", '{"prompt": " "}', '{"prompt": 7}', '{"prompt": "x", "id": 1}', "{}"]
+    asked = ["/help", "Two lines:\nWhat is 7 + 5?", "/exit", "{no JSON}"]
+    lines = [*(json.dumps({"prompt": text}) for text in asked), *bad, SUM]
+    found = converse(run, monkeypatch, lines, "--max-tokens", "5")
+    assert [turn["prompt"] for turn in found] == [*asked, *bad, SUM]
+    assert ["text" in turn for turn in found] == [True] * 4 + [False] * 5 + [True]
+    assert [turn["error"] for turn in found[4:9]] == [
+        'got no JSON, expected {"prompt": TEXT}',
+        "prompt: got an empty text, expected at least one word",
+        "prompt: got a number, expected a text",
+        "got the fields prompt, id, expected prompt alone",
+        "got the fields none, expected prompt alone",
+    ]
+
+
+def test_an_empty_answer_is_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [SUM, "And then?"]
+    first, second = converse(run, monkeypatch, lines, "--stop", "7", "--max-tokens", "5")
+    alone, _ = converse(run, monkeypatch, lines[::-1], "--stop", "7", "--max-tokens", "5")
+    assert first["text"] == ""
+    assert second["prompt_tokens"] > alone["prompt_tokens"]
+
+
+def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    chat.add_arguments(parser)
+    options = parser.parse_args(["--max-tokens", "600"])
+    answerer = assemble(options, Progress())
+    answer = answerer.answer
+
+    def interrupted(*arguments: Any) -> Any:
+        return Interrupted(answer(*arguments))
+
+    talk = chat.Chat(answerer, options)
+    for turn in range(6):
+        talk.conversation.answered(f"Turn {turn}", "word " * 250)
+    answerer.answer = interrupted
+    talk.ask("Tell me a short story about a brave fox.", can_stop=True)
+    ended = capsys.readouterr()
+    assert "(stopped)\nthe oldest 3 turns were let go: the context of 2048 tokens was full\n" in ended.err
+    assert ended.out.strip()
+    assert talk.conversation.turns[-1][1] == ended.out
+    assert talk.conversation.dropped_turns == 3
+
+
+class Interrupted:
+    """An answer during whose third piece somebody presses Ctrl-C."""
+
+    def __init__(self, generation: Any):
+        self._generation = generation
+        self._left = 2
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> str:
+        if not self._left:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return next(self._generation)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generation, name)

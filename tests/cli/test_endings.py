@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tiny_llm import LLM
 from tiny_llm.cli import COMMANDS
 from tiny_llm.cli.endings import FAILED, REFUSED, guarded
 
@@ -26,6 +27,17 @@ def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> 
 
     assert guarded("program", run) == FAILED
     assert capsys.readouterr().err == "program: there is not enough memory for this\n"
+
+
+def test_what_the_library_refuses_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def run() -> int:
+        LLM("tiny", context=1)
+        return 0
+
+    assert guarded("program", run) == REFUSED
+    said = capsys.readouterr().err
+    assert said.startswith("program: LLM: context: got 1, expected ")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -104,6 +116,23 @@ def in_shell(command: str, *arguments: str, text: str = "") -> subprocess.Comple
         timeout=PATIENCE,
         check=False,
     )
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "é 🦙"), ("ascii", r"\u00e9 \ud83e\udd99")])
+def test_json_has_letters_as_they_are_where_the_output_can_have_them(
+    tmp_path: Path, encoding: str, shown: str
+) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_text("é 🦙\n", encoding="utf-8")
+    for flags in (
+        "generate --json --max-tokens 1 --prompt 'é 🦙'",
+        f"batch --json --input {file} --max-seq-len 60",
+        f"chat --json --max-tokens 1 < {file}",
+    ):
+        out = "import sys; sys.stdout.reconfigure(encoding=sys.argv.pop(1)); import runpy; "
+        command = f"-X utf8 -c \"{out}runpy.run_module('tiny_llm', run_name='__main__')\" {encoding} {flags}"
+        result = in_shell(command)
+        assert f'"prompt": "{shown}"' in result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,38 @@ def test_what_there_is_no_room_for_is_named_before_anything_is_answered(
     assert not answers.exists()
 
 
+def test_a_line_that_the_chat_template_refuses_is_named(
+    run: Run, embedded_copy: Path, tmp_path: Path
+) -> None:
+    settings = embedded_copy / "tokenizer_config.json"
+    content = json.loads(settings.read_text())
+    check = "{% if messages[-1].role != 'user' %}{{ raise_exception('the user must be last') }}{% endif %}"
+    content["chat_template"] = check + content["chat_template"]
+    settings.write_text(json.dumps(content))
+    file = tmp_path / "questions.jsonl"
+    said = [{"role": "user", "content": SUM}, {"role": "assistant", "content": "12"}]
+    lines = [{"prompt": SUM}, {"messages": said}, {"messages": said}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    ended = run("batch", "--input", str(file), "--model", str(embedded_copy))
+    assert (ended.code, ended.out) == (REFUSED, "")
+    sentence = ended.err.splitlines()[-1]
+    assert sentence.startswith(f"program: --input: {file}: line 2: ")
+    assert sentence.count("the user must be last") == 1  # the first is enough: others may take as long as it
+
+
+def test_a_raw_line_keeps_its_spaces(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    texts = ["  def f(x):  ", "\tOnce upon a time "]
+    file.write_bytes(f"{texts[0]}\r\n   \n{texts[1]}\n".encode())
+    flags = ("--json", "--input", str(file), *SHORT, "--dtype", "float32")
+    raw = run("batch", "--raw", *flags).record["answers"]
+    assert [answer["prompt"] for answer in raw] == texts
+    alone = run("generate", "--json", "--raw", "--prompt", texts[0], "--dtype", "float32").record
+    assert raw[0]["prompt_tokens"] == alone["prompt_tokens"]
+    told = run("batch", *flags).record["answers"]
+    assert [answer["prompt"] for answer in told] == [text.strip() for text in texts]
+
+
 def start(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "tiny_llm", "batch", *arguments],

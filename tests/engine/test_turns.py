@@ -6,7 +6,7 @@ import pytest
 
 from tiny_llm.engine.turns import Conversation, Message
 
-CONTEXT, RESERVE = 400, 100
+CONTEXT, RESERVE = 400, 100  # a quarter is kept free
 
 
 def write(messages: list[Message]) -> str:
@@ -16,7 +16,7 @@ def write(messages: list[Message]) -> str:
 @pytest.fixture
 def conversation() -> Conversation:
     """A character is a token."""
-    return Conversation(write, len, context=CONTEXT, reserve=RESERVE, system="S")
+    return Conversation(write, len, context=CONTEXT, system="S")
 
 
 def test_all_is_told_in_order(conversation: Conversation) -> None:
@@ -25,7 +25,7 @@ def test_all_is_told_in_order(conversation: Conversation) -> None:
     prompt = conversation.ask("three")
     assert (prompt.text, prompt.dropped_turns) == ("[s:S][u:one][a:two][u:three]", 0)
     assert conversation.turns == [("one", "two")]
-    assert Conversation(write, len, context=9, reserve=1).ask("one").text == "[u:one]"
+    assert Conversation(write, len, context=9).ask("one").text == "[u:one]"
 
 
 def test_the_oldest_leave_so_that_half_is_free_and_no_more_than_that(conversation: Conversation) -> None:
@@ -57,7 +57,22 @@ def test_a_long_question_drives_out_all_turns_and_one_beyond_the_context_none(
     conversation.ask("y" * 350)
     conversation.answered("long", "short")
     assert conversation.turns == [("long", "short")]
+    assert conversation.dropped_turns == 3
     assert prompt.text == f"[s:S][u:{'y' * 350}]"
+
+
+@pytest.mark.parametrize(("max_tokens", "room"), [(250, 150), (20, 380), (CONTEXT, 300), (10**9, 300)])
+def test_room_is_kept_for_the_answer_that_is_asked_for(
+    conversation: Conversation, max_tokens: int, room: int
+) -> None:
+    longest = 0
+    for turn in range(40):
+        prompt = conversation.ask(f"q{turn:02}", max_tokens)
+        assert len(prompt.text) <= room
+        longest = max(longest, len(prompt.text))
+        conversation.answered(f"q{turn:02}", "x" * 20)
+    assert longest > room - 50
+    assert conversation.dropped_turns + len(conversation.turns) == 40
 
 
 def test_few_prompts_are_written_to_find_what_fits() -> None:
@@ -67,7 +82,7 @@ def test_few_prompts_are_written_to_find_what_fits() -> None:
         written.append(len(text))
         return len(text)
 
-    conversation = Conversation(write, count, context=CONTEXT, reserve=RESERVE)
+    conversation = Conversation(write, count, context=CONTEXT)
     for turn in range(1000):
         conversation.answered(f"{turn}", "x")
     assert conversation.ask("last").text.endswith("[u:999][a:x][u:last]")

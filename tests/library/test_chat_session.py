@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from tiny_llm import LLM, ArgumentError, ArgumentTypeError, ChatSession, Sampling, UnsupportedError
+from tiny_llm import (
+    LLM,
+    ArgumentError,
+    ArgumentTypeError,
+    ChatSession,
+    NumericError,
+    Sampling,
+    UnsupportedError,
+)
+
+from ..support.checkpoints import broken_copy
 
 TURNS = ("My name is Emma.", "What is my name?", "Thank you.")
 SYSTEM = "You are a helpful assistant."
@@ -40,7 +51,7 @@ def test_a_full_context_lets_the_oldest_turns_go(llm: LLM) -> None:
     session = ChatSession(short)
     for turn in range(12):
         result = session.ask(f"Turn {turn}: " + "word " * 20, max_tokens=5)
-        assert result.statistics.prompt_tokens <= 150
+        assert result.statistics.prompt_tokens <= 200 - 5
     assert session.dropped_turns + len(session.turns) == 12
     assert session.dropped_turns > 4
     assert session.turns[-1][0].startswith("Turn 11")
@@ -61,9 +72,11 @@ def test_it_may_move_between_threads(llm: LLM) -> None:
 def test_what_cannot_be_used_is_refused_and_costs_no_turn(llm: LLM) -> None:
     session = ChatSession(llm)
     session.ask(TURNS[0], max_tokens=2)
-    with pytest.raises(ArgumentTypeError, match=r"^ChatSession.ask: question: got int, expected a text$"):
+    with pytest.raises(ArgumentTypeError, match=r"^ChatSession.ask: question: got an int, expected a str$"):
         session.ask(7)
-    with pytest.raises(ArgumentError, match=r"^ChatSession.ask: prompt: got \d+ tokens, expected fewer than"):
+    with pytest.raises(
+        ArgumentError, match=r"^ChatSession.ask: question: got \d+ tokens, expected fewer than"
+    ):
         session.ask("word " * 3000)
     with pytest.raises(ArgumentError, match="max_tokens: got 0"):
         session.ask("Hello.", max_tokens=0)
@@ -73,3 +86,109 @@ def test_what_cannot_be_used_is_refused_and_costs_no_turn(llm: LLM) -> None:
     assert first == second
     with pytest.raises(UnsupportedError, match=r"^ChatSession: llm: got one with a draft model"):
         ChatSession(LLM("tiny", draft_model="tiny"))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"llm": "tiny"}, "ChatSession: llm: got a str, expected an LLM"),
+        ({"system": 7}, "ChatSession: system: got an int, expected a str"),
+        ({"system": None}, "ChatSession: system: got None, expected a str"),
+        ({"enable_thinking": "no"}, "ChatSession: enable_thinking: got a str, expected a bool"),
+        ({"enable_thinking": True}, "ChatSession: enable_thinking: got True, expected False: the chat"),
+        ({"system": "word " * 3000}, r"ChatSession: system: got \d+ tokens with a short question, expected "),
+    ],
+)
+def test_what_no_question_could_be_asked_with_is_refused_at_once(
+    llm: LLM, given: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=f"^{sentence}"):
+        ChatSession(**({"llm": llm} | given))
+
+
+@pytest.mark.parametrize("method", ["ask", "stream"])
+def test_the_arguments_of_an_answer_are_named(llm: LLM, method: str) -> None:
+    call = getattr(ChatSession(llm), method)
+    with pytest.raises(
+        ArgumentTypeError, match=f"^ChatSession.{method}: sampling: got a str, expected a Samp"
+    ):
+        call("Hello.", "greedy")
+    with pytest.raises(ArgumentError, match=f"^ChatSession.{method}: logprobs: got -1, "):
+        call("Hello.", logprobs=-1)
+
+
+def test_room_is_made_for_the_answer_that_is_asked_for() -> None:
+    session = ChatSession(LLM("tiny", context=200))
+    for turn in range(12):
+        result = session.ask(f"Turn {turn}: " + "word " * 10, max_tokens=140 if turn % 2 else 5)
+        assert result.statistics.prompt_tokens <= (60 if turn % 2 else 195)
+
+
+def test_an_answer_that_fails_drops_no_turn(tmp_path: Path) -> None:
+    session = ChatSession(LLM(broken_copy(tmp_path / "broken"), context=200))
+    for turn in range(8):
+        session._conversation.answered(f"Turn {turn}", "word " * 20)
+    for _ in range(3):
+        with pytest.raises(NumericError):
+            session.ask("And then?")
+        assert (session.dropped_turns, len(session.turns)) == (0, 8)
+
+
+def test_a_stream_is_a_turn_when_it_has_ended(llm: LLM) -> None:
+    session, asked = ChatSession(llm, system=SYSTEM), ChatSession(llm, system=SYSTEM)
+    for question in TURNS:
+        stream = session.stream(question, max_tokens=12, logprobs=2)
+        pieces = [next(stream)]
+        assert question not in dict(session.turns)
+        pieces += stream
+        expected = asked.ask(question, max_tokens=12, logprobs=2)
+        assert "".join(pieces) == stream.result.text == expected.text
+        assert stream.result.logprobs == expected.logprobs
+        assert stream.result.statistics.cached_tokens == expected.statistics.cached_tokens
+    assert session.turns == asked.turns
+
+
+def test_a_stream_that_is_left_is_a_turn_as_far_as_it_came(llm: LLM) -> None:
+    session = ChatSession(llm)
+    closed = session.stream("Tell me a short story about a brave fox.")
+    said = next(closed) + next(closed)
+    closed.close()
+    [(_, kept)] = session.turns
+    assert kept.startswith(said)
+    assert len(kept) < len(said) + 40
+    left = session.stream(TURNS[0])
+    next(left)
+    result = session.ask(TURNS[1], max_tokens=12)
+    assert [question for question, _ in session.turns][1:] == list(TURNS[:2])
+    assert list(left) == []
+    told = []
+    for question, answer in session.turns[:-1]:
+        told += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    expected = llm.chat([*told, {"role": "user", "content": TURNS[1]}], max_tokens=12)
+    assert result.text == expected.text
+    session.stream("Hello.").close()  # nothing was said
+    assert len(session.turns) == 3
+
+
+def test_stop_strings_end_an_answer(llm: LLM) -> None:
+    session = ChatSession(llm)
+    whole = session.ask(TURNS[0]).text
+    session.reset()
+    end = whole.split()[1]
+    assert session.ask(TURNS[0], stop=end).text == whole[: whole.index(end)]
+    session.reset()
+    assert session.ask(TURNS[0], Sampling(stop=end)).text == whole[: whole.index(end)]
+
+
+def test_reset_forgets_the_turns_and_close_what_was_read(llm: LLM) -> None:
+    session = ChatSession(llm, system=SYSTEM)
+    first = session.ask(TURNS[0], max_tokens=12)
+    session.ask(TURNS[1], max_tokens=12)
+    session.reset()
+    assert (session.turns, session.dropped_turns) == ([], 0)
+    again = session.ask(TURNS[0], max_tokens=12)
+    assert again.text == first.text
+    assert again.statistics.cached_tokens == again.statistics.prompt_tokens - 1
+    session.close()
+    assert session.ask(TURNS[1], max_tokens=12).statistics.cached_tokens == 0
+    assert len(session.turns) == 2

@@ -15,11 +15,13 @@ from ..engine.batching import answer_all
 from ..engine.text import answer_limit, encode_prompt
 from ..engine.turns import messages
 from ..errors import ArgumentError
+from ..loading import LoadError
 from . import arguments, summary
 from .answerers import Ours
 from .assembly import assemble_ours, check_raw
 from .endings import Refusal, note
 from .files import check_writable, output_file
+from .json_text import print_json
 from .progress import Progress, dimmed
 from .questions import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 
@@ -80,7 +82,7 @@ def ours_only(text: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """Print or write each answer as it is complete, then what all took; or everything as JSON."""
     check_raw(options)
-    questions = BUILT_IN if options.input is None else read_questions(options.input)
+    questions = BUILT_IN if options.input is None else read_questions(options.input, raw=options.raw)
     if options.raw:
         wrong = [
             f"line {each.line}: messages: --raw uses no chat template" for each in questions if each.messages
@@ -118,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     answers = [as_record(questions[request.prompt_idx], request) for request in done]
     report = {**answerer.description, **measured(answers, seconds)}
     if options.json:
-        print(json.dumps(report if options.output else {**report, "answers": answers}, indent=2))
+        print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
         note(dimmed(f"{as_line(report)}\n{summary.setting(answerer.description)}", sys.stderr))
     return 0
@@ -153,6 +155,11 @@ def write_prompts(
                 raise Refusal(f"{flag}: question {question.line}: {error.reason}") from error
             field = "max_tokens: " if error.argument == "max_tokens" else ""
             wrong.append(f"line {question.line}: {field}{error.reason}")
+        except LoadError as error:  # the chat template refuses what this line says
+            if options.input is None:
+                raise
+            wrong.append(f"line {question.line}: {error}")
+            break  # one that takes too long would do so for every line
     refuse_lines(options.input, wrong)
     return prompts
 

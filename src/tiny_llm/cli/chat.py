@@ -3,24 +3,25 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from itertools import chain
 
 from ..engine.generation import Generation
 from ..engine.turns import Conversation
-from ..llm import MAX_TOKENS
 from ..loading import LoadError
 from . import arguments, endings, inputs, summary
 from .answerers import Answerer
 from .assembly import assemble, read_wishes
 from .endings import Refusal
 from .generate import WRITING_PROMPT, begin, blaming
+from .json_text import print_json
 from .progress import Progress, dimmed, is_terminal
+from .questions import BadLine, check_text
 
 SUMMARY = "talk to a model"
 DESCRIPTION = """Talk to a model, turn by turn. Ctrl-C stops an answer and keeps the conversation, Ctrl-D
-leaves. The arrow keys bring back earlier lines. From a pipe, every line is a turn."""
+leaves. The arrow keys bring back earlier lines. From a pipe, every line is a turn; with --json one that
+begins with { is an object with a prompt."""
 HELP = """/reset   forget the conversation
 /help    show this
 /exit    leave, as does Ctrl-D
@@ -55,11 +56,15 @@ def run(options: argparse.Namespace) -> int:
             case "/exit":
                 break
             case "/help":
-                note(HELP) if options.json else print(HELP)
+                print_json({"command": "/help", "text": HELP}) if options.json else print(HELP)
             case "/reset":
                 chat.reset()
+                if options.json:
+                    print_json({"command": "/reset"})
             case text if text.startswith("/"):
                 chat.complain(text, f"{text.split()[0]}: no such command; /help shows those that there are")
+            case text if options.json and text.startswith("{"):
+                chat.ask_object(text)
             case question:
                 chat.ask(question, can_stop=typing)
     return 0
@@ -88,20 +93,28 @@ class Chat:
     def reset(self) -> None:
         """Begin anew. What the cache holds of the system message stays good."""
         answerer, options = self._answerer, self._options
-        asked = min(MAX_TOKENS, answerer.context // 4) if options.max_tokens is None else options.max_tokens
         self.conversation = Conversation(
             lambda said: answerer.write_prompt(said, options.enable_thinking),
             answerer.count_tokens,
             context=answerer.context,
-            reserve=asked,
             system=options.system,
         )
 
+    def ask_object(self, line: str) -> None:
+        """Answer the prompt of a line of JSON: any text, also one that looks like a command."""
+        try:
+            question = read_prompt(line)
+        except BadLine as error:
+            self.complain(line, str(error))
+        else:
+            self.ask(question, can_stop=False)
+
     def ask(self, question: str, *, can_stop: bool) -> None:
         """Print the answer. One that Ctrl-C stops counts as far as it came."""
-        said = ""
+        said, generation = "", None
         try:
-            for piece in self._answer(question):
+            first, generation = self._begin(question)
+            for piece in chain([first], generation):
                 if not self._options.json:
                     print(piece, end="", flush=True)
                 said += piece
@@ -109,24 +122,30 @@ class Chat:
             if not can_stop:
                 raise
             note("\n(stopped)")
+            if not said:
+                return
+            generation = None  # its numbers are those of no whole answer
         except (Refusal, LoadError) as refusal:  # LoadError: a chat template that fails
             self.complain(question, f"{refusal}; /reset starts anew")
-        if said:
-            self.conversation.answered(question, said)
+            return
+        before = self.conversation.dropped_turns
+        self.conversation.answered(question, said)
+        self._report(question, said, self.conversation.dropped_turns - before, generation)
 
     def complain(self, question: str, sentence: str) -> None:
         """Say why a line has no answer."""
         if self._options.json:
-            print(json.dumps({"prompt": question, "error": sentence}), flush=True)
+            print_json({"prompt": question, "error": sentence})
         else:
             note(sentence)
 
-    def _answer(self, question: str) -> Iterator[str]:
+    def _begin(self, question: str) -> tuple[str, Generation]:
+        """The first piece of an answer, and the others."""
         with Progress() as progress:
             progress(WRITING_PROMPT, 0, None)
-            with blaming(SOURCE):
-                prompt = self.conversation.ask(question)
             wishes = read_wishes(self._options)
+            with blaming(SOURCE):
+                prompt = self.conversation.ask(question, wishes.asked_tokens)
             generation = begin(
                 self._answerer,
                 prompt.text,
@@ -135,27 +154,32 @@ class Chat:
                 source=SOURCE,
                 prompt_cache=self._prompt_cache,
             )
-            first = next(generation, "")
-        yield first
-        yield from generation
-        self._report(question, prompt.dropped_turns, generation)
+            return next(generation, ""), generation
 
-    def _report(self, question: str, dropped: int, generation: Generation) -> None:
-        """What is told behind an answer."""
-        if self._options.json:
-            record: dict[str, Any] = {
-                "prompt": question,
-                "text": generation.result.text,
-                "dropped_turns": dropped,
-                **summary.fields(generation),
-            }
-            print(json.dumps(record), flush=True)
+    def _report(self, question: str, said: str, dropped: int, generation: Generation | None) -> None:
+        """What is told behind an answer; None stands for one that was stopped."""
+        if self._options.json and generation is not None:
+            numbers = summary.fields(generation)
+            print_json({"prompt": question, "text": said, "dropped_turns": dropped, **numbers})
             return
-        print()
+        if generation is not None:
+            print()
         if dropped:
             turns = "turn was" if dropped == 1 else f"{dropped} turns were"
             note(f"the oldest {turns} let go: the context of {self._answerer.context} tokens was full")
-        note(summary.numbers(generation))
+        if generation is not None:
+            note(summary.numbers(generation))
+
+
+def read_prompt(line: str) -> str:
+    """The text in a line such as {"prompt": "Hello."}."""
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadLine('got no JSON, expected {"prompt": TEXT}') from error
+    if set(given) != {"prompt"}:
+        raise BadLine(f"got the fields {', '.join(given) or 'none'}, expected prompt alone")
+    return check_text("prompt", given["prompt"])
 
 
 def read_line(typing: bool) -> str | None:

@@ -1,7 +1,6 @@
 """`tiny-llm demo`: the result of plain attention, sooner, without the table of all scores."""
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from ..loading.memory import available_bytes
 from . import arguments
 from .device import check_kernels
 from .endings import FAILED, Refusal
+from .json_text import print_json
 from .progress import Progress
 
 SUMMARY = "show FlashAttention at work"
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         "speed_up": plain_cost["seconds"] / flash_cost["seconds"],
         "largest_difference": difference,
     }
-    print(json.dumps(report, indent=2) if options.json else as_text(report))
+    print_json(report, indent=2) if options.json else print(as_text(report))
     return 0 if report["largest_difference"] < ROUNDING else FAILED
 
 

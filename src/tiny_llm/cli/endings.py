@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
-from ..errors import NumericError
+from ..errors import NumericError, TinyLlmError
 from ..loading import LoadError
 
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
@@ -48,6 +48,8 @@ def say_how_it_ended(program: str, run: Callable[[], int]) -> int:
         return complain(program, str(refusal), REFUSED)
     except (Failure, LoadError, NumericError) as failure:
         return complain(program, str(failure), FAILED)
+    except TinyLlmError as refusal:  # what the library refuses, and no command has put in terms of its flags
+        return complain(program, str(refusal), REFUSED)
     except MemoryError:
         return complain(program, "there is not enough memory for this", FAILED)
     except BrokenPipeError:

@@ -1,7 +1,6 @@
 """`tiny-llm generate`, and `pdm run main`: one question, one answer."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from .answerers import Answerer, Wishes
 from .assembly import assemble, check_raw, read_wishes
 from .endings import Refusal, note
 from .inputs import read_all
+from .json_text import print_json
 from .progress import Progress, dimmed
 
 SUMMARY = "answer one question"
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             "text": first,
             **summary.fields(generation),
         }
-        print(json.dumps(record, indent=2))
+        print_json(record, indent=2)
         return 0
     show(first, generation)
     report = f"{summary.numbers(generation)}\n{summary.setting(answerer.description)}"

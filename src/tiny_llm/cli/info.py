@@ -1,11 +1,11 @@
 """`tiny-llm info`: what is installed here, what this machine has, and how fast attention runs on it."""
 
 import argparse
-import json
 from typing import Any
 
 from ..installation import check_installation
 from . import arguments
+from .json_text import print_json
 
 SUMMARY = "versions, devices, instruction sets, and the rate of attention"
 DESCRIPTION = "Says what is installed here, what this machine has, and how fast attention runs on it."
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report; exit code 1 when the extension is not usable."""
     report = check_installation()
-    print(json.dumps(report, indent=2) if options.json else as_text(report))
+    print_json(report, indent=2) if options.json else print(as_text(report))
     return 0 if report["extension"]["loaded"] else 1
 
 

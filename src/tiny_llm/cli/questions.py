@@ -42,10 +42,11 @@ class Question:
 BUILT_IN = tuple(Question(number, prompt) for number, prompt in enumerate(PROMPTS, start=1))
 
 
-def read_questions(name: str) -> tuple[Question, ...]:
+def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
     """The lines of a file, or of standard input for "-", which are not blank.
 
     Each is a prompt, or, in a file called .jsonl or whose first line begins with "{", an object of JSON.
+    The space around a prompt is left out unless it is `raw`.
     """
     lines = read_lines(name)
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -55,7 +56,11 @@ def read_questions(name: str) -> tuple[Question, ...]:
     questions, wrong = [], []
     for number, line in filled:
         try:
-            questions.append(read_object(number, line) if is_json else Question(number, as_text(line)))
+            if is_json:
+                questions.append(read_object(number, line))
+            else:
+                text = as_text(line)
+                questions.append(Question(number, text if raw else text.strip()))
         except BadLine as error:
             wrong.append(f"line {number}: {error}")
     refuse_lines(name, wrong)
@@ -83,7 +88,7 @@ def refuse_lines(name: str, wrong: list[str]) -> None:
 
 def as_text(line: bytes) -> str:
     try:
-        text = line.decode().strip()
+        text = line.removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         raise BadLine(f"got the byte 0x{line[error.start]:02x}, expected text in UTF-8") from error
     return check_length(text)
@@ -92,7 +97,7 @@ def as_text(line: bytes) -> str:
 def read_object(number: int, line: bytes) -> Question:
     """The question of a line of JSON; what would not be honoured is refused."""
     try:
-        given = json.loads(as_text(line))
+        given = json.loads(as_text(line).strip())
     except (ValueError, RecursionError) as error:
         raise BadLine("got no JSON, expected an object") from error
     if not isinstance(given, dict):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 Message = dict[str, str]
 
+USUAL_ANSWER = 1024  # tokens that are kept free, or a quarter of the context if that is less
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -19,7 +21,7 @@ class Conversation:
     """The turns so far, each a question and its answer.
 
     `write` makes a prompt of messages and `count` tells its tokens. `context` is the most of them, the answer
-    included, for which `reserve` are kept free.
+    included. `dropped_turns` counts those that were let go.
     """
 
     def __init__(
@@ -28,28 +30,29 @@ class Conversation:
         count: Callable[[str], int],
         *,
         context: int,
-        reserve: int,
         system: str = "",
     ):
         self.turns: list[tuple[str, str]] = []
+        self.dropped_turns = 0
         self._write = write
         self._count = count
         self._context = context
-        self._room = context - reserve
         self._system = system
         self._leaving = 0  # turns that go when the question is answered
 
-    def ask(self, question: str) -> Prompt:
+    def ask(self, question: str, max_tokens: int | None = None) -> Prompt:
         """The prompt of a question behind the turns, of which the oldest are left out if it does not fit.
 
-        Then half of the context is freed: the next turns find room, and what a cache holds stays good.
-        The turns are gone when the question is `answered`; one that is too long by itself costs none.
+        Room is kept for `max_tokens`, or of what is usual if the context is no longer than that.
+        Where turns are left out half of the context is freed: the next ones find room, and what a cache holds
+        stays good. They are gone when the question is `answered`; one that is too long by itself costs none.
         """
         self._leaving = 0
+        room = self._context - self._reserve(max_tokens)
         text = self._prompt(0, question)
-        if not self.turns or self._count(text) <= self._room:
+        if not self.turns or self._count(text) <= room:
             return Prompt(text, 0)
-        enough = min(self._room, self._context // 2)
+        enough = min(room, self._context // 2)
         every = len(self.turns)
         dropped = 1 + bisect_left(
             range(1, every), True, key=lambda n: self._count(self._prompt(n, question)) <= enough
@@ -63,8 +66,14 @@ class Conversation:
     def answered(self, question: str, answer: str) -> None:
         """Take in the turn that was asked for last."""
         del self.turns[: self._leaving]
+        self.dropped_turns += self._leaving
         self._leaving = 0
         self.turns.append((question, answer))
+
+    def _reserve(self, max_tokens: int | None) -> int:
+        if max_tokens is not None and max_tokens < self._context:
+            return max_tokens
+        return min(USUAL_ANSWER, self._context // 4)
 
     def _prompt(self, dropped: int, question: str) -> str:
         return self._write(messages(self._system, self.turns[dropped:], question))
