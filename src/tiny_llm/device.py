@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import mlx.core as mx
 
+from .argument_types import check_text, check_type
 from .errors import ArgumentError
 from .extension import load_extension
 
@@ -15,6 +16,7 @@ BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
 
 def device_name(function: str, asked: str = AUTO) -> str:
     """The device that is asked for; "auto" is the GPU where MLX has one, else the CPU."""
+    check_text(function, "device", asked)
     found = mx.is_available(mx.gpu)
     if asked == AUTO:
         return "gpu" if found else "cpu"
@@ -27,6 +29,7 @@ def device_name(function: str, asked: str = AUTO) -> str:
 
 def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dtype:
     """The type of activations; "auto" is the one that the device is fastest in without loss of sense."""
+    check_type(function, "dtype", asked, str | mx.Dtype, "a str or a type of mlx")
     for name, dtype in DTYPES.items():
         if asked in (name, dtype):
             return dtype

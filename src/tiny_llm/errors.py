@@ -60,11 +60,15 @@ class NumericError(TinyLlmError, ArithmeticError):
 
 
 @contextmanager
-def calling(operation: str, *, argument: str | None = None) -> Iterator[None]:
-    """Name the operation that the user called, and its argument, in what is refused further inside."""
+def calling(operation: str, *, argument: str | None = None, **names: str) -> Iterator[None]:
+    """Name the operation that the user called, and its argument, in what is refused further inside.
+
+    `names` has what the arguments further inside are called outside; messages[0] becomes prompt[0], too.
+    """
     try:
         yield
     except RefusedArgument as error:
         error.operation = operation
-        error.argument = error.argument if argument is None else argument
+        inside, bracket, place = error.argument.partition("[")
+        error.argument = names.get(inside, inside) + bracket + place if argument is None else argument
         raise

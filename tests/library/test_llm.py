@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from types import MappingProxyType
 
 import mlx.core as mx
 import pytest
@@ -142,7 +144,7 @@ def test_an_answer_ends_with_the_context_that_was_asked_for(many):
     length = len(llm.tokenizer.encode(STORY, add_special_tokens=False))
     result = llm.generate([STORY])[0] if many else llm.generate(STORY)
     assert (len(result.token_ids), result.finish_reason) == (10 - length, "length")
-    with refused("prompt" if not many else r"prompts\[0\]", function=r"LLM\.generate"):
+    with refused("prompts" if not many else r"prompts\[0\]", function=r"LLM\.generate"):
         llm.generate(["word " * 12] if many else "word " * 12)
 
 
@@ -161,6 +163,10 @@ def test_a_draft_model_does_not_change_a_greedy_answer(llm):
     ]
     with pytest.raises(UnsupportedError, match=r"^LLM\.generate: logprobs: got .*draft"):
         drafted.generate(STORY, logprobs=1)
+    with pytest.raises(
+        UnsupportedError, match=r"^LLM\.generate: sampling: got a repetition penalty and a draft"
+    ):
+        drafted.generate(STORY, Sampling(repetition_penalty=1.1))
 
 
 def test_a_model_from_a_folder_and_one_of_random_weights(tmp_path, llm):
@@ -176,14 +182,23 @@ def test_a_model_from_a_folder_and_one_of_random_weights(tmp_path, llm):
         ("prompts", ArgumentTypeError, lambda llm: llm.generate(7)),
         (r"prompts\[1\]", ArgumentTypeError, lambda llm: llm.generate(["a", 7])),
         (r"prompts\[1\]", ArgumentError, lambda llm: llm.generate(["a", ""])),
-        ("prompt", ArgumentError, lambda llm: llm.generate("")),
-        ("prompt", ArgumentError, lambda llm: llm.generate("word " * 3000)),
+        ("prompts", ArgumentTypeError, lambda llm: llm.generate(b"a")),
+        ("prompts", ArgumentError, lambda llm: llm.generate("")),
+        ("prompts", ArgumentError, lambda llm: llm.generate("word " * 3000)),
         ("batch_size", ArgumentError, lambda llm: llm.generate(["a"], batch_size=0)),
+        ("batch_size", ArgumentError, lambda llm: llm.generate("a", batch_size=0)),
+        ("batch_size", ArgumentTypeError, lambda llm: llm.generate(["a"], batch_size="3")),
+        ("batch_size", ArgumentTypeError, lambda llm: llm.generate(["a"], batch_size=True)),
         ("sampling", ArgumentTypeError, lambda llm: llm.generate("a", sampling=0.7)),
         ("max_tokens", ArgumentError, lambda llm: llm.generate("a", max_tokens=0)),
         ("stop", ArgumentError, lambda llm: llm.generate("a", stop=[""])),
+        ("stop", ArgumentError, lambda llm: llm.generate("a", stop="")),
+        ("stop", ArgumentTypeError, lambda llm: llm.generate("a", stop=0)),
+        ("stop", ArgumentTypeError, lambda llm: llm.generate("a", stop=b"")),
+        (r"stop\[1\]", ArgumentTypeError, lambda llm: llm.generate("a", stop=["b", 7])),
         ("logprobs", ArgumentError, lambda llm: llm.generate("a", logprobs=-1)),
         ("logprobs", ArgumentError, lambda llm: llm.generate(["a"], logprobs=-1)),
+        ("logprobs", ArgumentTypeError, lambda llm: llm.generate("a", logprobs=True)),
     ],
 )
 def test_what_generate_cannot_do_is_refused_by_name(llm, argument, error, call):
@@ -204,8 +219,29 @@ def test_what_generate_cannot_do_is_refused_by_name(llm, argument, error, call):
 def test_a_conversation_that_is_none_is_refused(llm, argument, error, messages):
     with refused(argument, error, r"LLM\.chat"):
         llm.chat(messages)
-    with refused(argument, error, r"LLM\.stream"):
+    with refused(argument.replace("messages", "prompt"), error, r"LLM\.stream"):
         llm.stream(messages)
+
+
+def test_a_conversation_beyond_the_context_is_refused_by_its_name(llm):
+    with refused("messages", ArgumentError, r"LLM\.chat"):
+        llm.chat("word " * 3000)
+    with refused("prompt", ArgumentError, r"LLM\.stream"):
+        llm.stream([{"role": "user", "content": "word " * 3000}])
+
+
+@pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])
+def test_messages_may_be_any_mappings(tmp_path, llm, template):
+    """Also where the template runs in another process."""
+    if template is not None:
+        folder = shutil.copytree(EMBEDDED, tmp_path / "copy")
+        (folder / "chat_template.jinja").write_text(template)
+        llm = LLM(folder)
+    frozen = [MappingProxyType(message) for message in MESSAGES]
+    assert told(llm.chat(frozen, max_tokens=3)) == told(llm.chat(MESSAGES, max_tokens=3))
+    if template is not None:
+        with pytest.raises(ArgumentTypeError, match=r"^LLM\.chat: messages: got an object inside, expected"):
+            llm.chat([{**MESSAGES[0], "when": object()}])
 
 
 def test_thinking_is_refused_where_nothing_would_change(llm):
@@ -213,6 +249,10 @@ def test_thinking_is_refused_where_nothing_would_change(llm):
         llm.chat(QUESTION, enable_thinking=True)
     with refused("enable_thinking", ArgumentError, r"LLM\.stream"):
         llm.stream(STORY, enable_thinking=True)
+    with refused("enable_thinking", ArgumentTypeError, r"LLM\.chat"):
+        llm.chat(QUESTION, enable_thinking="no")
+    with refused("enable_thinking", ArgumentTypeError, r"LLM\.stream"):
+        llm.stream(STORY, enable_thinking="no")
 
 
 def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
@@ -239,6 +279,47 @@ def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
 def test_a_setting_that_cannot_be_is_refused(argument, settings):
     with refused(argument, ArgumentError, "LLM"):
         LLM("tiny", **settings)
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [
+        *((argument, 5) for argument in ("name", "dtype", "device", "offline", "draft_model", "progress")),
+        *((argument, None) for argument in ("name", "dtype", "device", "offline")),
+        ("offline", "no"),
+        ("context", "9"),
+        ("context", True),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_refused(argument, given):
+    with refused(argument, ArgumentTypeError, "LLM"):
+        LLM(**{"name": "tiny", argument: given})
+
+
+def test_the_context_that_is_too_long_is_that_of_the_model_which_has_the_shorter_one(tmp_path):
+    """A draft's, for example."""
+    folder = shutil.copytree(EMBEDDED, tmp_path / "draft")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    with pytest.raises(
+        ArgumentError, match=rf"context: got 100, expected at most 64, the context of {folder}$"
+    ):
+        LLM("tiny", draft_model=folder, context=100)
+    assert LLM("tiny", draft_model=folder).context == 64
+
+
+def test_the_sampling_may_be_given_by_its_place(llm):
+    assert told(llm.generate(STORY, HOT)) == told(llm.generate(STORY, sampling=HOT))
+    assert told(llm.generate([STORY], HOT)[0]) == told(llm.generate([STORY], sampling=HOT)[0])
+    assert told(llm.chat(QUESTION, HOT)) == told(llm.chat(QUESTION, sampling=HOT))
+    assert "".join(llm.stream(STORY, HOT)) == llm.generate(STORY, sampling=HOT).text
+
+
+def test_an_empty_stop_goes_before_what_the_sampling_says(llm):
+    sampling = Sampling(stop="e", max_tokens=8)
+    assert "e" not in llm.generate(STORY, sampling).text
+    assert told(llm.generate(STORY, sampling, stop=None)) == told(llm.generate(STORY, sampling))
+    assert told(llm.generate(STORY, sampling, stop=[])) == told(llm.generate(STORY, max_tokens=8))
 
 
 def test_the_default_device_of_mlx_stays(llm):
