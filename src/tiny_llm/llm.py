@@ -23,7 +23,7 @@ from .engine.text import (
     check_vocabulary_sizes,
     encode_prompt,
 )
-from .errors import ArgumentError, ArgumentTypeError, calling
+from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
 from .generate import PREFILL_STEP, stream_generate
 from .loading.model import load_model
 from .loading.progress import Progress
@@ -150,7 +150,7 @@ class LLM:
                 return _last(self._start(prompts, sampling, logprobs))
             limits = self._limits(prompts, sampling)
             if self._draft is not None:  # guesses are made for one prompt at a time
-                return [_last(self._start(prompt, sampling, logprobs)) for prompt in prompts]
+                return self._answer_each(prompts, sampling, logprobs)
             return self._answer_all(prompts, limits, sampling, logprobs, batch_size)
 
     def chat(
@@ -220,6 +220,19 @@ class LLM:
             limits.append(answer_limit(self._models, length, sampling.max_tokens, self.context))
         return limits
 
+    def _answer_each(self, prompts: Sequence[str], sampling: Sampling, logprobs: int | None) -> list[Result]:
+        results, failed = [], False
+        for prompt in prompts:
+            stream = self._start(prompt, sampling, logprobs)
+            try:
+                _last(stream)
+            except NumericError:
+                failed = True
+            results.append(stream.result)
+        if failed:
+            raise NumericError(results)
+        return results
+
     def _answer_all(
         self,
         prompts: Sequence[str],
@@ -228,7 +241,7 @@ class LLM:
         logprobs: int | None,
         batch_size: int,
     ) -> list[Result]:
-        began = time.perf_counter()
+        asked = time.perf_counter()
 
         def begin(index: int) -> Request:
             return Request(
@@ -240,7 +253,7 @@ class LLM:
                 sampling=_seeded(sampling),
                 logprobs=logprobs,
                 limit=limits[index],
-                began=began,
+                asked=asked,
             )
 
         with on_device(self.device):

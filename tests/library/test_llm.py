@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from types import MappingProxyType
 
 import mlx.core as mx
@@ -61,6 +62,16 @@ def test_a_list_is_answered_in_order_as_each_prompt_alone(llm):
     together = llm.generate(PROMPTS, max_tokens=9, batch_size=2)
     assert [told(result) for result in together] == [told(llm.generate(p, max_tokens=9)) for p in PROMPTS]
     assert llm.generate([]) == []
+
+
+def test_a_prompt_that_waits_in_a_list_is_not_read_meanwhile(llm):
+    results = llm.generate([STORY] * 4, max_tokens=6, batch_size=1)
+    queued = [result.statistics.queued_seconds for result in results]
+    assert queued == sorted(queued)
+    for before, result in pairwise(results):
+        read = before.statistics.queued_seconds + before.statistics.time_to_first_token
+        assert result.statistics.queued_seconds >= read
+    assert llm.generate(STORY, max_tokens=2).statistics.queued_seconds == 0
 
 
 def test_sampling_in_a_list_draws_as_alone():
