@@ -52,7 +52,8 @@ class LLM:
 
     dtype: type of the activations, "float32", "float16" or "bfloat16"; "auto" is the one that the device is
         fastest in.
-    device: "cpu" or "gpu"; "auto" is the GPU where MLX has one. MLX's default device stays as it is.
+    device: "cpu" or "gpu"; "auto" is the GPU where MLX has one. Another than MLX's default device is that one
+        while something is computed, for all threads of the process; then the default is what it was.
     context: the most tokens of prompt and answer together; None for what the model was made for.
     offline: never use the network.
     draft_model: the name of a small model with the same vocabulary, which guesses ahead: greedy answers stay
