@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from itertools import pairwise
 from types import MappingProxyType
@@ -11,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 import tiny_llm
-from tiny_llm import LLM, ArgumentError, ArgumentTypeError, LoadError, Result, Sampling, UnsupportedError
+from tiny_llm import LLM, ArgumentTypeError, LoadError, Result, Sampling, UnsupportedError
 from tiny_llm.device import activation_dtype
 from tiny_llm.engine.tokens import next_logits
 from tiny_llm.loading.names import EMBEDDED
@@ -187,60 +186,6 @@ def test_a_model_from_a_folder_and_one_of_random_weights(tmp_path, llm):
         LLM("no such model", offline=True)
 
 
-@pytest.mark.parametrize(
-    ("argument", "error", "call"),
-    [
-        ("prompts", ArgumentTypeError, lambda llm: llm.generate(7)),
-        (r"prompts\[1\]", ArgumentTypeError, lambda llm: llm.generate(["a", 7])),
-        (r"prompts\[1\]", ArgumentError, lambda llm: llm.generate(["a", ""])),
-        ("prompts", ArgumentTypeError, lambda llm: llm.generate(b"a")),
-        ("prompts", ArgumentError, lambda llm: llm.generate("")),
-        ("prompts", ArgumentError, lambda llm: llm.generate("word " * 3000)),
-        ("batch_size", ArgumentError, lambda llm: llm.generate(["a"], batch_size=0)),
-        ("batch_size", ArgumentError, lambda llm: llm.generate("a", batch_size=0)),
-        ("batch_size", ArgumentTypeError, lambda llm: llm.generate(["a"], batch_size="3")),
-        ("batch_size", ArgumentTypeError, lambda llm: llm.generate(["a"], batch_size=True)),
-        ("sampling", ArgumentTypeError, lambda llm: llm.generate("a", sampling=0.7)),
-        ("max_tokens", ArgumentError, lambda llm: llm.generate("a", max_tokens=0)),
-        ("stop", ArgumentError, lambda llm: llm.generate("a", stop=[""])),
-        ("stop", ArgumentError, lambda llm: llm.generate("a", stop="")),
-        ("stop", ArgumentTypeError, lambda llm: llm.generate("a", stop=0)),
-        ("stop", ArgumentTypeError, lambda llm: llm.generate("a", stop=b"")),
-        (r"stop\[1\]", ArgumentTypeError, lambda llm: llm.generate("a", stop=["b", 7])),
-        ("logprobs", ArgumentError, lambda llm: llm.generate("a", logprobs=-1)),
-        ("logprobs", ArgumentError, lambda llm: llm.generate(["a"], logprobs=-1)),
-        ("logprobs", ArgumentTypeError, lambda llm: llm.generate("a", logprobs=True)),
-    ],
-)
-def test_what_generate_cannot_do_is_refused_by_name(llm, argument, error, call):
-    with refused(argument, error, r"LLM\.generate"):
-        call(llm)
-
-
-@pytest.mark.parametrize(
-    ("argument", "error", "messages"),
-    [
-        ("messages", ArgumentTypeError, 7),
-        ("messages", ArgumentError, []),
-        (r"messages\[0\]", ArgumentTypeError, ["hello"]),
-        (r"messages\[1\]", ArgumentTypeError, [*MESSAGES, {"role": "user"}]),
-        (r"messages\[0\]", ArgumentTypeError, [{"role": "user", "content": None}]),
-    ],
-)
-def test_a_conversation_that_is_none_is_refused(llm, argument, error, messages):
-    with refused(argument, error, r"LLM\.chat"):
-        llm.chat(messages)
-    with refused(argument.replace("messages", "prompt"), error, r"LLM\.stream"):
-        llm.stream(messages)
-
-
-def test_a_conversation_beyond_the_context_is_refused_by_its_name(llm):
-    with refused("messages", ArgumentError, r"LLM\.chat"):
-        llm.chat("word " * 3000)
-    with refused("prompt", ArgumentError, r"LLM\.stream"):
-        llm.stream([{"role": "user", "content": "word " * 3000}])
-
-
 @pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])
 def test_messages_may_be_any_mappings(tmp_path, llm, template):
     """Also where the template runs in another process."""
@@ -255,17 +200,6 @@ def test_messages_may_be_any_mappings(tmp_path, llm, template):
             llm.chat([{**MESSAGES[0], "when": object()}])
 
 
-def test_thinking_is_refused_where_nothing_would_change(llm):
-    with refused("enable_thinking", ArgumentError, r"LLM\.chat"):
-        llm.chat(QUESTION, enable_thinking=True)
-    with refused("enable_thinking", ArgumentError, r"LLM\.stream"):
-        llm.stream(STORY, enable_thinking=True)
-    with refused("enable_thinking", ArgumentTypeError, r"LLM\.chat"):
-        llm.chat(QUESTION, enable_thinking="no")
-    with refused("enable_thinking", ArgumentTypeError, r"LLM\.stream"):
-        llm.stream(STORY, enable_thinking="no")
-
-
 def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
     """A template of ours that says aloud what it was asked for."""
     folder = shutil.copytree(EMBEDDED, tmp_path / "thinks")
@@ -276,47 +210,6 @@ def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
     assert [result.statistics.prompt_tokens for result in asked] == [
         len(llm.tokenizer.encode(text, add_special_tokens=False)) for text in ("a 1", "a 2 3")
     ]
-
-
-@pytest.mark.parametrize(
-    ("argument", "settings"),
-    [
-        ("dtype", {"dtype": "int8"}),
-        ("device", {"device": "tpu"}),
-        ("context", {"context": 1}),
-        ("context", {"context": 10**6}),
-    ],
-)
-def test_a_setting_that_cannot_be_is_refused(argument, settings):
-    with refused(argument, ArgumentError, "LLM"):
-        LLM("tiny", **settings)
-
-
-@pytest.mark.parametrize(
-    ("argument", "given"),
-    [
-        *((argument, 5) for argument in ("name", "dtype", "device", "offline", "draft_model", "progress")),
-        *((argument, None) for argument in ("name", "dtype", "device", "offline")),
-        ("offline", "no"),
-        ("context", "9"),
-        ("context", True),
-    ],
-)
-def test_a_setting_of_a_wrong_type_is_refused(argument, given):
-    with refused(argument, ArgumentTypeError, "LLM"):
-        LLM(**{"name": "tiny", argument: given})
-
-
-def test_the_context_that_is_too_long_is_that_of_the_model_which_has_the_shorter_one(tmp_path):
-    """A draft's, for example."""
-    folder = shutil.copytree(EMBEDDED, tmp_path / "draft")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
-    with pytest.raises(
-        ArgumentError, match=rf"context: got 100, expected at most 64, the context of {folder}$"
-    ):
-        LLM("tiny", draft_model=folder, context=100)
-    assert LLM("tiny", draft_model=folder).context == 64
 
 
 def test_the_sampling_may_be_given_by_its_place(llm):
