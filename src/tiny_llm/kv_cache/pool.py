@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 import mlx.core as mx
 
@@ -138,6 +139,13 @@ class TinyKvPagedPool:
         assert not free & self.used_page_ids, "a page is free and used at once"
         assert free | self.used_page_ids == set(range(self.num_pages)), "a page was lost"
         assert self.key_pages is None or self.key_pages.shape[0] == self.num_pages, "a page has no storage"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy is a pool of its own, with a lock of its own."""
+        vars(self).update(state, _lock=RLock())
 
     def _pages(self, which: int) -> mx.array | None:
         with self._lock:
