@@ -32,7 +32,8 @@ def test_the_sampler_flags_act(run: Run) -> None:
     assert greedy != wild == run(*MLX, *hot).record["text"]
     for flags in (("--sampler-top-k", "1"), ("--sampler-top-p", "0.01"), ("--sampler-min-p", "1")):
         assert run(*MLX, *hot, *flags).record["text"] == greedy
-    assert run(*MLX, "--repetition-penalty", "5").record["text"] != greedy
+    longer = (*MLX, "--max-tokens", "20")  # long enough to say a word again
+    assert run(*longer, "--repetition-penalty", "5").record["text"] != run(*longer).record["text"]
     assert run(*MLX, "--stop", " computes").record["finish_reason"] == "stop"
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,11 @@ def render(source: str, seconds: float = 20.0) -> str:
 
 def is_running(pid: int) -> bool:
     """Neither gone nor a zombie, which stays where nobody collects orphans."""
+    if Path("/proc/self").exists():  # Linux, where `ps` may be missing
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
     found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], text=True, capture_output=True, check=False)
     return found.stdout.strip()[:1] not in ("", "Z")
 

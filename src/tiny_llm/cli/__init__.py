@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..version import version
 from . import batch, bench, chat, demo, export, generate, info
-from .endings import REFUSED, guarded
+from .endings import REFUSED, give_up_unwritten, guarded, note, open_missing_streams
 
 COMMANDS: dict[str, ModuleType] = {
     "generate": generate,
@@ -29,6 +29,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog}: {message.removeprefix('argument ')}; --help explains the flags\n")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End as commands do: standard error that takes nothing changes no exit code."""
+        open_missing_streams()
+        if message:
+            note(message.rstrip())
+        give_up_unwritten(sys.stderr)
+        sys.exit(status)
 
     def print_help(self, file: Any = None) -> None:
         """Print it as commands print their output: with an exit code that is not 0 if that fails."""
