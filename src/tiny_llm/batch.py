@@ -34,7 +34,7 @@ class Request:
 
     `offset` is the number of tokens in `kv_cache`; `next_token` is the newest one, which is not among them.
     The answer is greedy unless `sampling` says otherwise; it ends after `limit` tokens at the latest. Its
-    seconds count from `began`, a time of `time.perf_counter`, or from now.
+    seconds count from now, and those before, from the time `asked` of `time.perf_counter`, as queued.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Request:
         sampling: Sampling = GREEDY,
         logprobs: int | None = None,
         limit: int | None = None,
-        began: float | None = None,
+        asked: float | None = None,
     ):
         check_model("Request", "model", model, "create_kv_cache")
         check_size("Request", "prefill_max_step", prefill_max_step)
@@ -63,15 +63,18 @@ class Request:
         self.eos_token_id = tokenizer.eos_token_id
         self.detokenizer = own_detokenizer(tokenizer)
         self.is_done = False
+        self.failed = False
         self.is_prefill_done = False
         self.next_token: int | None = None
         self.offset = 0
         self.choose = Chooser(ids, sampler_of(sampling), penalties(sampling), scores)
         self._limit = limit
-        self._began = time.perf_counter() if began is None else began
+        self._began = time.perf_counter()
         self._answer = Answer(
             TextStream(self.detokenizer), end_tokens(tokenizer), StopStrings(sampling.stop), len(ids), scores
         )
+        if asked is not None:
+            self._answer.statistics.queued_seconds = self._began - asked
 
     def try_prefill(self) -> None:
         """Read the next chunk of the prompt; the last one gives the first token of the answer."""
@@ -101,13 +104,17 @@ class Request:
         self.is_done = True
         self._answer.finish()
 
+    def fail(self) -> None:
+        """End here an answer whose next scores are NaN: there is no reason to finish."""
+        self.is_done = self.failed = True
+
     def text(self) -> str:
         """The answer so far, in whole characters."""
         return self._answer.text
 
     @property
     def result(self) -> Result:
-        """The answer so far, with all that is told about it; seconds count from when all requests began."""
+        """The answer so far, with all that is told about it."""
         return self._answer.result
 
     def release(self) -> None:
@@ -130,7 +137,7 @@ def batch_generate(
 
     Each round reads one chunk of at most `prefill_step` tokens of one prompt, and adds one token to each
     answer under way. A request ends with an end token, or at `max_seq_len` tokens in its cache; `finished` is
-    then called with it.
+    then called with it. If the model gives NaN for one, NumericError is raised behind the others.
     """
     sizes = {"max_seq_len": max_seq_len, "batch_size": batch_size, "prefill_step": prefill_step}
     for name, size in sizes.items():

@@ -1,20 +1,24 @@
 """The device that computes, and the type of number that it is good at."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import mlx.core as mx
 
+from .argument_types import check_text, check_type
+from .device_turns import DeviceTurns
 from .errors import ArgumentError
 from .extension import load_extension
 
 DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 AUTO = "auto"
+TURNS = DeviceTurns()
 BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
 
 
 def device_name(function: str, asked: str = AUTO) -> str:
     """The device that is asked for; "auto" is the GPU where MLX has one, else the CPU."""
+    check_text(function, "device", asked)
     found = mx.is_available(mx.gpu)
     if asked == AUTO:
         return "gpu" if found else "cpu"
@@ -27,6 +31,7 @@ def device_name(function: str, asked: str = AUTO) -> str:
 
 def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dtype:
     """The type of activations; "auto" is the one that the device is fastest in without loss of sense."""
+    check_type(function, "dtype", asked, str | mx.Dtype, "a str or a type of mlx")
     for name, dtype in DTYPES.items():
         if asked in (name, dtype):
             return dtype
@@ -42,7 +47,6 @@ def dtype_name(dtype: mx.Dtype) -> str:
     return next(name for name, known in DTYPES.items() if known == dtype)
 
 
-def on_device(name: str) -> AbstractContextManager[object]:
-    """A block that MLX computes there; where it does so by default, nothing changes for other threads."""
-    device = mx.Device(DEVICES[name])
-    return nullcontext() if mx.default_device() == device else mx.stream(device)
+def on_device(name: str) -> AbstractContextManager[None]:
+    """A block that MLX computes there; one on another device waits until it has ended."""
+    return TURNS.on(mx.Device(DEVICES[name]))

@@ -1,7 +1,8 @@
 """What this library raises: exceptions with fields, whose text is made from them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 
 class TinyLlmError(Exception):
@@ -47,24 +48,33 @@ class UnsupportedError(RefusedArgument, NotImplementedError):
 
 
 class NumericError(TinyLlmError, ArithmeticError):
-    """A model gives NaN where scores should be."""
+    """A model gives NaN where scores should be.
 
-    def __init__(self) -> None:
+    Where several prompts are answered, the others are answered first: `results` has a `Result` for each, in
+    order, and its `finish_reason` is None where the model gave NaN. Else it is empty.
+    """
+
+    def __init__(self, results: Sequence[Any] = ()) -> None:
+        self.results = tuple(results)
         super().__init__(
             "the scores of the next token are NaN: the model's weights are damaged, or its numbers overflow; "
             "float32 has the widest range"
         )
 
-    def __reduce__(self) -> tuple[type["NumericError"], tuple[()]]:
-        return type(self), ()
+    def __reduce__(self) -> tuple[type["NumericError"], tuple[tuple[Any, ...]]]:
+        return type(self), (self.results,)
 
 
 @contextmanager
-def calling(operation: str, *, argument: str | None = None) -> Iterator[None]:
-    """Name the operation that the user called, and its argument, in what is refused further inside."""
+def calling(operation: str, *, argument: str | None = None, **names: str) -> Iterator[None]:
+    """Name the operation that the user called, and its argument, in what is refused further inside.
+
+    `names` has what the arguments further inside are called outside; messages[0] becomes prompt[0], too.
+    """
     try:
         yield
     except RefusedArgument as error:
         error.operation = operation
-        error.argument = error.argument if argument is None else argument
+        inside, bracket, place = error.argument.partition("[")
+        error.argument = names.get(inside, inside) + bracket + place if argument is None else argument
         raise

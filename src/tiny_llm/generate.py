@@ -21,7 +21,7 @@ from .engine.text import (
     end_tokens,
 )
 from .engine.tokens import Chooser, cached_tokens, full_context_tokens
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError, UnsupportedError, calling
 from .sampler import Sampler, sampler_of
 from .sampling.params import GREEDY, Sampling
 from .sampling.penalty import LogitsProcessor, penalties
@@ -110,7 +110,7 @@ def stream_generate(
     sampling: Sampling = GREEDY,
     processors: Sequence[LogitsProcessor] = (),
     max_tokens: int | None = None,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] | None = None,
     prefill_step: int = PREFILL_STEP,
     draft_model: CachedModel | None = None,
     draft_tokenizer: Tokenizer | None = None,
@@ -122,10 +122,10 @@ def stream_generate(
 
     A model with `create_kv_cache` uses it. The answer ends with an end token, before one of the `stop`
     strings, after `max_tokens` tokens, or where the model's context does, or `context`, if that is shorter;
-    `sampling` may have the first two, too. With `logprobs` the result has the log probability of each token,
-    and of so many most probable ones at its place. With a `prompt_cache`, which one model uses again and
-    again, the tokens of the prompt that are in it are not read again. What cannot work is refused here,
-    before the first piece is asked for.
+    `sampling` may have the first two, too, for which these stand in unless they are None. With `logprobs`
+    the result has the log probability of each token, and of so many most probable ones at its place. With
+    a `prompt_cache`, which one model uses again and again, the tokens of the prompt that are in it are
+    not read again. What cannot work is refused here, before the first piece is asked for.
     """
     check_model("stream_generate", "model", model)
     check_tokenizer("stream_generate", "tokenizer", tokenizer)
@@ -136,11 +136,12 @@ def stream_generate(
     for argument, size in (("prefill_step", prefill_step), ("max_tokens", max_tokens), ("context", context)):
         if size is not None or argument == "prefill_step":
             check_size("stream_generate", argument, size)
-    processors = [*processors, *penalties(sampling)]
+    with calling("stream_generate"):
+        wishes = sampling.with_ends(max_tokens, stop)
     models = [model]
     if draft_model is not None:
         check_model("stream_generate", "draft_model", draft_model, CACHES)
-        _check_draft(model, processors, logprobs, prompt_cache)
+        _check_draft(model, sampling, processors, logprobs, prompt_cache)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
@@ -153,6 +154,7 @@ def stream_generate(
             "one for a model without a cache",
             "a model with create_kv_cache",
         )
+    processors = [*processors, *penalties(sampling)]
     scores = scores_of("stream_generate", logprobs)
     cached = 0
 
@@ -168,7 +170,6 @@ def stream_generate(
             return cached_tokens(model, ids, choose, limit, prefill_step=prefill_step)
         return full_context_tokens(model, ids, choose, limit)
 
-    wishes = sampling.with_ends(max_tokens, stop)
     generation = _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
     generation.statistics.cached_tokens = cached
     return generation
@@ -212,6 +213,7 @@ def _speculate(
 
 def _check_draft(
     model: Any,
+    sampling: Sampling,
     processors: Sequence[LogitsProcessor],
     logprobs: int | None,
     prompt_cache: PromptCache | None,
@@ -222,6 +224,10 @@ def _check_draft(
             "draft_model",
             "one for a model without a cache",
             "a model with create_kv_cache: guesses that are dropped must be rewound",
+        )
+    if penalties(sampling):
+        raise UnsupportedError(
+            "stream_generate", "sampling", "a repetition penalty and a draft model", "one or the other"
         )
     if processors:
         raise UnsupportedError("stream_generate", "processors", "some and a draft model", "one or the other")

@@ -4,11 +4,13 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 import mlx.core as mx
 
+from .argument_types import check_function, check_size, check_type, kind
 from .batch import Request
 from .device import AUTO, activation_dtype, device_name, dtype_name, on_device
 from .engine.batching import answer_all
@@ -21,7 +23,7 @@ from .engine.text import (
     check_vocabulary_sizes,
     encode_prompt,
 )
-from .errors import ArgumentError, ArgumentTypeError, calling
+from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
 from .generate import PREFILL_STEP, stream_generate
 from .loading.model import load_model
 from .loading.progress import Progress
@@ -32,11 +34,10 @@ BATCH_SIZE = 8
 
 
 class Options(TypedDict, total=False):
-    """What may be asked of each answer."""
+    """What may be asked of each answer, by name."""
 
-    sampling: Sampling
     max_tokens: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     logprobs: int | None
 
 
@@ -51,7 +52,8 @@ class LLM:
 
     dtype: type of the activations, "float32", "float16" or "bfloat16"; "auto" is the one that the device is
         fastest in.
-    device: "cpu" or "gpu"; "auto" is the GPU where MLX has one. MLX's default device stays as it is.
+    device: "cpu" or "gpu"; "auto" is the GPU where MLX has one. Another than MLX's default device is that one
+        while something is computed, for all threads of the process; then the default is what it was.
     context: the most tokens of prompt and answer together; None for what the model was made for.
     offline: never use the network.
     draft_model: the name of a small model with the same vocabulary, which guesses ahead: greedy answers stay
@@ -72,12 +74,17 @@ class LLM:
         draft_model: str | Path | None = None,
         progress: Progress | None = None,
     ):
+        for argument, given in (("name", name), ("draft_model", "" if draft_model is None else draft_model)):
+            check_type("LLM", argument, given, str | Path, "a str or a Path")
+        check_type("LLM", "offline", offline, bool, "a bool")
+        if context is not None:
+            check_size("LLM", "context", context, least=2)
+        if progress is not None:
+            check_function("LLM", "progress", progress)
         self.name = str(name)
         self.device = device_name("LLM", device)
         precision = activation_dtype("LLM", dtype, self.device)
         self.dtype = dtype_name(precision)
-        if context is not None and (not isinstance(context, int) or context < 2):
-            raise ArgumentError("LLM", "context", context, "a whole number of at least 2, or None")
 
         def load(name: str | Path) -> tuple[Any, Any]:
             model, checkpoint = load_model(
@@ -91,29 +98,39 @@ class LLM:
             self._draft: Any = None
             if draft_model is not None:
                 self._draft, draft_tokenizer = load(draft_model)
-                check_vocabularies("LLM", draft_tokenizer, self.tokenizer)
-                check_vocabulary_sizes("LLM", self._draft, self.model)
+                with calling("LLM", draft_tokenizer="draft_model"):
+                    check_vocabularies("", draft_tokenizer, self.tokenizer)
+                    check_vocabulary_sizes("", self._draft, self.model)
                 self._models.append(self._draft)
-        longest: int = min(model.mlx_model.args.max_position_embeddings for model in self._models)
+        names = [self.name, str(draft_model)][: len(self._models)]
+        lengths = [model.mlx_model.args.max_position_embeddings for model in self._models]
+        longest, shortest = min(zip(lengths, names, strict=True), key=itemgetter(0))
         if context is not None and context > longest:
-            raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {self.name}")
-        self.context = longest if context is None else context
-
-    @overload
-    def generate(self, prompts: str, *, batch_size: int = ..., **options: Unpack[Options]) -> Result: ...
+            raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {shortest}")
+        self.context: int = longest if context is None else int(context)
 
     @overload
     def generate(
-        self, prompts: list[str] | tuple[str, ...], *, batch_size: int = ..., **options: Unpack[Options]
+        self, prompts: str, sampling: Sampling = ..., *, batch_size: int = ..., **options: Unpack[Options]
+    ) -> Result: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: list[str] | tuple[str, ...],
+        sampling: Sampling = ...,
+        *,
+        batch_size: int = ...,
+        **options: Unpack[Options],
     ) -> list[Result]: ...
 
     def generate(
         self,
         prompts: str | Sequence[str],
-        *,
         sampling: Sampling = GREEDY,
+        *,
         max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> Result | list[Result]:
@@ -123,28 +140,27 @@ class LLM:
         together, by continuous batching.
 
         sampling: how tokens are chosen; by default the most probable one each time.
-        max_tokens, stop: where the answer ends at the latest; they go before what `sampling` says. Without
-            any limit an answer ends after 1024 tokens.
+        max_tokens, stop: where the answer ends at the latest; they go before what `sampling` says unless they
+            are None, and an empty `stop` is none. Without any limit an answer ends after 1024 tokens.
         logprobs: tell the log probability of each token, and so many of the most probable ones at its place.
         """
-        with calling("LLM.generate"):
+        with calling("LLM.generate", prompt="prompts"):
+            check_size("", "batch_size", batch_size)
             sampling = self._settled(sampling, max_tokens, stop)
             if isinstance(prompts, str):
                 return _last(self._start(prompts, sampling, logprobs))
             limits = self._limits(prompts, sampling)
-            if not isinstance(batch_size, int) or batch_size < 1:
-                raise ArgumentError("", "batch_size", batch_size, "a whole number of at least 1")
             if self._draft is not None:  # guesses are made for one prompt at a time
-                return [_last(self._start(prompt, sampling, logprobs)) for prompt in prompts]
+                return self._answer_each(prompts, sampling, logprobs)
             return self._answer_all(prompts, limits, sampling, logprobs, batch_size)
 
     def chat(
         self,
         messages: str | Sequence[Message],
-        *,
         sampling: Sampling = GREEDY,
+        *,
         max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Result:
@@ -156,7 +172,7 @@ class LLM:
 
         The others are those of `generate`.
         """
-        with calling("LLM.chat"):
+        with calling("LLM.chat", prompt="messages"):
             sampling = self._settled(sampling, max_tokens, stop)
             text = write_conversation("", self.name, self.tokenizer, messages, enable_thinking)
             return _last(self._start(text, sampling, logprobs))
@@ -164,16 +180,17 @@ class LLM:
     def stream(
         self,
         prompt: str | Sequence[Message],
-        *,
         sampling: Sampling = GREEDY,
+        *,
         max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
         """The same in pieces: a text is continued as by `generate`, messages are answered as by `chat`."""
-        with calling("LLM.stream"):
+        with calling("LLM.stream", messages="prompt"):
             sampling = self._settled(sampling, max_tokens, stop)
+            check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
                 text = write_conversation("", self.name, self.tokenizer, prompt, enable_thinking)
                 return self._start(text, sampling, logprobs)
@@ -195,16 +212,27 @@ class LLM:
 
     def _limits(self, prompts: Sequence[str], sampling: Sampling) -> list[int]:
         """The most tokens of each answer; a prompt that cannot be answered is refused."""
-        if not isinstance(prompts, Sequence):
-            raise ArgumentTypeError("", "prompts", type(prompts).__name__, "a text or a list of texts")
+        if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
+            raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
         limits = []
         for index, prompt in enumerate(prompts):
             with calling("", argument=f"prompts[{index}]"):
-                if not isinstance(prompt, str):
-                    raise ArgumentTypeError("", "", type(prompt).__name__, "a text")
                 length = len(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
             limits.append(answer_limit(self._models, length, sampling.max_tokens, self.context))
         return limits
+
+    def _answer_each(self, prompts: Sequence[str], sampling: Sampling, logprobs: int | None) -> list[Result]:
+        results, failed = [], False
+        for prompt in prompts:
+            stream = self._start(prompt, sampling, logprobs)
+            try:
+                _last(stream)
+            except NumericError:
+                failed = True
+            results.append(stream.result)
+        if failed:
+            raise NumericError(results)
+        return results
 
     def _answer_all(
         self,
@@ -214,7 +242,7 @@ class LLM:
         logprobs: int | None,
         batch_size: int,
     ) -> list[Result]:
-        began = time.perf_counter()
+        asked = time.perf_counter()
 
         def begin(index: int) -> Request:
             return Request(
@@ -226,19 +254,20 @@ class LLM:
                 sampling=_seeded(sampling),
                 logprobs=logprobs,
                 limit=limits[index],
-                began=began,
+                asked=asked,
             )
 
         with on_device(self.device):
             requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
         return [request.result for request in requests]
 
-    def _settled(self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str]) -> Sampling:
+    def _settled(
+        self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str] | None
+    ) -> Sampling:
         """What is asked of an answer, with an end."""
-        if not isinstance(sampling, Sampling):
-            raise ArgumentTypeError("", "sampling", type(sampling).__name__, "a Sampling")
+        check_type("", "sampling", sampling, Sampling, "a Sampling")
         asked = sampling.with_ends(max_tokens, stop)
-        return asked.with_ends(asked.max_tokens or MAX_TOKENS, ())
+        return asked.with_ends(asked.max_tokens or MAX_TOKENS, None)
 
 
 def _seeded(sampling: Sampling) -> Sampling:

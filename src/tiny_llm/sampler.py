@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
+from .errors import calling
 from .sampling.draw import draw, random_keys
 from .sampling.params import Sampling
 
@@ -23,7 +24,8 @@ def make_sampler(
     `temp` 0 takes the most probable token. Else `top_k`, `top_p` and `min_p` choose among whom to draw, in
     this order, and `temp` how: see `Sampling`. With a `seed`, call n of two equal samplers draws the same.
     """
-    sampling = Sampling(temp, top_p, top_k, min_p, seed)
+    with calling("make_sampler"):
+        sampling = Sampling(temp, top_p, top_k, min_p, seed)
     keys = random_keys(seed)
 
     def sample(logprobs: mx.array) -> mx.array:

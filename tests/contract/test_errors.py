@@ -55,8 +55,8 @@ TOLD_BY_PYTHON = {
         (
             lambda: Sampling(temp=-1),
             ArgumentError,
-            ("sampling", "temp", "-1", "a finite number of at least 0"),
-            "sampling: temp: got -1, expected a finite number of at least 0",
+            ("Sampling", "temp", "-1", "a finite number of at least 0"),
+            "Sampling: temp: got -1, expected a finite number of at least 0",
         ),
         (
             lambda: StopStrings([""]),

@@ -28,6 +28,10 @@ def test_every_name_of_the_star_set_exists_once():
     assert [name for name in tiny_llm.__all__ if not hasattr(tiny_llm, name)] == []
 
 
+def test_the_version_is_listed_with_the_names():
+    assert {"__version__", "LLM", *tiny_llm.__all__} <= set(dir(tiny_llm))
+
+
 def test_no_function_or_class_is_called_like_a_submodule():
     hidden = [
         name for name in SUBMODULES if not isinstance(getattr(tiny_llm, name, tiny_llm), types.ModuleType)

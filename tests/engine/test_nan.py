@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,8 +70,53 @@ def test_one_request_of_a_batch_is_enough() -> None:
 
     fine = batch_generate(CachedFake(rule), ByteTokenizer(), ["A: ", "B: "], 12)
     assert [index for index, _ in fine] == [0, 1]
-    with pytest.raises(NumericError, match=SENTENCE):
-        batch_generate(CachedFake(lost_for_one), ByteTokenizer(), ["A: ", "B: "], 12)
+    for fake in (CachedFake, PagedFake):
+        model = fake(lost_for_one)
+        ended: list[int] = []
+        with pytest.raises(NumericError, match=SENTENCE) as caught:
+            batch_generate(
+                model,
+                ByteTokenizer(),
+                ["B: ", "A: ", "B: ", "A: "],
+                12,
+                2,
+                finished=lambda request, ended=ended: ended.append(request.prompt_idx),
+            )
+        results = pickle.loads(pickle.dumps(caught.value)).results
+        assert [result.finish_reason for result in results] == [None, "length", None, "length"]
+        assert [results[1].text, results[3].text] == [fine[0][1]] * 2
+        assert sorted(ended) == [1, 3]
+        if fake is PagedFake:
+            assert not model.page_pool.used_page_ids
+
+
+@pytest.mark.parametrize(
+    ("draft", "sampling"),
+    [(None, Sampling()), (None, HOT), (None, Sampling(repetition_penalty=1.5)), ("tiny", Sampling())],
+    ids=str,
+)
+def test_the_answers_of_other_prompts_are_there(monkeypatch, sampling, draft) -> None:
+    """NaN at one step, for all that it reads."""
+    if draft is not None and sampling.repetition_penalty is not None:
+        return
+    llm = LLM("tiny", dtype="float32", draft_model=draft)
+    prompts = ["Once upon a time", "The fox", "A token is", "There was"]
+    asked = {"sampling": sampling, "max_tokens": 6, "batch_size": 1}
+    expected = llm.generate(prompts, **asked)
+    score, calls = llm.model.score, [0]
+
+    def lost(x: Any) -> Any:
+        calls[0] += 1
+        return score(x) * (math.nan if calls[0] == 2 else 1)
+
+    monkeypatch.setattr(llm.model, "score", lost)
+    with pytest.raises(NumericError, match=SENTENCE) as caught:
+        llm.generate(prompts, **asked)
+    first, *others = caught.value.results
+    assert first.finish_reason is None
+    assert 0 < len(first.token_ids) < 6
+    assert first.token_ids == expected[0].token_ids[: len(first.token_ids)]
+    assert [result.text for result in others] == [result.text for result in expected[1:]]
 
 
 def test_a_real_model_fails_in_every_call(tmp_path: Path) -> None:

@@ -73,6 +73,34 @@ def test_an_answer_that_a_thread_has_left_does_not_disturb_the_next(week, option
     assert answers(model, tokenizer) == expected
 
 
+@weeks
+def test_threads_at_once_say_what_each_says_alone(week, options):
+    """Also where all of them write to the pages of one pool, which grows meanwhile."""
+    model, tokenizer = built(week, options)
+
+    def answer(prompt: str) -> str:
+        return "".join(stream_generate(model, tokenizer, prompt, max_tokens=8))
+
+    expected = [answer(prompt) for prompt in PROMPTS] * 4
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(answer, PROMPTS * 4)) == expected
+    assert [answer(prompt) for prompt in PROMPTS] == expected[: len(PROMPTS)]
+    if week == 3:
+        model.page_pool.check()
+        assert not model.page_pool.used_page_ids
+
+
+@pytest.mark.parametrize(("week", "options"), WEEKS[1:], ids=str)
+def test_a_batch_in_each_of_two_threads_at_once(week, options):
+    model, tokenizer = built(week, options)
+
+    def batch(_: int) -> list[tuple[int, str]]:
+        return tiny_llm.batch_generate(model, tokenizer, PROMPTS, max_seq_len=12, batch_size=2)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(batch, range(4))) == [batch(0)] * 4
+
+
 @pytest.mark.parametrize(("week", "options"), WEEKS[1:], ids=str)
 def test_a_batch_in_each_of_four_threads(week, options):
     model, tokenizer = built(week, options)

@@ -1,14 +1,16 @@
 """The rounds of continuous batching: each reads a piece of one prompt and adds a token to each answer."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from ..errors import NumericError
 from ..kv_cache import BatchingKvCache
 from ..sampling.select import argmax
-from .tokens import next_logits, refuse_nan, scores_of_chosen
+from .tokens import next_logits, scores_of_chosen
 
 if TYPE_CHECKING:
     from ..batch import Request
@@ -27,7 +29,8 @@ def answer_all(
     """Carry out the requests `begin(0)` .. `begin(count - 1)`, up to `batch_size` at a time; in order.
 
     A request is begun when the one before has read its prompt. It ends at `max_seq_len` tokens in its cache
-    if not before, and `finished` is then called with it.
+    if not before, and `finished` is then called with it. One whose scores are NaN fails alone: the others are
+    carried out, then NumericError is raised with the results of all.
     """
     # No more slots than requests: whoever asks for more gets the same.
     batch = Batch(model, min(batch_size, max(1, count)), max_seq_len, finished)
@@ -38,7 +41,10 @@ def answer_all(
             if prefilling is None and waiting:
                 prefilling = begin(waiting.popleft())
             if prefilling and not prefilling.is_prefill_done:
-                prefilling.try_prefill()
+                try:
+                    prefilling.try_prefill()
+                except NumericError:
+                    prefilling.fail()
             if prefilling and prefilling.is_prefill_done and batch.admit(prefilling):
                 prefilling = None
             batch.step()
@@ -46,7 +52,10 @@ def answer_all(
         if prefilling:
             prefilling.release()
         batch.release()
-    return sorted(batch.done, key=lambda request: request.prompt_idx)
+    done = sorted(batch.done, key=lambda request: request.prompt_idx)
+    if any(request.failed for request in done):
+        raise NumericError([request.result for request in done])
+    return done
 
 
 class Batch:
@@ -87,7 +96,10 @@ class Batch:
         offsets = [request.offset if request else 0 for request in self._slots]
         logits = next_logits(self._model, mx.array(tokens), offsets, self._caches)
         for (slot, request), token in zip(active.items(), choose_each(active, logits), strict=True):
-            request.decode_done(token)
+            if token is None:
+                request.fail()
+            else:
+                request.decode_done(token)
             if not request.is_done and request.offset >= self._max_seq_len:
                 request.finish()
             if request.is_done:
@@ -101,7 +113,7 @@ class Batch:
 
     def _keep(self, request: "Request") -> None:
         self.done.append(request)
-        if self._finished is not None:
+        if self._finished is not None and not request.failed:
             self._finished(request)
 
     def _free(self, slot: int) -> None:
@@ -110,16 +122,22 @@ class Batch:
         self._slots[slot] = None
 
 
-def choose_each(active: dict[int, "Request"], logits: mx.array) -> list[int]:
-    """The next token of each request by its row of `logits` [B, V]."""
+def choose_each(active: dict[int, "Request"], logits: mx.array) -> list[int | None]:
+    """The next token of each request by its row of `logits` [B, V]; None where the row is NaN."""
     if all(request.choose.is_greedy for request in active.values()):
         greedy = argmax(logits)
         score = scores_of_chosen(logits, greedy)
         mx.eval(greedy, score)
         tokens: Any = greedy.tolist()
         scores: Any = score.tolist()
-        refuse_nan(scores[slot][0] for slot in active)  # an idle row may hold anything
-        return [tokens[slot] for slot in active]
+        return [None if math.isnan(scores[slot][0]) else tokens[slot] for slot in active]
     ids = [request.choose(logits[slot : slot + 1]) for slot, request in active.items()]
     mx.eval(ids, [request.choose.described for request in active.values()])
-    return [request.choose.read(token) for request, token in zip(active.values(), ids, strict=True)]
+    return [_read(request, token) for request, token in zip(active.values(), ids, strict=True)]
+
+
+def _read(request: "Request", token: mx.array) -> int | None:
+    try:
+        return request.choose.read(token)
+    except NumericError:
+        return None

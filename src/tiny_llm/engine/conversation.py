@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..argument_types import check_type, kind
 from ..errors import ArgumentError, ArgumentTypeError
 
 Message = Mapping[str, str]
@@ -12,10 +13,11 @@ def write_conversation(
     function: str, model: str, tokenizer: Any, messages: str | Sequence[Message], enable_thinking: bool
 ) -> str:
     """Messages by the chat template of a model; a text is what the user says."""
+    check_type(function, "enable_thinking", enable_thinking, bool, "a bool")
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, Sequence):
-        raise ArgumentTypeError(function, "messages", type(messages).__name__, "a text or a list of messages")
+        raise ArgumentTypeError(function, "messages", kind(messages), "a text or a list of messages")
     if not messages:
         raise ArgumentError(function, "messages", "none", "at least one")
     for index, message in enumerate(messages):

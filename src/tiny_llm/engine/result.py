@@ -17,6 +17,7 @@ class Statistics:
     generated_tokens: int = 0
     time_to_first_token: float = 0.0
     decode_seconds: float = 0.0
+    queued_seconds: float = 0.0  # before, behind others of a list; no part of the seconds above
     cached_tokens: int = 0  # of the prompt, which were in a cache and not read again
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..errors import ArgumentError
+from ..argument_types import check_size
 from ..sampling.select import log_total, top_k
 from .result import TokenLogprobs
 
@@ -43,6 +43,5 @@ def scores_of(function: str, logprobs: int | None) -> Scores | None:
     """What notes the scores of an answer, if they are asked for."""
     if logprobs is None:
         return None
-    if not isinstance(logprobs, int) or logprobs < 0:
-        raise ArgumentError(function, "logprobs", logprobs, "a whole number of at least 0, or None")
+    check_size(function, "logprobs", logprobs, least=0)
     return Scores(logprobs)

@@ -1,6 +1,7 @@
 """What attention asks of any cache: take the new tokens in, give all tokens back."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -57,8 +58,9 @@ class TinyKvCache(ABC):
             type(self).__name__, "", "a call for pages", "a cache that keeps its tokens in pages"
         )
 
-    def settle(self) -> None:  # noqa: B027 - what no other request shares goes on with the results of its own
-        """Compute what was written to a shared storage, which others may read next, in other threads."""
+    def writing(self) -> AbstractContextManager[None]:
+        """A block that writes to a shared storage: no other thread reads or writes it meanwhile."""
+        return nullcontext()
 
     def rewind(self, n: int) -> None:
         """Forget the newest n tokens."""

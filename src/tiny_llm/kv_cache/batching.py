@@ -1,5 +1,8 @@
 """The caches of several requests as one batch: requests join and leave, the others do not notice."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import mlx.core as mx
 
 from ..argument_types import check_size
@@ -44,9 +47,12 @@ class BatchingKvCache(TinyKvCache):
         self.kv_caches[id] = None
         cache.release()
 
-    def settle(self) -> None:
-        for cache in self._active().values():
-            cache.settle()
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with ExitStack() as blocks:
+            for cache in self._active().values():
+                blocks.enter_context(cache.writing())
+            yield
 
     def release(self) -> None:
         """Release every request."""

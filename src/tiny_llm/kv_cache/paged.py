@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import mlx.core as mx
 
 from ..argument_types import check_type
@@ -107,8 +109,8 @@ class TinyKvPagedCache(TinyKvCache):
                 self.page_lens.pop()
                 self.pool.free_page(self.pages.pop())
 
-    def settle(self) -> None:
-        self.pool.settle()
+    def writing(self) -> AbstractContextManager[None]:
+        return self.pool.writing()
 
     def release(self) -> None:
         self.rewind(self.offset)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..argument_types import kind
+from ..errors import ArgumentTypeError
 from .errors import LoadError
 
 PROGRAM = Path(__file__).with_name("template_process.py")
@@ -31,7 +33,7 @@ class TemplateWorker:
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, str]:
         """The answer to a request; LoadError if there is none in time. Callable from any thread."""
-        line = json.dumps({**request, "seconds": seconds}).encode() + b"\n"
+        line = json.dumps({**request, "seconds": seconds}, default=_plain).encode() + b"\n"
         with self._lock:
             # One that was killed while it was idle is replaced. If a new one ends, the template is to blame.
             if self._process is not None:
@@ -85,6 +87,14 @@ class TemplateWorker:
     def _forget(self) -> None:
         self._process = None
         self._lock = threading.Lock()
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    """What JSON can write instead of an object that it does not know."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    expected = "texts, numbers, lists and dictionaries, which the template's process can read"
+    raise ArgumentTypeError("apply_chat_template", "messages", f"{kind(value)} inside", expected)
 
 
 def _start() -> subprocess.Popen[bytes]:

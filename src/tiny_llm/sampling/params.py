@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
+from typing import Any
 
-from ..argument_types import check_number, kind
+from ..argument_types import check_number, check_texts, kind
 from ..errors import ArgumentError, ArgumentTypeError
 
 
@@ -39,7 +40,7 @@ class Sampling:
         for name in ("temp", "top_p", "min_p", "repetition_penalty"):
             value = getattr(self, name)
             if value is not None or name == "temp":
-                check_number("sampling", name, value)
+                check_number("Sampling", name, value)
         if not (self.temp >= 0 and math.isfinite(self.temp)):
             raise _refused("temp", self.temp, "a finite number of at least 0")
         if self.top_p is not None and math.isnan(self.top_p):
@@ -47,7 +48,7 @@ class Sampling:
         for name in ("top_k", "seed", "max_tokens"):
             value = getattr(self, name)
             if isinstance(value, bool | str | Sequence):
-                raise ArgumentTypeError("sampling", name, kind(value), "a whole number")
+                raise ArgumentTypeError("Sampling", name, kind(value), "a whole number")
         if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 0):
             raise _refused("top_k", self.top_k, "a whole number of at least 0")
         if self.min_p is not None and not 0 <= self.min_p <= 1:
@@ -62,22 +63,23 @@ class Sampling:
             raise _refused("max_tokens", most, "a whole number of at least 1")
         object.__setattr__(self, "stop", _strings(self.stop))
 
-    def with_ends(self, max_tokens: int | None, stop: str | Sequence[str]) -> "Sampling":
-        """The same, where an answer ends as these two say if they say anything."""
+    def with_ends(self, max_tokens: int | None, stop: str | Sequence[str] | None) -> "Sampling":
+        """The same, where an answer ends as these two say unless they are None; [] is no stop string."""
         most = self.max_tokens if max_tokens is None else max_tokens
-        return replace(self, max_tokens=most, stop=stop or self.stop)
+        return replace(self, max_tokens=most, stop=self.stop if stop is None else stop)
 
 
 def _strings(stop: object) -> tuple[str, ...]:
     """One string or several, as a tuple."""
-    strings = (stop,) if isinstance(stop, str) else stop
-    if not isinstance(strings, Sequence) or not all(isinstance(text, str) and text for text in strings):
+    strings: Any = (stop,) if isinstance(stop, str) else stop
+    check_texts("Sampling", "stop", strings)
+    if not all(strings):
         raise _refused("stop", repr(stop), "strings of at least one character")
     return tuple(strings)
 
 
 def _refused(name: str, got: object, expected: str) -> ArgumentError:
-    return ArgumentError("sampling", name, got, expected)
+    return ArgumentError("Sampling", name, got, expected)
 
 
 GREEDY = Sampling()

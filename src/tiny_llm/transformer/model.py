@@ -110,12 +110,10 @@ class Transformer(ABC):
             raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
-        try:
+        with cache[-1].writing():  # pages are shared by all layers
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
                 x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
-        finally:
-            cache[-1].settle()  # each layer has computed what those before it wrote
         return x
 
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
