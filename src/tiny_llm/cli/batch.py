@@ -14,7 +14,7 @@ from ..batch import Request
 from ..engine.batching import answer_all
 from ..engine.text import answer_limit, encode_prompt
 from ..engine.turns import messages
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NumericError
 from ..loading import LoadError
 from . import arguments, summary
 from .answerers import Ours
@@ -114,8 +114,14 @@ def run(options: argparse.Namespace) -> int:
 
             progress(TASK, 0, len(prompts))
             began = time.perf_counter()
-            answer_all(answerer.model, len(prompts), begin, longest, options.batch_size, finished)
+            failure = None
+            try:
+                answer_all(answerer.model, len(prompts), begin, longest, options.batch_size, finished)
+            except NumericError as error:  # of some questions; the others are answered
+                failure = error
             seconds = time.perf_counter() - began
+    if failure is not None and not done:
+        raise failure
     done.sort(key=lambda request: request.prompt_idx)
     answers = [as_record(questions[request.prompt_idx], request) for request in done]
     report = {**answerer.description, **measured(answers, seconds)}
@@ -123,6 +129,8 @@ def run(options: argparse.Namespace) -> int:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
         note(dimmed(f"{as_line(report)}\n{summary.setting(answerer.description)}", sys.stderr))
+    if failure is not None:
+        raise failure
     return 0
 
 
