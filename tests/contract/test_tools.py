@@ -104,14 +104,21 @@ def test_the_tests_of_missing_tools_are_skipped_and_no_others(name, tmp_path, mo
     assert set(re.findall(r"^\d+ skipped: (.*)", ended.stdout, re.M)) == machine.reasons
 
 
-def test_in_the_bare_environment_of_ci_no_tool_is_found_but_a_compiler(tmp_path):
+def test_in_the_bare_environment_of_ci_no_tool_is_found_but_a_compiler(tmp_path, monkeypatch):
     need(DPKG, GXX)
     venv = tmp_path / "venv"
     call(sys.executable, "-m", "venv", "--without-pip", venv)
+    masquerade = tmp_path / "masquerade"  # as a compiler cache stands before the compilers on some machines
+    masquerade.mkdir()
+    (masquerade / "ccache").write_text("#!/bin/sh\n")
+    (masquerade / "ccache").chmod(0o755)
+    (masquerade / "g++").symlink_to("ccache")
+    monkeypatch.setenv("PATH", str(masquerade), prepend=os.pathsep)
     line = "compgen -c; echo ---; env; echo ---; ls -A ~"
     found = call(ROOT / ".ci/bare", tmp_path / "bare", venv, line)
     programs, environment, home = (part.split("\n") for part in found.split("---\n"))
     assert {"g++", "python", "sh", "cat"} <= set(programs)
+    assert (tmp_path / "bare/bin/g++").resolve().name != "ccache"
     others = "clang clang++ clang++-19 ccache qemu-aarch64 aarch64-linux-gnu-g++ nvcc git curl".split()
     assert set(others) & set(programs) == set()
     assert f"PATH={venv}/bin:{tmp_path}/bare/bin" in environment
@@ -135,7 +142,7 @@ def test_without_a_tool_that_is_required_a_test_fails(monkeypatch):
 
 
 def test_ci_requires_every_tool_of_the_tests():
-    """But CUDA's compiler, which is too large to install, and dpkg, which no test may need to pass."""
+    """But CUDA's compiler, which is too large to install, and dpkg, which Debian has."""
     known = {
         tool for module in (tools, toolchain) for tool in vars(module).values() if isinstance(tool, Tool)
     }

@@ -15,7 +15,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -157,11 +156,11 @@ class Pool {
     for (int i = 0; i < helpers; ++i) wake_.notify_one();
   }
 
-  void grow(int helpers) {
+  void grow(int helpers) noexcept {
     try {
       for (; threads_ < helpers; ++threads_) std::thread([this] { help(); }).detach();
-    } catch (const std::system_error&) {
-      // The system refuses another thread; those there are do the work.
+    } catch (const std::exception&) {
+      // The system refuses another thread, or memory for it; those there are do the work.
     }
   }
 
