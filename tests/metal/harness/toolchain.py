@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -122,7 +122,11 @@ def compiler_for(signature: Signature, wanted: str | None = None) -> Compiler:
     Function constants, and pointers to threadgroup memory, which the same kernels have, are clang's alone.
     """
     need_this_platform()
-    names = [wanted] if wanted else ["clang"] if signature.constants else list(TOOLS)
+    return working_compiler([wanted] if wanted else ["clang"] if signature.constants else list(TOOLS))
+
+
+def working_compiler(names: Iterable[str] = TOOLS) -> Compiler:
+    """The first of them that runs kernels here; without one the test is skipped."""
     lacks = {name: lacking(*TOOLS[name]) for name in names}
     if all(lacks.values()):
         leave_out(*lacks.values())
