@@ -5,6 +5,7 @@ where no signal and no Python thread gets through. With several processes the ot
 hung is named as the one that crashed.
 """
 
+import contextlib
 import faulthandler
 import os
 from collections.abc import Iterator
@@ -18,16 +19,18 @@ stderr = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Remember standard error as it is: while a test runs, pytest has another file in its place."""
-    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+    capture = config.pluginmanager.getplugin("capturemanager")  # none with -p no:capture
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
         config.stash[stderr] = os.dup(2)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    os.close(config.stash[stderr])
+    if (file := config.stash.get(stderr, None)) is not None:
+        os.close(file)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def limited(item: pytest.Item) -> Iterator[None]:
+    """Limit one phase of a test; pytest calls the limit off when a phase fails, so each has its own."""
     limit = LIMIT_OF_SLOW_TESTS if item.get_closest_marker("slow") else LIMIT
     limit = float(os.environ.get("TINY_LLM_TEST_SECONDS", limit))
     faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[stderr])
@@ -35,3 +38,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    return (yield from limited(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    return (yield from limited(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    return (yield from limited(item))

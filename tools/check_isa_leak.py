@@ -15,7 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src" / "extensions"))
+import build
+
 UNIT = re.compile(r"isa_(\w+)\.cpp\.o")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 CHOSEN_BY_LOADER = re.compile(r"\.(avx|arch_)\w*$")
@@ -49,12 +51,11 @@ def avx_instructions(binary: Path) -> dict[str, int]:
 
 
 def main() -> int:
-    in_place = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
-    build = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else in_place
-    objects = sorted(build.rglob("*.o"))
+    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else build.BUILD
+    objects = sorted(folder.rglob("*.o"))
     units = {path: match[1] for path in objects if (match := UNIT.fullmatch(path.name))}
     if not units:
-        print(f"no kernel unit below {build}: build the extension first", file=sys.stderr)
+        print(f"no kernel unit below {folder}: build the extension first", file=sys.stderr)
         return 1
 
     leaks = [f"{path.name} defines {name}" for path in units for name in foreign_symbols(path, units[path])]
@@ -65,7 +66,7 @@ def main() -> int:
                 accounted += count
             else:
                 leaks.append(f"{path.name}: {function} holds {count} AVX instructions")
-    libraries = (ROOT / "src/extensions/tiny_llm_ext").glob("_ext.*.so") if build == in_place else ()
+    libraries = build.PACKAGE.glob("_ext.*.so") if folder == build.BUILD else ()
     for library in libraries:
         if (count := sum(avx_instructions(library).values())) > accounted:
             leaks.append(f"{library.name} holds {count} AVX instructions, {accounted} are accounted for")

@@ -4,7 +4,7 @@ No Mac is needed: pip brings the headers of MLX and of Metal, `tests/metal/host/
 those of the system, and clang reads them on any Linux. So of the host side of Metal, and of all that is built
 with it but the kernels of the CPU and the Python names:
 
-1. it compiles, without a warning;
+1. it compiles, without a warning, file by file and as a Mac compiles it in place, several files at a time;
 2. what it takes from MLX or Metal is something that MLX's library for macOS exports.
 
 With --optional a machine without clang or without the network says so and passes.
@@ -24,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src/extensions/src"
+CMAKE = ROOT / "src/extensions/CMakeLists.txt"
 FOLDERS = ("metal", "attention", "cpu", ".")
 CACHE = ROOT / "build"
 SYSTEM = ROOT / "tests/metal/host/apple_system.h"
@@ -94,6 +95,29 @@ def complaints(source: Path, mlx: Path, exported: set[str]) -> list[str]:
     return [f"{source.name}: {name} is not exported by MLX's library for macOS" for name in missing]
 
 
+def units_in_place(folder: Path) -> list[Path]:
+    """New files that include together those sources for Metal that CMake compiles together on a Mac."""
+    text = CMAKE.read_text()
+
+    def found(pattern: str) -> str:
+        match = re.search(pattern, text)
+        assert match, f"{CMAKE}: {pattern} is not there"
+        return match[1]
+
+    batch = int(found(r"compile_together\(_ext (\d+)\)"))
+    bindings = found(r"set\(BINDINGS ([^)]*)\)").split()
+    sources = found(r"set\(METAL_SOURCES\s+([^)]*)\)").split()
+    sources += found(r"set\(gpu_sources \$\{METAL_SOURCES\} ([^)]*)\)").split()
+    everything = [*bindings, *sources]
+    units = []
+    for first in range(0, len(everything), batch):
+        together = [CMAKE.parent / name for name in everything[first : first + batch] if name in sources]
+        if together:
+            units.append(folder / f"in_place_{first}.cpp")
+            units[-1].write_text("".join(f'#include "{path}"\n' for path in together))
+    return units
+
+
 def require_programs() -> None:
     for program in (COMPILER, SYMBOLS):
         if not shutil.which(program):
@@ -107,7 +131,8 @@ def check() -> list[str]:
     exported = exported_names(mlx)
     files = [path for folder in FOLDERS for path in sorted((SOURCES / folder).glob("*.cpp"))]
     files = [path for path in files if not path.name.startswith("isa_")]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory() as scratch:
+        files += units_in_place(Path(scratch))
         found = pool.map(lambda source: complaints(source, mlx, exported), files)
         return [complaint for each in found for complaint in each]
 

@@ -4,15 +4,12 @@ Two fingerprints remember what was set up. While they match, this costs a few mi
 Everything is said on standard error, so that the output of the command that follows stays clean.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,20 +56,6 @@ def extension_is_ready() -> bool:
         and recorded(EXTENSION_STAMP) == extension_fingerprint()
         and extension.is_for_this_machine()
     )
-
-
-@contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Let a second set-up of this folder wait for the first."""
-    lock = ROOT / "build" / "setup.lock"
-    lock.parent.mkdir(exist_ok=True)
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("Waiting for another set-up of this folder ...", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def install_packages(pdm: list[str]) -> None:
@@ -124,7 +107,7 @@ def main(pdm: list[str]) -> int:
     if packages_are_ready() and extension_is_ready():
         return 0
     try:
-        with one_at_a_time():
+        with extension.one_at_a_time():
             set_up(pdm)
     except extension.BuildError as error:
         print(error, file=sys.stderr)

@@ -1,6 +1,8 @@
 """Build the native module in place: `pdm run build-ext`. With --clean, remove everything that was built."""
 
 import argparse
+import contextlib
+import fcntl
 import os
 import re
 import shlex
@@ -9,19 +11,34 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "extensions" / "tiny_llm_ext"
-BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
-# Prints the instruction sets of its machine. CMake compiles it and writes beside it what it printed when the
-# kernels were chosen.
+BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
+# Prints the instruction sets of its machine. CMake compiles it and writes beside it which kernels are built:
+# for all that it printed on the machines that have built here so far.
 MACHINE_ISAS = BUILD / "machine_isas"
 MODULE = PACKAGE / f"_ext{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 class BuildError(Exception):
     """One sentence that says what is missing and how to get it."""
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let whoever else installs or builds in this folder wait."""
+    lock = ROOT / "build" / "setup.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Waiting for another set-up of this folder ...", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def check_toolchain() -> None:
@@ -54,14 +71,15 @@ def tool(name: str) -> str:
 
 
 def is_for_this_machine() -> bool:
-    """Whether what was built is for this machine's instruction sets, or for all there are."""
+    """Whether what was built has all of this machine's instruction sets."""
     if not MACHINE_ISAS.is_file():
         return True
     try:
         printed = subprocess.run([MACHINE_ISAS], text=True, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):  # of another architecture
+        built = MACHINE_ISAS.with_suffix(".txt").read_text()
+    except (OSError, subprocess.CalledProcessError):  # it does not run here, or CMake was stopped half-way
         return False
-    return printed == MACHINE_ISAS.with_suffix(".txt").read_text()
+    return set(printed.split()) <= set(built.split())
 
 
 def configure() -> None:
@@ -115,7 +133,10 @@ def compile_sources() -> None:
 
 
 def build() -> None:
-    """Check the tools, configure and compile; the module stands beside its Python sources afterwards."""
+    """Check the tools, configure and compile; the module stands beside its Python sources afterwards.
+
+    For a caller inside `one_at_a_time`.
+    """
     start = time.monotonic()
     print("Building the native extension ...", file=sys.stderr, flush=True)
     check_toolchain()
@@ -138,8 +159,13 @@ def main() -> int:
     parser.add_argument(
         "--clean", action="store_true", help="remove the build folder and the built libraries"
     )
+    only_clean = parser.parse_args().clean
     try:
-        clean() if parser.parse_args().clean else build()
+        if only_clean:
+            clean()
+        else:
+            with one_at_a_time():
+                build()
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,6 +1,7 @@
 """What the build in place compiles: this machine's instruction sets, and nothing that only tests need."""
 
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -49,6 +50,27 @@ def test_asked_for_all_it_leaves_none_out(commands):
 
 def test_it_remembers_what_was_asked_for(commands):
     assert compiled_isas(commands("all")) == compiled_isas(commands())
+
+
+def test_a_package_from_the_same_folder_has_all_instruction_sets(commands, tmp_path):
+    every_isa = compiled_isas(commands("all"))
+    shutil.rmtree(tmp_path)
+    commands()
+    subprocess.run(
+        [build.tool("cmake"), "-DTINY_LLM_IN_PLACE=OFF", tmp_path], check=True, stdout=subprocess.DEVNULL
+    )
+    ninja = [build.tool("ninja"), "-C", tmp_path, "-t", "commands", "all"]
+    assert (
+        compiled_isas(subprocess.run(ninja, text=True, capture_output=True, check=True).stdout) == every_isa
+    )
+
+
+def test_in_a_folder_that_machines_share_the_sets_of_the_others_stay(commands, tmp_path):
+    """The other machine: a program that prints one instruction set of this one, as that machine's would."""
+    commands()
+    other = tmp_path / "machine_isas"
+    other.write_text("#!/bin/sh\necho scalar\n")
+    assert compiled_isas(commands()) == sorted(available_isas())
 
 
 def test_anything_else_is_refused(commands):

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 import pytest
 
-from ..metal.harness.toolchain import CLANG_RUNTIME, GXX_WITH_HALF
+from ..metal.harness import toolchain
+from ..metal.harness.toolchain import CLANG_RUNTIME, COMPILERS, GXX_WITH_HALF, TOOLS, runs_kernels
+from ..support import tools
 from ..support.child import ROOT, run_python
 from ..support.tools import (
     CLANG,
     DPKG,
     GXX,
-    LLVM_NM,
     NM,
+    NVCC,
     REQUIRED,
     Tool,
     builds_programs,
@@ -102,15 +104,24 @@ def test_the_tests_of_missing_tools_are_skipped_and_no_others(name, tmp_path, mo
     assert set(re.findall(r"^\d+ skipped: (.*)", ended.stdout, re.M)) == machine.reasons
 
 
-def test_in_the_bare_environment_of_ci_no_tool_is_found_but_a_compiler(tmp_path):
+def test_in_the_bare_environment_of_ci_no_tool_is_found_but_a_compiler(tmp_path, monkeypatch):
     need(DPKG, GXX)
+    venv = tmp_path / "venv"
+    call(sys.executable, "-m", "venv", "--without-pip", venv)
+    masquerade = tmp_path / "masquerade"  # as a compiler cache stands before the compilers on some machines
+    masquerade.mkdir()
+    (masquerade / "ccache").write_text("#!/bin/sh\n")
+    (masquerade / "ccache").chmod(0o755)
+    (masquerade / "g++").symlink_to("ccache")
+    monkeypatch.setenv("PATH", str(masquerade), prepend=os.pathsep)
     line = "compgen -c; echo ---; env; echo ---; ls -A ~"
-    found = call(ROOT / ".ci/bare", tmp_path / "bare", sys.prefix, line)
+    found = call(ROOT / ".ci/bare", tmp_path / "bare", venv, line)
     programs, environment, home = (part.split("\n") for part in found.split("---\n"))
-    assert {"g++", "python", "pip", "sh", "cat"} <= set(programs)
+    assert {"g++", "python", "sh", "cat"} <= set(programs)
+    assert (tmp_path / "bare/bin/g++").resolve().name != "ccache"
     others = "clang clang++ clang++-19 ccache qemu-aarch64 aarch64-linux-gnu-g++ nvcc git curl".split()
     assert set(others) & set(programs) == set()
-    assert f"PATH={sys.prefix}/bin:{tmp_path}/bare/bin" in environment
+    assert f"PATH={venv}/bin:{tmp_path}/bare/bin" in environment
     assert [line for line in environment if re.match("CMAKE|CCACHE|CXX|CC|PYTHON|XDG|HF_", line)] == []
     assert home == [""]
 
@@ -130,9 +141,21 @@ def test_without_a_tool_that_is_required_a_test_fails(monkeypatch):
         need(ABSENT)
 
 
-def test_ci_requires_every_tool_that_it_installs():
+def test_ci_requires_every_tool_of_the_tests():
+    """But CUDA's compiler, which is too large to install, and dpkg, which Debian has."""
+    known = {
+        tool for module in (tools, toolchain) for tool in vars(module).values() if isinstance(tool, Tool)
+    }
     required = re.search(rf'{REQUIRED}="(.*)"', (ROOT / ".ci/run").read_text())[1].split(",")
-    assert set(required) == {tool.name for tool in (*NEEDED, LLVM_NM)}
+    assert set(required) == {tool.name for tool in known - {NVCC, DPKG}}
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_a_mistake_in_our_shim_is_not_taken_for_a_missing_compiler(name, tmp_path, monkeypatch):
+    need(*TOOLS[name])
+    (tmp_path / "metal_stdlib").write_text("#error")
+    monkeypatch.setattr(toolchain, "SHIM", tmp_path)
+    runs_kernels(COMPILERS[name])(tmp_path)
 
 
 def test_a_compiler_that_links_nothing_does_not_work(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
-from filelock import FileLock
 
 import build
 from tiny_llm.extension import load_extension
@@ -73,8 +72,7 @@ def modules() -> tuple[ModuleType, Any]:
     if IS_REAL:
         return load_extension(), RealDevice()
     need_this_platform()
-    build.BUILD.mkdir(parents=True, exist_ok=True)
-    with FileLock(build.BUILD / "metal_host.lock"):  # of two processes that run tests, one builds
+    with build.one_at_a_time():
         build.configure()
         subprocess.run([build.tool("ninja"), "-C", build.BUILD, "--quiet", "metal_host"], check=True)
     (library,) = OUTPUT.glob("metal_host.*.so")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from functools import cache
 
 import pytest
@@ -32,6 +33,19 @@ def package():
         if os.environ.get("CI"):
             raise
         pytest.skip(str(reason))
+
+
+def test_files_that_define_a_name_twice_are_found_where_they_are_compiled_together(package, tmp_path):
+    units = checker().units_in_place(tmp_path)
+    included = [name for unit in units for name in re.findall(r"(\w+\.cpp)\"", unit.read_text())]
+    assert sorted(included) == sorted(path.name for path in (checker().SOURCES / "metal").glob("*.cpp"))
+    exported = checker().exported_names(package)
+    for unit in units:
+        assert checker().complaints(unit, package, exported) == []
+        twice = "namespace { int twice() { return 1; } }\n"
+        unit.write_text(twice + unit.read_text() + twice)
+        (found,) = checker().complaints(unit, package, exported)
+        assert "redefinition of 'twice'" in found
 
 
 def complaints(package, tmp_path, **changes: str) -> list[str]:

@@ -1,14 +1,12 @@
 """A mistake in a kernel for the CPU: its unit is compiled again and linked with the others of the build."""
 
 import json
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import build
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}"
 EXTENSIONS = Path("src", "extensions")
 
 
@@ -29,9 +27,11 @@ def rebuild(tree: Path, isa: str) -> None:
 
 
 def _steps() -> list[dict[str, str]]:
-    assert (BUILD / "build.ninja").is_file(), f"{BUILD}: got no build, expected one: run `pdm run build-ext`"
+    assert (build.BUILD / "build.ninja").is_file(), (
+        f"{build.BUILD}: got no build, expected one: run `pdm run build-ext`"
+    )
     answer = subprocess.run(
-        [build.tool("ninja"), "-C", BUILD, "-t", "compdb"], capture_output=True, text=True, check=True
+        [build.tool("ninja"), "-C", build.BUILD, "-t", "compdb"], capture_output=True, text=True, check=True
     )
     steps: list[dict[str, str]] = json.loads(answer.stdout)
     return steps
@@ -39,9 +39,9 @@ def _steps() -> list[dict[str, str]]:
 
 def _in(tree: Path, command: str) -> str:
     """The command for the sources in `tree`, at a speed of compilation and not of execution."""
-    return command.replace(str(ROOT / EXTENSIONS), str(tree / EXTENSIONS)).replace("-O3", "-O1")
+    return re.sub(r"-O[23]\b", "-O1", command.replace(str(build.ROOT / EXTENSIONS), str(tree / EXTENSIONS)))
 
 
 def _run(command: str) -> None:
-    result = subprocess.run(command, shell=True, cwd=BUILD, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, shell=True, cwd=build.BUILD, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

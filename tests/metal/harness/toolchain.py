@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ class Compiler:
     program: str
     language: tuple[str, ...]
     instrumented: tuple[str, ...]  # optimised, with every access announced
+    probe: str  # a kernel in this language alone, without a header: adds 1 in half precision
     link: tuple[str, ...] = ()
 
 
@@ -48,19 +49,21 @@ CLANG_FLAGS = (
     *"-O1 -fsanitize=thread,array-bounds -mllvm -tsan-instrument-read-before-write=1".split(),
     *"-mllvm -tsan-instrument-func-entry-exit=0".split(),
 )
+OPENCL_PROBE = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+kernel void probe(global half* x) { x[0] = half(float(x[0]) + 1.0f); }
+"""
+GXX_PROBE = 'extern "C" void probe(_Float16* x) { x[0] = _Float16(float(x[0]) + 1.0f); }'
 COMPILERS = {
-    "clang": Compiler("clang", "clang++-19", OPENCL_CPP, CLANG_FLAGS, ("-rtlib=compiler-rt",)),
+    "clang": Compiler("clang", "clang++-19", OPENCL_CPP, CLANG_FLAGS, OPENCL_PROBE, ("-rtlib=compiler-rt",)),
     "gcc": Compiler(
         "gcc",
         "g++",
         ("-x", "c++", "-std=c++17", "-Wno-attributes"),
         ("-O1", "-fsanitize=thread,bounds"),
+        GXX_PROBE,
     ),
 }
-PROBE = """
-#include <metal_stdlib>
-kernel void probe(device half* x [[buffer(0)]]) { x[0] = half(float(x[0]) + 1.0f); }
-"""
 PROBE_CHECKS = """extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
@@ -71,13 +74,16 @@ void __tsan_write2(void*) {}
 
 
 def runs_kernels(compiler: Compiler) -> Callable[[Path], object]:
-    """A probe: adds 1 to 1 in half precision, which takes functions of the compiler's runtime library."""
+    """A probe: adds 1 to 1 in half precision, which takes functions of the compiler's runtime library.
+
+    It includes nothing of ours: a mistake in the shim must not pass for a compiler that is missing.
+    """
 
     def probe(folder: Path) -> None:
         kernel, checks, built = folder / "probe.metal", folder / "checks.cpp", folder / "probe.so"
-        kernel.write_text(PROBE)
+        kernel.write_text(compiler.probe)
         checks.write_text(PROBE_CHECKS)
-        translate = (compiler.program, *compiler.language, f"-I{SHIM}", "-fPIC", *compiler.instrumented)
+        translate = (compiler.program, *compiler.language, "-fPIC", *compiler.instrumented)
         objects = folder / "probe.o", folder / "checks.o"
         call(*translate, "-c", kernel, "-o", objects[0])
         call(compiler.program, "-fPIC", "-c", checks, "-o", objects[1])
@@ -116,7 +122,11 @@ def compiler_for(signature: Signature, wanted: str | None = None) -> Compiler:
     Function constants, and pointers to threadgroup memory, which the same kernels have, are clang's alone.
     """
     need_this_platform()
-    names = [wanted] if wanted else ["clang"] if signature.constants else list(TOOLS)
+    return working_compiler([wanted] if wanted else ["clang"] if signature.constants else list(TOOLS))
+
+
+def working_compiler(names: Iterable[str] = TOOLS) -> Compiler:
+    """The first of them that runs kernels here; without one the test is skipped."""
     lacks = {name: lacking(*TOOLS[name]) for name in names}
     if all(lacks.values()):
         leave_out(*lacks.values())

@@ -25,9 +25,11 @@ TINY_LLM_FEW_ROWS(few_rows_f32, float, 8, kFewRows)
 def test_a_mutant_is_found_by_the_test_of_its_kind(wrong, monkeypatch):
     if wrong.is_quantized:
         text = quantized.source().split("#define TINY_LLM_QUANTIZED(")[0] + PRODUCTS
-        monkeypatch.setattr(quantized, "source", lambda: wrong.mutant.applied(text))
+        module, source = quantized, "source"
     else:
         text = some_kernels(["prefill.h", "decode.h", "merge.h"], [ATTENTION])
-        monkeypatch.setattr(flash_attention, "fast_source", lambda: wrong.mutant.applied(text))
+        module, source = flash_attention, "fast_source"
+    mutated = wrong.mutant.applied(text)  # fails here where the kernel no longer has what the mutant replaces
+    monkeypatch.setattr(module, source, lambda: mutated)
     with pytest.raises(AssertionError):
         wrong.test()

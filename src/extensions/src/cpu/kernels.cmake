@@ -43,22 +43,28 @@ function(add_cpu_objects name)
 endfunction()
 
 # What is compiled into the source tree stays on this machine; a package goes to others.
-set(default_isas all)
-if(TINY_LLM_IN_PLACE)
-  set(default_isas native)
+set(TINY_LLM_BUILD_ISAS
+    ""
+    CACHE STRING "Instruction sets to compile: all, or native: this machine's; if empty, native in place, else all")
+set(wanted_isas ${TINY_LLM_BUILD_ISAS})
+if(NOT wanted_isas AND TINY_LLM_IN_PLACE)
+  set(wanted_isas native)
+elseif(NOT wanted_isas)
+  set(wanted_isas all)
 endif()
-set(TINY_LLM_BUILD_ISAS ${default_isas} CACHE STRING "Instruction sets to compile: all, or native: this machine's")
 
-# The instruction sets of this machine, by the code that chooses among them at run time. The program stays in the
-# build folder with what it printed: `pdm run` asks it whether this still is the machine that was built for.
+# The instruction sets of this machine, by the code that chooses among them at run time, and of those that built in
+# this folder before: machines that share it would else compile in turn. The program stays in the build folder with the
+# names: `pdm run` asks it whether this machine needs others.
 function(find_machine_isas result)
   set(program "${CMAKE_BINARY_DIR}/machine_isas")
-  set(machine ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/machine.cpp)
-  if(${machine} IS_NEWER_THAN "${program}")
+  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  if("${folder}/machine.cpp" IS_NEWER_THAN "${program}" OR "${folder}/machine.h" IS_NEWER_THAN "${program}"
+     OR "${folder}/print_machine_isas.cpp" IS_NEWER_THAN "${program}")
     try_compile(
       compiled "${CMAKE_BINARY_DIR}"
-      SOURCES ${machine} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/print_machine_isas.cpp
-      CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.."
+      SOURCES ${folder}/machine.cpp ${folder}/print_machine_isas.cpp
+      CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${folder}/.."
       OUTPUT_VARIABLE errors
       COPY_FILE "${program}"
       CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
@@ -67,15 +73,20 @@ function(find_machine_isas result)
     endif()
   endif()
   execute_process(COMMAND "${program}" OUTPUT_VARIABLE isas COMMAND_ERROR_IS_FATAL ANY)
-  file(WRITE "${program}.txt" "${isas}")
-  string(REGEX MATCHALL "[a-z0-9]+" isas "${isas}")
+  if(EXISTS "${program}.txt")
+    file(READ "${program}.txt" before)
+  endif()
+  string(REGEX MATCHALL "[a-z0-9]+" isas "${isas} ${before}")
+  list(REMOVE_DUPLICATES isas)
+  list(JOIN isas "\n" lines)
+  file(WRITE "${program}.txt" "${lines}\n")
   set(${result} ${isas} PARENT_SCOPE)
 endfunction()
 
-if(TINY_LLM_BUILD_ISAS STREQUAL "all")
+if(wanted_isas STREQUAL "all")
   set(built_isas ${CPU_ISAS})
   file(REMOVE "${CMAKE_BINARY_DIR}/machine_isas")  # this build is for every machine
-elseif(NOT TINY_LLM_BUILD_ISAS STREQUAL "native")
+elseif(NOT wanted_isas STREQUAL "native")
   message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got '${TINY_LLM_BUILD_ISAS}', expected all or native")
 elseif(CMAKE_CROSSCOMPILING)
   message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got native, expected all: this build is for another machine")

@@ -15,7 +15,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,9 +37,9 @@ void pause() {
 #endif
 }
 
-// Looks so long, and as long as it is to stay.
+// Spins until the condition holds, or it had no reason to stay for kWatch.
 template <typename Condition, typename Stay>
-void watch_for(Condition condition, Stay stay) {
+void spin_until(Condition condition, Stay stay) {
   auto deadline = std::chrono::steady_clock::now() + kWatch;
   for (;;) {
     for (int i = 0; i < 16; ++i) {
@@ -124,15 +123,15 @@ class Pool {
     }
     notify(helpers);
     job.run();
-    // Every item has been handed out. Who has not sat down by now is not waited for: on a loaded machine a
-    // helper may be scheduled milliseconds late.
+    // Every item has been handed out. Helpers that have not started are not waited for: on a loaded machine
+    // one may be scheduled milliseconds late.
     std::unique_lock lock(mutex_);
     std::erase(offers_, &offer);
-    if (offer.seated == 0) return;
+    if (offer.active == 0) return;
     lock.unlock();
-    watch_for([&offer] { return offer.seated == 0; }, [] { return false; });
+    spin_until([&offer] { return offer.active == 0; }, [] { return false; });
     lock.lock();
-    done_.wait(lock, [&offer] { return offer.seated == 0; });
+    done_.wait(lock, [&offer] { return offer.active == 0; });
   }
 
   // Wakes up to so many threads, to no job yet.
@@ -149,51 +148,51 @@ class Pool {
   // A job whose items have not all been handed out.
   struct Offer {
     Job& job;
-    int seats;  // helpers it still takes
-    std::atomic<int> seated{0};
+    int open_slots;  // helpers it still takes
+    std::atomic<int> active{0};
   };
 
   void notify(int helpers) {
     for (int i = 0; i < helpers; ++i) wake_.notify_one();
   }
 
-  void grow(int helpers) {
+  void grow(int helpers) noexcept {
     try {
       for (; threads_ < helpers; ++threads_) std::thread([this] { help(); }).detach();
-    } catch (const std::system_error&) {
-      // The system refuses another thread; those there are do the work.
+    } catch (const std::exception&) {
+      // The system refuses another thread, or memory for it; those there are do the work.
     }
   }
 
   void help() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      Offer* const offer = neediest();
+      Offer* const offer = least_helped();
       if (!offer) {
         const uint64_t seen = published_;
         lock.unlock();
         ++watching_;
-        watch_for([this, seen] { return published_ != seen; }, [this] { return keep_awake_ > 0; });
+        spin_until([this, seen] { return published_ != seen; }, [this] { return keep_awake_ > 0; });
         --watching_;
         lock.lock();
         wake_.wait(lock, [this, seen] { return published_ != seen; });
         continue;
       }
-      --offer->seats;
-      ++offer->seated;
+      --offer->open_slots;
+      ++offer->active;
       lock.unlock();
       offer->job.run();
       lock.lock();
-      offer->seats = 0;  // all items have been handed out
-      if (--offer->seated == 0) done_.notify_all();
+      offer->open_slots = 0;  // all items have been handed out
+      if (--offer->active == 0) done_.notify_all();
     }
   }
 
   // Of the jobs that take another helper, the one that has the fewest.
-  Offer* neediest() const {
+  Offer* least_helped() const {
     Offer* found = nullptr;
     for (Offer* offer : offers_) {
-      if (offer->seats > 0 && (!found || offer->seated < found->seated)) found = offer;
+      if (offer->open_slots > 0 && (!found || offer->active < found->active)) found = offer;
     }
     return found;
   }

@@ -21,7 +21,7 @@ void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>
 
 // The same, but each thread that comes begins with a stretch of neighbouring items, and helps with those of
 // others, and of threads that have not come, when its own is done: for small items that read memory one
-// behind the other.
+// after the other.
 void parallel_stretches(int64_t items, int threads, const std::function<void(int64_t)>& work);
 
 // Whether a thread of the pool looks for work now: one that sleeps takes 45 us to wake up.

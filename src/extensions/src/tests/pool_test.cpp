@@ -9,8 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -18,6 +21,18 @@
 #include <vector>
 
 #include "check.h"
+
+// While it is true, this thread has no memory left, but for objects of more than the usual alignment.
+thread_local bool out_of_memory = false;
+
+void* operator new(size_t bytes) {
+  void* memory = out_of_memory ? nullptr : std::malloc(bytes);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tiny_llm_ext::tests {
 namespace {
@@ -33,6 +48,22 @@ bool each_item_once(int64_t items, int threads, decltype(parallel_for)& share_ou
     if (count != 1) return false;
   }
   return true;
+}
+
+// A call asks for more threads than there are, and there is no memory to start them.
+void test_threads_that_cannot_start_are_done_without() {
+  parallel_for(2, 2, [](int64_t) {});
+  std::vector<int> calls(8, 0);
+  const std::function<void(int64_t)> count = [&](int64_t item) { ++calls[item]; };
+  out_of_memory = true;
+  try {
+    parallel_for(8, 8, count);
+    const cpu::Awake awake(8);
+  } catch (const std::bad_alloc&) {
+    calls.clear();
+  }
+  out_of_memory = false;
+  check(calls == std::vector<int>(8, 1), "a call does its items without the threads that cannot start");
 }
 
 void test_every_item_is_done_once() {
@@ -305,6 +336,7 @@ void test_scratch() {
 int main(int argc, char** argv) {
   using namespace tiny_llm_ext::tests;
   const int rounds = std::stoi(argv[1]);
+  test_threads_that_cannot_start_are_done_without();
   test_every_item_is_done_once();
   test_many_calls_in_a_row(10 * rounds);
   test_threads_are_kept_awake();
