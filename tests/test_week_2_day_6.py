@@ -214,7 +214,7 @@ def test_task_3_model_on_a_batch_of_requests_of_different_lengths(stream, flash)
 PROMPTS = ["Hello", "a", "The quick brown fox jumps", "x" * 40, "Zebra!", "Hello", "gruß"]
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("batch_size", [1, 3, 20])
 @pytest.mark.parametrize("prefill_step", [1, 6, 128])
 def test_task_4_batch_generate_answers_each_prompt_as_if_alone(batch_size, prefill_step, capsys):
     """One result for every prompt, in their order, whatever joins and leaves in between; no print."""
