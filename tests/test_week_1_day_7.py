@@ -175,7 +175,7 @@ def test_task_1_min_p_asks_for_a_share_of_the_best(stream, min_p, kept):
 )
 def test_task_1_what_makes_no_sense_is_refused(argument, value):
     """When the sampler is made, not when it draws."""
-    with refused(argument, function="sampling"):
+    with refused(argument, function="make_sampler"):
         make_sampler(**{"temp": 1.0, "top_p": None, "top_k": None, argument: value})
 
 

@@ -169,8 +169,8 @@ MISTAKES: Table = {
         Mistake(
             "results in the order in which they were done",
             ROUNDS,
-            "return sorted(batch.done, key=lambda request: request.prompt_idx)",
-            "return batch.done",
+            "done = sorted(batch.done, key=lambda request: request.prompt_idx)",
+            "done = batch.done",
             "test_task_4_batch_generate_answers_each_prompt_as_if_alone",
         ),
         Mistake(

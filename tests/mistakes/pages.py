@@ -19,15 +19,15 @@ MISTAKES: Table = {
         Mistake(
             "a page stays in use when it is freed",
             POOL,
-            "        self.used_page_ids.remove(page_id)\n",
+            "            self.used_page_ids.remove(page_id)\n",
             "",
             "test_task_1_pool_hands_out_pages_and_takes_them_back",
         ),
         Mistake(
             "a page may be freed twice",
             POOL,
-            "        self._check_used(page_id)\n        self.used_page_ids.remove(page_id)\n",
-            "        self.used_page_ids.discard(page_id)\n",
+            "            self._check_used(page_id)\n            self.used_page_ids.remove(page_id)\n",
+            "            self.used_page_ids.discard(page_id)\n",
             "test_task_1_pool_refuses_what_does_not_fit",
         ),
         Mistake(

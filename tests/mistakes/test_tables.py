@@ -1,0 +1,18 @@
+"""Every mistake of the tables can be made in the sources as they stand."""
+
+import pytest
+
+from .kernels import NATIVE
+from .test_mistakes import MISTAKES, ROOT
+
+EACH = [mistake for table in (MISTAKES, NATIVE) for mistakes in table.values() for mistake in mistakes]
+
+
+@pytest.mark.parametrize("file", sorted({mistake.file for mistake in EACH}))
+def test_the_text_that_a_mistake_replaces_stands_in_its_file(file):
+    right = (ROOT / "src" / file).read_text()
+    for mistake in EACH:
+        if mistake.file == file:
+            wrong = mistake.applied(right)
+            if file.endswith(".py"):
+                compile(wrong, mistake.name, "exec")
