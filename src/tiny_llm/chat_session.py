@@ -9,9 +9,9 @@ from .engine.prompt_cache import PromptCache
 from .engine.result import Result
 from .engine.stream import Stream
 from .engine.turns import Conversation
-from .errors import ArgumentError, RefusedArgument, UnsupportedError, calling
+from .errors import RefusedArgument, UnsupportedError, calling
 from .generate import stream_generate
-from .llm import LLM, MAX_TOKENS, _seeded
+from .llm import LLM, MAX_TOKENS
 from .sampling.params import GREEDY, Sampling
 
 
@@ -40,15 +40,7 @@ class ChatSession:
         self._turn: Turn | None = None
         self._conversation = self._begin()
         with calling("ChatSession"):  # what the template refuses is refused before the first question
-            hello = self._conversation.ask("Hello.").text
-        shortest = len(llm.tokenizer.encode(hello, add_special_tokens=False))
-        if shortest >= llm.context:
-            raise ArgumentError(
-                "ChatSession",
-                "system",
-                f"{shortest} tokens with a short question",
-                f"fewer than the context of {llm.context}",
-            )
+            self._conversation.check_system()
 
     @property
     def turns(self) -> list[tuple[str, str]]:
@@ -126,14 +118,14 @@ class ChatSession:
         llm = self._llm
         check_text("", "question", question)
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        asked = sampling.with_ends(max_tokens, sampling.stop if stop is None else stop)
+        asked = sampling.with_ends(max_tokens, stop)
         self._leave()
         try:
             generation = stream_generate(
                 llm.model,
                 llm.tokenizer,
                 self._conversation.ask(question, asked.max_tokens).text,
-                sampling=_seeded(asked.with_ends(asked.max_tokens or MAX_TOKENS, asked.stop)),
+                sampling=asked.with_ends(asked.max_tokens or MAX_TOKENS, None).seeded(),
                 logprobs=logprobs,
                 context=llm.context,
                 prompt_cache=self._prompt_cache,

@@ -1,9 +1,7 @@
 """The library's door to a model: load it by name, then generate, chat or stream."""
 
-import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
@@ -203,7 +201,7 @@ class LLM:
             self.model,
             self.tokenizer,
             prompt,
-            sampling=_seeded(sampling),
+            sampling=sampling.seeded(),
             draft_model=self._draft,
             logprobs=logprobs,
             context=self.context,
@@ -251,7 +249,7 @@ class LLM:
                 prompts[index],
                 PREFILL_STEP,
                 index,
-                sampling=_seeded(sampling),
+                sampling=sampling.seeded(),
                 logprobs=logprobs,
                 limit=limits[index],
                 asked=asked,
@@ -268,11 +266,6 @@ class LLM:
         check_type("", "sampling", sampling, Sampling, "a Sampling")
         asked = sampling.with_ends(max_tokens, stop)
         return asked.with_ends(asked.max_tokens or MAX_TOKENS, None)
-
-
-def _seeded(sampling: Sampling) -> Sampling:
-    """With a seed, if there is none: MLX's own random state starts the same in every thread."""
-    return sampling if sampling.seed is not None else replace(sampling, seed=secrets.randbits(63))
 
 
 def _last(stream: Stream) -> Result:

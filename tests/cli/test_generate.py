@@ -156,8 +156,8 @@ def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
         answerer = assemble_ours(wanted, Progress())
         answerer.model = counted = Counted(answerer.model)
         prompt = answerer.write_prompt(generate.messages(SYSTEM, [], CLEAR), False)
-        wishes = generate.read_wishes(wanted)
-        text = "".join(answerer.answer(prompt, wishes, Progress()))
+        sampling = generate.read_sampling(wanted)
+        text = "".join(answerer.answer(prompt, sampling, Progress()))
         calls[text] = [*calls.get(text, []), counted.calls]
     ((alone, drafted),) = calls.values()  # one text
     assert drafted < alone / 2

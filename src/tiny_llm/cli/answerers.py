@@ -3,41 +3,22 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..engine.conversation import write_conversation
 from ..engine.generation import Generation
 from ..engine.prompt_cache import PromptCache
 from ..engine.text import shortest_context
+from ..errors import ArgumentError
 from ..generate import stream_generate
 from ..llm import MAX_TOKENS
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
-from ..sampling.penalty import LogitsProcessor, make_repetition_penalty
 from .endings import Refusal
 from .prefill import Watched
 
 Messages = Sequence[dict[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the flags ask of an answer."""
-
-    sampling: Sampling
-    asked_tokens: int | None  # by --max-tokens
-    stop: tuple[str, ...] = ()
-    repetition_penalty: float | None = None
-
-    @property
-    def max_tokens(self) -> int:
-        return MAX_TOKENS if self.asked_tokens is None else self.asked_tokens
-
-    @property
-    def processors(self) -> list[LogitsProcessor]:
-        penalty = self.repetition_penalty
-        return [] if penalty is None else [make_repetition_penalty(penalty)]
 
 
 class Answerer(ABC):
@@ -53,7 +34,7 @@ class Answerer(ABC):
 
     @abstractmethod
     def answer(
-        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+        self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
         """Start to answer a prompt that is written as the model reads it; ValueError if that cannot work."""
 
@@ -66,21 +47,18 @@ class Answerer(ABC):
 
     def write_prompt(self, messages: Messages, enable_thinking: bool) -> str:
         """A conversation as the model reads it."""
+        model = self.description["model"]
         try:
-            plain: str = self.tokenizer.apply_chat_template(messages)
+            return write_conversation("", model, self.tokenizer, messages, enable_thinking)
         except NoChatTemplate as error:
             raise Refusal(
-                f"--model: {self.description['model']} has no chat template: it continues a text, but "
+                f"--model: {model} has no chat template: it continues a text, but "
                 "answers no messages; generate and batch do so with --raw"
             ) from error
-        if not enable_thinking:
-            return plain
-        thinking: str = self.tokenizer.apply_chat_template(messages, enable_thinking=True)
-        if thinking == plain:
-            raise Refusal(
-                f"--enable-thinking: the chat template of {self.description['model']} has no such switch"
-            )
-        return thinking
+        except ArgumentError as error:
+            if error.argument != "enable_thinking":
+                raise
+            raise Refusal(f"--enable-thinking: {error.reason}") from error
 
 
 class Ours(Answerer):
@@ -103,17 +81,14 @@ class Ours(Answerer):
         return PromptCache() if can_keep else None
 
     def answer(
-        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+        self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
         model = Watched(self.model, progress)
         generation = stream_generate(
             model,
             self.tokenizer,
             prompt,
-            sampling=wishes.sampling,
-            processors=wishes.processors,
-            max_tokens=wishes.max_tokens,
-            stop=wishes.stop,
+            sampling=sampling.with_ends(sampling.max_tokens or MAX_TOKENS, None),
             draft_model=self._draft and self._draft[0],
             draft_tokenizer=self._draft and self._draft[1],
             prompt_cache=prompt_cache,

@@ -13,7 +13,7 @@ from ..loading import Checkpoint, load
 from ..loading.model import build_model, load_model
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
-from .answerers import Answerer, Ours, Wishes
+from .answerers import Answerer, Ours
 from .arguments import SYSTEM
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
 from .endings import Refusal
@@ -23,7 +23,7 @@ from .peer import Peer, check_peer
 DRAWING = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
 
 
-def read_wishes(options: argparse.Namespace) -> Wishes:
+def read_sampling(options: argparse.Namespace) -> Sampling:
     """What the flags ask of an answer; a flag that would change nothing is refused."""
     if options.sampler_temp == 0:
         for name in DRAWING:
@@ -32,16 +32,18 @@ def read_wishes(options: argparse.Namespace) -> Wishes:
     if options.draft_model is not None and options.repetition_penalty is not None:
         raise Refusal("--repetition-penalty: does not go with --draft-model; leave out one of them")
     try:
-        sampling = Sampling(
+        return Sampling(
             options.sampler_temp,
             options.sampler_top_p,
             options.sampler_top_k,
             options.sampler_min_p,
             options.seed,
+            repetition_penalty=options.repetition_penalty,
+            max_tokens=options.max_tokens,
+            stop=options.stop,
         )
     except ArgumentError as error:  # the flags have checked all but the range of the seed
         raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
-    return Wishes(sampling, options.max_tokens, tuple(options.stop), options.repetition_penalty)
 
 
 def check_raw(options: argparse.Namespace) -> None:

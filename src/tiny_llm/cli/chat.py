@@ -11,7 +11,7 @@ from ..engine.turns import Conversation
 from ..loading import LoadError
 from . import arguments, endings, inputs, summary
 from .answerers import Answerer
-from .assembly import assemble, read_wishes
+from .assembly import assemble, read_sampling
 from .endings import Refusal
 from .generate import WRITING_PROMPT, begin, blaming
 from .json_text import print_json
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Converse until the input ends."""
-    read_wishes(options)
+    read_sampling(options)
     with Progress() as progress:
         answerer = assemble(options, progress)
     chat = Chat(answerer, options)
@@ -80,12 +80,7 @@ class Chat:
         self.reset()
         # A template, or a limit, that is refused is so before anybody has typed.
         with blaming("--system"):
-            shortest = answerer.count_tokens(self.conversation.ask("Hello.").text)
-        if shortest >= answerer.context:
-            raise Refusal(
-                f"--system: got {shortest} tokens with a short question, "
-                f"expected fewer than the context of {answerer.context}"
-            )
+            self.conversation.check_system()
         asked = options.max_tokens
         if asked is not None and asked >= answerer.context:
             raise Refusal(f"--max-tokens: got {asked}, expected fewer than the context of {answerer.context}")
@@ -143,13 +138,13 @@ class Chat:
         """The first piece of an answer, and the others."""
         with Progress() as progress:
             progress(WRITING_PROMPT, 0, None)
-            wishes = read_wishes(self._options)
+            sampling = read_sampling(self._options)
             with blaming(SOURCE):
-                prompt = self.conversation.ask(question, wishes.asked_tokens)
+                prompt = self.conversation.ask(question, sampling.max_tokens)
             generation = begin(
                 self._answerer,
                 prompt.text,
-                wishes,
+                sampling,
                 progress,
                 source=SOURCE,
                 prompt_cache=self._prompt_cache,

@@ -11,9 +11,10 @@ from ..engine.prompt_cache import PromptCache
 from ..engine.turns import messages
 from ..errors import ArgumentError
 from ..loading.progress import Progress as Report
+from ..sampling.params import Sampling
 from . import arguments, summary
-from .answerers import Answerer, Wishes
-from .assembly import assemble, check_raw, read_wishes
+from .answerers import Answerer
+from .assembly import assemble, check_raw, read_sampling
 from .endings import Refusal, note
 from .inputs import read_all
 from .json_text import print_json
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the answer piece by piece, then what it took; or all of it as JSON."""
-    wishes = read_wishes(options)
+    sampling = read_sampling(options)
     check_raw(options)
     question = read_question(options.prompt)
     with Progress() as progress:
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             with blaming("--prompt"):
                 said = messages(options.system, [], question)
                 prompt = answerer.write_prompt(said, options.enable_thinking)
-        generation = begin(answerer, prompt, wishes, progress)
+        generation = begin(answerer, prompt, sampling, progress)
         first = next(generation, "")
         if options.json:
             progress(ANSWERING, 0, None)
@@ -87,14 +88,14 @@ def blaming(source: str) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        place = source if error.argument in ("prompt", "messages") else error.argument
+        place = source if error.argument in ("prompt", "messages", "system") else error.argument
         raise Refusal(f"{place}: {error.reason}") from error
 
 
 def begin(
     answerer: Answerer,
     prompt: str,
-    wishes: Wishes,
+    sampling: Sampling,
     progress: Report,
     *,
     source: str = "--prompt",
@@ -102,8 +103,8 @@ def begin(
 ) -> Generation:
     """Start an answer; a prompt, or a length, that the model has no room for is refused."""
     with blaming(source):
-        generation = answerer.answer(prompt, wishes, progress, prompt_cache)
-    length, asked = generation.statistics.prompt_tokens, wishes.asked_tokens
+        generation = answerer.answer(prompt, sampling, progress, prompt_cache)
+    length, asked = generation.statistics.prompt_tokens, sampling.max_tokens
     if asked is not None and asked > answerer.context - length:
         raise Refusal(
             f"--max-tokens: got {asked}, expected at most {answerer.context - length}: "

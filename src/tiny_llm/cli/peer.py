@@ -15,11 +15,14 @@ from ..engine.prompt_cache import PromptCache
 from ..engine.text import TextStream, encode_prompt, end_tokens, own_detokenizer
 from ..engine.tokens import refuse_nan
 from ..generate import PREFILL_STEP
+from ..llm import MAX_TOKENS
 from ..loading.parts import named_arrays, named_parts
 from ..loading.progress import Progress
-from ..sampler import make_sampler
+from ..sampler import sampler_of
+from ..sampling.params import Sampling
+from ..sampling.penalty import penalties
 from ..sampling.stop import StopStrings
-from .answerers import Answerer, Wishes
+from .answerers import Answerer
 from .endings import Failure
 from .prefill import READING
 
@@ -37,22 +40,19 @@ class Peer(Answerer):
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
 
     def answer(
-        self, prompt: str, wishes: Wishes, progress: Progress, prompt_cache: PromptCache | None = None
+        self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
         from mlx_lm.generate import generate_step
 
         ids = encode_prompt("mlx", [self._limits], self.tokenizer, prompt)
-        chosen = wishes.sampling
 
         def tokens() -> Iterator[int]:
             steps = generate_step(
                 mx.array(ids),
                 self.model,
-                max_tokens=min(wishes.max_tokens, self.context - len(ids)),
-                sampler=make_sampler(
-                    chosen.temp, chosen.top_p, chosen.top_k, min_p=chosen.min_p, seed=chosen.seed
-                ),
-                logits_processors=wishes.processors,
+                max_tokens=min(sampling.max_tokens or MAX_TOKENS, self.context - len(ids)),
+                sampler=sampler_of(sampling),
+                logits_processors=penalties(sampling),
                 prefill_step_size=PREFILL_STEP,
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )
@@ -61,7 +61,7 @@ class Peer(Answerer):
                 yield int(token)
 
         text = TextStream(own_detokenizer(self.tokenizer))
-        return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(wishes.stop), len(ids))
+        return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
 
 
 def check_peer() -> None:

@@ -4,6 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..errors import ArgumentError
+
 Message = dict[str, str]
 
 USUAL_ANSWER = 1024  # tokens that are kept free, or a quarter of the context if that is less
@@ -39,6 +41,13 @@ class Conversation:
         self._context = context
         self._system = system
         self._leaving = 0  # turns that go when the question is answered
+
+    def check_system(self) -> None:
+        """Refuse a system message that leaves no room for a short question, or that the template refuses."""
+        shortest = self._count(self._prompt(0, "Hello."))
+        if shortest >= self._context:
+            expected = f"fewer than the context of {self._context}"
+            raise ArgumentError("", "system", f"{shortest} tokens with a short question", expected)
 
     def ask(self, question: str, max_tokens: int | None = None) -> Prompt:
         """The prompt of a question behind the turns, of which the oldest are left out if it does not fit.

@@ -1,6 +1,7 @@
 """What a caller may ask of an answer: how each token is chosen, and where it ends. No MLX, no state."""
 
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
@@ -67,6 +68,10 @@ class Sampling:
         """The same, where an answer ends as these two say unless they are None; [] is no stop string."""
         most = self.max_tokens if max_tokens is None else max_tokens
         return replace(self, max_tokens=most, stop=self.stop if stop is None else stop)
+
+    def seeded(self) -> "Sampling":
+        """The same with a seed, drawn if there is none: MLX's random state starts alike in every thread."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
 
 
 def _strings(stop: object) -> tuple[str, ...]:
