@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from benches.harness import interleave
 from tiny_llm.attention import attention_reference, flash_attention
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 ATTENTION_ERROR = {mx.float32: 2e-5, mx.float16: 4e-3, mx.bfloat16: 3e-2}
 PRODUCT_ERROR = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}  # of the largest result

@@ -17,11 +17,11 @@ from benches.contest.measure import TOLERANCE
 from benches.contest.ours import forms_of_ours
 from tiny_llm.benchmark.workload import Request
 from tiny_llm.loading import Checkpoint, ModelConfig
-from tiny_llm.loading.layout import layout
-from tiny_llm.loading.parts import named_parts
 from tiny_llm.loading.progress import silent
-from tiny_llm.loading.random_model import random_config, random_weights
-from tiny_llm.loading.weights import assemble
+from tiny_llm.loading.weights.layout import layout
+from tiny_llm.loading.weights.parts import named_parts
+from tiny_llm.loading.weights.random_model import random_config, random_weights
+from tiny_llm.loading.weights.weights import assemble
 
 FAMILIES = ("qwen2-0.5b", "qwen3-0.6b")
 

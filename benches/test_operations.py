@@ -126,7 +126,7 @@ def test_dense_products_pass_their_gate() -> None:
 
 
 def test_products_are_those_of_the_models() -> None:
-    from tiny_llm.loading.random_model import SIZES
+    from tiny_llm.loading.weights.random_model import SIZES
 
     for model, shapes in SHAPES.items():
         hidden, inner, *_ = SIZES[f"qwen2-{model}"]

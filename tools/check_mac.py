@@ -49,7 +49,7 @@ def machine(device: str) -> dict[str, Any]:
     import mlx.core as mx
 
     from benches import machine as host
-    from tiny_llm.installation import check_installation
+    from tiny_llm.runtime.installation import check_installation
 
     kind = {"cpu": mx.cpu, "gpu": mx.gpu}[device]
     return {
@@ -76,7 +76,7 @@ def kernels(device: str) -> dict[str, Any]:
     """The kernel that attention takes for each type, head size and number of rows; why not a better one."""
     import mlx.core as mx
 
-    from tiny_llm.extension import load_extension
+    from tiny_llm.runtime.extension import load_extension
 
     stream = {"cpu": mx.cpu, "gpu": mx.gpu}[device]
     chosen, reasons = {}, {}

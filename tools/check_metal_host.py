@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src/extensions/src"
 CMAKE = ROOT / "src/extensions/CMakeLists.txt"
-FOLDERS = ("metal", "attention", "cpu", ".")
+OTHER_BUILDS = {"tests", "no_gpu"}
 CACHE = ROOT / "build"
 SYSTEM = ROOT / "tests/metal/host/apple_system.h"
 # Included by metal-cpp and MLX; what they need of these stands in the one header above.
@@ -129,7 +129,8 @@ def check() -> list[str]:
     require_programs()
     mlx = package()
     exported = exported_names(mlx)
-    files = [path for folder in FOLDERS for path in sorted((SOURCES / folder).glob("*.cpp"))]
+    files = sorted(SOURCES.rglob("*.cpp"))
+    files = [path for path in files if path.relative_to(SOURCES).parts[0] not in OTHER_BUILDS]
     files = [path for path in files if not path.name.startswith("isa_")]
     with ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory() as scratch:
         files += units_in_place(Path(scratch))

@@ -40,35 +40,35 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "only the first 32 keys are read",
-        "cpu/forward-inl.h",
+        "cpu/attention/forward-inl.h",
         "if (last > task.key_end - 1) last = task.key_end - 1;",
         "if (last > task.key_end - 1) last = task.key_end - 1;\n  if (last > 31) last = 31;",
         ("lengths",),
     ),
     Mutant(
         "L == S is taken for granted",
-        "cpu/row_tile-inl.h",
+        "cpu/attention/row_tile-inl.h",
         "int64_t position = i + task.n_k - task.n_q;",
         "int64_t position = i;",
         ("lengths",),
     ),
     Mutant(
         "a query head reads another key head",
-        "cpu/eval.cpp",
+        "cpu/attention/eval.cpp",
         "task.k = input(k_, b, kv_head, sequence.kv_start);",
         "task.k = input(k_, b, problem_.Hkv - 1 - kv_head, sequence.kv_start);",
         ("grouped_heads",),
     ),
     Mutant(
         "the guard of a maximum of -inf is missing",
-        "cpu/online_softmax-inl.h",
+        "cpu/attention/online_softmax-inl.h",
         "F base = select(equal(m, set1(-INFINITY)), zero(), m);",
         "F base = m;",
         ("hidden_rows",),
     ),
     Mutant(
         "alpha is forgotten",
-        "cpu/online_softmax-inl.h",
+        "cpu/attention/online_softmax-inl.h",
         "F alpha = exp2(exponent_between(old, base));",
         "F alpha = set1(1);",
         ("running_maximum",),
@@ -89,63 +89,63 @@ MUTANTS = (
     ),
     Mutant(
         "hidden tiles are not skipped",
-        "cpu/forward-inl.h",
+        "cpu/attention/forward-inl.h",
         "if (end < begin || tile[t].some_first >= begin + keys.keys) continue;",
         "if (end < begin) end = begin;",
         ("tile_counts",),
     ),
     Mutant(
         "the bound of the last tile is missing",
-        "cpu/forward-inl.h",
+        "cpu/attention/forward-inl.h",
         "(int)(end - begin < keys.keys ? end - begin + 1 : keys.keys)",
         "Format::kKeyTile",
         ("layouts", "nan"),
     ),
     Mutant(
         "the start of a sequence is dropped from an address",
-        "cpu/eval.cpp",
+        "cpu/attention/eval.cpp",
         "task.v = input(v_, b, kv_head, sequence.kv_start);",
         "task.v = input(v_, b, kv_head, 0);",
         ("ragged_batches",),
     ),
     Mutant(
         "the mask is read from the first slot, not the first key",
-        "cpu/eval.cpp",
+        "cpu/attention/eval.cpp",
         "task.mask = mask_.view(b, batch_, head, sequence.kv_start);",
         "task.mask = mask_.view(b, batch_, head, 0);",
         ("masks",),
     ),
     Mutant(
         "all heads of a group read one head of the mask",
-        "cpu/mask-inl.h",
+        "cpu/attention/mask-inl.h",
         "return (flat % task.group) * mask.head_stride + (flat / task.group) * mask.row_stride +",
         "return (flat / task.group) * mask.row_stride +",
         ("masks",),
     ),
     Mutant(
         "hidden scores are added to, not selected",
-        "cpu/online_softmax-inl.h",
+        "cpu/attention/online_softmax-inl.h",
         "select(seen, load(s + key * stride), set1(-INFINITY))",
         "add(load(s + key * stride), select(seen, zero(), set1(-INFINITY)))",
         ("nan",),
     ),
     Mutant(
         "a row of NaN passes for an empty one",
-        "cpu/softmax_reference.h",
+        "cpu/attention/softmax_reference.h",
         "if (l == 0) return -INFINITY;",
         "if (!(l > 0)) return -INFINITY;",
         ("nan",),
     ),
     Mutant(
         "the sink is dropped where chunks of keys are merged",
-        "cpu/merge.cpp",
+        "cpu/attention/merge.cpp",
         "const float factor = sink ? add_sink(*sink, &m, &l) : 1;",
         "const float factor = 1;",
         ("softcap_and_sinks",),
     ),
     Mutant(
         "chunks of keys are merged without their weights",
-        "cpu/merge.cpp",
+        "cpu/attention/merge.cpp",
         "l += weight * partial[E + 1];",
         "l += partial[E + 1];",
         ("lengths",),
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "a failed evaluation leaves its memory as it was",
-        "cpu/dispatch.cpp",
+        "cpu/runtime/dispatch.cpp",
         "for (mx::array& result : results) fill_with_nan(result);",
         "",
         ("late_lengths",),
@@ -189,11 +189,11 @@ class Workshop:
 
     def _keep_one_instruction_set(self) -> None:
         """Of the others only the names: their kernels would be compiled for each mutant, and never run."""
-        for file in (self.tree / SOURCES / "cpu").glob("isa_*.cpp"):
+        for file in (self.tree / SOURCES / "cpu" / "isa").glob("isa_*.cpp"):
             name = file.stem.removeprefix("isa_")
             if name not in (ISA, "scalar"):
                 file.write_text(
-                    '#include "cpu/kernels.h"\n'
+                    '#include "cpu/kernels/kernels.h"\n'
                     "namespace tiny_llm_ext::cpu {\n"
                     f"const Kernels& {name}_kernels() {{ return scalar_kernels(); }}\n"
                     "}\n"

@@ -14,12 +14,12 @@ from tiny_llm.benchmark.workload import Request
 from tiny_llm.cli.assembly import build_ours
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.peer import peer_model
-from tiny_llm.engine.tokens import Sequenced, next_logits
 from tiny_llm.generate import PREFILL_STEP
+from tiny_llm.generation.tokens import Sequenced, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
-from tiny_llm.loading.parts import named_arrays, named_parts
 from tiny_llm.loading.progress import silent
+from tiny_llm.loading.weights.parts import named_arrays, named_parts
 from tiny_llm.sampling.select import argmax
 
 

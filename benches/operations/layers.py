@@ -13,13 +13,13 @@ from benches.cases import DTYPES, SHORT_NAMES, Dtype
 from benches.contestants import OURS
 from benches.operations.operation import Case, Operation, evaluated, exact, random_array, sampled
 from benches.operations.plain import PlainBlock
+from tiny_llm.course.dispatch import MODELS, dispatch_model
 from tiny_llm.kv_cache import TinyKvFullCache
-from tiny_llm.loading.convert import convert_in_place
 from tiny_llm.loading.progress import silent
-from tiny_llm.loading.random_model import random_config, random_weights
-from tiny_llm.loading.weights import assemble
-from tiny_llm.models import MODELS, dispatch_model
-from tiny_llm.transformer.positions import row_offsets
+from tiny_llm.loading.weights.convert import convert_in_place
+from tiny_llm.loading.weights.random_model import random_config, random_weights
+from tiny_llm.loading.weights.weights import assemble
+from tiny_llm.models.positions import row_offsets
 
 MODEL, STAGE = "qwen2-0.5b", 2
 MLX = "mlx f32"

@@ -6,7 +6,6 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/checks.h"
 #include "attention/gpu.h"
 #include "attention/last_run.h"
 #include "attention/tiles.h"
@@ -17,10 +16,11 @@
 #include "bindings/quantized.h"
 #include "bindings/rows.h"
 #include "bindings/weight_memory.h"
-#include "cpu/bandwidth.h"
-#include "cpu/isa.h"
-#include "cpu/peak.h"
-#include "cpu/pool.h"
+#include "core/checks.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/bandwidth.h"
+#include "cpu/runtime/peak.h"
+#include "cpu/runtime/pool.h"
 #include "mlx/version.h"
 #include "tiny_llm_ext.h"
 

@@ -38,7 +38,6 @@ from .attention import (
 from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
 from .embedding import Embedding
-from .engine.result import Result, Statistics, TokenLogprobs
 from .errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -48,6 +47,7 @@ from .errors import (
     UnsupportedError,
 )
 from .generate import simple_generate, simple_generate_with_kv_cache, speculative_generate, stream_generate
+from .generation.result import Result, Statistics, TokenLogprobs
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
 from .models import dispatch_model, shortcut_name_to_full_name
@@ -68,8 +68,8 @@ from .sampler import make_sampler
 from .sampling.params import Sampling
 
 if TYPE_CHECKING:
-    from .chat_session import ChatSession
-    from .engine.stream import Stream
+    from .chat.session import ChatSession
+    from .generation.stream import Stream
     from .llm import LLM
     from .loading import Checkpoint, LoadError, load
 
@@ -154,9 +154,9 @@ __all__ = [
 
 # Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
 _LATER = {
-    "ChatSession": "chat_session",
+    "ChatSession": "chat.session",
     "LLM": "llm",
-    "Stream": "engine.stream",
+    "Stream": "generation.stream",
     "Checkpoint": "loading",
     "LoadError": "loading",
     "load": "loading",
@@ -165,7 +165,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from .version import version
+        from .runtime.version import version
 
         return version()
     if name not in _LATER:

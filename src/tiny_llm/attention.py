@@ -5,11 +5,11 @@ from typing import Any, Literal, Unpack, overload
 
 import mlx.core as mx
 
-from .argument_types import check_size, check_type
 from .basics import linear
+from .checks.arrays import check_arrays, check_shape
+from .checks.types import check_size, check_type
 from .errors import ArgumentError
-from .extension import load_extension
-from .layers.arguments import (
+from .ops.arguments import (
     AttentionOptions,
     Lengths,
     Mask,
@@ -20,11 +20,11 @@ from .layers.arguments import (
     read_scale,
     without_gradient,
 )
-from .layers.checks import check_arrays, check_shape
-from .layers.dense import attend, check_inputs, check_mask
-from .layers.explanation import Explanation, explain, explains
-from .layers.merge import merge_lse, merge_partials
-from .layers.paged import paged_attention
+from .ops.dense import attend, check_inputs, check_mask
+from .ops.explanation import Explanation, explain, explains
+from .ops.merge import merge_lse, merge_partials
+from .ops.paged import paged_attention
+from .runtime.extension import load_extension
 
 __all__ = [
     "Explanation",

@@ -4,10 +4,10 @@ import sys
 
 import mlx.core as mx
 
-from .argument_types import check_whole
+from .checks.arrays import check_floats, check_shape
+from .checks.types import check_whole
 from .errors import ArgumentError
-from .extension import cpu_kernels
-from .layers.checks import check_floats, check_shape
+from .runtime.extension import cpu_kernels
 
 
 def softmax(x: mx.array, axis: int) -> mx.array:

@@ -6,13 +6,14 @@ from typing import Any
 
 import mlx.core as mx
 
-from .argument_types import check_function, check_size, check_texts
-from .engine.answer import Answer
-from .engine.batching import answer_all
-from .engine.protocols import CachedModel, Tokenizer
-from .engine.result import Result
-from .engine.scores import scores_of
-from .engine.text import (
+from .checks.types import check_function, check_size, check_texts
+from .errors import ArgumentError
+from .generation.answer import Answer
+from .generation.batching import answer_all
+from .generation.protocols import CachedModel, Tokenizer
+from .generation.result import Result
+from .generation.scores import scores_of
+from .generation.text import (
     TextStream,
     check_model,
     check_tokenizer,
@@ -21,8 +22,7 @@ from .engine.text import (
     end_tokens,
     own_detokenizer,
 )
-from .engine.tokens import Chooser, evaluate, next_logits
-from .errors import ArgumentError
+from .generation.tokens import Chooser, evaluate, next_logits
 from .sampler import sampler_of
 from .sampling.params import GREEDY, Sampling
 from .sampling.penalty import penalties

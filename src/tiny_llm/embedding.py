@@ -2,10 +2,10 @@
 
 import mlx.core as mx
 
-from .argument_types import check_size
 from .basics import linear
+from .checks.arrays import check_arrays, check_floats
+from .checks.types import check_size
 from .errors import ArgumentError, ArgumentTypeError
-from .layers.checks import check_arrays, check_floats
 
 
 class Embedding:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from .argument_types import check_function, check_size, check_type
-from .engine.generation import Generation
-from .engine.prompt_cache import PromptCache
-from .engine.protocols import CachedModel, FullContextModel, Tokenizer
-from .engine.scores import Scores, scores_of
-from .engine.speculative import speculative_tokens
-from .engine.text import (
+from .checks.types import check_function, check_size, check_type
+from .errors import ArgumentError, UnsupportedError, calling
+from .generation.generation import Generation
+from .generation.prompt_cache import PromptCache
+from .generation.protocols import CachedModel, FullContextModel, Tokenizer
+from .generation.scores import Scores, scores_of
+from .generation.speculative import speculative_tokens
+from .generation.text import (
     TextStream,
     answer_limit,
     check_model,
@@ -20,8 +21,7 @@ from .engine.text import (
     encode_prompt,
     end_tokens,
 )
-from .engine.tokens import Chooser, cached_tokens, full_context_tokens
-from .errors import ArgumentError, UnsupportedError, calling
+from .generation.tokens import Chooser, cached_tokens, full_context_tokens
 from .sampler import Sampler, sampler_of
 from .sampling.params import GREEDY, Sampling
 from .sampling.penalty import LogitsProcessor, penalties

@@ -2,10 +2,10 @@
 
 import mlx.core as mx
 
-from .argument_types import check_number, check_size
+from .checks.arrays import check_floats
+from .checks.types import check_number, check_size
 from .errors import ArgumentError
-from .extension import cpu_kernels
-from .layers.checks import check_floats
+from .runtime.extension import cpu_kernels
 
 
 class RMSNorm:

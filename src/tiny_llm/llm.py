@@ -8,23 +8,23 @@ from typing import Any, TypedDict, Unpack, overload
 
 import mlx.core as mx
 
-from .argument_types import check_function, check_size, check_type, kind
 from .batch import Request
-from .device import AUTO, activation_dtype, device_name, dtype_name, on_device
-from .engine.batching import answer_all
-from .engine.conversation import Message, write_conversation
-from .engine.result import Result
-from .engine.stream import Stream
-from .engine.text import (
+from .chat.conversation import Message, write_conversation
+from .checks.types import check_function, check_size, check_type, kind
+from .course.model import load_model
+from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
+from .generate import PREFILL_STEP, stream_generate
+from .generation.batching import answer_all
+from .generation.result import Result
+from .generation.stream import Stream
+from .generation.text import (
     answer_limit,
     check_vocabularies,
     check_vocabulary_sizes,
     encode_prompt,
 )
-from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
-from .generate import PREFILL_STEP, stream_generate
-from .loading.model import load_model
 from .loading.progress import Progress
+from .runtime.device import AUTO, activation_dtype, device_name, dtype_name, on_device
 from .sampling.params import GREEDY, Sampling
 
 MAX_TOKENS = 1024  # of an answer for which nobody says how long it may be

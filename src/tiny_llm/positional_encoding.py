@@ -8,9 +8,9 @@ from operator import index
 
 import mlx.core as mx
 
-from .argument_types import check_number, check_size, check_whole
+from .checks.types import check_number, check_size, check_whole
 from .errors import ArgumentError, ArgumentTypeError
-from .extension import cpu_kernels
+from .runtime.extension import cpu_kernels
 
 
 class RotationTable:

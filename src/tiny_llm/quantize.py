@@ -8,14 +8,14 @@ from typing import Any
 
 import mlx.core as mx
 
-from .argument_types import check_able, check_whole
 from .basics import silu_multiply
+from .checks.arrays import check_arrays, check_floats, check_shape
+from .checks.types import check_able, check_whole
 from .embedding import known_ids, nan_unless
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from .extension import cpu_kernels, load_extension
 from .layer_norm import RMSNorm
-from .layers.checks import check_arrays, check_floats, check_shape
-from .layers.explanation import ProductExplanation, explains
+from .ops.explanation import ProductExplanation, explains
+from .runtime.extension import cpu_kernels, load_extension
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
 _NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)

@@ -2,11 +2,11 @@
 
 import mlx.core as mx
 
-from .kv_cache.base import Mask, NoCache
-from .stages import WEEK1
-from .stages.week1 import Week1Model
-from .transformer.layers import MLP
-from .transformer.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
+from .cache.base import Mask, NoCache
+from .course.stages import WEEK1
+from .course.week1 import Week1Model
+from .models.layers import MLP
+from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 
 
 class Qwen2MultiHeadAttention(Qwen2Attention):

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from .stages import WEEK2, WEEK2_FLASH
-from .stages.week2 import Week2Model
-from .transformer.layers import MLP
-from .transformer.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
+from .course.stages import WEEK2, WEEK2_FLASH
+from .course.week2 import Week2Model
+from .models.layers import MLP
+from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 
 
 @dataclass(eq=False, repr=False)

@@ -1,9 +1,9 @@
 """Qwen2 of week 3: attention reads keys and values in the pages of a pool that all layers share."""
 
-from .stages import WEEK3
-from .stages.week3 import Week3Model
-from .transformer.layers import MLP
-from .transformer.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
+from .course.stages import WEEK3
+from .course.week3 import Week3Model
+from .models.layers import MLP
+from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 
 
 class Qwen2MultiHeadAttention(Qwen2Attention):

@@ -5,15 +5,15 @@ from typing import Any
 
 import mlx.core as mx
 
+from .course.stages import WEEK2, WEEK2_FLASH
+from .course.week1 import Week1Model
+from .course.week2 import Week2Model
+from .course.week3 import Week3Model
 from .errors import ArgumentError
+from .models import qwen3
+from .models.layers import MLP
+from .models.ops import Ops
 from .quantize import QuantizedWeights
-from .stages import WEEK2, WEEK2_FLASH
-from .stages.week1 import Week1Model
-from .stages.week2 import Week2Model
-from .stages.week3 import Week3Model
-from .transformer import qwen3
-from .transformer.layers import MLP
-from .transformer.ops import Ops
 
 
 def assert_dtype(weights: mx.array, dtype: mx.Dtype) -> mx.array:

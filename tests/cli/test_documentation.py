@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from tiny_llm.cli import COMMANDS, endings
-from tiny_llm.models import SHORTCUTS
+from tiny_llm.models.names import SHORTCUTS
 
 from ..support.child import ROOT
 

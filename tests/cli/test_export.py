@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from tiny_llm import cli as commands
-from tiny_llm import export
 from tiny_llm.cli.endings import FAILED, REFUSED
-from tiny_llm.loading import Checkpoint, load
+from tiny_llm.loading import Checkpoint, export, load
 from tiny_llm.models import dispatch_model
 
 from .conftest import Run

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import mlx.core as mx
 import pytest
 
-from tiny_llm import device
 from tiny_llm.cli import COMMANDS, generate
 from tiny_llm.cli.arguments import SYSTEM
 from tiny_llm.cli.assembly import assemble_ours
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.progress import Progress
-from tiny_llm.models import MODELS
+from tiny_llm.course.dispatch import MODELS
+from tiny_llm.runtime import device
 
 from .conftest import Run
 

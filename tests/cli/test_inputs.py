@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tiny_llm.cli.endings import REFUSED
-from tiny_llm.loading.chat_template import LONGEST_TEXT
+from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
 from ..support.child import ROOT
 from .terminal import PATIENCE, Terminal, environment

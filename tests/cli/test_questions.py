@@ -13,7 +13,7 @@ import pytest
 
 from tiny_llm.cli import batch
 from tiny_llm.cli.endings import INTERRUPTED, REFUSED
-from tiny_llm.loading.chat_template import LONGEST_TEXT
+from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
 from ..support.child import ROOT
 from .conftest import Run

@@ -11,7 +11,7 @@ import pytest
 from tiny_llm.cli import COMMANDS, demo, main
 from tiny_llm.cli.endings import FAILED, REFUSED
 from tiny_llm.cli.loaders import LOADERS
-from tiny_llm.loading import memory
+from tiny_llm.loading.weights import memory
 
 from .conftest import Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tiny_llm.version import PROJECT
+from tiny_llm.runtime.version import PROJECT
 
 from ..contract.project import pyproject
 from ..support.child import ROOT, run_python

@@ -21,7 +21,7 @@ BUILT_IN = {"ValueError", "TypeError", "NotImplementedError"}
 # Its parser of JSON takes no other; a call that does not fit a signature has Python's own text.
 TOLD_BY_PYTHON = {
     "src/tiny_llm/loading/files.py: ValueError",
-    "src/tiny_llm/layers/explanation.py: TypeError",
+    "src/tiny_llm/ops/explanation.py: TypeError",
 }
 
 

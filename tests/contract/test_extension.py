@@ -4,7 +4,7 @@ from ..support.child import run_python
 
 HIDE_AND_SHOW = """
 import sys
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 PACKAGES = ("extensions", "tiny_llm_ext")
 

@@ -32,7 +32,7 @@ def test_a_door_is_short_and_does_no_arithmetic(door):
 def test_weeks_and_days_are_named_only_where_the_course_is():
     allowed = re.compile(
         r"tests/(test_week_\d_day_\d|contract/\w+|mistakes/\w+|utils)\.py"
-        r"|src/tiny_llm/(stages/|(qwen2_week\d|qwen3|models|__init__)\.py)"
+        r"|src/tiny_llm/(course/|(qwen2_week\d|qwen3|__init__)\.py)"
     )
     named = re.compile(r"(week|day)_?\d", re.IGNORECASE)
     files = [path for path in CODE if not allowed.match(str(path.relative_to(ROOT)))]

@@ -9,8 +9,8 @@ import pytest
 import tokenizers
 
 import tiny_llm
-from tiny_llm.export import export_dense
 from tiny_llm.loading import load
+from tiny_llm.loading.export import export_dense
 from tiny_llm.models import dispatch_model
 from training.checks import check
 from training.conversation import Turn

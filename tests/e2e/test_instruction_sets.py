@@ -11,9 +11,9 @@ from ..support.native import available_isas
 PROGRAM = """
 import sys
 import mlx.core as mx
-from tiny_llm.engine.text import end_tokens
-from tiny_llm.engine.tokens import Chooser, cached_tokens
-from tiny_llm.extension import load_extension
+from tiny_llm.generation.text import end_tokens
+from tiny_llm.generation.tokens import Chooser, cached_tokens
+from tiny_llm.runtime.extension import load_extension
 from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
 

@@ -6,10 +6,10 @@ from itertools import islice
 import mlx.core as mx
 import pytest
 
-from tiny_llm.engine.tokens import Chooser, Sequenced, cached_tokens
-from tiny_llm.extension import load_extension
+from tiny_llm.generation.tokens import Chooser, Sequenced, cached_tokens
 from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
+from tiny_llm.runtime.extension import load_extension
 from tiny_llm.sampler import make_sampler
 
 from ..support.checkpoints import checkpoint

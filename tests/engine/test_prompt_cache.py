@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tiny_llm import ArgumentError, ArgumentTypeError, UnsupportedError
-from tiny_llm.engine.prompt_cache import PromptCache
-from tiny_llm.engine.result import Result
+from tiny_llm.course.dispatch import MODELS
+from tiny_llm.course.model import load_model
 from tiny_llm.generate import stream_generate
-from tiny_llm.loading.model import load_model
-from tiny_llm.models import MODELS
+from tiny_llm.generation.prompt_cache import PromptCache
+from tiny_llm.generation.result import Result
 from tiny_llm.sampling.params import Sampling
 
 from ..support.fakes import (

@@ -7,9 +7,9 @@ import pytest
 from tiny_llm.benchmark.contestants import ours
 from tiny_llm.benchmark.measure import run_once
 from tiny_llm.benchmark.workload import Request
-from tiny_llm.engine.generation import Generation
-from tiny_llm.engine.text import TextStream
-from tiny_llm.engine.tokens import Chooser, cached_tokens
+from tiny_llm.generation.generation import Generation
+from tiny_llm.generation.text import TextStream
+from tiny_llm.generation.tokens import Chooser, cached_tokens
 from tiny_llm.sampling.stop import StopStrings
 
 from ..support.fakes import ByteDetokenizer, CachedFake, PagedFake, answering

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.engine.speculative import check_greedy, check_sampled, fit_vocabulary, speculative_tokens
+from tiny_llm.generation.speculative import check_greedy, check_sampled, fit_vocabulary, speculative_tokens
 from tiny_llm.sampling.draw import random_key
 from tiny_llm.sampling.params import Sampling
 

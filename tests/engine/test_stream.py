@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_llm.engine.generation import Generation
-from tiny_llm.engine.text import TextStream
 from tiny_llm.generate import speculative_generate, stream_generate
+from tiny_llm.generation.generation import Generation
+from tiny_llm.generation.text import TextStream
 from tiny_llm.sampling.params import Sampling
 from tiny_llm.sampling.penalty import make_repetition_penalty
 from tiny_llm.sampling.stop import StopStrings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tiny_llm.engine.turns import Conversation, Message
+from tiny_llm.chat.turns import Conversation, Message
 
 CONTEXT, RESERVE = 400, 100  # a quarter is kept free
 

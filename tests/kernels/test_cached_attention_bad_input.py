@@ -3,8 +3,8 @@
 import mlx.core as mx
 import pytest
 
-from tiny_llm.extension import load_extension
 from tiny_llm.positional_encoding import RotationTable
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import normal
 from ..support.refusal import case_id, refused

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.appended import KV_HEADS, SIZE, attend, case, filled_cache, flat, one_by_one, table_of
 from ..support.cases import DTYPE_IDS, DTYPES, normal

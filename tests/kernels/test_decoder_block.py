@@ -6,7 +6,7 @@ Its results are compared with those of the layers in tests/layers/test_native_bl
 import mlx.core as mx
 import pytest
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.appended import table_of
 from ..support.cases import normal

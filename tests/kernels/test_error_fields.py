@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.errors import ArgumentError
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.child import run_python
 

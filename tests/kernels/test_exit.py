@@ -8,7 +8,7 @@ import atexit
 atexit.register(lambda: print(load_extension().last_run()["tiles_total"]))
 import mlx.core as mx
 from tiny_llm import flash_attention
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 mx.set_default_device(mx.cpu)
 tokens = mx.random.normal((1, 4, 700, 64))
 mx.eval(tokens)

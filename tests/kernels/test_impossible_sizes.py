@@ -7,7 +7,7 @@ signed numbers they are negative, or modulo 2^64 nothing.
 import mlx.core as mx
 import pytest
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.child import run_python
 
@@ -18,7 +18,7 @@ PROGRAM = """
 import resource
 import mlx.core as mx
 from tiny_llm.attention import flash_attention
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 native = load_extension()
 mx.set_default_device(mx.cpu)

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.linear import assert_near, expected, inputs

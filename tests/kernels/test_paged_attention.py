@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tiny_llm.attention import flash_attention, paged_attention
-from tiny_llm.layers.paged import gathered_attention
+from tiny_llm.ops.paged import gathered_attention
 
 from ..support.cases import normal, qkv
 from ..support.covering import every_pair

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.attention import paged_attention
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.refusal import case_id, refused
 

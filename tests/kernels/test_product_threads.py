@@ -10,7 +10,7 @@ import hashlib
 import mlx.core as mx
 from tests.support.cases import DTYPES, normal
 from tests.support.quantized import packed
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 native = load_extension()
 N, K = 2107, 2048

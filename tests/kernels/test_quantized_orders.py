@@ -6,7 +6,7 @@ import re
 import mlx.core as mx
 import pytest
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.native import active_isa

@@ -6,7 +6,7 @@ import pytest
 
 from tiny_llm import basics
 from tiny_llm.basics import silu
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.refusal import case_id, refused

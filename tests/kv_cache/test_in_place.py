@@ -6,10 +6,10 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
+from tiny_llm.models.cached_attention import attend_flash, attend_grouped, attend_paged
+from tiny_llm.models.positions import NewTokens
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
-from tiny_llm.transformer.cached_attention import attend_flash, attend_grouped, attend_paged
-from tiny_llm.transformer.positions import NewTokens
 
 from ..support.cases import normal
 

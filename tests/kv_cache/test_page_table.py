@@ -5,8 +5,8 @@ from threading import Thread
 
 import mlx.core as mx
 
+from tiny_llm.cache.page_table import PageTable
 from tiny_llm.kv_cache import BatchingKvCache
-from tiny_llm.kv_cache.page_table import PageTable
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
 from ..support.cases import normal

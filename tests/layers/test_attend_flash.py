@@ -4,11 +4,11 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
+from tiny_llm.models import cached_attention, few_tokens
+from tiny_llm.models.cached_attention import attend_flash
+from tiny_llm.models.positions import NewTokens
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
-from tiny_llm.transformer import cached_attention, few_tokens
-from tiny_llm.transformer.cached_attention import attend_flash
-from tiny_llm.transformer.positions import NewTokens
 
 from ..support.appended import new_tokens
 from ..support.cases import DTYPE_IDS, DTYPES, normal
@@ -121,7 +121,7 @@ def test_without_the_extension(native_calls):
     tokens, cache, plain = tokens_of(2, 1, [5, 9]), batch([5, 9]), batch([5, 9])
     expected = attend_flash(tokens, cache, "causal")
     assert native_calls.pop() is expected
-    with graph_of("tiny_llm.transformer.cached_attention"):
+    with graph_of("tiny_llm.models.cached_attention"):
         assert mx.array_equal(attend_flash(tokens, plain, "causal"), expected)
     assert not native_calls
     same_contents(contents(cache), contents(plain))

@@ -4,8 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
-from tiny_llm.models import dispatch_model
-from tiny_llm.transformer import native_block
+from tiny_llm.models import dispatch_model, native_block
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.checkpoints import checkpoint
@@ -114,7 +113,7 @@ def test_a_model_takes_it(family):
     assert all(block.native is None for block in model.layers_inner)
     logits = model(ids, 33, cache)
     assert all(block.native is not None for block in model.layers_inner)
-    with graph_of("tiny_llm.transformer.native_block"):
+    with graph_of("tiny_llm.models.native_block"):
         assert mx.array_equal(model(ids, 33, plain), logits)
 
 

@@ -7,9 +7,9 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.layer_norm import RMSNorm
+from tiny_llm.models import native_block
+from tiny_llm.models.layers import MLP
 from tiny_llm.positional_encoding import RoPE
-from tiny_llm.transformer import native_block
-from tiny_llm.transformer.layers import MLP
 
 from ..support.cases import normal
 from ..support.native_blocks import HIDDEN, block_of, by_layers, full, step

@@ -11,8 +11,8 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm import LLM, UnsupportedError
-from tiny_llm.device import on_device
-from tiny_llm.device_turns import DeviceTurns
+from tiny_llm.runtime.device import on_device
+from tiny_llm.runtime.device_turns import DeviceTurns
 
 HERE, OTHER = mx.Device(mx.cpu), mx.Device(mx.cpu, 1)
 WAIT = 30

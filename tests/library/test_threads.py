@@ -14,8 +14,8 @@ import pytest
 
 import tiny_llm
 from tiny_llm import LLM, Sampling, TinyKvPagedPool
+from tiny_llm.course.dispatch import MODELS
 from tiny_llm.generate import stream_generate
-from tiny_llm.models import MODELS
 
 from ..support.cases import normal
 from ..support.child import run_python

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from tiny_llm.loading import LoadError
-from tiny_llm.loading.header import read_header
+from tiny_llm.loading.weights.header import read_header
 
 from .damage import WEIGHTS, Case, Damage, assert_refused, content, each
 from .folders import read_parts, write_folder, write_parts

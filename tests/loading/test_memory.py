@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tiny_llm.loading import LoadError, load
-from tiny_llm.loading.memory import available_bytes
-from tiny_llm.loading.parts import named_parts
+from tiny_llm.loading.weights.memory import available_bytes
+from tiny_llm.loading.weights.parts import named_parts
 from tiny_llm.quantize import QuantizedWeights
 
 from ..support.checkpoints import checkpoint
@@ -88,7 +88,7 @@ def test_the_group_of_another_process_does_not_count(system):
 
 
 def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder, monkeypatch):
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 10_000)
+    monkeypatch.setattr("tiny_llm.loading.weights.memory.available_bytes", lambda: 10_000)
     assert_refused(folder, r"the model needs 0\.0 GiB of memory, and 0\.0 GiB are free; close other programs")
 
 
@@ -110,16 +110,16 @@ def test_each_weight_counts_as_it_is_stored_and_as_it_becomes(folder, monkeypatc
 
 
 def test_a_random_model_counts_in_the_same_way(monkeypatch):
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 2**30)
+    monkeypatch.setattr("tiny_llm.loading.weights.memory.available_bytes", lambda: 2**30)
     with pytest.raises(LoadError, match=r"needs 32\.\d GiB"):  # 7.6e9 weights of 4 1/2 bits, and of 4 bytes
         load("random:qwen2-7b", bytes_per_weight=4)
 
 
 def assert_needs(needed: int, folder, monkeypatch, bytes_per_weight: float | None = None) -> None:
     """A byte less is refused."""
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: needed)
+    monkeypatch.setattr("tiny_llm.loading.weights.memory.available_bytes", lambda: needed)
     load(str(folder), bytes_per_weight=bytes_per_weight)
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: needed - 1)
+    monkeypatch.setattr("tiny_llm.loading.weights.memory.available_bytes", lambda: needed - 1)
     with pytest.raises(LoadError, match=r"the model needs \d+\.\d GiB of memory"):
         load(str(folder), bytes_per_weight=bytes_per_weight)
 
@@ -131,7 +131,7 @@ import mlx.core as mx
 from tests.loading.folders import *
 from tiny_llm.loading import load
 from tiny_llm.loading.config import check_config
-from tiny_llm.loading.random_model import random_weights
+from tiny_llm.loading.weights.random_model import random_weights
 
 def resident():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -165,7 +165,7 @@ def test_a_limit_of_addresses_counts():
     """As `ulimit -v` sets it, of which the arrays of MLX would be the first victim."""
     ended = run_python(
         "-c",
-        "import resource; from tiny_llm.loading.memory import available_bytes\n"
+        "import resource; from tiny_llm.loading.weights.memory import available_bytes\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))\n"
         "assert 0 < available_bytes() < 2**32",
     )

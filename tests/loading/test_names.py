@@ -3,8 +3,8 @@
 import pytest
 
 from tiny_llm.loading import LoadError, find_folder, load
-from tiny_llm.loading.names import EMBEDDED, local_folder
-from tiny_llm.models import SHORTCUTS
+from tiny_llm.loading.hub.names import EMBEDDED, local_folder
+from tiny_llm.models.names import SHORTCUTS
 
 from .folders import write_folder
 

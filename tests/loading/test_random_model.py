@@ -8,13 +8,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from tiny_llm.course.dispatch import dispatch_model
 from tiny_llm.loading import LoadError, load
 from tiny_llm.loading.config import Quantization
-from tiny_llm.loading.layout import Matrix, layout
-from tiny_llm.loading.parts import named_arrays, named_parts
 from tiny_llm.loading.progress import silent
-from tiny_llm.loading.random_model import SIZES, RandomWords, random_config, random_weights
-from tiny_llm.models import SHORTCUTS, dispatch_model
+from tiny_llm.loading.weights.layout import Matrix, layout
+from tiny_llm.loading.weights.parts import named_arrays, named_parts
+from tiny_llm.loading.weights.random_model import SIZES, RandomWords, random_config, random_weights
+from tiny_llm.models.names import SHORTCUTS
 
 # As their model cards and files say; an embedding that is used twice counts once.
 PARAMETERS = {
@@ -102,7 +103,7 @@ def test_progress_ends_at_the_words_of_all_matrices():
 
 
 def test_one_that_does_not_fit_into_memory_is_refused_before_it_is_made(monkeypatch):
-    monkeypatch.setattr("tiny_llm.loading.memory.available_bytes", lambda: 2**30)
+    monkeypatch.setattr("tiny_llm.loading.weights.memory.available_bytes", lambda: 2**30)
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     with pytest.raises(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tiny_llm.loading import LoadError
-from tiny_llm.loading.chat_template import WORKER, ChatTemplate
+from tiny_llm.loading.tokenizer.chat_template import WORKER, ChatTemplate
 
 from ..support.child import run_python
 
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 PROGRAM = f"""
 import os, signal, threading
 from tiny_llm.loading import LoadError, load
-from tiny_llm.loading.chat_template import WORKER, ChatTemplate
+from tiny_llm.loading.tokenizer.chat_template import WORKER, ChatTemplate
 
 def render(source, seconds=20.0):
     return ChatTemplate(source, {{}}, seconds=seconds).render({SAID})

@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tiny_llm.engine.text import TextStream, own_detokenizer
+from tiny_llm.generation.text import TextStream, own_detokenizer
 from tiny_llm.loading.config import read_config
-from tiny_llm.loading.names import EMBEDDED
-from tiny_llm.loading.random_model import random_config
-from tiny_llm.loading.read_tokenizer import read_tokenizer
-from tiny_llm.loading.tokenizer import BYTES, Tokenizer
+from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
+from tiny_llm.loading.tokenizer.tokenizer import BYTES, Tokenizer
+from tiny_llm.loading.weights.random_model import random_config
 
 
 @pytest.fixture(scope="module")

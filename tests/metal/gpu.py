@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 import build
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from .harness.kernel import Kernel
 from .harness.toolchain import need_this_platform

@@ -3,7 +3,7 @@
 from .mistake import Mistake, Table
 
 BASICS = "tiny_llm/basics.py"
-DENSE = "tiny_llm/layers/dense.py"
+DENSE = "tiny_llm/ops/dense.py"
 ATTENTION = "tiny_llm/attention.py"
 SCALE = "scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)"
 DIVISION = "result = (weights @ value.astype(mx.float32)) / mx.where(total == 0, 1, total)"
@@ -184,35 +184,35 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the biases of query, key and value are forgotten",
-            "tiny_llm/transformer/qwen2.py",
+            "tiny_llm/models/qwen2.py",
             "        return [self.bq, self.bk, self.bv]",
             "        return None",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(
             "keys are not rotated",
-            "tiny_llm/transformer/positions.py",
+            "tiny_llm/models/positions.py",
             "        key = self.rope.heads_first(self.key, self.starts)\n",
             "        key = self.key.swapaxes(1, 2)\n",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(
             "values are rotated, too",
-            "tiny_llm/transformer/positions.py",
+            "tiny_llm/models/positions.py",
             "        return query, key, self.value.swapaxes(1, 2)\n",
             "        return query, key, self.rope.heads_first(self.value, self.starts)\n",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(
             "neighbours are rotated, as in the original paper",
-            "tiny_llm/transformer/qwen2.py",
+            "tiny_llm/models/qwen2.py",
             "RoPE(self.head_dim, self.max_seq_len, self.theta)",
             "RoPE(self.head_dim, self.max_seq_len, self.theta, traditional=True)",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(
             "theta is left at its default",
-            "tiny_llm/transformer/qwen2.py",
+            "tiny_llm/models/qwen2.py",
             "RoPE(self.head_dim, self.max_seq_len, self.theta)",
             "RoPE(self.head_dim, self.max_seq_len)",
             "test_task_3_attention_layer_projects_rotates_and_attends",

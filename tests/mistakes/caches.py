@@ -2,12 +2,12 @@
 
 from .mistake import Mistake, Table
 
-FULL = "tiny_llm/kv_cache/full.py"
-BATCHING = "tiny_llm/kv_cache/batching.py"
+FULL = "tiny_llm/cache/full.py"
+BATCHING = "tiny_llm/cache/batching.py"
 BATCH = "tiny_llm/batch.py"
-ROUNDS = "tiny_llm/engine/batching.py"
+ROUNDS = "tiny_llm/generation/batching.py"
 ATTENTION = "tiny_llm/attention.py"
-TOKENS = "tiny_llm/engine/tokens.py"
+TOKENS = "tiny_llm/generation/tokens.py"
 STARTS = "tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))"
 
 MISTAKES: Table = {
@@ -56,14 +56,14 @@ MISTAKES: Table = {
         ),
         Mistake(
             "new tokens are rotated as if they came first",
-            "tiny_llm/transformer/layers.py",
+            "tiny_llm/models/layers.py",
             STARTS,
             STARTS.replace("row_offsets(offset, rows=x.shape[0])", "0"),
             "test_task_2_attention_layer_continues_where_its_cache_ends",
         ),
         Mistake(
             "new tokens are rotated to the end of the cache that they make",
-            "tiny_llm/transformer/layers.py",
+            "tiny_llm/models/layers.py",
             STARTS,
             STARTS.replace(
                 "row_offsets(offset, rows=x.shape[0])",
@@ -73,7 +73,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "all layers share a cache",
-            "tiny_llm/stages/week2.py",
+            "tiny_llm/course/week2.py",
             "return [TinyKvFullCache() for _ in range(self.num_hidden_layers)]",
             "return [TinyKvFullCache()] * self.num_hidden_layers",
             "test_task_3_model_reads_a_prompt",
@@ -154,7 +154,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "all requests stand at the place of the first",
-            "tiny_llm/transformer/positions.py",
+            "tiny_llm/models/positions.py",
             "    return offsets[0] if len(set(offsets)) == 1 else offsets",
             "    return offsets[0]",
             "test_task_3_model_on_a_batch_of_requests_of_different_lengths",

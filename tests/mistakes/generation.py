@@ -2,9 +2,9 @@
 
 from .mistake import Mistake, Table
 
-TOKENS = "tiny_llm/engine/tokens.py"
+TOKENS = "tiny_llm/generation/tokens.py"
 DRAW = "tiny_llm/sampling/draw.py"
-SPECULATIVE = "tiny_llm/engine/speculative.py"
+SPECULATIVE = "tiny_llm/generation/speculative.py"
 
 MISTAKES: Table = {
     "week_1_day_6": (
@@ -24,7 +24,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the end token is printed",
-            "tiny_llm/engine/answer.py",
+            "tiny_llm/generation/answer.py",
             'return "" if self.at_end_token else self._show(',
             "return self._show(",
             "test_task_1_simple_generate_takes_the_best_token_until_the_end",
@@ -38,21 +38,21 @@ MISTAKES: Table = {
         ),
         Mistake(
             "a piece may end inside a character",
-            "tiny_llm/engine/text.py",
+            "tiny_llm/generation/text.py",
             "return text.rstrip(HALF_CHARACTER)",
             "return text",
             "test_task_1_simple_generate_takes_the_best_token_until_the_end",
         ),
         Mistake(
             "only the first end token counts",
-            "tiny_llm/engine/text.py",
+            "tiny_llm/generation/text.py",
             "return frozenset(several or [tokenizer.eos_token_id])",
             "return frozenset([tokenizer.eos_token_id])",
             "test_task_1_simple_generate_knows_several_end_tokens",
         ),
         Mistake(
             "the context has no end",
-            "tiny_llm/engine/text.py",
+            "tiny_llm/generation/text.py",
             "room = sys.maxsize if longest is None else longest - prompt_tokens",
             "room = 40",
             "test_task_1_simple_generate_ends_where_the_context_does",
@@ -154,7 +154,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the answer has no end",
-            "tiny_llm/engine/text.py",
+            "tiny_llm/generation/text.py",
             "return frozenset(several or [tokenizer.eos_token_id])",
             "return frozenset([tokenizer.eos_token_id])",
             "test_task_1_text_behind_an_end_token_does_not_count",

@@ -6,7 +6,7 @@ QUANTIZE = "tiny_llm/quantize.py"
 ATTENTION = "tiny_llm/attention.py"
 KERNEL = "extensions/src/flash_attention.metal"
 WEIGHTS = "extensions/src/metal/quantized/weights.h"
-SOFTMAX = "extensions/src/cpu/online_softmax-inl.h"
+SOFTMAX = "extensions/src/cpu/attention/online_softmax-inl.h"
 CALL = "out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)"
 
 MISTAKES: Table = {
@@ -48,7 +48,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the weights are unpacked when the model is loaded",
-            "tiny_llm/stages/__init__.py",
+            "tiny_llm/course/stages.py",
             "WEEK2 = replace(WEEK1, read=read_packed)",
             "WEEK2 = WEEK1",
             "test_task_4_model_keeps_its_weights_packed",
@@ -176,7 +176,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the switch of the model does nothing",
-            "tiny_llm/stages/week2.py",
+            "tiny_llm/course/week2.py",
             "use_flash_attention=enable_flash_attn)",
             "use_flash_attention=False)",
             "test_task_4_model_attends_with_the_kernel_that_enable_flash_attn_chooses",
@@ -212,14 +212,14 @@ NATIVE: Table = {
         ),
         Mistake(
             "causal attention as if L were S",
-            "extensions/src/cpu/row_tile-inl.h",
+            "extensions/src/cpu/attention/row_tile-inl.h",
             "int64_t position = i + task.n_k - task.n_q;",
             "int64_t position = i;",
             "test_task_2_flash_attention_kernel_one_idea aligns_the_last_query_with_the_last_key",
         ),
         Mistake(
             "the division at the end is forgotten",
-            "extensions/src/cpu/finish-inl.h",
+            "extensions/src/cpu/attention/finish-inl.h",
             "factor[lane] = l == 0 ? 0 : factor[lane] / l;",
             "factor[lane] = l == 0 ? 0 : factor[lane];",
             "test_task_2_flash_attention_kernel_one_idea averages_all_tiles",

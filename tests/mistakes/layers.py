@@ -5,9 +5,9 @@ from .mistake import Mistake, Table
 BASICS = "tiny_llm/basics.py"
 ROPE = "tiny_llm/positional_encoding.py"
 NORM = "tiny_llm/layer_norm.py"
-LAYERS = "tiny_llm/transformer/layers.py"
-WEIGHTS = "tiny_llm/transformer/weights.py"
-MODEL = "tiny_llm/transformer/model.py"
+LAYERS = "tiny_llm/models/layers.py"
+WEIGHTS = "tiny_llm/models/weights.py"
+MODEL = "tiny_llm/models/model.py"
 
 MISTAKES: Table = {
     "week_1_day_2": (

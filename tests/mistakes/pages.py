@@ -2,10 +2,10 @@
 
 from .mistake import Mistake, Table
 
-POOL = "tiny_llm/kv_cache/pool.py"
-PAGED = "tiny_llm/kv_cache/paged.py"
-TABLE = "tiny_llm/kv_cache/page_table.py"
-BATCHING = "tiny_llm/kv_cache/batching.py"
+POOL = "tiny_llm/cache/pool.py"
+PAGED = "tiny_llm/cache/paged.py"
+TABLE = "tiny_llm/cache/page_table.py"
+BATCHING = "tiny_llm/cache/batching.py"
 
 MISTAKES: Table = {
     "week_3_day_1": (
@@ -88,7 +88,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "each layer has a pool of its own",
-            "tiny_llm/stages/week3.py",
+            "tiny_llm/course/week3.py",
             "return [TinyKvPagedCache(self.page_pool) for _ in range(self.num_hidden_layers)]",
             "return [TinyKvPagedCache(TinyKvPagedPool()) for _ in range(self.num_hidden_layers)]",
             "test_task_3_model_has_one_pool_for_all_layers",
@@ -129,21 +129,21 @@ MISTAKES: Table = {
         ),
         Mistake(
             "pages are read in the order of their ids",
-            "tiny_llm/layers/paged.py",
+            "tiny_llm/ops/paged.py",
             "return _Call(query, key_pages, value_pages, block_table,",
             "return _Call(query, key_pages, value_pages, mx.sort(block_table, axis=1),",
             "test_task_2_paged_attention_follows_the_table",
         ),
         Mistake(
             "all slots of the table count as tokens",
-            "tiny_llm/layers/paged.py",
+            "tiny_llm/ops/paged.py",
             "block_table, context_lens, number, mask",
             "block_table, mx.full((batch,), block_table.shape[1] * page_size, mx.int32), number, mask",
             "test_task_2_paged_attention_ends_with_the_context",
         ),
         Mistake(
             "the causal mask is forgotten",
-            "tiny_llm/layers/paged.py",
+            "tiny_llm/ops/paged.py",
             'context_lens, number, mask == "causal")',
             "context_lens, number, False)",
             "test_task_2_paged_attention_aligns_the_last_query_with_the_last_token",

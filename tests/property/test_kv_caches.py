@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from tiny_llm.attention import paged_attention
+from tiny_llm.cache.full import BLOCK
 from tiny_llm.kv_cache import TinyKvFullCache
-from tiny_llm.kv_cache.full import BLOCK
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
 from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, assert_holds, assert_pages_hold, grown

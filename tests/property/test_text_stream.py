@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiny_llm.engine.text import TextStream, own_detokenizer
+from tiny_llm.generation.text import TextStream, own_detokenizer
 
 from ..support.fakes import ByteDetokenizer, ByteTokenizer, PatientDetokenizer, as_text
 

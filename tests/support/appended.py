@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 
 from tiny_llm.attention import flash_attention
-from tiny_llm.extension import load_extension
 from tiny_llm.positional_encoding import RotationTable
+from tiny_llm.runtime.extension import load_extension
 
 from .cases import normal
 

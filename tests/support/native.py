@@ -4,7 +4,7 @@ import os
 
 import mlx.core as mx
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 _extension = load_extension()
 attention = _extension.attention

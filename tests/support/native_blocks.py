@@ -6,10 +6,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from tiny_llm.cache.base import Mask
 from tiny_llm.kv_cache import TinyKvCache, TinyKvFullCache
-from tiny_llm.kv_cache.base import Mask
-from tiny_llm.models import dispatch_model
-from tiny_llm.transformer import native_block
+from tiny_llm.models import dispatch_model, native_block
 
 from .cases import normal
 from .checkpoints import checkpoint

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from tiny_llm.extension import load_extension
+from tiny_llm.runtime.extension import load_extension
 
 from .tolerance import Float64, to_float64
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "attention/checks.h"
+#include "core/checks.h"
 
 namespace nb = nanobind;
 

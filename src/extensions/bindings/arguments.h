@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "row_operations.h"
+#include "rows/row_operations.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -7,10 +7,10 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/checks.h"
 #include "bindings/arguments.h"
 #include "bindings/blocks.h"
 #include "bindings/caches.h"
+#include "core/checks.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

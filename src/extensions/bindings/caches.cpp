@@ -7,8 +7,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/checks.h"
 #include "bindings/arguments.h"
+#include "core/checks.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

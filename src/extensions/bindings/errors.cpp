@@ -5,7 +5,7 @@
 
 #include <typeinfo>
 
-#include "attention/checks.h"
+#include "core/checks.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

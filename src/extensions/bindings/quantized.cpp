@@ -7,8 +7,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/checks.h"
-#include "cpu/row_orders.h"
+#include "core/checks.h"
+#include "cpu/quantized/row_orders.h"
 #include "quantized_linear.h"
 
 namespace nb = nanobind;

@@ -5,7 +5,7 @@
 #include <nanobind/stl/variant.h>
 
 #include "bindings/arguments.h"
-#include "row_operations.h"
+#include "rows/row_operations.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

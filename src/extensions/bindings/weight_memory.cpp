@@ -4,7 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arguments.h"
-#include "cpu/weight_memory.h"
+#include "cpu/runtime/weight_memory.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,5 +1,5 @@
 // alpha x + beta y, composed of MLX operations: every device and every transform comes with them.
-#include "attention/checks.h"
+#include "core/checks.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

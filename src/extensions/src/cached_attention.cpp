@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "attention/checks.h"
 #include "attention/inputs.h"
+#include "core/checks.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "row_operations.h"
+#include "rows/row_operations.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -39,7 +39,7 @@ using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
 // the order of the rows; none is a single row without a cache, which attends to nothing: its result is 0.
 // Query and key are rotated as by `rope`; a token sees the tokens of its cache, those before it and itself. A
 // cache's memory takes the new tokens where nobody else holds it, or those places, see
-// cpu/cache_memory.h. The result is (B, L, Hq * E).
+// cpu/runtime/cache_memory.h. The result is (B, L, Hq * E).
 std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
                                                    const mx::array& value,
                                                    const std::vector<std::optional<TokenCache>>& caches,

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "attention/checks.h"
+#include "core/checks.h"
 
 namespace tiny_llm_ext {
 namespace {

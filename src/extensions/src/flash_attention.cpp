@@ -5,12 +5,12 @@
 #include <mutex>
 #include <set>
 
-#include "attention/checks.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
 #include "attention/shapes.h"
-#include "cpu/isa.h"
-#include "cpu/pool.h"
+#include "core/checks.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

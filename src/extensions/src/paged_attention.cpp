@@ -1,10 +1,10 @@
 // The front door of attention over pages, and the primitive's identity. It runs the forward kernel of
 // attention.
-#include "attention/checks.h"
 #include "attention/inputs.h"
-#include "attention/saturating.h"
-#include "cpu/isa.h"
-#include "cpu/pool.h"
+#include "core/checks.h"
+#include "core/saturating.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -1,10 +1,10 @@
 // The front door of linear layers on quantized weights, their meaning and their transforms.
 #include "quantized_linear.h"
 
-#include "attention/checks.h"
-#include "cpu/isa.h"
-#include "cpu/pool.h"
-#include "product_shape.h"
+#include "core/checks.h"
+#include "core/product_shape.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/pool.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "row_operations.h"
+#include "rows/row_operations.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -1,8 +1,8 @@
 // The front door of the quantized product, the primitive's identity and its transforms.
-#include "attention/checks.h"
-#include "cpu/isa.h"
-#include "cpu/pool.h"
-#include "product_shape.h"
+#include "core/checks.h"
+#include "core/product_shape.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/pool.h"
 #include "quantized_linear.h"
 
 namespace tiny_llm_ext {

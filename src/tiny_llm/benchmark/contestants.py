@@ -7,8 +7,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..engine.tokens import Chooser, Sequenced, cached_tokens, full_context_tokens, next_logits, token_id
 from ..generate import PREFILL_STEP
+from ..generation.tokens import Chooser, Sequenced, cached_tokens, full_context_tokens, next_logits, token_id
 from .workload import Request
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from ..version import version
+from ..runtime.version import version
 from . import batch, bench, chat, demo, export, generate, info
 from .endings import REFUSED, give_up_unwritten, guarded, note, open_missing_streams
 

@@ -5,12 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.conversation import write_conversation
-from ..engine.generation import Generation
-from ..engine.prompt_cache import PromptCache
-from ..engine.text import shortest_context
+from ..chat.conversation import write_conversation
 from ..errors import ArgumentError
 from ..generate import stream_generate
+from ..generation.generation import Generation
+from ..generation.prompt_cache import PromptCache
+from ..generation.text import shortest_context
 from ..llm import MAX_TOKENS
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress

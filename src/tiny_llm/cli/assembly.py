@@ -7,10 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..engine.text import check_vocabularies, check_vocabulary_sizes
+from ..course.model import build_model, load_model
 from ..errors import ArgumentError
+from ..generation.text import check_vocabularies, check_vocabulary_sizes
 from ..loading import Checkpoint, load
-from ..loading.model import build_model, load_model
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from .answerers import Answerer, Ours

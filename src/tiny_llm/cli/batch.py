@@ -11,10 +11,10 @@ from typing import Any, TextIO
 import mlx.core as mx
 
 from ..batch import Request
-from ..engine.batching import answer_all
-from ..engine.text import answer_limit, encode_prompt
-from ..engine.turns import messages
+from ..chat.turns import messages
 from ..errors import ArgumentError, NumericError
+from ..generation.batching import answer_all
+from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
 from .answerers import Ours

@@ -13,8 +13,8 @@ from ..benchmark.measure import TOLERANCE, largest_difference, measure
 from ..benchmark.picture import rates
 from ..benchmark.report import results, table
 from ..benchmark.workload import Request, Sizes, random_requests
-from ..installation import check_installation
 from ..loading import Checkpoint, LoadError, find_folder, load
+from ..runtime.installation import check_installation
 from . import arguments, summary
 from .assembly import build_ours, choose_flash, describe, flash_flag, peer_dtype, refuse_for_peer
 from .device import check_kernels, choose_device, choose_dtype

@@ -6,8 +6,8 @@ import sys
 from contextlib import suppress
 from itertools import chain
 
-from ..engine.generation import Generation
-from ..engine.turns import Conversation
+from ..chat.turns import Conversation
+from ..generation.generation import Generation
 from ..loading import LoadError
 from . import arguments, endings, inputs, summary
 from .answerers import Answerer

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..attention import explain, flash_attention, scaled_dot_product_attention_grouped
-from ..loading.memory import available_bytes
+from ..loading.weights.memory import available_bytes
 from . import arguments
 from .device import check_kernels
 from .endings import FAILED, Refusal

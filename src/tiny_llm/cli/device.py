@@ -2,9 +2,9 @@
 
 import mlx.core as mx
 
-from ..device import AUTO, DEVICES, DTYPES, activation_dtype, device_name, dtype_name
 from ..errors import ArgumentError
-from ..installation import describe_cpu
+from ..runtime.device import AUTO, DEVICES, DTYPES, activation_dtype, device_name, dtype_name
+from ..runtime.installation import describe_cpu
 from .endings import Failure, Refusal
 
 __all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype", "dtype_name"]

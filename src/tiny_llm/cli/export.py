@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from ..export import ExportError, check_target, export_dense
 from ..loading import load
-from ..loading.names import RANDOM
+from ..loading.export import ExportError, check_target, export_dense
+from ..loading.hub.names import RANDOM
 from . import arguments
 from .device import DTYPES, choose_device
 from .endings import Failure, Refusal

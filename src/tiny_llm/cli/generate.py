@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-from ..engine.generation import Generation
-from ..engine.prompt_cache import PromptCache
-from ..engine.turns import messages
+from ..chat.turns import messages
 from ..errors import ArgumentError
+from ..generation.generation import Generation
+from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress as Report
 from ..sampling.params import Sampling
 from . import arguments, summary

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from ..installation import check_installation
+from ..runtime.installation import check_installation
 from . import arguments
 from .json_text import print_json
 

@@ -3,7 +3,7 @@
 import sys
 from typing import NoReturn
 
-from ..loading.chat_template import LONGEST_TEXT
+from ..loading.tokenizer.chat_template import LONGEST_TEXT
 from .endings import Refusal
 
 

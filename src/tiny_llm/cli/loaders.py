@@ -4,7 +4,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from ..models import MODELS
+from ..course.dispatch import MODELS
 
 SUMMARIES = {
     1: "dense weights, and everything is read again for each token",

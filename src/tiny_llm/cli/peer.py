@@ -10,14 +10,14 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..engine.generation import Generation
-from ..engine.prompt_cache import PromptCache
-from ..engine.text import TextStream, encode_prompt, end_tokens, own_detokenizer
-from ..engine.tokens import refuse_nan
 from ..generate import PREFILL_STEP
+from ..generation.generation import Generation
+from ..generation.prompt_cache import PromptCache
+from ..generation.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..generation.tokens import refuse_nan
 from ..llm import MAX_TOKENS
-from ..loading.parts import named_arrays, named_parts
 from ..loading.progress import Progress
+from ..loading.weights.parts import named_arrays, named_parts
 from ..sampler import sampler_of
 from ..sampling.params import Sampling
 from ..sampling.penalty import penalties

@@ -4,7 +4,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..engine.tokens import next_logits
+from ..generation.tokens import next_logits
 from ..loading.progress import Progress
 
 READING = "reading the prompt"

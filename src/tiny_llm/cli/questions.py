@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..loading.chat_template import LONGEST_TEXT
+from ..loading.tokenizer.chat_template import LONGEST_TEXT
 from .endings import Refusal
 from .prompts import PROMPTS
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..engine.generation import Generation
+from ..generation.generation import Generation
 
 ATTENTION = {True: "flash attention", False: "grouped attention"}
 

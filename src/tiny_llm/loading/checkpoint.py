@@ -8,17 +8,17 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..models import shortcut_name_to_full_name
+from ..models.names import shortcut_name_to_full_name
 from .config import ModelConfig, read_config
 from .errors import LoadError
-from .hub import find_snapshot
-from .names import EMBEDDED, local_folder, random_shortcut
+from .hub.hub import find_snapshot
+from .hub.names import EMBEDDED, local_folder, random_shortcut
 from .progress import Progress, silent
-from .random_model import random_config, random_weights
-from .read_tokenizer import read_tokenizer
-from .shards import read_tensors
-from .tokenizer import Tokenizer
-from .weights import assemble, load_weights
+from .tokenizer.read_tokenizer import read_tokenizer
+from .tokenizer.tokenizer import Tokenizer
+from .weights.random_model import random_config, random_weights
+from .weights.shards import read_tensors
+from .weights.weights import assemble, load_weights
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..models import MODELS
+from ..models.names import FAMILIES
 from .fields import Fields
 from .files import need_file, read_object
 
@@ -81,8 +81,8 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
 
 def _refuse_what_cannot_run(raw: Fields) -> None:
     raw.refuse_code("auto_map", "model_file")
-    if raw.get("model_type") not in list(MODELS):
-        raise raw.wrong("model_type", f"{' or '.join(map(repr, MODELS))}: no other model runs here")
+    if raw.get("model_type") not in list(FAMILIES):
+        raise raw.wrong("model_type", f"{' or '.join(map(repr, FAMILIES))}: no other model runs here")
     if raw.get("hidden_act", "silu") != "silu":
         raise raw.wrong("hidden_act", "'silu'")
     if raw.get("use_sliding_window"):

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
 
-from ..argument_types import check_number, check_texts, kind
+from ..checks.types import check_number, check_texts, kind
 from ..errors import ArgumentError, ArgumentTypeError
 
 

@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 
-from ..extension import cpu_kernels
+from ..runtime.extension import cpu_kernels
 
 
 def argmax(logits: mx.array) -> mx.array:

@@ -1,9 +1,9 @@
 // A primitive that passes the lengths through. It runs on the CPU: a GPU cannot throw.
 #include "attention/checked_lengths.h"
 
-#include "attention/checks.h"
 #include "attention/inputs.h"
-#include "cpu/dispatch.h"
+#include "core/checks.h"
+#include "cpu/runtime/dispatch.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "attention/saturating.h"
-#include "cpu/allocate.h"
+#include "core/saturating.h"
+#include "cpu/runtime/allocate.h"
 
 namespace tiny_llm_ext {
 

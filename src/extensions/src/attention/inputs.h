@@ -1,7 +1,7 @@
 // From the arrays of a call to the primitive's input list and back, and to the plain numbers of a Problem.
 #pragma once
 
-#include "attention/checks.h"
+#include "core/checks.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 
 namespace tiny_llm_ext {
 

@@ -1,7 +1,7 @@
 // The shape rules of attention: checked at a call, and again when a compiled graph gets other arrays.
 #pragma once
 
-#include "attention/checks.h"
+#include "core/checks.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

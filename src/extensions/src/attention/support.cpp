@@ -1,12 +1,12 @@
 // Routing and its explanation, from one list of what has a kernel.
 #include <string_view>
 
-#include "attention/checks.h"
 #include "attention/gpu.h"
 #include "attention/problem.h"
-#include "attention/saturating.h"
 #include "attention/tiles.h"
-#include "cpu/plan.h"
+#include "core/checks.h"
+#include "core/saturating.h"
+#include "cpu/attention/plan.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "attention/saturating.h"
+#include "core/saturating.h"
 
 namespace tiny_llm_ext {
 

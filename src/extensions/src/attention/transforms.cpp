@@ -1,8 +1,8 @@
 // How the primitive is differentiated and vectorised.
-#include "attention/checks.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
-#include "cpu/dispatch.h"
+#include "core/checks.h"
+#include "cpu/runtime/dispatch.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -56,13 +56,13 @@ endif()
 # names: `pdm run` asks it whether this machine needs others.
 function(find_machine_isas result)
   set(program "${CMAKE_BINARY_DIR}/machine_isas")
-  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels)
   if("${folder}/machine.cpp" IS_NEWER_THAN "${program}" OR "${folder}/machine.h" IS_NEWER_THAN "${program}"
      OR "${folder}/print_machine_isas.cpp" IS_NEWER_THAN "${program}")
     try_compile(
       compiled "${CMAKE_BINARY_DIR}"
       SOURCES ${folder}/machine.cpp ${folder}/print_machine_isas.cpp
-      CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${folder}/.."
+      CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${folder}/../.."
       OUTPUT_VARIABLE errors
       COPY_FILE "${program}"
       CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
@@ -94,14 +94,14 @@ endif()
 list(JOIN built_isas " " built)
 message(STATUS "Instruction sets: ${built}")
 
-add_cpu_objects(cpu_dispatch ${CMAKE_CURRENT_LIST_DIR}/cpus.cpp ${CMAKE_CURRENT_LIST_DIR}/isa.cpp
-                             ${CMAKE_CURRENT_LIST_DIR}/machine.cpp ${CMAKE_CURRENT_LIST_DIR}/pool.cpp)
+set(cpu ${CMAKE_CURRENT_LIST_DIR})
+add_cpu_objects(cpu_dispatch ${cpu}/kernels/isa.cpp ${cpu}/kernels/machine.cpp ${cpu}/runtime/cpus.cpp ${cpu}/runtime/pool.cpp)
 foreach(isa IN LISTS CPU_ISAS)
   if(isa IN_LIST built_isas)
-    add_cpu_objects(cpu_${isa} ${CMAKE_CURRENT_LIST_DIR}/isa_${isa}.cpp)
+    add_cpu_objects(cpu_${isa} ${cpu}/isa/isa_${isa}.cpp)
     target_compile_options(cpu_${isa} PRIVATE ${cpu_flags_${isa}} ${cpu_effort_${isa}})
   else()
-    add_cpu_objects(cpu_${isa} ${CMAKE_CURRENT_LIST_DIR}/absent_isa.cpp)
+    add_cpu_objects(cpu_${isa} ${cpu}/isa/absent_isa.cpp)
   endif()
   target_compile_definitions(cpu_${isa} PRIVATE TINY_LLM_ISA=${isa})
 endforeach()

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "metal/kernels/fast_arguments.h"
 
 namespace tiny_llm_ext::metal {

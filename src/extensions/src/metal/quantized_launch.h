@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "metal/launch.h"
 #include "metal/quantized/arguments.h"
 

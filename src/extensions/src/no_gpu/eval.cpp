@@ -1,7 +1,7 @@
 // GPU evaluation in a build without GPU kernels. The router does not come here; a graph moved to the GPU
 // would.
-#include "attention/checks.h"
 #include "attention/gpu.h"
+#include "core/checks.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

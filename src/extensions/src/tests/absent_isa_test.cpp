@@ -3,8 +3,8 @@
 #include <string>
 
 #include "check.h"
-#include "cpu/isa.h"
-#include "cpu/machine.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/kernels/machine.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "attention_case.h"
 #include "check.h"
-#include "cpu/isa.h"
-#include "cpu/pool.h"
-#include "cpu/softmax_reference.h"
+#include "cpu/attention/softmax_reference.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/pool.h"
 #include "guarded.h"
 #include "typed_memory.h"
 

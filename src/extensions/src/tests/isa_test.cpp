@@ -6,8 +6,8 @@
 #include <string>
 
 #include "check.h"
-#include "cpu/isa.h"
-#include "cpu/pool.h"
+#include "cpu/kernels/isa.h"
+#include "cpu/runtime/pool.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/isa.h"
+#include "cpu/kernels/isa.h"
 #include "guarded.h"
 #include "matrix.h"
 

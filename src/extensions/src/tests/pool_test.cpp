@@ -1,6 +1,6 @@
 // The thread pool: every item exactly once, whoever calls, also nested, after exceptions and in a forked
 // child.
-#include "cpu/pool.h"
+#include "cpu/runtime/pool.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

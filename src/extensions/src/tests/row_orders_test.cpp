@@ -2,14 +2,14 @@
 // be compiled only, with its flags.
 #include <stdint.h>
 
-#include "cpu/row_orders.h"
+#include "cpu/quantized/row_orders.h"
 #include VEC_HEADER
 #ifdef TINY_LLM_ON_TILES
-#include "cpu/amx_format-inl.h"
-#include "cpu/quantized-inl.h"
-#include "cpu/quantized_tiles-inl.h"
+#include "cpu/attention/amx_format-inl.h"
+#include "cpu/quantized/quantized-inl.h"
+#include "cpu/quantized/quantized_tiles-inl.h"
 #else
-#include "cpu/quantized-inl.h"
+#include "cpu/quantized/quantized-inl.h"
 #endif
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -7,7 +7,7 @@
 
 #include "attention_case.h"
 #include "check.h"
-#include "cpu/isa.h"
+#include "cpu/kernels/isa.h"
 #include "guarded.h"
 #include "typed_memory.h"
 

@@ -1,7 +1,7 @@
 // Numbers in guarded memory, in any of the kernels' element types.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "guarded.h"
 #include "half.h"
 

@@ -1,0 +1,78 @@
+// Argument checks: one form of error text, and shapes matched against named dimensions.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/argument_error.h"
+#include "mlx/array.h"
+#include "mlx/utils.h"
+
+namespace tiny_llm_ext {
+
+// A feature that does not exist (yet); NotImplementedError in Python.
+struct NotImplemented : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws an ArgumentError.
+[[noreturn]] void reject(const std::string& function, const std::string& argument, const std::string& got,
+                         const std::string& expected);
+
+// What is done about a value of an argument that is wrong.
+using Wrong = std::function<void(const char* argument, std::string got, std::string expected)>;
+
+// At the call, as `reject` does, or while the result is evaluated: std::runtime_error.
+Wrong refusal_by(const char* function);
+Wrong failure_of(const char* function);
+
+// Throws unless x is float32, float16 or bfloat16.
+void check_floating(const char* function, const char* argument, const mlx::core::array& x);
+
+float check_scale(const char* function, double scale);
+
+// Both at least 1, the first a multiple of the second.
+void check_heads(const char* function, int num_heads, int num_kv_heads);
+
+// The stream of a call that has a kernel for the CPU only, or one for the GPU where the build has a back end
+// for it; std::runtime_error for any other device.
+mlx::core::Stream cpu_stream(const char* function, mlx::core::StreamOrDevice stream);
+mlx::core::Stream kernel_stream(const char* function, mlx::core::StreamOrDevice stream);
+
+// What is evaluated on a GPU for which there is no kernel: a graph was moved there.
+[[noreturn]] void refuse_gpu(const char* function);
+
+std::string to_text(const mlx::core::Shape& shape);
+std::string to_text(mlx::core::Dtype dtype);
+std::string to_text(double number);
+
+// Sizes with names. The first array that mentions a name binds it, later ones must agree; a name that ends in
+// "..." stands for any number of leading axes. Names and arguments are string literals.
+class Dims {
+ public:
+  explicit Dims(const char* function) : function_(function) {}
+
+  void match(const char* argument, const mlx::core::Shape& shape,
+             std::initializer_list<std::string_view> names);
+
+  int operator[](std::string_view name) const { return find(name)->sizes[0]; }
+
+ private:
+  struct Bound {
+    std::string_view name;
+    mlx::core::Shape sizes;
+    const char* argument;
+  };
+
+  const Bound* find(std::string_view name) const;
+  std::string expected(std::initializer_list<std::string_view> names) const;
+
+  const char* function_;
+  std::vector<Bound> bound_;
+};
+
+}  // namespace tiny_llm_ext

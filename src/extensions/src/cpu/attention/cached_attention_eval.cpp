@@ -1,0 +1,17 @@
+// CPU evaluation of attention to caches.
+#include "cached_attention.h"
+#include "cpu/attention/cached_step.h"
+
+namespace tiny_llm_ext {
+
+void CachedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const cpu::CacheArrays caches = {kFirstCache, places(inputs), inputs[0].shape(1)};
+  cpu::dispatch_on_caches(
+      stream(), inputs, outputs, caches,
+      [params = params_, places = caches.places, kernels = &kernels_, threads = threads_](
+          const cpu::Arrays& arrays, cpu::Arrays& results, const std::vector<bool>& in_place) {
+        cpu::append_and_attend(arrays, results, params, places, *kernels, threads, in_place);
+      });
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,217 @@
+// Attention to caches as it is calculated: every token is rotated to where it stays, then each cache is
+// attended to.
+#include "cpu/attention/cached_step.h"
+
+#include <cstring>
+
+#include "attention/inputs.h"
+#include "cpu/attention/attend.h"
+#include "cpu/attention/plan.h"
+#include "cpu/runtime/allocate.h"
+#include "cpu/runtime/cache_memory.h"
+#include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/pool.h"
+#include "cpu/runtime/row_memory.h"
+
+namespace tiny_llm_ext::cpu {
+namespace {
+
+constexpr double kNanosecondsPerNewElement = 0.3;
+
+// Part of an array, as another one in the same memory.
+mx::array view(const mx::array& of, mx::Shape shape, mx::Strides strides, int64_t offset) {
+  mx::array part(std::move(shape), of.dtype(), nullptr, {});
+  part.copy_shared_buffer(of, strides, {false, false, false}, of.data_size(), offset);
+  return part;
+}
+
+// The heads of the tokens of one input (B, L, H, E), read wherever they lie.
+struct Heads {
+  explicit Heads(const mx::array& x) : heads(x.shape(2)), reader(x) {}
+
+  const void* at(int64_t token, int64_t head, void* room) const {
+    return reader.row(token * heads + head, room);
+  }
+
+  int64_t heads;
+  RowReader reader;
+};
+
+class Step {
+ public:
+  Step(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
+       const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+       const std::vector<bool>& in_place)
+      : inputs_(inputs),
+        outputs_(outputs),
+        params_(params),
+        places_(places),
+        kernels_(kernels),
+        threads_(threads),
+        in_place_(in_place),
+        L_(inputs[0].shape(1)),
+        Hq_(inputs[0].shape(2)),
+        E_(inputs[0].shape(3)),
+        itemsize_(inputs[0].itemsize()),
+        queries_(
+            new_array({inputs[0].shape(0), static_cast<int>(Hq_), static_cast<int>(L_), static_cast<int>(E_)},
+                      inputs[0].dtype())) {}
+
+  void run() {
+    for (size_t i = 1; i < outputs_.size(); i++) {
+      if (!in_place_[i - 1]) copy(inputs_[CachedAttention::kFirstCache + i - 1], outputs_[i]);
+    }
+    if (outputs_[0].size() == 0) return;
+    std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
+    const int count = static_cast<int>(places_.size());
+    // Where there are fewer caches than threads, the work within each is shared out, and the plan knows
+    // what is worth a thread.
+    const bool one_by_one = count < threads_ || work() < kLeastSharedAttention.now();
+    parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
+      place_tokens(static_cast<int>(i));
+      attend(static_cast<int>(i));
+    });
+  }
+
+ private:
+  const mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
+  const mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
+
+  // Multiply-adds of all scores, about.
+  double work() const {
+    double tokens = 0;
+    for (size_t i = 0; i < places_.size(); i++)
+      tokens += static_cast<double>(places_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
+    return tokens * L_ * Hq_ * E_;
+  }
+
+  static void copy(const mx::array& from, mx::array& to) {
+    if (to.size() == 0) return;
+    const RowReader reader(from);
+    const int64_t bytes = reader.row_bytes();
+    auto* place = to.data<std::byte>();
+    for (int64_t row = 0; row < static_cast<int64_t>(to.size()) / to.shape(-1); row++, place += bytes) {
+      const std::byte* source = reader.row(row, place);
+      if (source != place) std::memcpy(place, source, bytes);
+    }
+  }
+
+  int64_t offset_of(int64_t row) const {
+    auto number = std::get_if<int64_t>(&params_.offset);
+    return number ? *number : std::get<std::vector<int64_t>>(params_.offset)[row];
+  }
+
+  // Queries to their own array, keys and values into the cache.
+  void place_tokens(int cache) {
+    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
+    const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
+    const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
+    const RowReader cos(inputs_[3]), sin(inputs_[4]);
+    auto* const to_queries = queries_.data<std::byte>();
+    auto* const to_keys = outputs_[1 + 2 * cache].data<std::byte>();
+    auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
+    const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
+    const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
+    for_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
+      auto* room = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
+      std::byte* const head_room = room + 2 * cos.row_bytes();
+      for (int64_t index = begin; index < end; index++) {
+        const int64_t row = index / L_, s = index % L_, token = first * L_ + index;
+        const int64_t position = offset_of(first + row) + s;
+        RopeTask task = {};
+        task.cos = reinterpret_cast<const float*>(cos.row(position, room));
+        task.sin = reinterpret_cast<const float*>(sin.row(position, room + cos.row_bytes()));
+        task.heads = 1;
+        task.half = E_ / 2;
+        task.traditional = params_.traditional;
+        for (int64_t h = 0; h < Hq_; h++) {
+          task.x = query.at(token, h, head_room);
+          task.y = to_queries + (((first + row) * Hq_ + h) * L_ + s) * E_ * itemsize_;
+          rotate(task);
+        }
+        for (int64_t h = 0; h < Hkv; h++) {
+          const int64_t place = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
+          task.x = key.at(token, h, head_room);
+          task.y = to_keys + place;
+          rotate(task);
+          std::memcpy(to_values + place, value.at(token, h, head_room), E_ * itemsize_);
+        }
+      }
+    });
+  }
+
+  void attend(int cache) {
+    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
+    const int rows = keys(cache).shape(0), Hkv = keys(cache).shape(1), E = static_cast<int>(E_);
+    const int Hq = static_cast<int>(Hq_), L = static_cast<int>(L_), S = static_cast<int>(length) + L;
+    const mx::Shape present = {rows, Hkv, S, E};
+    const mx::Strides& strides = keys(cache).strides();
+    const AttentionInputs inputs(
+        view(queries_, {rows, Hq, L, E}, {Hq_ * L_ * E_, L_ * E_, E_, 1}, first * Hq_ * L_ * E_),
+        view(keys(cache), present, strides, 0), view(values(cache), present, strides, 0));
+    mx::array o =
+        view(outputs_[0], {rows, Hq, L, E}, {L_ * Hq_ * E_, E_, Hq_ * E_, 1}, first * L_ * Hq_ * E_);
+    mx::array lse = new_array({rows, Hq, L}, mx::float32);
+    AttentionParams params;
+    params.scale = params_.scale;
+    params.right = 0;
+    params.kernels = &kernels_;
+    params.threads = threads_;
+    cpu::attend(inputs, make_problem(inputs, params, mx::Device::cpu), o, lse);
+  }
+
+  const Arrays& inputs_;
+  Arrays& outputs_;
+  const CachedAttentionParams& params_;
+  const std::vector<CachePlace>& places_;
+  const Kernels& kernels_;
+  const int threads_;
+  const std::vector<bool>& in_place_;
+  const int64_t L_, Hq_, E_, itemsize_;
+  mx::array queries_;  // rotated, (B, Hq, L, E)
+};
+
+// What a failed step leaves behind: caches that were written in place keep the tokens they had.
+void spoil(Arrays& outputs, const std::vector<bool>& in_place) {
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (i == 0 || !in_place[i - 1]) fill_with_nan(outputs[i]);
+  }
+}
+
+}  // namespace
+
+void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
+                       const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                       const std::vector<bool>& in_place) {
+  Step(inputs, outputs, params, places, kernels, threads, in_place).run();
+}
+
+void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
+                        std::function<void(const Arrays&, Arrays&, const std::vector<bool>&)> work) {
+  allocate_for(outputs[0]);
+  hold_inputs_once(inputs, outputs);
+  std::vector<bool> in_place;
+  try {
+    for (size_t i = 0; i + 1 < outputs.size(); i++) {
+      const CacheState& state = caches.places[i / 2].state;
+      in_place.push_back(place_grown(outputs[i + 1], inputs[caches.first + i], state, caches.added));
+    }
+  } catch (...) {
+    // Whoever asks again may do so through another output.
+    for (mx::array& output : outputs) {
+      if (output.inputs().empty()) output.inputs() = inputs;
+    }
+    throw;
+  }
+  dispatch_placed(stream, inputs, outputs,
+                  [work = std::move(work), in_place](const Arrays& arrays, Arrays& results) {
+                    try {
+                      work(arrays, results, in_place);
+                    } catch (...) {
+                      spoil(results, in_place);
+                      throw;
+                    }
+                  });
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,93 @@
+// Products in float32. float32 K and V are read where they are; 16-bit ones are widened tile by tile.
+#pragma once
+
+#include "cpu/attention/attend-inl.h"
+#include "cpu/gemm/gemm-inl.h"
+#include "cpu/vec/elements-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// The two products on vectors, for formats that broadcast elements (or pairs of elements) of K and V.
+template <class Mac>
+static void vector_scores(const RowTile& tile, Rows k, int keys, int steps, float* s) {
+  gemm_tile<Mac, false, Walk::along_rows>(tile.vectors, tile.spread,
+                                          {(const float*)k.data, k.stride, tile.spread, k.ahead}, tile.q,
+                                          steps / tile.spread, s, keys);
+}
+
+template <class Mac>
+static void vector_values(RowTile& tile, Rows v, int steps, int E, const float* p) {
+  gemm_tile<Mac, true, Walk::down_columns>(tile.vectors, tile.spread,
+                                           {(const float*)v.data, tile.spread, v.stride, v.ahead}, p, steps,
+                                           tile.o, E / tile.spread);
+}
+
+template <Element kElement_>
+struct WideFormat {
+  static constexpr Element kElement = kElement_;
+  static constexpr bool kBf16Products = false;
+  static constexpr int kKeyTile = 64;
+  static constexpr int kTilesPerTask = 4;
+  static constexpr bool kSpreads = true;
+  typedef StorageOf<kElement> T;
+
+  static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
+  static constexpr int steps(int E) { return E; }
+  static constexpr int output_rows(int E) { return E; }
+  static constexpr size_t key_floats(int E) {
+    return kElement == Element::f32 ? 0 : 2 * kKeyTile * padded(E);
+  }
+
+  static double peak(int64_t steps) { return multiply_peak<FloatMac, 2>(steps); }
+  VEC_FN void enter() {}
+  VEC_FN void leave() {}
+
+  VEC_FN F read_query(const ForwardTask& task, int64_t offset, int unit) {
+    return load_some<kElement>((const T*)task.q + offset + unit, task.E - unit);
+  }
+
+  static void widen(const T* rows, int64_t stride, int keys, int E, float* out) {
+    for (int key = 0; key < keys; key++, rows += stride, out += padded(E)) {
+      prefetch(rows + kKeyTile * stride, E * sizeof(T));
+      for (int e = 0; e < E; e += kLanes) store(out + e, load_some<kElement>(rows + e, E - e));
+    }
+  }
+
+  static void prepare(const ForwardTask& task, KeyRows from, KeyTile& tile, float* memory) {
+    const T* k = (const T*)from.k.data;
+    const T* v = (const T*)from.v.data;
+    if constexpr (kElement == Element::f32) {
+      tile.k = {k, from.k.stride, from.k.ahead};
+      tile.v = {v, from.v.stride, from.v.ahead};
+    } else {
+      int row = padded(task.E);
+      float* wide_v = memory + kKeyTile * row;
+      widen(k, from.k.stride, tile.keys, task.E, memory);
+      widen(v, from.v.stride, tile.keys, task.E, wide_v);
+      tile.k = {memory, row};
+      tile.v = {wide_v, row};
+    }
+  }
+
+  static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
+    vector_scores<FloatMac>(tile, keys.k, count, E, s);
+  }
+
+  // The probabilities of one row vector, in place; returns their sum.
+  VEC_FN F exponentials(float* s, int stride, int keys, Exponent exponent) {
+    F sum = zero();
+#pragma GCC unroll 4
+    for (int key = 0; key < keys; key++) {
+      F p = exp2(fma(load(s + key * stride), exponent.scale, exponent.shift));
+      sum = add(sum, p);
+      store(s + key * stride, p);
+    }
+    return sum;
+  }
+
+  static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
+    vector_values<FloatMac>(tile, keys.v, count, E, p);
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,222 @@
+// The two products of attention as one register-blocked loop: C[n][lanes] (+)= sum over steps of
+// broadcast(A[n][step]) * B[step][lanes].
+//
+// For the scores A is the K tile and B the packed queries; for the output A is the V tile (read down its
+// columns) and B the probabilities. A stays in the layout it has in memory.
+#pragma once
+
+#include "cpu/vec/elements-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kLine = 64 / sizeof(float);  // floats of a cache line
+
+// What a step does to a sum. PairMac, where there is one, does it to pairs of bfloat16 (vec/avx512_pairs.h).
+struct FloatMac {
+  VEC_FN F mac(F a, F b, F c) { return fma(a, b, c); }
+  VEC_FN F mac_broadcast(const float* a, F b, F c) { return fma(broadcast<1>(a), b, c); }
+};
+
+// How a block reads A as the steps advance.
+enum class Walk { along_rows, down_columns };
+
+struct Broadcasts {
+  const float* data;
+  int64_t n_stride;     // between output rows
+  int64_t step_stride;  // between steps
+  int64_t ahead;        // from an element to the one of the next tile
+};
+
+// Asks for the next tile's part of what a block reads in one step. With a single row vector the loops are as
+// fast as memory, and their short runs hide from the hardware what comes next; spread over the steps like
+// this, the requests neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
+template <int NR, int G, Walk kWalk>
+VEC_FN void prefetch_ahead(Broadcasts a, int step) {
+  if constexpr (kWalk == Walk::down_columns) {
+    for (int n = 0; n < NR * G; n += kLine) ask_for_line(a.data + a.ahead + n);
+  } else if (step * G % kLine == 0) {
+    for (int n = 0; n < NR; n++) ask_for_line(a.data + a.ahead + n * a.n_stride);
+  }
+}
+
+// The addresses of one element in each of NR rows. Left alone, a compiler keeps an offset for every row, more
+// than there are registers; a base for every four rows and two strides will do.
+template <int NR>
+struct RowAddresses {
+  const float* base[(NR + 3) / 4];
+  int64_t stride;
+
+  VEC_FN RowAddresses of(Broadcasts a) {
+    RowAddresses rows;
+    rows.stride = a.n_stride;
+#pragma GCC unroll 4
+    for (int i = 0; i < (NR + 3) / 4; i++) rows.base[i] = a.data + 4 * i * a.n_stride;
+    return rows;
+  }
+  inline __attribute__((always_inline)) void advance(int64_t by) {
+#pragma GCC unroll 4
+    for (const float*& p : base) {
+      p += by;
+      __asm__("" : "+r"(p));  // what it is equal to is not to be worked out
+    }
+  }
+  inline __attribute__((always_inline)) const float* operator[](int n) const {
+    return base[n / 4] + n % 4 * stride;
+  }
+};
+
+// What is read after a product, asked for while it is computed; by itself nothing.
+struct NothingFollows {
+  template <int NR, int MR>
+  VEC_FN NothingFollows lines(int, int) {
+    return {};
+  }
+  VEC_FN void ask() {}
+};
+
+// Lines of memory, one every few steps.
+struct FollowingLines {
+  const char* data;
+  int every;
+  int left = 1;  // steps to the next line
+
+  inline __attribute__((always_inline)) void ask() {
+    if (--left) return;
+    ask_for_line(data);
+    data += kLine * sizeof(float);
+    left = every;
+  }
+};
+
+// As many bytes as B has. All asked for at once, they would keep the product waiting.
+struct FollowingBytes {
+  const char* data;
+  int64_t bytes;
+
+  // Those that a block asks for: NR of N rows of C, from row n on, of MR vectors each.
+  template <int NR, int MR>
+  inline __attribute__((always_inline)) FollowingLines lines(int n, int N) const {
+    const int every = N * kLine / (NR * MR * kLanes);
+    return {data + bytes * n / N, every ? every : 1};
+  }
+};
+
+// NR x MR accumulators. G is the spread of row_tile-inl.h: A advances G elements a step.
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Lines>
+VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines following) {
+  F acc[NR][MR];
+#pragma GCC unroll 16
+  for (int n = 0; n < NR; n++)
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; m++) acc[n][m] = kAccumulate ? load(c + (n * MR + m) * kLanes) : zero();
+  constexpr bool kManyRows = MR == 1 && NR > 8 && kWalk == Walk::along_rows;
+  [[maybe_unused]] auto rows = RowAddresses<NR>::of(a);
+  for (int step = 0; step < steps; step++) {
+    F row[MR];
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
+    if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kWalk>(a, step);
+    if constexpr (MR > 1) following.ask();  // a single vector asks for A instead
+#pragma GCC unroll 16
+    for (int n = 0; n < NR; n++) {
+      const float* p = kManyRows ? rows[n] : a.data + n * a.n_stride;
+      if constexpr (MR == 1 && G == 1) {
+        acc[n][0] = Mac::mac_broadcast(p, row[0], acc[n][0]);
+      } else {
+        const F x = broadcast<G>(p);
+#pragma GCC unroll 4
+        for (int m = 0; m < MR; m++) acc[n][m] = Mac::mac(x, row[m], acc[n][m]);
+      }
+    }
+    a.data += a.step_stride;
+    if constexpr (kManyRows) rows.advance(a.step_stride);
+    b += MR * kLanes;
+  }
+#pragma GCC unroll 16
+  for (int n = 0; n < NR; n++)
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; m++) {
+      F x = acc[n][m];
+      if constexpr (!kAccumulate && G > 1) x = sum_groups<G>(x);
+      store(c + (n * MR + m) * kLanes, x);
+    }
+}
+
+// Rows of C a block holds: as many accumulators as the registers allow beside one row of B and one broadcast.
+constexpr int block_rows(int MR) {
+  return kRegisters == 32 ? (MR == 1 ? 16 : MR <= 3 ? 8 : 6) : (MR == 1 ? 8 : 6);
+}
+
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Following>
+VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N, Following following) {
+  for (; n + NR <= N; n += NR)
+    gemm_block<Mac, NR, MR, G, kAccumulate, kWalk>(
+        {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes,
+        following.template lines<NR, MR>(n, N));
+  return n;
+}
+
+template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk, class Following = NothingFollows>
+static void gemm(Broadcasts a, const float* b, int steps, float* c, int N, Following following = {}) {
+  constexpr int NR = block_rows(MR);
+  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N, following);
+  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+}
+
+// Picks the instance for a tile's number of row vectors.
+template <class Mac, bool kAccumulate, Walk kWalk, class Following = NothingFollows>
+static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int N,
+                         Following following = {}) {
+  switch (vectors) {
+    case 1:
+      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+    case 2:
+      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+    case 3:
+      if constexpr (kRowVectors >= 3)
+        return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+    case 4:
+      if constexpr (kRowVectors >= 4)
+        return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+  }
+}
+
+// The same for a tile that may be spread.
+template <class Mac, bool kAccumulate, Walk kWalk>
+static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int N) {
+  switch (spread) {
+    case 2:
+      return gemm<Mac, 1, 2, kAccumulate, kWalk>(a, b, steps, c, N);
+    case 4:
+      return gemm<Mac, 1, 4, kAccumulate, kWalk>(a, b, steps, c, N);
+    case 8:
+      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kWalk>(a, b, steps, c, N);
+    case 16:
+      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kWalk>(a, b, steps, c, N);
+  }
+  gemm_vectors<Mac, kAccumulate, kWalk>(vectors, a, b, steps, c, N);
+}
+
+// The rate of the registers alone: the inner loop of gemm_block without its loads.
+template <class Mac, int kFlops>
+static double multiply_peak(int64_t steps) {
+  constexpr int kAccumulators = kRegisters == 32 ? 24 : 12;
+  F acc[kAccumulators], x = set1(1e-8f);
+  for (int n = 0; n < kAccumulators; n++) acc[n] = set1((float)n);
+  for (int64_t step = 0; step < steps; step++) {
+#pragma GCC unroll 24
+    for (int n = 0; n < kAccumulators; n++) acc[n] = Mac::mac(acc[n], x, x);
+  }
+  F sum = zero();
+  for (int n = 0; n < kAccumulators; n++) sum = add(sum, acc[n]);
+  [[maybe_unused]] volatile float keep[kLanes];
+  float lanes[kLanes];
+  store(lanes, sum);
+  for (int lane = 0; lane < kLanes; lane++) keep[lane] = lanes[lane];
+  return (double)steps * kAccumulators * kLanes * kFlops;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,110 @@
+// Products with dense weights on processors with AMX.
+#pragma once
+
+#include "cpu/gemm/linear-inl.h"
+#include "cpu/gemm/product_amx-inl.h"
+#include "cpu/gemm/product_terms-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+template <Element kElement>
+using NearLinear = StreamedLinear<WideProduct, kElement, NearAhead>;
+
+// Infinities are no sum of terms. Results that are not finite are multiplied again, as few rows are: each by
+// itself, so that they do not change others.
+template <Element kElement>
+struct TermsLinear {
+  typedef TiledLinear<TermsProduct<kElement>, kElement> OnTiles;
+  typedef StorageOf<kElement> T;
+  typedef NearLinear<kElement> Again;
+  static constexpr int64_t kRows = 8;  // at once
+
+  static size_t scratch_bytes(const LinearTask& task) {
+    const size_t on_tiles = OnTiles::scratch_bytes(task), again = Places(some_rows(task, 0), nullptr).bytes;
+    return on_tiles > again ? on_tiles : again;
+  }
+
+  static void run(const LinearTask& task, const void* packed, void* scratch) {
+    OnTiles::run(task, packed, scratch);
+    for (int64_t m = 0; m < task.rows; m += kRows) {
+      LinearTask rows = some_rows(task, m);
+      if (all_finite(rows)) continue;
+      const Places places(rows, (char*)scratch);
+      T* const y = (T*)rows.y;
+      rows.y = places.y;
+      rows.y_row_stride = task.outputs;
+      Again::pack(rows, places.packed);
+      Again::run(rows, places.packed, places.scratch);
+      for (int64_t row = 0; row < rows.rows; row++)
+        for (int64_t n = 0; n < task.outputs; n++) {
+          T& result = y[row * task.y_row_stride + n];
+          if (!finite(result)) result = places.y[row * task.outputs + n];
+        }
+    }
+  }
+
+  static constexpr LinearForm form = {OnTiles::packed_bytes,
+                                      OnTiles::pack,
+                                      scratch_bytes,
+                                      run,
+                                      false,
+                                      kTileLanes,
+                                      kProductTiles,
+                                      TermsProduct<kElement>::kTaskOutputs};
+
+ private:
+  // Where results of some rows are, and what they need.
+  struct Places {
+    T* y;
+    char *packed, *scratch;
+    size_t bytes;
+
+    Places(const LinearTask& rows, char* from) {
+      const auto whole_lines = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+      const size_t y_bytes = whole_lines(rows.rows * rows.outputs * sizeof(T));
+      const size_t packed_bytes = whole_lines(Again::packed_bytes(rows));
+      y = (T*)from;
+      packed = from + y_bytes;
+      scratch = packed + packed_bytes;
+      bytes = y_bytes + packed_bytes + Again::scratch_bytes(rows);
+    }
+  };
+
+  // The rows from m on.
+  static LinearTask some_rows(const LinearTask& task, int64_t m) {
+    LinearTask some = task;
+    some.x = (const T*)task.x + m * task.x_row_stride;
+    some.y = (T*)task.y + m * task.y_row_stride;
+    some.rows = task.rows - m < kRows ? task.rows - m : kRows;
+    return some;
+  }
+
+  static bool finite(float x) { return x - x == 0; }
+  static bool finite(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+
+  static bool all_finite(const LinearTask& rows) {
+    bool all = true;
+    for (int64_t row = 0; row < rows.rows; row++)
+      for (int64_t n = 0; n < rows.outputs; n++)
+        all &= finite(((const T*)rows.y)[row * rows.y_row_stride + n]);
+    return all;
+  }
+};
+
+// Terms from so many rows on (benches/LOG.md).
+template <Element kElement, int64_t kFirst>
+static const LinearForm& form_with_terms(int64_t rows) {
+  if (streams(rows)) return NearLinear<kElement>::form;
+  if (rows < kFirst) return avx512_kernels().linear[(int)kElement](rows);
+  return TermsLinear<kElement>::form;
+}
+
+static void offer_linear_on_tiles(Kernels& kernels) {
+  kernels.linear[(int)Element::f32] = form_with_terms<Element::f32, 65>;
+  kernels.linear[(int)Element::f16] = form_with_terms<Element::f16, 13>;
+  kernels.linear[(int)Element::bf16] = [](int64_t rows) -> const LinearForm& {
+    return streams(rows) ? NearLinear<Element::bf16>::form : TiledLinear<AmxProduct, Element::bf16>::form;
+  };
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,14 @@
+// In the place of isa_<name>.cpp where a build leaves that instruction set out: a table without kernels.
+#include "cpu/kernels/kernels.h"
+
+#define TINY_LLM_JOIN(isa, suffix) isa##suffix
+#define TINY_LLM_GETTER(isa) TINY_LLM_JOIN(isa, _kernels)
+
+namespace tiny_llm_ext::cpu {
+
+const Kernels& TINY_LLM_GETTER(TINY_LLM_ISA)() {
+  static const Kernels none = {};
+  return none;
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,29 @@
+// AVX-512 with bfloat16 dot products for bfloat16 inputs.
+#include "cpu/vec/avx512_pairs.h"
+
+#include "cpu/attention/decode/one_position_pairs-inl.h"
+#include "cpu/gemm/linear-inl.h"
+#include "cpu/gemm/product_pairs-inl.h"
+#include "cpu/quantized/quantized-inl.h"
+#include "cpu/quantized/quantized_pairs-inl.h"
+#include "cpu/quantized/quantized_product-inl.h"
+
+namespace tiny_llm_ext::cpu {
+
+const Kernels& avx512bf16_kernels() {
+  static const Kernels kernels = [] {
+    Kernels table = avx512_kernels();
+    table.name = "avx512bf16";
+    avx512bf16::offer<
+        avx512bf16::PairsFormat,
+        avx512bf16::forward_heads<avx512bf16::PairsFormat, avx512bf16::PairHeads<avx512bf16::PairsFormat>>>(
+        table);
+    avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>,
+                                avx512bf16::RoundedMany<avx512bf16::PairsProduct>, Element::bf16>(table);
+    avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);
+    return table;
+  }();
+  return kernels;
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,10 @@
+// Prints the instruction sets that this machine runs, best first, for the build: see kernels.cmake.
+#include <stdio.h>
+
+#include "cpu/kernels/machine.h"
+
+int main() {
+#define TINY_LLM_PRINT(isa) \
+  if (tiny_llm_ext::cpu::machine_runs_##isa()) puts(#isa);
+  TINY_LLM_ISAS(TINY_LLM_PRINT)
+}

@@ -1,0 +1,217 @@
+// CPU evaluation of products with quantized weights: blocks of rows and outputs, each a task for the kernel.
+#include <algorithm>
+
+#include "attention/inputs.h"
+#include "attention/tiles.h"
+#include "cpu/gemm/task_outputs.h"
+#include "cpu/quantized/quantized_call.h"
+#include "cpu/rows/norm_rows.h"
+#include "cpu/runtime/allocate.h"
+#include "cpu/runtime/dense_rows.h"
+#include "cpu/runtime/even_rows.h"
+#include "cpu/runtime/pool.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr cpu::LeastShared kLeastShared = {2e5, 4e6};
+// Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
+// end. A gate and what it opens are one list of tasks, with half as many.
+constexpr int64_t kTasksPerThread = 16;  // at most
+// The smallest task: a multiple of the outputs that any kernel of few rows takes at once.
+constexpr int64_t kFewUnit = 64;
+
+// Of packed x: vectors and tiles then lie in as few cache lines as they can.
+constexpr uintptr_t kAlignment = 64;
+
+std::byte* aligned(std::byte* p) {
+  return p + (kAlignment - reinterpret_cast<uintptr_t>(p) % kAlignment) % kAlignment;
+}
+
+struct Weights {
+  Weights(const QuantizedMatrix& matrix, int threads)
+      : words(matrix.weight, threads),
+        scales(matrix.scales, threads),
+        biases(matrix.biases, threads),
+        outputs(matrix.weight.shape(0)) {
+    if (matrix.bias) bias.emplace(*matrix.bias, 1);
+  }
+
+  // The weights of the outputs from n on.
+  void give(cpu::QuantizedTask& task, int64_t n) const {
+    task.w = reinterpret_cast<const uint32_t*>(words.at(n * words.stride(2)));
+    task.w_row_stride = words.stride(2);
+    task.scales = scales.at(n * scales.stride(2));
+    task.scales_row_stride = scales.stride(2);
+    task.biases = biases.at(n * biases.stride(2));
+    task.biases_row_stride = biases.stride(2);
+  }
+
+  cpu::DenseRows words, scales, biases;
+  std::optional<cpu::EvenRows> bias;
+  int64_t outputs;
+};
+
+// Some rows of an array (M, N) from column n on, or of what is not there.
+struct Block {
+  std::byte* data = nullptr;
+  int64_t row_bytes = 0;
+
+  std::byte* row(int64_t m) const { return data + m * row_bytes; }
+};
+
+class Products {
+ public:
+  Products(const QuantizedCall& call, std::vector<mx::array>& y)
+      : call_(call),
+        y_(y),
+        rows_(call.params.kernels->rows[static_cast<int>(element_of(call.x.dtype()))]),
+        kernels_(call.params.kernels->quantized[static_cast<int>(element_of(call.x.dtype()))]),
+        M_(cpu::rows_of(call.x)),
+        itemsize_(y[0].itemsize()) {
+    double work = 0;
+    for (const QuantizedMatrix& matrix : call.matrices) {
+      outputs_ += matrix.weight.shape(0);
+      work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
+    }
+    threads_ = work < kLeastShared.now() ? 1 : call.params.threads;
+    for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
+    all_.groups = call.matrices[0].scales.shape(1);
+    all_.group = call.params.group_size;
+    all_.bits = call.params.bits;
+    all_.few = M_ <= kernels_.few_rows;
+  }
+
+  void run() {
+    const cpu::EvenRows x = read_x();
+    if (call_.residual) residual_.emplace(*call_.residual, threads_);
+    all_.x_row_stride = x.stride();
+    const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
+    all_.rows = pack_rows;
+    const int64_t packed_bytes = kernels_.packed_bytes(all_);  // of a piece
+    const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({packed_bytes, pieces}) + kAlignment);
+    auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
+    const auto task_of = [&](int64_t row, int64_t rows) {
+      cpu::QuantizedTask task = all_;
+      task.x = x.at(row, 0, itemsize_);
+      task.rows = std::min(rows, M_ - row);
+      return task;
+    };
+    if (packed_bytes > 0) {
+      cpu::parallel_for(pieces, threads_, [&](int64_t piece) {
+        kernels_.pack(task_of(piece * pack_rows, pack_rows), packed_x + piece * packed_bytes);
+      });
+    }
+
+    const int64_t most_pieces = all_.few ? 1 : kernels_.task_rows / pack_rows;
+    const int64_t row_blocks = divide_up(pieces, most_pieces);
+    const int64_t task_pieces = divide_up(pieces, row_blocks);
+    const int64_t most_outputs =
+        all_.few ? few_outputs()
+                 : cpu::outputs_of_task(outputs_, row_blocks, threads_, kernels_.task_outputs);
+    const int64_t unit = all_.few ? kFewUnit : most_outputs;  // many rows have whole tasks
+    std::vector<int64_t> begins = {0};                        // of each output array, in tasks
+    for (size_t i = 0; i < y_.size(); i++)
+      begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
+    // Tasks of an array differ by a unit at most, so that stretches of as many of them are equally long.
+    const auto first_output = [&](size_t which, int64_t task) {
+      const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
+      return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
+    };
+    const auto share_out = all_.few ? cpu::parallel_stretches : cpu::parallel_for;
+    share_out(row_blocks * begins.back(), threads_, [&](int64_t item) {
+      // The rows of a block stay in the caches while the weights stream by.
+      const int64_t block = item / begins.back(), place = item % begins.back();
+      const auto next = std::upper_bound(begins.begin(), begins.end(), place);
+      const size_t which = next - begins.begin() - 1;
+      const int64_t of_array = place - begins[which], n = first_output(which, of_array);
+      const int64_t row = block * task_pieces * pack_rows;
+      cpu::QuantizedTask task = task_of(row, task_pieces * pack_rows);
+      task.outputs = first_output(which, of_array + 1) - n;
+      run(task, packed_x + block * task_pieces * packed_bytes, which, row, n);
+    });
+  }
+
+ private:
+  // Of a task, where rows are few. What is gated goes through a buffer, which tasks keep small.
+  int64_t few_outputs() const {
+    if (threads_ == 1 && !call_.gated) return outputs_;
+    return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
+  }
+
+  cpu::EvenRows read_x() const {
+    if (!call_.norm) return cpu::EvenRows(call_.x, threads_);
+    const int64_t width = call_.x.shape(-1);
+    cpu::EvenRows normalised(M_, width, itemsize_);
+    cpu::NormRows norm(call_.x, call_.norm->weight, static_cast<float>(call_.norm->eps));
+    norm.y = normalised.place();
+    norm.run(rows_, threads_);
+    return normalised;
+  }
+
+  // One array of outputs from row m and column n on.
+  void run(cpu::QuantizedTask task, const void* packed, size_t which, int64_t m, int64_t n) const {
+    const int64_t N = weights_[which].outputs;
+    const Block y = {y_[which].data<std::byte>() + (m * N + n) * itemsize_, N * itemsize_};
+    const size_t scratch_bytes = (kernels_.scratch_bytes(task) + 63) / 64 * 64;
+    const Block up = {nullptr, task.outputs * itemsize_};
+    auto* const scratch = static_cast<std::byte*>(
+        cpu::thread_scratch(scratch_bytes + (call_.gated ? task.rows * up.row_bytes : 0)));
+    multiply(task, packed, scratch, which, n, y);
+    if (call_.gated) {
+      const Block other = {scratch + scratch_bytes, up.row_bytes};
+      multiply(task, packed, scratch, which + 1, n, other);
+      for (int64_t i = 0; i < task.rows; i++)
+        rows_.silu_multiply(y.row(i), other.row(i), y.row(i), task.outputs);
+    }
+    for (int64_t i = 0; residual_ && i < task.rows; i++)
+      rows_.add(residual_->at(m + i, n, itemsize_), y.row(i), y.row(i), task.outputs);
+  }
+
+  void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
+                Block y) const {
+    weights_[matrix].give(task, n);
+    task.y = y.data;
+    task.y_row_stride = y.row_bytes / itemsize_;
+    kernels_.run(task, packed, scratch);
+    for (int64_t i = 0; weights_[matrix].bias && i < task.rows; i++)
+      rows_.add(y.row(i), weights_[matrix].bias->at(0, n, itemsize_), y.row(i), task.outputs);
+  }
+
+  const QuantizedCall& call_;
+  std::vector<mx::array>& y_;
+  const cpu::RowKernels& rows_;
+  const cpu::QuantizedKernels& kernels_;
+  const int64_t M_, itemsize_;
+  int64_t outputs_ = 0;
+  int threads_;
+  std::vector<Weights> weights_;
+  std::optional<cpu::EvenRows> residual_;
+  cpu::QuantizedTask all_ = {};
+};
+
+}  // namespace
+
+void cpu::multiply_quantized(const QuantizedCall& call, Arrays& y) {
+  const bool nothing =
+      std::all_of(y.begin(), y.end(), [](const mx::array& some) { return some.size() == 0; });
+  if (!nothing) Products(call, y).run();
+}
+
+void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
+                  cpu::multiply_quantized({arrays[0], {matrix}, {}, {}, false, params}, results);
+                });
+}
+
+void QuantizedLinear::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  cpu::multiply_quantized(quantized_call(arrays, params), results);
+                });
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,99 @@
+// Many rows times quantized weights in float32, as fast as the multiply units: blocks of weights are widened,
+// outputs across the lanes, and multiplied with all rows of a task while they are in the caches. Rows of x
+// are read where they lie if they are float32.
+#pragma once
+
+#include "cpu/gemm/gemm-inl.h"
+#include "cpu/quantized/quantized_words-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// A word's weights, to steps `stride` floats apart.
+template <int kBits, int kIndex = 0>
+VEC_FN void widen(W word, F scale, F bias, float* out, int64_t stride) {
+  if constexpr (kIndex < 32 / kBits) {
+    store(out + kIndex * stride, fma(number<kBits, kIndex>(word), scale, bias));
+    widen<kBits, kIndex + 1>(word, scale, bias, out, stride);
+  }
+}
+
+struct WideMany {
+  static constexpr int kTaskOutputs = kRowVectors * kLanes;
+  static constexpr int kTaskRows = 256;
+  static constexpr int kPackRows = 64;
+  // Elements of K that are widened at a time; no more groups than lanes.
+  static constexpr int kDepth = kLanes < 8 ? 128 : 256;
+
+  template <Element kElement>
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return kElement == Element::f32 ? 0 : task.rows * task.groups * task.group * sizeof(float);
+  }
+  template <Element kElement>
+  static void pack(const QuantizedTask& task, void* packed) {
+    const int64_t K = task.groups * task.group;
+    for (int64_t m = 0; m < task.rows; m++) {
+      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
+      for (int64_t k = 0; k < K; k += kLanes) store((float*)packed + m * K + k, load_as<kElement>(x + k));
+    }
+  }
+
+  // The sums [row][output], then the widened weights [step][output].
+  template <Element>
+  static size_t scratch_bytes(const QuantizedTask&) {
+    return kTaskOutputs * (kTaskRows + kDepth) * sizeof(float);
+  }
+
+  template <Element kElement, int kBits>
+  static void run(const QuantizedTask& task, const void* packed, void* scratch) {
+    typedef StorageOf<kElement> T;
+    const int64_t K = task.groups * task.group;
+    const bool in_place = kElement == Element::f32;
+    auto* x = (const float*)(in_place ? task.x : packed);
+    const int64_t x_stride = in_place ? task.x_row_stride : K;
+    float *sums = (float*)scratch, *weights = sums + kTaskOutputs * kTaskRows;
+    memset(sums, 0, task.rows * kTaskOutputs * sizeof(float));
+    for (int64_t begin = 0; begin < K; begin += kDepth) {
+      const int depth = K - begin < kDepth ? (int)(K - begin) : kDepth;
+      for (int64_t n = 0; n < kTaskOutputs; n += kLanes) {
+        const int64_t row = n < task.outputs ? n : 0, left = task.outputs - row;
+        const RowBlock<uint32_t> words(task.w + row * task.w_row_stride, task.w_row_stride, left,
+                                       K * kBits / 32);
+        const RowBlock<T> scales((const T*)task.scales + row * task.scales_row_stride, task.scales_row_stride,
+                                 left, task.groups);
+        const RowBlock<T> biases((const T*)task.biases + row * task.biases_row_stride, task.biases_row_stride,
+                                 left, task.groups);
+        widen_block<kElement, kBits>(words, scales, biases, task.group * kBits / 32, begin, depth,
+                                     weights + n);
+      }
+      gemm_vectors<FloatMac, true, Walk::along_rows>(kRowVectors, {x + begin, x_stride, 1, 0}, weights, depth,
+                                                     sums, (int)task.rows);
+    }
+    for (int64_t m = 0; m < task.rows; m++)
+      for (int64_t n = 0; n < task.outputs; n += kLanes)
+        store_some<kElement>((T*)task.y + m * task.y_row_stride + n, load(sums + m * kTaskOutputs + n),
+                             task.outputs - n);
+  }
+
+ private:
+  // The weights of kLanes outputs, from element `begin` on, into the lanes at `out`.
+  template <Element kElement, int kBits>
+  static void widen_block(const RowBlock<uint32_t>& words, const RowBlock<StorageOf<kElement>>& scales,
+                          const RowBlock<StorageOf<kElement>>& biases, int group_words, int64_t begin,
+                          int depth, float* out) {
+    const int64_t first_word = begin * kBits / 32;
+    const int count = depth * kBits / 32;
+    TurnedFactors<kBits, kElement> factors;
+    factors.read(scales, biases, first_word / group_words);
+    float turned[kLanes * kLanes];
+    for (int at = 0; at < count; at += kLanes) {
+      turn_words(words, first_word + at, turned);
+      for (int word = 0; word < kLanes && at + word < count; word++) {
+        const int group = (at + word) / group_words;
+        widen<kBits>(load_words<kBits>((const uint32_t*)turned + word * kLanes), factors.scale[group],
+                     factors.bias[group], out + (at + word) * (32 / kBits) * kTaskOutputs, kTaskOutputs);
+      }
+    }
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

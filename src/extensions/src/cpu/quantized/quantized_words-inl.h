@@ -1,0 +1,58 @@
+// Packed weights with the lanes across outputs: the words of kLanes rows are transposed while they are read,
+// so that lane n of a vector belongs to output n. Nothing is added up across lanes, and results are stored
+// where they are.
+//
+// A weight is scale * q + bias = scale * (q - half) + (bias + half * scale) with half = 2^(bits - 1): the
+// numbers that `number` gives are small and their products exact for long.
+#pragma once
+
+#include "cpu/vec/elements-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// kLanes rows of a matrix; those behind the last one are the last one again, whose results nobody keeps.
+template <class T>
+struct RowBlock {
+  const T* row[kLanes];
+  int64_t length;
+
+  RowBlock(const T* first, int64_t stride, int64_t rows, int64_t length) : length(length) {
+    for (int64_t i = 0; i < kLanes; i++) row[i] = first + (i < rows ? i : rows - 1) * stride;
+  }
+};
+
+// words[j][lane] = word begin + j of the lane's row, for j < kLanes; 0 behind a row's end.
+VEC_FN void turn_words(const RowBlock<uint32_t>& rows, int64_t begin, float* words) {
+  F block[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; i++)
+    block[i] = load_some<Element::f32>((const float*)rows.row[i] + begin, rows.length - begin);
+  transpose(block);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; i++) store(words + i * kLanes, block[i]);
+}
+
+// block[j] lane = scale or bias begin + j of the lane's row, for j < kLanes.
+template <Element kElement>
+VEC_FN void turn_factors(const RowBlock<StorageOf<kElement>>& rows, int64_t begin, F* block) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; i++) block[i] = load_some<kElement>(rows.row[i] + begin, rows.length - begin);
+  transpose(block);
+}
+
+// The scales and biases of kLanes outputs for kLanes groups, in the form above.
+template <int kBits, Element kElement>
+struct TurnedFactors {
+  F scale[kLanes], bias[kLanes];
+
+  void read(const RowBlock<StorageOf<kElement>>& scales, const RowBlock<StorageOf<kElement>>& biases,
+            int64_t begin) {
+    const F half = set1((float)(1 << (kBits - 1)));
+    turn_factors<kElement>(scales, begin, scale);
+    turn_factors<kElement>(biases, begin, bias);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) bias[i] = fma(half, scale[i], bias[i]);
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

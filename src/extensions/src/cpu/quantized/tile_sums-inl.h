@@ -1,0 +1,213 @@
+// What few rows times quantized weights add up to on AMX tiles: groups' sums, as tiles have them, times
+// scales come to those of kLanes outputs, which stay in registers. Scales and biases are read for
+// kFactorGroups groups at a time, into the layout that this takes.
+//
+// What each of them says: kTiles tiles of x, kWidth lanes each, and kGroupFloats floats of it for a group,
+// its sums first; `Factors`, `clear`, and `add_group`, the product of a group; `give_rows`, kLanes outputs
+// each.
+#pragma once
+
+#include "cpu/quantized/quantized_digit_lanes-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr int kFactorGroups = kLanes;
+
+VEC_FN __m512i eight_in_second_half() {
+  return _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
+}
+
+// A row of factors for each output.
+class FactorRows {
+  static constexpr int kMiddle = kLanes / 2;
+  alignas(64) float scale_[kLanes][kFactorGroups], bias_[kLanes][kFactorGroups];
+
+ public:
+  // Of two outputs, from an even one on.
+  inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+      store(scale_[output + i], scales[i]);
+      store(bias_[output + i], biases[i]);
+    }
+  }
+
+  // Of a group. From the middle one all are so near that an instruction names them in a byte.
+  class Column {
+    const float *scale_, *bias_;
+
+   public:
+    VEC_FN Column of(const FactorRows& factors, int group) {
+      Column column;
+      column.scale_ = &factors.scale_[kMiddle][group];
+      column.bias_ = &factors.bias_[kMiddle][group];
+      __asm__("" : "+r"(column.scale_), "+r"(column.bias_));
+      return column;
+    }
+    inline __attribute__((always_inline)) F scale(int i) const {
+      return set1(scale_[(i - kMiddle) * kFactorGroups]);
+    }
+    inline __attribute__((always_inline)) F bias(int i) const {
+      return set1(bias_[(i - kMiddle) * kFactorGroups]);
+    }
+  };
+};
+
+// One or two tiles of kLanes rows: a vector for each output and tile.
+template <int kTiles_>
+struct WideSums {
+  static constexpr int kTiles = kTiles_, kWidth = kLanes;
+  static constexpr int kGroupFloats = kTiles * kLanes;
+  typedef FactorRows Factors;
+  F y[kTiles][kLanes];
+
+  inline __attribute__((always_inline)) void clear() {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kTiles; tile++)
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) y[tile][i] = zero();
+  }
+
+  // y += scale * (what a group adds up to) + bias * (the sum of x over it).
+  inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
+                                                       const Factors& factors, int group) {
+    const auto column = Factors::Column::of(factors, group);
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kTiles; tile++, sums += kLanes * kLanes) {
+      const F x_sum = load(x_sums + tile * kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) {
+        y[tile][i] = fma(x_sum, column.bias(i), y[tile][i]);
+        y[tile][i] = fma(_mm512_load_ps(sums + i * kLanes), column.scale(i), y[tile][i]);
+      }
+    }
+  }
+
+  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kTiles; tile++, rows += kLanes) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) rows[i] = y[tile][i];
+      transpose(rows);
+    }
+  }
+};
+
+// A tile of half as many rows: a vector for two outputs.
+struct NarrowSums {
+  static constexpr int kTiles = 1, kWidth = kLanes / 2, kPairs = kLanes / 2;
+  static constexpr int kGroupFloats = kLanes;
+  struct Factors {
+    // For two outputs at a time: half of the groups for both, and the other half.
+    alignas(64) float scale[kPairs][2][2][kFactorGroups / 2], bias[kPairs][2][2][kFactorGroups / 2];
+
+    inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
+      put_halves(scale[output / 2], scales);
+      put_halves(bias[output / 2], biases);
+    }
+
+   private:
+    inline __attribute__((always_inline)) void put_halves(float (*to)[2][kFactorGroups / 2],
+                                                          const F* factors) {
+      constexpr int kFirstHalves = 0x44, kSecondHalves = 0xee;
+      store(to[0][0], _mm512_shuffle_f32x4(factors[0], factors[1], kFirstHalves));
+      store(to[1][0], _mm512_shuffle_f32x4(factors[0], factors[1], kSecondHalves));
+    }
+  };
+  F y[kPairs];
+
+  inline __attribute__((always_inline)) void clear() {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) y[i] = zero();
+  }
+
+  inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
+                                                       const Factors& factors, int group) {
+    constexpr int kHalf = kFactorGroups / 2;
+    const __m512i places = _mm512_add_epi32(eight_in_second_half(), _mm512_set1_epi32(group % kHalf));
+    const int half = group / kHalf;
+    const F x_sum = load(x_sums);
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) {
+      const F scale = _mm512_permutexvar_ps(places, _mm512_load_ps(factors.scale[i][half][0]));
+      const F bias = _mm512_permutexvar_ps(places, _mm512_load_ps(factors.bias[i][half][0]));
+      y[i] = fma(x_sum, bias, y[i]);
+      y[i] = fma(_mm512_load_ps(sums + i * kLanes), scale, y[i]);
+    }
+  }
+
+  // A vector's number says 8, 4 and 2 of the output and its lane 1, then the row: each step puts a bit of
+  // the row into the number and one of the output into the lane.
+  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) rows[i] = y[i];
+    exchange<1>(rows, [](int lane, int bit) { return (lane & 14) + bit + lane % 2 * kLanes; });
+    exchange<2>(rows, [](int lane, int bit) { return (lane & 13) + 2 * bit + lane / 2 % 2 * kLanes; });
+    exchange<4>(rows,
+                [](int lane, int bit) { return lane % 2 * 8 + 4 * bit + lane / 2 % 4 + lane / 8 * kLanes; });
+  }
+
+ private:
+  // Lane `from(lane, bit)` of two vectors whose numbers differ by kBit goes to `lane` of the one that has it.
+  template <int kBit, class From>
+  static inline __attribute__((always_inline)) void exchange(F* rows, From from) {
+    alignas(64) int32_t places[2][kLanes];
+    for (int bit = 0; bit < 2; bit++)
+      for (int lane = 0; lane < kLanes; lane++) places[bit][lane] = from(lane, bit);
+    const __m512i without = _mm512_load_si512(places[0]), with = _mm512_load_si512(places[1]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kPairs; i++) {
+      if (i & kBit) continue;
+      const F first = rows[i], second = rows[i + kBit];
+      rows[i] = _mm512_permutex2var_ps(first, without, second);
+      rows[i + kBit] = _mm512_permutex2var_ps(first, with, second);
+    }
+  }
+};
+
+// Whole numbers: the lanes of `DigitLanes`, whose tiles are put together as integers.
+template <int kTiles_>
+struct DigitSums {
+  static constexpr int kTiles = kTiles_, kWidth = kLanes;
+  static constexpr int kGroupFloats = 2 * kLanes;  // the second half is what digits are worth
+  typedef FactorRows Factors;
+  F y[kLanes];
+
+  inline __attribute__((always_inline)) void clear() {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) y[i] = zero();
+  }
+
+  inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
+                                                       const Factors& factors, int group) {
+    const auto column = Factors::Column::of(factors, group);
+    const __m512i to_middle = eight_in_second_half();
+    const F x_sum = load(x_sums), worth = load(x_sums + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) {
+      __m512i whole = _mm512_load_si512(sums + i * kLanes);
+      if constexpr (kTiles == 2)
+        whole = _mm512_add_epi32(_mm512_sllv_epi32(whole, to_middle),
+                                 _mm512_load_si512(sums + (kLanes + i) * kLanes));
+      y[i] = fma(x_sum, column.bias(i), y[i]);
+      y[i] = fma(mul(_mm512_cvtepi32_ps(whole), worth), column.scale(i), y[i]);
+    }
+  }
+
+  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+    F lanes[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
+    transpose(lanes);
+    if constexpr (kTiles == 1) {
+      for (int m = 0; m < DigitLanes::kOneTileRows; m++) {
+        const F* digits = lanes + m * kDigits;
+        rows[m] = add(digits[0], add(digits[1], digits[2]));
+      }
+    } else {
+      for (int m = 0; m < DigitLanes::kRows; m++) rows[m] = add(lanes[m], lanes[DigitLanes::kRows + m]);
+    }
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,39 @@
+// The root mean square norm of rows: a kernel for each.
+#include "cpu/rows/norm_rows.h"
+
+#include "attention/inputs.h"
+#include "cpu/runtime/pool.h"
+
+namespace tiny_llm_ext::cpu {
+namespace {
+
+constexpr double kNanosecondsPerElement = 0.25;
+
+}  // namespace
+
+NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps)
+    : x(x),
+      weight(weight),
+      weight_element(element_of(weight.dtype())),
+      rows(x.shape(-1) > 0 ? x.size() / x.shape(-1) : 0),
+      width(x.shape(-1)),
+      eps(eps) {}
+
+void NormRows::run(const RowKernels& kernels, int threads) const {
+  const size_t bytes = x.row_bytes(), aligned = (bytes + 63) / 64 * 64;
+  for_rows(rows, kNanosecondsPerElement * width, threads, [&](int64_t begin, int64_t end) {
+    auto* room = static_cast<std::byte*>(thread_scratch(aligned + weight.row_bytes()));
+    NormTask task = {};
+    task.width = width;
+    task.eps = eps;
+    task.weight_element = weight_element;
+    task.weight = weight.row(0, room + aligned);
+    for (int64_t m = begin; m < end; m++) {
+      task.x = x.row(m, room);
+      task.y = y + m * bytes;
+      kernels.rms_norm(task);
+    }
+  });
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,36 @@
+// Powers of e of a row, less its largest number: what a draw adds up.
+#pragma once
+
+#include "cpu/rows/select-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+template <Element kElement>
+static float largest(const void* row, int64_t count) {
+  return largest_lane(largest_in<kElement>((const StorageOf<kElement>*)row, count));
+}
+
+template <Element kElement>
+static float powers(const void* row, int64_t count, float reference, float* out) {
+  const float kLog2E = 1.44269504f;
+  const StorageOf<kElement>* x = (const StorageOf<kElement>*)row;
+  F sum = zero();
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const F power = exp2(mul(sub(load_as<kElement>(x + i), set1(reference)), set1(kLog2E)));
+    store(out + i, power);
+    sum = add(sum, power);
+  }
+  float lanes[kLanes];
+  store(lanes, sum_groups<kLanes>(sum));
+  float total = lanes[0];
+  if (i == count) return total;
+  store(lanes, exp2(mul(sub(load_some<kElement>(x + i, count - i), set1(reference)), set1(kLog2E))));
+  for (int j = 0; i < count; i++, j++) {
+    out[i] = lanes[j];
+    total += lanes[j];
+  }
+  return total;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

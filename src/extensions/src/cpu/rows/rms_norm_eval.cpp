@@ -1,0 +1,18 @@
+// CPU evaluation of the root mean square norm.
+#include "cpu/rows/norm_rows.h"
+#include "cpu/runtime/dispatch.h"
+#include "rows/row_operations.h"
+
+namespace tiny_llm_ext {
+
+void RmsNorm::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const mx::array &x = inputs[0], &weight = inputs[1];
+  cpu::place_output(outputs[0], {&x});
+  if (x.size() == 0) return;
+  cpu::NormRows norm(x, weight, eps_);
+  norm.y = outputs[0].data<std::byte>();
+  cpu::enqueue(stream(),
+               [norm, kernels = &kernels_of(x), threads = threads_] { norm.run(*kernels, threads); });
+}
+
+}  // namespace tiny_llm_ext

@@ -1,0 +1,101 @@
+// CPU evaluation of the largest numbers of a row and of its logsumexp.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "cpu/runtime/allocate.h"
+#include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/pool.h"
+#include "cpu/runtime/row_memory.h"
+#include "rows/row_operations.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+// Candidates beyond the k best that are gathered before the best of them are chosen.
+constexpr int64_t kMoreCandidates = 256;
+
+// The number that a rank stands for.
+float number_of(uint64_t rank) {
+  const auto order = static_cast<uint32_t>(rank >> 32);
+  if (order == 0) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(order & 0x80000000 ? order & 0x7fffffff : ~order);
+}
+
+// The k best of a row, first in `ranks`, in order. Whoever is not above the k-th best so far is out of the
+// running: after a while that is nearly everybody, and the scan a comparison.
+void choose_best(const cpu::RowKernels& kernels, const std::byte* row, int64_t count, int64_t k,
+                 uint64_t* ranks) {
+  cpu::ScanTask task = {};
+  task.row = row;
+  task.count = count;
+  task.threshold = std::numeric_limits<float>::quiet_NaN();
+  task.ranks = ranks;
+  task.room = 2 * k + kMoreCandidates;
+  const auto best_first = std::greater<uint64_t>();
+  while (task.next < count) {
+    kernels.scan(task);
+    if (task.found <= k) continue;
+    std::nth_element(ranks, ranks + k - 1, ranks + task.found, best_first);
+    task.found = k;
+    task.threshold = number_of(ranks[k - 1]);
+  }
+  std::sort(ranks, ranks + k, best_first);
+}
+
+// Calls work(row, address, room) for every row of x, with `bytes` bytes of room.
+template <class Work>
+void for_each_row(const mx::array& x, double nanoseconds_per_element, int threads, mx::Stream stream,
+                  size_t bytes, Work work) {
+  cpu::enqueue(stream, [=, rows = int64_t(x.size()) / x.shape(-1), reader = cpu::RowReader(x),
+                        cost = nanoseconds_per_element * x.shape(-1)] {
+    cpu::for_rows(rows, cost, threads, [&](int64_t begin, int64_t end) {
+      auto* room = static_cast<std::byte*>(cpu::thread_scratch(bytes + reader.row_bytes()));
+      for (int64_t m = begin; m < end; m++) work(m, reader.row(m, room + bytes), room);
+    });
+  });
+}
+
+}  // namespace
+
+void ArgMax::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const mx::array& x = inputs[0];
+  cpu::allocate_for(outputs[0]);
+  if (x.size() == 0) return;
+  for_each_row(x, 0.05, threads_, stream(), 0,
+               [argmax = kernels_of(x).argmax, count = x.shape(-1), out = outputs[0].data<uint32_t>()](
+                   int64_t m, const std::byte* row, std::byte*) {
+                 out[m] = static_cast<uint32_t>(argmax(row, count));
+               });
+}
+
+void LogSumExp::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const mx::array& x = inputs[0];
+  cpu::allocate_for(outputs[0]);
+  if (x.size() == 0) return;
+  for_each_row(x, 0.3, threads_, stream(), 0,
+               [logsumexp = kernels_of(x).logsumexp, count = x.shape(-1), out = outputs[0].data<float>()](
+                   int64_t m, const std::byte* row, std::byte*) { out[m] = logsumexp(row, count); });
+}
+
+void TopK::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const mx::array& x = inputs[0];
+  for (mx::array& output : outputs) cpu::allocate_for(output);
+  if (x.size() == 0) return;
+  const size_t room = (2 * int64_t{k_} + kMoreCandidates) * sizeof(uint64_t);
+  for_each_row(x, 0.2, threads_, stream(), room,
+               [k = k_, kernels = &kernels_of(x), count = x.shape(-1), itemsize = x.itemsize(),
+                numbers = outputs[0].data<std::byte>(),
+                indices = outputs[1].data<uint32_t>()](int64_t m, const std::byte* row, std::byte* memory) {
+                 auto* ranks = reinterpret_cast<uint64_t*>(memory);
+                 choose_best(*kernels, row, count, k, ranks);
+                 for (int64_t i = m * k, j = 0; j < k; i++, j++) {
+                   indices[i] = ~static_cast<uint32_t>(ranks[j]);
+                   std::memcpy(numbers + i * itemsize, row + indices[i] * itemsize, itemsize);
+                 }
+               });
+}
+
+}  // namespace tiny_llm_ext

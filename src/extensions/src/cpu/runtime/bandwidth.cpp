@@ -1,0 +1,83 @@
+// Measures read bandwidth with plain loads, compiled once for each vector width the processor may have.
+#include "cpu/runtime/bandwidth.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/checks.h"
+#include "cpu/runtime/pool.h"
+
+namespace tiny_llm_ext::cpu {
+namespace {
+
+#if defined(__x86_64__) && defined(__linux__)
+#define EVERY_VECTOR_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define EVERY_VECTOR_WIDTH
+#endif
+
+constexpr size_t kLine = 64;
+constexpr size_t kLanes = kLine / sizeof(uint64_t);
+constexpr size_t kUnroll = 4;  // independent sums, so that no addition waits for the one before
+
+typedef uint64_t Line __attribute__((vector_size(kLine), may_alias));
+
+// The sum keeps the compiler from dropping the loads.
+EVERY_VECTOR_WIDTH uint64_t read_lines(const uint64_t* words, size_t lines) {
+  Line sums[kUnroll] = {};
+  const Line* line = reinterpret_cast<const Line*>(words);
+  for (size_t i = 0; i + kUnroll <= lines; i += kUnroll) {
+    for (size_t u = 0; u < kUnroll; ++u) sums[u] += line[i + u];
+  }
+  const Line total = sums[0] + sums[1] + sums[2] + sums[3];
+  uint64_t folded = 0;
+  for (size_t lane = 0; lane < kLanes; ++lane) folded += total[lane];
+  return folded;
+}
+
+std::atomic<uint64_t> sink{0};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+double read_bandwidth(size_t bytes, int threads, double seconds) {
+  constexpr const char* kName = "read_bandwidth";
+  if (bytes == 0) reject(kName, "bytes", "0", "at least 1");
+  if (threads < 1) reject(kName, "threads", std::to_string(threads), "at least 1");
+  if (!(seconds > 0)) reject(kName, "seconds", to_text(seconds), "a number above 0");
+  // Every thread gets whole groups of lines.
+  const size_t group = kUnroll * kLine;
+  const size_t part = std::max<size_t>(1, (bytes + threads * group - 1) / (threads * group)) * kUnroll;
+  std::vector<uint64_t> memory((part * threads + 1) * kLanes, 1);
+  const uintptr_t start = (reinterpret_cast<uintptr_t>(memory.data()) + kLine - 1) / kLine * kLine;
+  const uint64_t* aligned = reinterpret_cast<const uint64_t*>(start);
+
+  // One job is many rounds over the buffer, so that handing out work costs nothing beside it.
+  int rounds = 1;
+  auto pass = [&] {
+    const double begin = seconds_now();
+    parallel_for(threads, threads, [&](int64_t thread) {
+      for (int round = 0; round < rounds; ++round) sink += read_lines(aligned + thread * part * kLanes, part);
+    });
+    return seconds_now() - begin;
+  };
+
+  constexpr int kPasses = 4;  // at the least: few of them may all be disturbed
+  const double end = seconds_now() + seconds;
+  double best = 0;
+  for (int passes = 0; passes < kPasses || seconds_now() < end; ++passes) {
+    const double elapsed = pass();
+    best = std::max(best, static_cast<double>(part * kLine) * threads * rounds / elapsed);
+    if (elapsed < seconds / kPasses / 2) rounds *= 2;
+  }
+  return best;
+}
+
+}  // namespace tiny_llm_ext::cpu

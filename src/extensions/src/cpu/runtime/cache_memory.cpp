@@ -1,0 +1,76 @@
+// Which places of a cache are nobody's: those behind all tokens that any array in its memory has.
+#include "cpu/runtime/cache_memory.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "cpu/runtime/row_memory.h"
+
+namespace tiny_llm_ext::cpu {
+
+namespace {
+
+using Memory = mx::array::Data;
+
+// Memory that was grown here, and how many tokens there are in it, over all arrays that came from here. MLX
+// may hand it on to other arrays, without a word; so only a cache that is kept, which holds it, counts.
+class GrownMemory {
+ public:
+  // Whether the places behind `length` tokens are nobody's. If so, `added` of them are taken.
+  bool take(const mx::array& cache, int64_t length, int64_t added) {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(cache.data_shared_ptr().get());
+    if (found == entries_.end()) return false;
+    Entry& entry = found->second;
+    // Other memory may have come to lie there; another shape counts tokens in another way.
+    if (entry.memory.expired() || entry.shape != cache.shape() || entry.tokens != length) return false;
+    entry.tokens += added;
+    return true;
+  }
+
+  void note(const mx::array& cache, int64_t tokens) {
+    std::lock_guard lock(mutex_);
+    if (entries_.size() >= most_entries_) forget_freed();
+    entries_.insert_or_assign(cache.data_shared_ptr().get(),
+                              Entry{cache.data_shared_ptr(), cache.shape(), tokens});
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<Memory> memory;
+    mx::Shape shape;
+    int64_t tokens;
+  };
+
+  void forget_freed() {
+    std::erase_if(entries_, [](const auto& entry) { return entry.second.memory.expired(); });
+    most_entries_ = std::max(kFewEntries, 2 * entries_.size());
+  }
+
+  static constexpr size_t kFewEntries = 256;
+  std::mutex mutex_;
+  std::unordered_map<const Memory*, Entry> entries_;
+  size_t most_entries_ = kFewEntries;
+};
+
+// Leaked on purpose: a process may end while something is evaluated.
+GrownMemory& grown_memory() {
+  static auto* const memory = new GrownMemory;
+  return *memory;
+}
+
+}  // namespace
+
+bool place_grown(mx::array& out, const mx::array& cache, CacheState state, int64_t added) {
+  if (state.kept && cache.flags().row_contiguous && grown_memory().take(cache, state.length, added)) {
+    out.copy_shared_buffer(cache);
+    return true;
+  }
+  const bool in_place = place_output(out, {&cache});
+  grown_memory().note(out, state.length + added);
+  return in_place;
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,75 @@
+// The only file of this back end that knows MLX's internal headers.
+#include "cpu/runtime/dispatch.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "cpu/runtime/allocate.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/device.h"
+#include "mlx/stream.h"
+
+namespace tiny_llm_ext::cpu {
+
+namespace mx = mlx::core;
+
+void fill_with_nan(mx::array& array) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  if (array.dtype() == mx::float32) std::fill_n(array.data<float>(), array.size(), kNan);
+  if (array.dtype() == mx::float16)
+    std::fill_n(array.data<mx::float16_t>(), array.size(), mx::float16_t(kNan));
+  if (array.dtype() == mx::bfloat16)
+    std::fill_n(array.data<mx::bfloat16_t>(), array.size(), mx::bfloat16_t(kNan));
+}
+
+void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
+              std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
+  for (mx::array& output : outputs) allocate_for(output);
+  dispatch_placed(stream, inputs, outputs, [work = std::move(work)](const Arrays& arrays, Arrays& results) {
+    try {
+      work(arrays, results);
+    } catch (...) {
+      for (mx::array& result : results) fill_with_nan(result);
+      throw;
+    }
+  });
+}
+
+void dispatch_placed(mx::Stream stream, const Arrays& inputs, const Arrays& outputs,
+                     std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
+  auto weak = [](const Arrays& arrays) {
+    Arrays copies;
+    for (const mx::array& array : arrays) copies.push_back(mx::array::unsafe_weak_copy(array));
+    return copies;
+  };
+  mx::cpu::get_command_encoder(stream).dispatch(
+      [work = std::move(work), arrays = weak(inputs), results = weak(outputs)]() mutable {
+        work(arrays, results);
+      });
+}
+
+void wait_for(mx::Stream stream, const Arrays& inputs) {
+  // Within an evaluation, "evaluated" means that the work was handed out, whatever is_available() says.
+  const auto is_there = [](const mx::array& input) { return input.status() == mx::array::available; };
+  if (std::all_of(inputs.begin(), inputs.end(), is_there)) return;
+  if (mx::is_available(mx::Device::gpu)) {
+    // The GPU may not have been told yet to compute what the stream is to wait for.
+    for (mx::Stream other : mx::get_streams()) {
+      if (other.device != mx::Device::gpu) continue;
+      try {
+        mx::synchronize(other);
+      } catch (const std::runtime_error&) {
+        // A stream of another thread, on which nothing of this evaluation waits.
+      }
+    }
+  }
+  mx::synchronize(stream);
+}
+
+void enqueue(mx::Stream stream, std::function<void()> work) {
+  mx::cpu::get_command_encoder(stream).dispatch(std::move(work));
+}
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,105 @@
+#include "cpu/runtime/weight_memory.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "attention/tiles.h"
+#include "core/checks.h"
+#include "cpu/runtime/allocate.h"
+#include "mlx/ops.h"
+
+namespace mx = mlx::core;
+
+namespace tiny_llm_ext::cpu {
+namespace {
+
+constexpr const char* kWeightMemory = "WeightMemory";
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kMost = int64_t{1} << 47;  // bytes: no machine has as many
+
+int64_t round_up(int64_t bytes, int64_t unit) { return divide_up(bytes, unit) * unit; }
+
+int64_t in_lines(const std::vector<int64_t>& sizes) {
+  int64_t bytes = kCacheLine;  // memory does not begin where a line does
+  for (int64_t size : sizes) {
+    if (size < 0 || size > kMost - bytes)
+      reject(kWeightMemory, "sizes", std::to_string(size), "numbers of bytes");
+    bytes += round_up(size, kCacheLine);
+  }
+  return bytes;
+}
+
+// Advice: what the system cannot follow, or does not know, is as it was.
+void ask_for_large_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] int64_t bytes) {
+#if defined(__linux__)
+  constexpr int64_t kPage = 2 << 20;
+  const auto address = reinterpret_cast<int64_t>(begin);
+  const int64_t first = round_up(address, kPage), last = (address + bytes) / kPage * kPage;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
+}  // namespace
+
+WeightMemory::WeightMemory(const std::vector<int64_t>& sizes)
+    : memory_(allocate(in_lines(sizes)), {1}, mx::uint8), end_(in_lines(sizes)) {
+  auto* const begin = memory_.data<std::byte>();
+  next_ = round_up(reinterpret_cast<int64_t>(begin), kCacheLine) - reinterpret_cast<int64_t>(begin);
+  ask_for_large_pages(begin, end_);
+}
+
+mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
+  std::lock_guard lock(mutex_);
+  const int64_t left = std::max<int64_t>(end_ - next_, 0);
+  int64_t bytes = dtype.size();
+  bool fits = true;
+  for (int size : shape) {
+    fits = fits && size >= 0 && (bytes == 0 || size <= left / bytes);
+    if (fits) bytes *= size;
+  }
+  if (!fits || bytes > left)
+    reject(kWeightMemory, "shape", to_text(shape), std::to_string(left) + " bytes at most, which are left");
+  mx::array placed(std::move(shape), dtype, nullptr, {});
+  mx::Strides strides(placed.ndim(), 1);
+  for (int axis = static_cast<int>(placed.ndim()) - 2; axis >= 0; axis--)
+    strides[axis] = strides[axis + 1] * placed.shape(axis + 1);
+  const bool vector = placed.size() <= 1 || placed.ndim() == 1;
+  placed.copy_shared_buffer(memory_, strides, {true, true, vector}, placed.size(), next_ / dtype.size());
+  placed.set_status(mx::array::Status::available);
+  next_ += round_up(bytes, kCacheLine);
+  return placed;
+}
+
+mx::array WeightMemory::copy(const mx::array& array) {
+  mx::array dense = mx::contiguous(array);
+  dense.eval();
+  mx::array placed = place(dense.shape(), dense.dtype());
+  if (dense.size() > 0) std::memcpy(placed.data<std::byte>(), dense.data<std::byte>(), dense.nbytes());
+  return placed;
+}
+
+mx::array WeightMemory::read(int file, int64_t begin, mx::Shape shape, mx::Dtype dtype) {
+  mx::array placed = place(std::move(shape), dtype);
+  const auto bytes = static_cast<int64_t>(placed.nbytes());
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t some = std::min<int64_t>(bytes - done, 1 << 30);  // macOS refuses 2 GB at once
+    const ssize_t count = pread(file, placed.data<std::byte>() + done, some, begin + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      throw std::runtime_error(count < 0 ? std::strerror(errno) : "the file has become shorter");
+    done += count;
+  }
+  return placed;
+}
+
+}  // namespace tiny_llm_ext::cpu

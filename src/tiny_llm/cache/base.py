@@ -1,0 +1,93 @@
+"""What attention asks of any cache: take the new tokens in, give all tokens back."""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from ..checks.arrays import check_arrays
+from ..errors import ArgumentError, UnsupportedError
+
+Mask = mx.array | str | None
+Fetched = tuple[mx.array, mx.array, int | None, Mask]
+
+
+@dataclass
+class PagedKvMetadata:
+    """Where the tokens of B rows lie: what `paged_attention` reads instead of dense keys and values.
+
+    key_pages, value_pages [P, H, page_size, D]; block_table [B, max_pages] int32, the pages of each row in
+    order, then -1; context_lens [B] int32, its number of tokens. A cache keeps its table: to be read only.
+    """
+
+    key_pages: mx.array
+    value_pages: mx.array
+    block_table: mx.array
+    context_lens: mx.array
+    page_size: int
+    mask: Mask = None
+
+
+class TinyKvCache(ABC):
+    """Keys and values of one layer; `offset` counts the tokens of a cache of one request."""
+
+    offset: int = 0
+
+    @property
+    def key_values(self) -> tuple[mx.array, mx.array] | None:
+        """All keys and values [B, H, S, D]; None where there are none."""
+        return None
+
+    @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        """The arrays [..., H, ..., D] that keys and values lie in, as they are: no token is copied."""
+        return self.key_values
+
+    @abstractmethod
+    def update_and_fetch(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        """Append key and value [B, H, L, D]; return all of both, how many tokens, and the mask."""
+
+    def update_and_fetch_paged(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> PagedKvMetadata:
+        """Append key and value [B, H, L, D]; return where all of them lie."""
+        raise UnsupportedError(
+            type(self).__name__, "", "a call for pages", "a cache that keeps its tokens in pages"
+        )
+
+    def writing(self) -> AbstractContextManager[None]:
+        """A block that writes to a shared storage: no other thread reads or writes it meanwhile."""
+        return nullcontext()
+
+    def rewind(self, n: int) -> None:
+        """Forget the newest n tokens."""
+        raise UnsupportedError(type(self).__name__, "rewind", n, "a cache that can be rewound")
+
+    def release(self) -> None:  # noqa: B027 - only a cache that shares storage has something to give back
+        """Give back what this cache holds of a shared storage."""
+
+
+class NoCache(TinyKvCache):
+    """Remembers nothing: every call brings the whole sequence."""
+
+    def update_and_fetch(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        return key, value, key.shape[2], mask
+
+
+def check_tokens(cache: str, key: mx.array, value: mx.array) -> None:
+    """Both [B, H, L, D] with at least one token and of one type."""
+    check_arrays(cache, key=key, value=value)
+    if key.ndim != 4 or key.size == 0:
+        raise ArgumentError(cache, "key", key.shape, "(B, H, L, D) with at least one token")
+    if value.shape != key.shape or value.dtype != key.dtype:
+        raise ArgumentError(cache, "value", f"{value.shape} {value.dtype}", f"{key.shape} {key.dtype} as key")
+
+
+def check_rewind(cache: str, n: int, offset: int) -> None:
+    if not 0 <= n <= offset:
+        raise ArgumentError(cache, "rewind", n, f"0 to {offset}, the number of tokens")

@@ -1,0 +1,165 @@
+"""The caches of several requests as one batch: requests join and leave, the others do not notice."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import mlx.core as mx
+
+from ..checks.types import check_size
+from ..errors import ArgumentError, UnsupportedError
+from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
+from .page_table import PageTable
+from .paged import TinyKvPagedCache, stored_pages
+from .pool import settled
+
+
+class BatchingKvCache(TinyKvCache):
+    """One layer of up to `max_active_requests` requests; row b of the batch is the request in slot b.
+
+    No request holds more than `max_seq_len` tokens: its owner ends it before.
+    """
+
+    def __init__(self, max_active_requests: int, max_seq_len: int):
+        check_size("BatchingKvCache", "max_active_requests", max_active_requests)
+        check_size("BatchingKvCache", "max_seq_len", max_seq_len)
+        self.max_active_requests = max_active_requests
+        self.max_seq_len = max_seq_len
+        self.kv_caches: list[TinyKvCache | None] = [None] * max_active_requests
+        self.HD: tuple[int, int] | None = None
+        self._table = PageTable()
+
+    def add_request(self, prefilled: TinyKvCache, id: int) -> None:
+        """Put the cache of a request into slot `id`; what was there is released."""
+        self._check_slot(id)
+        self._check_length(id, prefilled.offset)
+        if prefilled.storage is not None:
+            self._agree_on_heads(prefilled.storage[0].shape)
+        if self.kv_caches[id] is not None:
+            self.remove_request(id)
+        self.kv_caches[id] = prefilled
+
+    def remove_request(self, id: int) -> None:
+        """Release the cache in slot `id` and leave the slot idle."""
+        self._check_slot(id)
+        cache = self.kv_caches[id]
+        if cache is None:
+            raise ArgumentError("BatchingKvCache", "id", id, "a slot with a request")
+        self.kv_caches[id] = None
+        cache.release()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with ExitStack() as blocks:
+            for cache in self._active().values():
+                blocks.enter_context(cache.writing())
+            yield
+
+    def release(self) -> None:
+        """Release every request."""
+        for slot in self._active():
+            self.remove_request(slot)
+
+    def requests(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
+        """The slots in use and their caches, where each can take its row of new `tokens` [B, H, L, D]."""
+        if isinstance(mask, mx.array):
+            raise UnsupportedError("BatchingKvCache", "mask", "an array", "None or 'causal'")
+        if mask not in (None, "causal"):
+            raise ArgumentError("BatchingKvCache", "mask", repr(mask), "None or 'causal'")
+        if tokens[0] != self.max_active_requests:
+            raise ArgumentError("BatchingKvCache", "key", f"{tokens[0]} rows", self.max_active_requests)
+        active = self._active()
+        if not active:
+            raise ArgumentError("BatchingKvCache", "", "no active request", "at least one")
+        for slot, cache in active.items():
+            self._check_length(slot, cache.offset + tokens[2])
+        self._agree_on_heads(tokens)
+        return active
+
+    def update_and_fetch(
+        self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        """Append row b of keys and values [B, H, L, D] to slot b, and return all tokens of all slots.
+
+        They come as [B, H, Smax, D], right aligned behind zeros, and a mask [B, 1, mask_length,
+        Smax] that is causal in each row and hides what is padding; an idle row sees nothing.
+        """
+        check_tokens("BatchingKvCache", keys, values)
+        active = self.requests(keys.shape, mask)
+        nothing = keys[:1, :, :0]
+        rows_of_keys, rows_of_values = [nothing] * keys.shape[0], [nothing] * keys.shape[0]
+        for slot, cache in active.items():
+            row = slice(slot, slot + 1)
+            fetched = cache.update_and_fetch(keys[row], values[row])
+            rows_of_keys[slot], rows_of_values[slot] = fetched[:2]
+        lengths = [row.shape[2] for row in rows_of_keys]
+        rows = keys.shape[2] if mask_length is None else mask_length
+        causal = _right_aligned_causal_mask(rows, lengths, keys.dtype)
+        return _right_aligned(rows_of_keys), _right_aligned(rows_of_values), None, causal
+
+    def update_and_fetch_paged(
+        self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> PagedKvMetadata:
+        """Append row b of keys and values [B, H, L, D] to slot b, and return where all tokens lie."""
+        check_tokens("BatchingKvCache", keys, values)
+        active = self.requests(keys.shape, mask)
+        paged = {slot: cache for slot, cache in active.items() if isinstance(cache, TinyKvPagedCache)}
+        if len(paged) < len(active):
+            raise ArgumentError("BatchingKvCache", "", "a cache without pages in a slot", "TinyKvPagedCache")
+        caches = list(paged.values())
+        if len({cache.pool for cache in caches}) > 1:
+            raise ArgumentError("BatchingKvCache", "", "caches of several pools", "one pool")
+        keys, values = settled(keys, values)
+        for slot, cache in paged.items():
+            cache.append(keys[slot : slot + 1], values[slot : slot + 1])
+        rows = [paged.get(slot) for slot in range(self.max_active_requests)]
+        width = max(cache.num_pages for cache in caches)
+        table = self._table.of([None if row is None else row.pages for row in rows], width)
+        lengths = [0 if row is None else row.offset for row in rows]
+        return PagedKvMetadata(
+            *stored_pages(caches[0].pool),
+            table,
+            mx.array(lengths, dtype=mx.int32),
+            caches[0].page_size,
+            "causal",
+        )
+
+    def _active(self) -> dict[int, TinyKvCache]:
+        return {slot: cache for slot, cache in enumerate(self.kv_caches) if cache is not None}
+
+    def _check_length(self, slot: int, length: int) -> None:
+        if length > self.max_seq_len:
+            raise ArgumentError(
+                "BatchingKvCache",
+                "id",
+                f"{length} tokens for slot {slot}",
+                f"at most max_seq_len, {self.max_seq_len}",
+            )
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.max_active_requests:
+            raise ArgumentError("BatchingKvCache", "id", slot, f"0 to {self.max_active_requests - 1}")
+
+    def _agree_on_heads(self, tokens: tuple[int, ...]) -> None:
+        found = (tokens[1], tokens[3])
+        if self.HD is not None and found != self.HD:
+            raise ArgumentError(
+                "BatchingKvCache", "key", f"{found} heads and head size", f"{self.HD} as before"
+            )
+        self.HD = found
+
+
+def _right_aligned(rows: list[mx.array]) -> mx.array:
+    """Rows [1, H, S_b, D] -> [B, H, Smax, D], with zeros in front of the shorter ones."""
+    longest = max(row.shape[2] for row in rows)
+    return mx.concatenate(
+        [mx.pad(row, [(0, 0), (0, 0), (longest - row.shape[2], 0), (0, 0)]) for row in rows]
+    )
+
+
+def _right_aligned_causal_mask(rows: int, lengths: list[int], dtype: mx.Dtype) -> mx.array:
+    """[B, 1, rows, Smax] of 0 and -inf. All end at the same column, so one diagonal serves them all."""
+    longest = max(lengths)
+    column = mx.arange(longest)
+    past = column <= mx.arange(rows)[:, None] + (longest - rows)
+    token = column >= longest - mx.array(lengths)[:, None, None, None]
+    return mx.where(past & token, 0.0, -mx.inf).astype(dtype)

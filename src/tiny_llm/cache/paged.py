@@ -1,0 +1,127 @@
+"""The cache of one request whose tokens lie in pages of a pool: nothing moves when it grows."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import mlx.core as mx
+
+from ..checks.types import check_type
+from ..errors import ArgumentError
+from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_rewind
+from .page_table import PageIds, PageTable
+from .pool import TinyKvPagedPool, settled
+
+
+class TinyKvPagedCache(TinyKvCache):
+    """One request, one layer: its pages in order, all full except perhaps the last."""
+
+    def __init__(self, pool: TinyKvPagedPool):
+        check_type("TinyKvPagedCache", "pool", pool, TinyKvPagedPool, "a TinyKvPagedPool")
+        self.pool = pool
+        self.page_size = pool.page_size
+        self.pages = PageIds()
+        self.page_lens: list[int] = []
+        self.offset = 0
+        self._table = PageTable()
+
+    @property
+    def page_ids(self) -> list[int]:
+        """A list of the pages, made for who asks."""
+        return self.pages.words.tolist()
+
+    @property
+    def num_pages(self) -> int:
+        return len(self.pages)
+
+    @property
+    def key_values(self) -> tuple[mx.array, mx.array] | None:
+        """A dense copy of all keys and values [1, H, offset, D]; None without tokens."""
+        return self.gather_dense() if self.offset else None
+
+    @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        """The pages of the pool, those of other caches among them."""
+        return self.pool.storage
+
+    def append(self, key: mx.array, value: mx.array) -> None:
+        """Write key and value [1, H, L, D], which are `settled`, behind the tokens that are there."""
+        self.pool.check_fits(key, value)  # before a page is taken for it
+        done, length = 0, key.shape[2]
+        while done < length:
+            if not self.pages or self.page_lens[-1] == self.page_size:
+                self.pages.append(self.pool.allocate_page())
+                self.page_lens.append(0)
+            start = self.page_lens[-1]
+            count = min(length - done, self.page_size - start)
+            part = slice(done, done + count)
+            self.pool.describe_write(self.pages.last, start, key[:, :, part], value[:, :, part])
+            self.page_lens[-1] += count
+            self.offset += count
+            done += count
+
+    def update_and_fetch(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        self.append(*settled(key, value))
+        return *self.gather_dense(), self.offset, mask
+
+    def update_and_fetch_paged(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> PagedKvMetadata:
+        self.append(*settled(key, value))
+        return self.paged_metadata(mask=mask)
+
+    def gather_dense(self) -> tuple[mx.array, mx.array]:
+        """All keys and values [1, H, offset, D] in the order of their tokens."""
+        pages = self.block_table()[0]
+        keys, values = stored_pages(self.pool)
+        return self._dense(keys[pages]), self._dense(values[pages])
+
+    def block_table(self, max_pages: int | None = None) -> mx.array:
+        """The pages in order, then -1: int32 [1, max_pages]. The same array until a page comes or goes."""
+        width = self.num_pages if max_pages is None else max_pages
+        if width < self.num_pages:
+            raise ArgumentError(
+                "TinyKvPagedCache", "max_pages", max_pages, f"at least the {self.num_pages} in use"
+            )
+        return self._table.of([self.pages], width)
+
+    def context_lens(self) -> mx.array:
+        """The number of tokens: int32 [1]."""
+        return mx.array([self.offset], dtype=mx.int32)
+
+    def paged_metadata(self, max_pages: int | None = None, mask: Mask = None) -> PagedKvMetadata:
+        """Where the tokens of this cache lie."""
+        keys, values = stored_pages(self.pool)
+        return PagedKvMetadata(
+            keys, values, self.block_table(max_pages), self.context_lens(), self.page_size, mask
+        )
+
+    def rewind(self, n: int) -> None:
+        check_rewind("TinyKvPagedCache", n, self.offset)
+        self.offset -= n
+        while n > 0:
+            dropped = min(n, self.page_lens[-1])
+            self.page_lens[-1] -= dropped
+            n -= dropped
+            if self.page_lens[-1] == 0:
+                self.page_lens.pop()
+                self.pool.free_page(self.pages.pop())
+
+    def writing(self) -> AbstractContextManager[None]:
+        return self.pool.writing()
+
+    def release(self) -> None:
+        self.rewind(self.offset)
+
+    def _dense(self, pages: mx.array) -> mx.array:
+        """[n, H, page_size, D] -> [1, H, offset, D]: all pages but the last one are full."""
+        return mx.flatten(pages.swapaxes(0, 1), 1, 2)[None, :, : self.offset]
+
+
+def stored_pages(pool: TinyKvPagedPool) -> tuple[mx.array, mx.array]:
+    """Key and value pages [P, H, page_size, D] of a pool that holds some tokens."""
+    if pool.key_pages is None or pool.value_pages is None:
+        raise ArgumentError("TinyKvPagedCache", "", "no tokens yet", "a write before the first read")
+    return pool.key_pages, pool.value_pages

@@ -1,0 +1,35 @@
+"""A conversation, checked, as the text that a model reads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..checks.types import check_type, kind
+from ..errors import ArgumentError, ArgumentTypeError
+
+Message = Mapping[str, str]
+
+
+def write_conversation(
+    function: str, model: str, tokenizer: Any, messages: str | Sequence[Message], enable_thinking: bool
+) -> str:
+    """Messages by the chat template of a model; a text is what the user says."""
+    check_type(function, "enable_thinking", enable_thinking, bool, "a bool")
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, Sequence):
+        raise ArgumentTypeError(function, "messages", kind(messages), "a text or a list of messages")
+    if not messages:
+        raise ArgumentError(function, "messages", "none", "at least one")
+    for index, message in enumerate(messages):
+        fields = message if isinstance(message, Mapping) else {}
+        if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
+            expected = "a dictionary with the texts role and content"
+            raise ArgumentTypeError(function, f"messages[{index}]", repr(message)[:80], expected)
+    plain: str = tokenizer.apply_chat_template(messages)
+    if not enable_thinking:
+        return plain
+    thinking: str = tokenizer.apply_chat_template(messages, enable_thinking=True)
+    if thinking == plain:
+        expected = f"False: the chat template of {model} has no such switch"
+        raise ArgumentError(function, "enable_thinking", True, expected)
+    return thinking

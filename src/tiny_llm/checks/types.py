@@ -1,0 +1,67 @@
+"""The types of arguments: each check raises an error that says what came, and what should have come."""
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from ..errors import ArgumentError, ArgumentTypeError
+
+
+def kind(given: object) -> str:
+    """What an object is, as part of a sentence: "None", "a str", "an int"."""
+    if given is None:
+        return "None"
+    name = type(given).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def check_type(operation: str, argument: str, given: object, types: Any, expected: str) -> None:
+    """An instance of one of these types."""
+    if not isinstance(given, types):
+        raise ArgumentTypeError(operation, argument, kind(given), expected)
+
+
+def check_text(operation: str, argument: str, given: object) -> None:
+    """A str."""
+    check_type(operation, argument, given, str, "a str")
+
+
+def check_texts(operation: str, argument: str, given: object) -> None:
+    """A sequence of str; a single str would be one of its letters."""
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise ArgumentTypeError(operation, argument, kind(given), "a list of str")
+    for index, text in enumerate(given):
+        check_text(operation, f"{argument}[{index}]", text)
+
+
+def check_whole(operation: str, argument: str, given: object) -> None:
+    """An integer, which True and False are not."""
+    if not isinstance(given, Integral) or isinstance(given, bool):
+        raise ArgumentTypeError(operation, argument, kind(given), "an int")
+
+
+def check_size(operation: str, argument: str, given: Any, *, least: int = 1) -> None:
+    """An integer of at least that."""
+    check_whole(operation, argument, given)
+    if given < least:
+        raise ArgumentError(operation, argument, given, f"at least {least}")
+
+
+def check_number(operation: str, argument: str, given: object) -> None:
+    """A real number, which True and False are not."""
+    if not isinstance(given, Real) or isinstance(given, bool):
+        raise ArgumentTypeError(operation, argument, kind(given), "a number")
+
+
+def check_function(operation: str, argument: str, given: object) -> None:
+    """Something that can be called."""
+    if not callable(given):
+        raise ArgumentTypeError(operation, argument, kind(given), "a function")
+
+
+def check_able(operation: str, argument: str, given: object, names: Iterable[str], expected: str) -> None:
+    """An object of any class that has these attributes."""
+    missing = [name for name in names if not hasattr(given, name)]
+    if missing:
+        what = f"{expected}, with {', '.join(names)}"
+        raise ArgumentTypeError(operation, argument, kind(given), what)

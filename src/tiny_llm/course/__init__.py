@@ -1,0 +1,1 @@
+"""What only the course needs: the stages of its weeks, and which model class runs in which week."""

@@ -1,0 +1,41 @@
+"""Which of our model classes runs in which week of the course."""
+
+from typing import Any
+
+from ..checks.types import check_text, check_whole, kind
+from ..errors import ArgumentError
+from ..models.model import Transformer
+from ..models.names import PREFIXES, shortcut_name_to_full_name
+from ..qwen2_week1 import Qwen2ModelWeek1
+from ..qwen2_week2 import Qwen2ModelWeek2
+from ..qwen2_week3 import Qwen2ModelWeek3
+from ..qwen3 import Qwen3Model, Qwen3ModelWeek1, Qwen3ModelWeek3
+
+MODELS: dict[str, dict[int, type[Transformer]]] = {
+    "qwen2": {1: Qwen2ModelWeek1, 2: Qwen2ModelWeek2, 3: Qwen2ModelWeek3},
+    "qwen3": {1: Qwen3ModelWeek1, 2: Qwen3Model, 3: Qwen3ModelWeek3},
+}
+
+
+def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) -> Any:
+    """Build our model of that week from a loaded one; `kwargs` go to its class.
+
+    The family is `mlx_model.args.model_type`, or else follows from a name of the hub.
+    """
+    check_text("dispatch_model", "model_name", model_name)
+    if not hasattr(mlx_model, "args"):
+        raise ArgumentError("dispatch_model", "mlx_model", kind(mlx_model), "the mlx_model of a checkpoint")
+    check_whole("dispatch_model", "week", week)
+    full_name = shortcut_name_to_full_name(model_name)
+    named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
+    family = getattr(mlx_model.args, "model_type", None) or next(named, None)
+    if family not in MODELS:
+        raise ArgumentError(
+            "dispatch_model",
+            "model_name",
+            f"{model_name!r} of type {family!r}",
+            f"a model of type {' or '.join(MODELS)}",
+        )
+    if week not in MODELS[family]:
+        raise ArgumentError("dispatch_model", "week", week, "1, 2 or 3")
+    return MODELS[family][week](mlx_model, **kwargs)

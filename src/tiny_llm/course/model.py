@@ -1,0 +1,43 @@
+"""From a name to a model that runs: a checkpoint, and one of our models on its weights."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from ..loading.checkpoint import Checkpoint, load
+from ..loading.progress import Progress
+from ..loading.weights.convert import convert_in_place
+from ..models.ops import Read
+from ..models.weights import read_dense
+from .dispatch import MODELS, dispatch_model
+
+
+def load_model(
+    name: str | Path,
+    dtype: mx.Dtype,
+    *,
+    week: int = 2,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Any, Checkpoint]:
+    """Load a model by name and build ours of a week of the course on its weights, which are held once.
+
+    `dtype` is the type of its activations; `options` go to its class, such as `enable_flash_attn`.
+    """
+    unpacked = dtype.size if stage_read(week) is read_dense else None
+    checkpoint = load(name, offline=offline, progress=progress, bytes_per_weight=unpacked)
+    return build_model(checkpoint, dtype, week=week, **options), checkpoint
+
+
+def build_model(checkpoint: Checkpoint, dtype: mx.Dtype, *, week: int = 2, **options: Any) -> Any:
+    """Our model of a week on the weights of a checkpoint, which are converted in place."""
+    convert_in_place(checkpoint.mlx_model, stage_read(week), dtype)
+    return dispatch_model(checkpoint.name, checkpoint.mlx_model, week, dtype=dtype, **options)
+
+
+def stage_read(week: int) -> Read:
+    """How the models of a week hold their weights."""
+    family, *_ = MODELS.values()
+    return family[week].ops.read

@@ -1,0 +1,147 @@
+"""Both ends of a tokenizer: a checked prompt on the way in, whole characters on the way out."""
+
+import sys
+from typing import Any
+
+from ..checks.types import check_able, check_text
+from ..errors import ArgumentError
+from .protocols import Detokenizer, Tokenizer
+
+# What decoders show for bytes that are no character, or not yet: a token may end inside of one.
+HALF_CHARACTER = "\ufffd"
+
+# Models that share a vocabulary round its size up differently, to fit the machine that they were trained on.
+PADDING = 512
+
+
+class TextStream:
+    """The text of a growing list of tokens, piece by piece; no piece ends inside a character."""
+
+    def __init__(self, detokenizer: Detokenizer):
+        self._detokenizer = detokenizer
+        self._length = 0
+        detokenizer.reset()
+
+    def add(self, token: int) -> str:
+        """Take one token; return the characters that it has completed."""
+        self._detokenizer.add_token(token)
+        return self._new_text()
+
+    def finish(self) -> str:
+        """Return what the detokenizer has held back; bytes that never became a character are dropped."""
+        finalize(self._detokenizer)
+        return self._new_text()
+
+    def _new_text(self) -> str:
+        text = whole_characters(self._detokenizer.text)
+        piece, self._length = text[self._length :], max(self._length, len(text))
+        return piece
+
+
+def whole_characters(text: str) -> str:
+    """`text` without an unfinished character at its end."""
+    return text.rstrip(HALF_CHARACTER)
+
+
+def finalize(detokenizer: Detokenizer) -> None:
+    """Let a detokenizer that looks ahead know that no token will come."""
+    end = getattr(detokenizer, "finalize", None)
+    if end is not None:
+        end()
+
+
+def own_detokenizer(tokenizer: Any) -> Detokenizer:
+    """A detokenizer that nobody else writes to: some tokenizers hand out one object to all who ask."""
+    detokenizer: Detokenizer = tokenizer.detokenizer
+    if tokenizer.detokenizer is detokenizer:
+        detokenizer = type(detokenizer)(tokenizer._tokenizer)
+    detokenizer.reset()
+    return detokenizer
+
+
+def end_tokens(tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids that end an answer: a chat model often has several."""
+    several = getattr(tokenizer, "eos_token_ids", None)
+    return frozenset(several or [tokenizer.eos_token_id])
+
+
+def encode_prompt(
+    function: str, models: list[Any], tokenizer: Tokenizer, prompt: str, context: int | None = None
+) -> list[int]:
+    """The ids of a prompt that all `models` can answer: some, all known, and fewer than a context holds."""
+    check_tokenizer(function, "tokenizer", tokenizer)
+    check_text(function, "prompt", prompt)
+    ids = list(tokenizer.encode(prompt, add_special_tokens=False))
+    if not ids:
+        raise ArgumentError(function, "prompt", "no tokens", "at least one")
+    for model in models:
+        vocabulary = getattr(model, "vocab_size", None)
+        # MLX does not check an index: an unknown id would read whatever lies behind the table of tokens.
+        if vocabulary is not None and not (min(ids) >= 0 and max(ids) < vocabulary):
+            raise ArgumentError(
+                function, "prompt", f"token ids from {min(ids)} to {max(ids)}", f"0 to {vocabulary - 1}"
+            )
+    longest = shortest_context(models, context)
+    if longest is not None and len(ids) >= longest:
+        raise ArgumentError(function, "prompt", f"{len(ids)} tokens", f"fewer than the context of {longest}")
+    return ids
+
+
+def shortest_context(models: list[Any], context: int | None = None) -> int | None:
+    """The number of tokens that all `models` take, and the `context` that was asked for; None: no limit."""
+    known = [length for length in (context, *map(context_length, models)) if length is not None]
+    return min(known, default=None)
+
+
+def answer_limit(
+    models: list[Any], prompt_tokens: int, max_tokens: int | None, context: int | None = None
+) -> int:
+    """The largest number of tokens that may follow a prompt."""
+    longest = shortest_context(models, context)
+    room = sys.maxsize if longest is None else longest - prompt_tokens
+    return room if max_tokens is None else min(room, max_tokens)
+
+
+def context_length(model: Any) -> int | None:
+    """The number of tokens that the model was made for, if it tells."""
+    args = getattr(getattr(model, "mlx_model", None), "args", None)
+    length: int | None = getattr(args, "max_position_embeddings", None)
+    return length
+
+
+def check_model(function: str, argument: str, model: object, *abilities: str) -> None:
+    """A function of token ids, with these attributes."""
+    check_able(function, argument, model, ("__call__", *abilities), "a model")
+
+
+def check_tokenizer(function: str, argument: str, tokenizer: object) -> None:
+    """What generation asks of a tokenizer."""
+    check_able(function, argument, tokenizer, ("encode", "eos_token_id", "detokenizer"), "a tokenizer")
+
+
+def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
+    """A draft's ids must mean the same to the model that checks them."""
+    vocabularies = [getattr(each, "get_vocab", None) for each in (draft_tokenizer, tokenizer)]
+    if draft_tokenizer is tokenizer or None in vocabularies:
+        return
+    drafted, wanted = (get_vocab() for get_vocab in vocabularies if get_vocab is not None)
+    if drafted != wanted:
+        raise ArgumentError(
+            function,
+            "draft_tokenizer",
+            f"another vocabulary, of {len(drafted)} tokens",
+            f"that of tokenizer, of {len(wanted)}",
+        )
+
+
+def check_vocabulary_sizes(function: str, draft_model: Any, model: Any) -> None:
+    """A draft must know every id that the model may give it; a model that does not tell its size may pass."""
+    drafted, wanted = (getattr(each, "vocab_size", None) for each in (draft_model, model))
+    if drafted is None or wanted is None or abs(drafted - wanted) < PADDING:
+        return
+    raise ArgumentError(
+        function,
+        "draft_model",
+        f"one of {drafted} tokens",
+        f"the {wanted} of the model that it drafts for, or fewer than {PADDING} more or less",
+    )

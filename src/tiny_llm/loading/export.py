@@ -1,0 +1,126 @@
+"""A checkpoint as a dense folder in the layout of Hugging Face, for programs that know no packed weights."""
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from ..models.weights import read_dense, read_packed
+from . import Checkpoint
+from .progress import Progress, silent
+from .weights.parts import named_parts
+
+LARGEST_FILE = 4 * 2**30  # bytes of weights; what is more goes into further files
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+
+
+class ExportError(Exception):
+    """One sentence: why nothing was written."""
+
+
+class Tensor(NamedTuple):
+    """An array of the dense checkpoint, not made yet."""
+
+    name: str
+    part: SimpleNamespace
+    shape: tuple[int, ...]
+
+    def make(self, dtype: mx.Dtype) -> mx.array:
+        if self.name.endswith(".bias"):
+            bias: mx.array = self.part.bias
+            return bias.astype(dtype)
+        return read_dense(self.part, dtype)
+
+
+def export_dense(
+    checkpoint: Checkpoint, folder: Path, dtype: mx.Dtype = mx.float32, *, progress: Progress = silent
+) -> None:
+    """Write `folder`, which is new or empty. It appears when it is complete, or not at all."""
+    source = checkpoint.folder
+    if source is None:
+        raise ExportError(f"{checkpoint.name}: got random weights, expected a model with files of its own")
+    folder = check_target(folder)
+    parent = folder.parent
+    files = split(dense_tensors(checkpoint.mlx_model), dtype)
+    needed = sum(size(tensor, dtype) for tensors in files for tensor in tensors)
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise ExportError(f"{parent}: has {free / 1e9:.1f} GB free, the weights take {needed / 1e9:.1f} GB")
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as workplace:
+        unfinished = Path(workplace) / folder.name
+        unfinished.mkdir()
+        write_weights(unfinished, files, dtype, progress)
+        write_config(unfinished, source, dtype)
+        for name in COPIED:
+            if (source / name).exists():
+                shutil.copyfile(source / name, unfinished / name)
+        unfinished.replace(folder)
+
+
+def check_target(folder: Path) -> Path:
+    """Where `folder` is in truth, behind links and dots; ExportError if nothing can be written there."""
+    target = folder.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExportError(f"{folder}: is there already; give a folder that is new or empty")
+    if not target.parent.is_dir():
+        raise ExportError(f"{target.parent}: is no folder; make it first")
+    return target
+
+
+def dense_tensors(model: Any) -> Iterator[Tensor]:
+    """What the dense checkpoint has for each part of a loaded one."""
+    for name, part in named_parts(model):
+        shape = read_packed(part, mx.float32).shape
+        yield Tensor(f"{name}.weight", part, shape)
+        if hasattr(part, "bias"):
+            yield Tensor(f"{name}.bias", part, part.bias.shape)
+
+
+def size(tensor: Tensor, dtype: mx.Dtype) -> int:
+    return math.prod(tensor.shape) * dtype.size
+
+
+def split(tensors: Iterator[Tensor], dtype: mx.Dtype) -> list[list[Tensor]]:
+    """The tensors of each file, in order; a file has one at least."""
+    files: list[list[Tensor]] = [[]]
+    filled = 0
+    for tensor in tensors:
+        filled += size(tensor, dtype)
+        if files[-1] and filled > LARGEST_FILE:
+            files.append([])
+            filled = size(tensor, dtype)
+        files[-1].append(tensor)
+    return files
+
+
+def write_weights(folder: Path, files: list[list[Tensor]], dtype: mx.Dtype, progress: Progress) -> None:
+    """One file after the other, so that no more than one is in memory; an index where there are several."""
+    written: dict[str, str] = {}
+    for number, tensors in enumerate(files, 1):
+        progress("writing weights", number - 1, len(files))
+        name = f"model-{number:05}-of-{len(files):05}.safetensors" if len(files) > 1 else "model.safetensors"
+        arrays = {tensor.name: tensor.make(dtype) for tensor in tensors}
+        mx.save_safetensors(str(folder / name), arrays, metadata={"format": "pt"})
+        written |= dict.fromkeys(arrays, name)
+    if len(files) > 1:
+        total = sum(size(tensor, dtype) for tensors in files for tensor in tensors)
+        write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": written})
+
+
+def write_config(folder: Path, source: Path, dtype: mx.Dtype) -> None:
+    """The config of `source` for weights that are not packed."""
+    config = json.loads((source / CONFIG).read_text())
+    kept = {key: value for key, value in config.items() if not key.startswith("quantization")}
+    # The second is the older name of the first; programs know one or the other.
+    write_json(folder / CONFIG, kept | dict.fromkeys(("dtype", "torch_dtype"), str(dtype).split(".")[-1]))
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")

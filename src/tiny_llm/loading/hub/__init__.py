@@ -1,0 +1,1 @@
+"""Models by name: shortcuts, names of the hub, and the files downloaded for them."""

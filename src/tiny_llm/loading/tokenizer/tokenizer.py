@@ -1,0 +1,122 @@
+"""Text to token ids and back, and the form of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...checks.types import check_type, kind
+from ...errors import ArgumentError, ArgumentTypeError
+from ..errors import LoadError, NoChatTemplate
+from .chat_template import ChatTemplate
+from .detokenizer import Detokenizer
+from .tokenizer_format import NAME
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+def _byte_characters() -> dict[str, int]:
+    """How byte-level vocabularies write a byte: the printable ones as themselves, others from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+BYTES = _byte_characters()
+
+
+@contextmanager
+def guarded(failure: str) -> Iterator[None]:
+    """Turn what the library raises into a sentence about its file."""
+    try:
+        yield
+    except BaseException as error:
+        # It is a bare Exception; where the library's own code panics, a direct child of BaseException.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise LoadError(f"{NAME}: {failure} ({error}); the file is damaged") from error
+
+
+def _check_messages(messages: object) -> None:
+    """Mappings from names to what a template knows: a role and a content."""
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise ArgumentTypeError("apply_chat_template", "messages", kind(messages), "a list of messages")
+    for index, message in enumerate(messages):
+        check_type(
+            "apply_chat_template", f"messages[{index}]", message, Mapping, "a dict with role and content"
+        )
+
+
+class Tokenizer:
+    """The tokens of one model. An id that has no token is shown as its number in angle brackets."""
+
+    def __init__(
+        self, library: tokenizers.Tokenizer, end_tokens: Sequence[int], template: ChatTemplate | None
+    ):
+        self._tokenizer = library
+        self._template = template
+        self.eos_token_id = end_tokens[0]
+        self.eos_token_ids = set(end_tokens)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text; names of special tokens in it become those tokens."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError("encode", "text", f"{text!r:.60}", "no lone surrogates") from error
+        with guarded("cannot take the text apart"):
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens included."""
+        return b"".join(map(self._bytes, ids)).decode(errors="replace")
+
+    @property
+    def detokenizer(self) -> Detokenizer:
+        """A new one at each access."""
+        return Detokenizer(self._bytes)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, added ones included."""
+        return self._tokenizer.get_vocab_size()
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token and its id."""
+        return self._tokenizer.get_vocab()
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool = False,
+    ) -> str:
+        """The text of a chat in the form that the model was trained on."""
+        _check_messages(messages)
+        if self._template is None:
+            raise NoChatTemplate(
+                "chat_template: the model has none: it continues a text, but answers no messages"
+            )
+        return self._template.render(
+            messages, add_generation_prompt=add_generation_prompt, enable_thinking=enable_thinking
+        )
+
+    def _bytes(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode()
+        written = self._tokenizer.id_to_token(token)
+        if written is None:
+            return f"<{token}>".encode()
+        try:
+            return bytes(BYTES[character] for character in written)
+        except KeyError:  # a token that is not written in bytes stands for itself
+            return written.encode()
+
+    @cached_property
+    def _added(self) -> dict[int, str]:
+        """Tokens that stand for themselves, such as the end of an answer."""
+        return {i: token.content for i, token in self._tokenizer.get_added_tokens_decoder().items()}

@@ -1,0 +1,78 @@
+"""What a tokenizer.json may ask for: the steps of Qwen's tokenizers. Others can take all memory or no end."""
+
+from typing import Any
+
+from ..config import ModelConfig
+from ..fields import Fields
+
+NAME = "tokenizer.json"
+# How Qwen2 and Qwen3 cut a text into words; any other expression may need exponential time.
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+MOST_STEPS = 8
+
+
+def check_format(values: dict[str, Any], config: ModelConfig) -> None:
+    """Refuse every other step before the library compiles it."""
+    whole = Fields(values, NAME)
+    model = whole.object("model")
+    _expect(model, "type", "BPE")
+    for key in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
+        if model.get(key):
+            raise model.wrong(key, "none, as Qwen has")
+    for step in _steps(whole, "normalizer", "normalizers"):
+        _expect(step, "type", "NFC")
+    _check_words(whole)
+    for step in _steps(whole, "post_processor", "processors"):
+        _check_frame(step, config)
+    _expect(whole.object("decoder"), "type", "ByteLevel")
+
+
+def _steps(whole: Fields, key: str, inside: str) -> list[Fields]:
+    """The step of that name, or those of a sequence there."""
+    if whole.get(key) is None:
+        return []
+    part = whole.object(key)
+    if part.get("type") != "Sequence":
+        return [part]
+    steps = part.list(inside)
+    if len(steps) > MOST_STEPS or not all(isinstance(step, dict) for step in steps):
+        raise part.wrong(inside, f"at most {MOST_STEPS} objects")
+    return [Fields(step, f"{part.name}: {inside}") for step in steps]
+
+
+def _expect(step: Fields, key: str, *allowed: str) -> None:
+    if step.get(key) not in allowed:
+        raise step.wrong(key, " or ".join(map(repr, allowed)))
+
+
+def _check_words(whole: Fields) -> None:
+    """Bytes come last and once: each time they are written as characters, a text may double."""
+    key = "pre_tokenizer"
+    steps = _steps(whole, key, "pretokenizers")
+    if not steps:
+        raise whole.wrong(key, "'ByteLevel', or a sequence that ends with it")
+    for step in steps[:-1]:
+        _expect(step, "type", "Split", "Digits")
+        if step.get("type") == "Split":
+            _expect(step.object("pattern"), "Regex", WORDS)
+    _expect(steps[-1], "type", "ByteLevel")
+
+
+def _check_frame(step: Fields, config: ModelConfig) -> None:
+    """Tokens around a text: a few of those that the model has, and the text once."""
+    _expect(step, "type", "ByteLevel", "TemplateProcessing")
+    if step.get("type") == "ByteLevel":
+        return
+    pieces = step.list("single")
+    texts = [piece for piece in pieces if not isinstance(piece, dict) or "SpecialToken" not in piece]
+    if len(pieces) > MOST_STEPS or len(texts) != 1:
+        raise step.wrong("single", f"the text once, and fewer than {MOST_STEPS} tokens around it")
+    special = step.object("special_tokens")
+    for name in special.values:
+        token = special.object(name)
+        ids = token.token_ids("ids")
+        if len(ids) > 1 or max(ids, default=0) >= config.vocab_size:
+            raise token.wrong("ids", f"one id below vocab_size in config.json, {config.vocab_size}")

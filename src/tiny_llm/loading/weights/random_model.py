@@ -1,0 +1,109 @@
+"""Random weights in the shape of a real model: what to measure with where no file is at hand."""
+
+import random
+from typing import Any
+
+import mlx.core as mx
+
+from ..config import ModelConfig, Quantization
+from ..progress import Progress
+from .layout import Matrix, Vector, layout, weight_count
+from .memory import check_memory
+from .placement import evaluated
+
+PACKING = Quantization(group_size=64, bits=4)
+# hidden size, size of the feed-forward layer, layers, query heads, key and value heads, size of a head
+SIZES = {
+    "qwen2-0.5b": (896, 4864, 24, 14, 2, 64),
+    "qwen2-1.5b": (1536, 8960, 28, 12, 2, 128),
+    "qwen2-7b": (3584, 18944, 28, 28, 4, 128),
+    "qwen3-0.6b": (1024, 3072, 28, 16, 8, 128),
+    "qwen3-1.7b": (2048, 6144, 28, 16, 8, 128),
+    "qwen3-4b": (2560, 9728, 36, 32, 8, 128),
+    "qwen3-8b": (4096, 12288, 36, 32, 8, 128),
+}
+VOCABULARY = {"qwen2-7b": 152064}  # the others have 151936
+UNTIED = ("qwen2-7b", "qwen3-8b")
+BLOCK = 1_000_003  # words: no multiple of a row, so that a repeated word meets other neighbours
+
+
+def random_config(shortcut: str) -> ModelConfig:
+    """The config of the real model, in 4 bits."""
+    family = shortcut.partition("-")[0]
+    hidden, inner, layers, heads, kv_heads, head_dim = SIZES[shortcut]
+    return ModelConfig(
+        model_type=family,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        vocab_size=VOCABULARY.get(shortcut, 151936),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=1e-6,
+        rope_theta=1e6,
+        max_position_embeddings=40960 if family == "qwen3" else 32768,
+        tie_word_embeddings=shortcut not in UNTIED,
+        quantization=PACKING,
+    )
+
+
+def random_weights(
+    config: ModelConfig, progress: Progress, bytes_per_weight: float | None = None
+) -> dict[str, mx.array]:
+    """All arrays of the model, the same ones at each call; scales, biases and norms are bfloat16."""
+    weights = weight_count(config)
+    total = weights * PACKING.bits // 8
+    check_memory(config, total + weights // PACKING.group_size * 4, bytes_per_weight)
+    numbers = RandomWords(seed=0)
+    made: dict[str, mx.array] = {}
+    for name, part in layout(config).items():
+        some = _matrix(part, numbers) if isinstance(part, Matrix) else _vector(part)
+        made |= {f"{name}.{which}": array for which, array in some.items()}
+    arrays: dict[str, mx.array] = {}
+    done = 0
+    for name, array in evaluated(made):
+        arrays[name] = array
+        if array.dtype == mx.uint32:
+            done += array.nbytes
+            progress("making weights", done, total)
+    return arrays
+
+
+def _vector(part: Vector) -> dict[str, mx.array]:
+    return {"weight": mx.ones(part.size, mx.bfloat16)}
+
+
+def _matrix(part: Matrix, numbers: "RandomWords") -> dict[str, mx.array]:
+    """Weights around 0 that map a vector of unit size to one of about unit size."""
+    groups = (part.outputs, part.inputs // PACKING.group_size)
+    levels = 2**PACKING.bits
+    step = (part.inputs * (levels**2 - 1) / 12) ** -0.5  # whole numbers below n vary by (n * n - 1) / 12
+    arrays = {
+        "weight": numbers.take(part.outputs, part.inputs * PACKING.bits // 32),
+        "scales": mx.full(groups, step, mx.bfloat16),
+        "biases": mx.full(groups, -step * (levels - 1) / 2, mx.bfloat16),
+    }
+    return arrays | {"bias": mx.zeros(part.outputs, mx.bfloat16)} if part.bias else arrays
+
+
+class RandomWords:
+    """A block of random words again and again, each time multiplied by another odd number.
+
+    That runs at the speed of memory; a generator alone would take more than ten seconds for a model of 7B.
+    """
+
+    def __init__(self, seed: int):
+        words: Any = memoryview(random.Random(seed).randbytes(4 * BLOCK)).cast("I")
+        self._block = mx.array(words)
+        self._taken = 0
+
+    def take(self, rows: int, columns: int) -> mx.array:
+        """The next words, [rows, columns] uint32."""
+        size = rows * columns
+        repeats = -(-size // BLOCK)
+        odd = 2 * mx.arange(self._taken, self._taken + repeats, dtype=mx.uint32) + 1
+        self._taken += repeats
+        blocks = self._block * (odd * 2654435769)[:, None]
+        # Joined with nothing, it is copied: a slice alone would keep the end of the last block in memory.
+        return mx.concatenate([mx.flatten(blocks)[:size], self._block[:0]]).reshape(rows, columns)

@@ -1,0 +1,88 @@
+"""Attention to all tokens of a cache: first the new keys and values go in, then the queries look at all."""
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from ..attention import flash_attention, paged_attention, scaled_dot_product_attention_grouped
+from ..cache.base import Mask, check_tokens
+from ..kv_cache import BatchingKvCache, TinyKvCache
+from ..runtime.extension import cpu_kernels
+from .few_tokens import few, open_requests
+from .positions import NewTokens
+
+Attention = Callable[..., mx.array]
+
+
+def attend_grouped(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+    """With every score in memory."""
+    return _attend_dense(scaled_dot_product_attention_grouped, *tokens.heads_first(), cache, mask)
+
+
+def attend_flash(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+    """In tiles, without a matrix of scores."""
+    if few(tokens.query.shape[1], mask):
+        attended = _attend_natively(tokens, cache)
+        if attended is not None:
+            return attended
+    return _attend_dense(flash_attention, *tokens.heads_first(), cache, mask)
+
+
+def attend_paged(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+    """In the pages themselves, which hold float32."""
+    query, key, value = tokens.heads_first()
+    paged = cache.update_and_fetch_paged(
+        key.astype(mx.float32), value.astype(mx.float32), query.shape[2], mask
+    )
+    result = paged_attention(
+        query,
+        paged.key_pages,
+        paged.value_pages,
+        paged.block_table,
+        paged.context_lens,
+        paged.page_size,
+        mask=paged.mask,
+    )
+    return _join_heads(result.astype(query.dtype))
+
+
+def _attend_dense(
+    attention: Attention, query: mx.array, key: mx.array, value: mx.array, cache: TinyKvCache, mask: Mask
+) -> mx.array:
+    if not isinstance(cache, BatchingKvCache):
+        keys, values, _, mask = cache.update_and_fetch(key, value, query.shape[2], mask)
+        return _join_heads(attention(query, keys, values, mask=mask))
+    # The requests of a batch have no token in common. One dense array for all of them would be a padded copy
+    # of every token they hold, at each step; instead each attends to its own cache, where it lies.
+    rows = [_join_heads(mx.zeros_like(query[:1]))] * query.shape[0]
+    check_tokens("BatchingKvCache", key, value)
+    for slot, request in cache.requests(key.shape, mask).items():
+        row = slice(slot, slot + 1)
+        rows[slot] = _attend_dense(attention, query[row], key[row], value[row], request, "causal")
+    return mx.concatenate(rows)
+
+
+def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
+    """Rotation, append and attention of all rows as one operation; None where the caches have none."""
+    kernels = cpu_kernels(tokens.query.dtype)
+    if kernels is None:
+        return None
+    key, value = tokens.key.swapaxes(1, 2), tokens.value.swapaxes(1, 2)
+    check_tokens(type(cache).__name__, key, value)
+    requests = open_requests(cache, key.shape, key.dtype)
+    if requests is None:
+        return None
+    rope, starts = tokens.rope, tokens.starts
+    table = rope.table(starts, tokens.query.shape[1])
+    attended: mx.array
+    attended, grown = kernels.cached_attention(
+        tokens.query, tokens.key, tokens.value, requests.room, table.cos, table.sin, starts,
+        traditional=rope.traditional,
+    )  # fmt: skip
+    requests.take(grown)
+    return attended
+
+
+def _join_heads(x: mx.array) -> mx.array:
+    """[B, H, L, D] -> [B, L, H * D]."""
+    return mx.flatten(x.swapaxes(1, 2), -2, -1)

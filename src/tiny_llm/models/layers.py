@@ -1,0 +1,183 @@
+"""The layers of a decoder: attention, feed-forward, and the block that joins them.
+
+What a layer is made from are the fields of a dataclass: a family adds its own and leaves out what it lacks.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import mlx.core as mx
+
+from ..cache.base import Mask
+from ..checks.arrays import check_shape
+from ..errors import ArgumentError
+from ..kv_cache import TinyKvCache
+from ..layer_norm import RMSNorm
+from ..positional_encoding import RoPE
+from .ops import Ops
+from .positions import NewTokens, Offset, row_offsets
+from .weights import Weights, multiply, multiply_gated, multiply_heads
+
+
+@dataclass(eq=False, repr=False)
+class MultiHeadAttention:
+    """Attention in which `num_heads` query heads share `num_kv_heads` heads of keys and values.
+
+    wq [num_heads * head_dim, hidden_size], wk and wv [num_kv_heads * head_dim, hidden_size], wo [hidden_size,
+    num_heads * head_dim], dense or packed.
+    """
+
+    ops: Ops = field(init=False)
+    rope: RoPE = field(init=False)
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    wq: Weights
+    wk: Weights
+    wv: Weights
+    wo: Weights
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads != 0:
+            raise ArgumentError(name, "num_heads", self.num_heads, f"a multiple of {self.num_kv_heads}")
+        inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        check_shape(name, "wq", self.wq.shape, (inner, self.hidden_size))
+        check_shape(name, "wk", self.wk.shape, (kv_inner, self.hidden_size))
+        check_shape(name, "wv", self.wv.shape, (kv_inner, self.hidden_size))
+        check_shape(name, "wo", self.wo.shape, (self.hidden_size, inner))
+
+    @property
+    def biases(self) -> list[mx.array] | None:
+        """What is added to query, key and value, if the family has such."""
+        return None
+
+    @property
+    def head_norms(self) -> tuple[RMSNorm, ...]:
+        """The norms of each query and of each key head, if the family has such."""
+        return ()
+
+    def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
+        """[B, L, hidden] or its norm -> query [B, L, num_heads, head_dim], key, value with num_kv_heads."""
+        matrices = [self.wq, self.wk, self.wv]
+        query, key, value = multiply_heads(x, matrices, self.biases, self.head_dim, norm)
+        if self.head_norms:
+            query_norm, key_norm = self.head_norms
+            query, key = query_norm(query), key_norm(key)
+        return query, key, value
+
+    def forward(
+        self,
+        x: mx.array,
+        offset: Offset,
+        cache: TinyKvCache,
+        mask: Mask,
+        *,
+        norm: RMSNorm | None = None,
+        residual: mx.array | None = None,
+        last_only: bool = False,
+    ) -> mx.array:
+        """[B, L, hidden], or its norm -> the same, plus the residual; row b stands at offset[b].
+
+        With `last_only` the result is that of the last token of each row, [B, 1, hidden].
+        """
+        if x.ndim != 3:
+            raise ArgumentError(type(self).__name__, "x", x.shape, f"(B, L, {self.hidden_size})")
+        tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))
+        attended = self.ops.attend(tokens, cache, mask)
+        if last_only:
+            attended = attended[:, -1:]
+            residual = None if residual is None else residual[:, -1:]
+        return multiply(attended, self.wo, residual=residual)
+
+    def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
+        """[B, L, hidden] -> the same; row b holds the tokens from position offsets[b] on."""
+        return self.forward(x, offsets, cache, mask)
+
+
+class MLP:
+    """down(silu(gate x) * up x), with w_gate and w_up [hidden_dim, dim] and w_down [dim, hidden_dim]."""
+
+    def __init__(self, dim: int, hidden_dim: int, w_gate: Weights, w_up: Weights, w_down: Weights):
+        name = type(self).__name__
+        check_shape(name, "w_gate", w_gate.shape, (hidden_dim, dim))
+        check_shape(name, "w_up", w_up.shape, (hidden_dim, dim))
+        check_shape(name, "w_down", w_down.shape, (dim, hidden_dim))
+        self.dim = dim
+        self.hidden_dim = hidden_dim
+        self.w_gate, self.w_up, self.w_down = w_gate, w_up, w_down
+
+    def __call__(
+        self, x: mx.array, *, norm: RMSNorm | None = None, residual: mx.array | None = None
+    ) -> mx.array:
+        """[..., dim], or its norm -> the same, plus the residual."""
+        return multiply(multiply_gated(x, self.w_gate, self.w_up, norm), self.w_down, residual=residual)
+
+
+@dataclass(eq=False, repr=False)
+class TransformerBlock:
+    """Attention and feed-forward, each behind a norm and beside a connection that adds its input.
+
+    The fields are those of its layers. Those that its kind of attention does not take are left out.
+    """
+
+    attention: ClassVar[type[MultiHeadAttention]]
+    feed_forward: ClassVar[type[MLP]]
+
+    num_attention_heads: int
+    num_kv_heads: int
+    hidden_size: int
+    head_dim: int
+    intermediate_size: int
+    rms_norm_eps: float
+    wq: Weights
+    wk: Weights
+    wv: Weights
+    wo: Weights
+    bq: mx.array
+    bk: mx.array
+    bv: mx.array
+    q_norm: mx.array
+    k_norm: mx.array
+    w_gate: Weights
+    w_up: Weights
+    w_down: Weights
+    w_input_layernorm: mx.array
+    w_post_attention_layernorm: mx.array
+    max_seq_len: int = 32768
+    theta: int = 1000000
+
+    native: Any = field(default=None, init=False)  # see native_block.py
+
+    def __post_init__(self) -> None:
+        given = {**vars(self), "num_heads": self.num_attention_heads}
+        wanted = [argument.name for argument in fields(self.attention) if argument.init]
+        self.self_attn = self.attention(**{name: given[name] for name in wanted})
+        self.mlp = self.feed_forward(
+            self.hidden_size, self.intermediate_size, self.w_gate, self.w_up, self.w_down
+        )
+        self.input_layernorm = RMSNorm(self.hidden_size, self.w_input_layernorm, self.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(
+            self.hidden_size, self.w_post_attention_layernorm, self.rms_norm_eps
+        )
+
+    def forward(
+        self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask, *, last_only: bool = False
+    ) -> mx.array:
+        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on.
+
+        With `last_only` the result is that of the last token of each row, [B, 1, hidden]: the cache takes in
+        all tokens, and feed-forward is calculated for one.
+        """
+        run = self.self_attn.ops.run
+        all_wanted = not last_only or x.shape[1] == 1
+        if all_wanted and run is not None and (y := run(self, x, offset, cache, mask)) is not None:
+            return y
+        norm = self.input_layernorm
+        x = self.self_attn.forward(x, offset, cache, mask, norm=norm, residual=x, last_only=last_only)
+        return self.mlp(x, norm=self.post_attention_layernorm, residual=x)
+
+    def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
+        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
+        return self.forward(x, offset, cache, mask)

@@ -1,0 +1,142 @@
+"""The decoder: tokens in, a score for every possible next token out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import mlx.core as mx
+
+from ..checks.types import check_able
+from ..errors import ArgumentError
+from ..kv_cache import TinyKvCache
+from ..layer_norm import RMSNorm
+from .layers import TransformerBlock
+from .native_block import ran_natively
+from .ops import Ops
+from .positions import Offset, row_offsets
+from .weights import evaluate_all, multiply, token_table
+
+# MLX starts about fifty operations on a CPU before it waits for some of them; a token would wait with it.
+MOST_BLOCKS_AHEAD = 40
+PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
+
+
+class Transformer(ABC):
+    """Embedding, blocks, norm, and the map to logits, read from a checkpoint that mlx-lm or we have loaded.
+
+    `dtype` is the type of all activations; None is the one that the family was published in.
+    """
+
+    ops: ClassVar[Ops]
+    block: ClassVar[type[TransformerBlock]]
+    published_precision: ClassVar[mx.Dtype]
+
+    def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
+        name = type(self).__name__
+        check_able(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
+        args = mlx_model.args
+        precision = self.published_precision if dtype is None else dtype
+        if precision not in PRECISIONS:
+            raise ArgumentError(name, "dtype", precision, "float32, float16 or bfloat16")
+        _refuse_scaled_positions(name, args)
+        self.mlx_model = mlx_model
+        self.precision = precision
+        self.num_hidden_layers: int = args.num_hidden_layers
+        self.hidden_size: int = args.hidden_size
+        self.vocab_size: int = args.vocab_size
+        body = mlx_model.model
+        table = self.ops.read(body.embed_tokens, precision)
+        self.embedding = token_table(self.vocab_size, self.hidden_size, table)
+        self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
+        self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
+        self.w_lm_head = None if args.tie_word_embeddings else self.ops.read(mlx_model.lm_head, precision)
+        evaluate_all([table, body.norm.weight, self.w_lm_head])
+        if len(self.layers_inner) != self.num_hidden_layers:
+            raise ArgumentError(
+                name, "layers", len(self.layers_inner), f"num_hidden_layers, {self.num_hidden_layers}"
+            )
+
+    @abstractmethod
+    def block_arguments(self, layer: Any) -> dict[str, Any]:
+        """What a block of this family is made from, read from a layer of the checkpoint."""
+
+    def common_arguments(self, layer: Any) -> dict[str, Any]:
+        """Those that blocks of all families take."""
+        args, attention, mlp = self.mlx_model.args, layer.self_attn, layer.mlp
+        matrices = {
+            "wq": attention.q_proj,
+            "wk": attention.k_proj,
+            "wv": attention.v_proj,
+            "wo": attention.o_proj,
+            "w_gate": mlp.gate_proj,
+            "w_up": mlp.up_proj,
+            "w_down": mlp.down_proj,
+        }
+        return {name: self.ops.read(matrix, self.precision) for name, matrix in matrices.items()} | {
+            "num_attention_heads": args.num_attention_heads,
+            "num_kv_heads": args.num_key_value_heads,
+            "hidden_size": args.hidden_size,
+            "intermediate_size": args.intermediate_size,
+            "rms_norm_eps": args.rms_norm_eps,
+            "w_input_layernorm": layer.input_layernorm.weight,
+            "w_post_attention_layernorm": layer.post_attention_layernorm.weight,
+            "max_seq_len": args.max_position_embeddings,
+            "theta": args.rope_theta,
+        }
+
+    def __call__(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
+        """Token ids [B, L], which follow offset[b] tokens in the caches -> logits [B, L, V]."""
+        return self.score(self.forward(inputs, offset, cache))
+
+    def next_logits(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
+        """The same, but only the logits [B, V] behind the last token.
+
+        Scores for a large vocabulary are most of the work on a prompt, and nobody asks for the others. So
+        the last block feeds only those tokens forward.
+        """
+        return self.score(self.forward(inputs, offset, cache, last_only=True)[:, -1])
+
+    def forward(
+        self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache], *, last_only: bool = False
+    ) -> mx.array:
+        """Token ids [B, L] -> the vectors [B, L, hidden] from which `score` makes logits.
+
+        With `last_only` those of the last token of each row, [B, 1, hidden].
+        """
+        name = type(self).__name__
+        if inputs.ndim != 2:
+            raise ArgumentError(name, "inputs", f"shape {inputs.shape}", "(B, L)")
+        if len(cache) != self.num_hidden_layers:
+            raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
+        offsets = row_offsets(offset, rows=inputs.shape[0])
+        x = self.embedding(inputs)
+        with cache[-1].writing():  # pages are shared by all layers
+            for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
+                last_of_all = last_only and number == self.num_hidden_layers
+                x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+        return x
+
+    def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
+        """Whether a step may be started while the one before is being computed.
+
+        Operations of whole blocks let caches grow meanwhile, and are so few that MLX starts them all.
+        """
+        few = len(self.layers_inner) <= MOST_BLOCKS_AHEAD
+        return few and all(map(ran_natively, self.layers_inner, cache))
+
+    def score(self, x: mx.array) -> mx.array:
+        """[..., hidden] -> logits [..., V]."""
+        x = self.norm(x)
+        return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
+
+    def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
+        arguments = self.block_arguments(layer)
+        evaluate_all(arguments.values())  # one block at a time: what its matrices are made from is freed
+        return self.block(**arguments, **options)
+
+
+def _refuse_scaled_positions(name: str, args: Any) -> None:
+    scaling = getattr(args, "rope_scaling", None)
+    kind = scaling and scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in (None, {}, "default"):
+        raise ArgumentError(name, "rope_scaling", repr(kind), "none: scaled positions are not supported")

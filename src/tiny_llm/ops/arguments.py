@@ -1,0 +1,144 @@
+"""The arguments that attention functions share: their types, and how they become those of the native ones."""
+
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, TypedDict, get_args
+
+import mlx.core as mx
+
+from ..checks.arrays import check_arrays
+from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError
+
+Mask = mx.array | str | None
+Window = int | tuple[int, int] | None
+Lengths = mx.array | Sequence[int] | None
+Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
+
+
+class AttentionOptions(TypedDict, total=False):
+    """The keyword arguments that `flash_attention`, `attention_reference` and `explain` have in common."""
+
+    causal: bool
+    window: Window
+    softcap: float | None
+    sinks: mx.array | None
+    q_lens: Lengths
+    kv_start: Lengths
+    kv_lens: Lengths
+    deterministic: bool
+    batch_invariant: bool
+    on_fallback: str
+    k_quant: None
+    v_quant: None
+    stream: Stream
+
+
+# A bare TypedDict takes any keyword at run time.
+KEYWORDS = AttentionOptions.__annotations__
+KNOWN = {*KEYWORDS, "return_lse"}
+
+# The native functions would answer these with their whole signature. Of mask, window and lengths they know
+# what to say.
+FLAG = (bool, "True or False")
+TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "causal": FLAG,
+    "deterministic": FLAG,
+    "batch_invariant": FLAG,
+    "return_lse": FLAG,
+    "sinks": ((mx.array, type(None)), "an mlx array or None"),
+    "on_fallback": (str, "'error', 'warn' or 'allow'"),
+    "stream": (get_args(Stream), "a stream or device of MLX, or None"),
+}
+
+
+def native_options(
+    function: str, query: object, key: object, value: object, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Check what the native functions cannot name in a clear text, and leave out what is only reserved."""
+    check_arrays(function, query=query, key=key, value=value)
+    if not options.keys() <= KNOWN:
+        unknown, known = min(options.keys() - KNOWN), ", ".join(KEYWORDS)
+        raise ArgumentTypeError(function, "", f"an unknown option {unknown!r}", f"one of {known}")
+    for name, (types, text) in TYPES.items():
+        if name in options and not isinstance(options[name], types):
+            raise ArgumentTypeError(function, name, type(options[name]).__name__, text)
+    native = dict(options)
+    native.pop("return_lse", None)
+    if (softcap := native.get("softcap")) is not None:
+        native["softcap"] = _number(function, "softcap", softcap, "a finite number above 0, or None")
+    for name in ("k_quant", "v_quant"):
+        if native.pop(name, None) is not None:
+            raise UnsupportedError(
+                function, name, "a format", "None: no kernel reads quantized keys or values yet"
+            )
+    return native
+
+
+def check_scale(function: str, scale: object) -> None:
+    """A number, a number in an array without axes, or None; what looks like a mask is called one."""
+    if scale is None or _is_number(scale):
+        return
+    if not isinstance(scale, mx.array):
+        got = repr(scale) if isinstance(scale, str) else type(scale).__name__
+    elif scale.ndim == 0 and scale.dtype not in (mx.bool_, mx.complex64):
+        return
+    else:
+        got = f"{scale.dtype} array of shape {scale.shape}"
+    hint = "; did you mean mask=?" if isinstance(scale, str | mx.array) else ""
+    raise ArgumentTypeError(function, "scale", got, f"a number or an array without axes{hint}")
+
+
+def read_scale(function: str, scale: float | mx.array | None) -> float | None:
+    """The scale as a number."""
+    check_scale(function, scale)
+    if scale is None:
+        return None
+    if not isinstance(scale, mx.array):
+        return _number(function, "scale", scale, "a finite number")
+    try:
+        return float(scale.astype(mx.float32).item())  # type: ignore[arg-type]
+    except ValueError as traced:
+        raise UnsupportedError(
+            function,
+            "scale",
+            "an array that mx.compile or mx.vmap traces, so its value is unknown",
+            "a number; or multiply the query by it and pass scale=1",
+        ) from traced
+
+
+def without_gradient(scale: mx.array, *results: mx.array) -> tuple[mx.array, ...]:
+    """The results, bit by bit; a gradient with respect to `scale`, which was read, is refused, not 0."""
+    constant: mx.array = _refuse_gradient(scale.astype(mx.float32))  # type: ignore[assignment]
+    # A branch that is never taken: the results depend on the constant for derivatives only.
+    return tuple(mx.where(mx.array(True), x, constant.astype(x.dtype)) for x in results)
+
+
+@mx.custom_function
+def _refuse_gradient(scale: mx.array) -> mx.array:
+    return scale
+
+
+def _refuse(*_: object) -> mx.array:
+    raise UnsupportedError(
+        "flash_attention",
+        "scale",
+        "a gradient with respect to it",
+        "none; use attention_reference, or multiply the query by it and pass scale=1",
+    )
+
+
+_refuse_gradient.vjp(_refuse)
+_refuse_gradient.jvp(_refuse)
+
+
+def _is_number(x: object) -> bool:
+    return isinstance(x, Real) and not isinstance(x, bool)
+
+
+def _number(function: str, name: str, number: Any, expected: str) -> float:
+    if not _is_number(number):
+        raise ArgumentTypeError(function, name, type(number).__name__, expected)
+    try:
+        return float(number)
+    except OverflowError:
+        raise ArgumentError(function, name, "an integer beyond every float", expected) from None

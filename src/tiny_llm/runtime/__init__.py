@@ -1,0 +1,1 @@
+"""What runs here: the native extension, the devices, and the versions that are installed."""

@@ -1,0 +1,52 @@
+"""The device that computes, and the type of number that it is good at."""
+
+from contextlib import AbstractContextManager
+
+import mlx.core as mx
+
+from ..checks.types import check_text, check_type
+from ..errors import ArgumentError
+from .device_turns import DeviceTurns
+from .extension import load_extension
+
+DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+AUTO = "auto"
+TURNS = DeviceTurns()
+BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
+
+
+def device_name(function: str, asked: str = AUTO) -> str:
+    """The device that is asked for; "auto" is the GPU where MLX has one, else the CPU."""
+    check_text(function, "device", asked)
+    found = mx.is_available(mx.gpu)
+    if asked == AUTO:
+        return "gpu" if found else "cpu"
+    if asked not in list(DEVICES):
+        raise ArgumentError(function, "device", repr(asked), f"one of {', '.join([AUTO, *DEVICES])}")
+    if asked == "gpu" and not found:
+        raise ArgumentError(function, "device", asked, "cpu: MLX finds no GPU on this machine")
+    return asked
+
+
+def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dtype:
+    """The type of activations; "auto" is the one that the device is fastest in without loss of sense."""
+    check_type(function, "dtype", asked, str | mx.Dtype, "a str or a type of mlx")
+    for name, dtype in DTYPES.items():
+        if asked in (name, dtype):
+            return dtype
+    if asked != AUTO:
+        raise ArgumentError(function, "dtype", repr(asked), f"one of {', '.join([AUTO, *DTYPES])}")
+    if device == "gpu":
+        return mx.float16 if mx.metal.is_available() else mx.bfloat16
+    return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32
+
+
+def dtype_name(dtype: mx.Dtype) -> str:
+    """Its name in `DTYPES`."""
+    return next(name for name, known in DTYPES.items() if known == dtype)
+
+
+def on_device(name: str) -> AbstractContextManager[None]:
+    """A block that MLX computes there; one on another device waits until it has ended."""
+    return TURNS.on(mx.Device(DEVICES[name]))
