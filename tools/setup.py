@@ -31,7 +31,7 @@ def fingerprint(paths: list[Path], *words: str) -> str:
 
 
 def packages_fingerprint() -> str:
-    """Names of modules count: the editable install has a list of them, and imports what was moved from its old place."""
+    """Includes the modules' names: an editable install keeps a list of them, which is wrong once one has moved."""
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "tiny_llm").rglob("*.py"))
     return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"], *modules)
 
