@@ -31,7 +31,7 @@ def fingerprint(paths: list[Path], *words: str) -> str:
 
 
 def packages_fingerprint() -> str:
-    """Includes the modules' names: an editable install keeps a list of them, which is wrong once one has moved."""
+    """Includes the names of modules: an editable install lists them, which is wrong once one has moved."""
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "tiny_llm").rglob("*.py"))
     return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"], *modules)
 
