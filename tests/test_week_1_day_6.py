@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from .support.fakes import (
+from .support.generation.fakes import (
     END,
     ByteDetokenizer,
     ByteTokenizer,

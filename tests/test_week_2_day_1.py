@@ -6,10 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import normal
-from .support.checkpoints import checkpoint, tokens
-from .support.fakes import (
+from .support.generation.fakes import (
     AsciiTokenizer,
     ByteTokenizer,
     CachedFake,
@@ -20,8 +18,10 @@ from .support.fakes import (
     fail_behind,
     greedy,
 )
-from .support.logits import assert_logits
-from .support.qwen2_parts import attention_arguments, block_arguments, one_layer
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.layer_arguments import attention_arguments, block_arguments, one_layer
+from .support.models.logits import assert_logits
 from .support.refusal import refused
 from .support.tolerance import to_float64
 from .tiny_llm_base import (

@@ -6,10 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import normal, qkv, random_mask
-from .support.checkpoints import checkpoint, tokens
-from .support.fakes import (
+from .support.generation.fakes import (
     END,
     AsciiTokenizer,
     ByteDetokenizer,
@@ -23,7 +21,9 @@ from .support.fakes import (
     greedy,
     one_by_one,
 )
-from .support.logits import assert_logits
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.logits import assert_logits
 from .support.refusal import refused
 from .support.tolerance import to_float64
 from .tiny_llm_base import (

@@ -4,10 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
+from .support.attention.pages import attention_by_sequence, paged
 from .support.cases import normal, qkv
-from .support.checkpoints import checkpoint, tokens
-from .support.fakes import (
+from .support.generation.fakes import (
     AsciiTokenizer,
     ByteTokenizer,
     PagedFake,
@@ -18,8 +17,9 @@ from .support.fakes import (
     greedy,
     one_by_one,
 )
-from .support.logits import assert_logits
-from .support.pages import attention_by_sequence, paged
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.logits import assert_logits
 from .tiny_llm_base import (
     BatchingKvCache,
     PagedKvMetadata,

@@ -5,8 +5,7 @@ import pytest
 
 from tiny_llm.sampling.params import Sampling
 
-from .support.checkpoints import checkpoint
-from .support.fakes import (
+from .support.generation.fakes import (
     AsciiTokenizer,
     ByteDetokenizer,
     ByteTokenizer,
@@ -19,6 +18,7 @@ from .support.fakes import (
     fail_behind,
     greedy,
 )
+from .support.models.checkpoints import checkpoint
 from .support.refusal import refused
 from .tiny_llm_base import Qwen2ModelWeek3, speculative_generate, stream_generate
 

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import oracle
+from .support.attention import oracle
 from .support.tolerance import to_float64
 
 _needs_gpu = pytest.mark.skipif(not mx.is_available(mx.gpu), reason="MLX has no GPU on this machine")

@@ -10,9 +10,9 @@ import pytest
 
 from ..metal.harness import toolchain
 from ..metal.harness.toolchain import CLANG_RUNTIME, COMPILERS, GXX_WITH_HALF, TOOLS, runs_kernels
-from ..support import tools
-from ..support.child import ROOT, run_python
-from ..support.tools import (
+from ..support.processes import tools
+from ..support.processes.child import ROOT, run_python
+from ..support.processes.tools import (
     CLANG,
     DPKG,
     GXX,

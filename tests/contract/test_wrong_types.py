@@ -13,9 +13,9 @@ from tiny_llm.loading.names import EMBEDDED
 from tiny_llm.loading.read_tokenizer import read_tokenizer
 from tiny_llm.sampling.params import Sampling
 
-from ..support.checkpoints import checkpoint
-from ..support.fakes import ByteTokenizer, CachedFake, FullContextFake, answering
-from ..support.quantized import packed
+from ..support.generation.fakes import ByteTokenizer, CachedFake, FullContextFake, answering
+from ..support.models.checkpoints import checkpoint
+from ..support.products.quantized import packed
 from ..support.refusal import case_id
 
 NUMPY = np.zeros((2, 2), np.float32)

@@ -9,8 +9,8 @@ from tiny_llm.loading.parts import named_parts
 from tiny_llm.models import MODELS, dispatch_model
 
 from ..loading.folders import arrays_of, write_folder
-from ..support.checkpoints import checkpoint, tokens
-from ..support.child import run_python
+from ..support.models.checkpoints import checkpoint, tokens
+from ..support.processes.child import run_python
 
 PROGRAM = """
 import sys

@@ -12,8 +12,8 @@ from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.sampler import make_sampler
 
-from ..support.checkpoints import checkpoint
-from ..support.fakes import CachedFake, babbling
+from ..support.generation.fakes import CachedFake, babbling
+from ..support.models.checkpoints import checkpoint
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 

@@ -13,8 +13,16 @@ import pytest
 from tiny_llm import LLM, NumericError, Sampling, batch_generate
 from tiny_llm.generate import speculative_generate, stream_generate
 
-from ..support.checkpoints import broken_copy
-from ..support.fakes import ByteTokenizer, CachedFake, FullContextFake, PagedFake, Rule, babbling, greedy
+from ..support.generation.fakes import (
+    ByteTokenizer,
+    CachedFake,
+    FullContextFake,
+    PagedFake,
+    Rule,
+    babbling,
+    greedy,
+)
+from ..support.models.checkpoints import broken_copy
 
 HOT = Sampling(temp=1.0, seed=1, max_tokens=30)
 PROMPT = "Say on: "

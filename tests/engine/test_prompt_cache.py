@@ -14,7 +14,7 @@ from tiny_llm.loading.model import load_model
 from tiny_llm.models import MODELS
 from tiny_llm.sampling.params import Sampling
 
-from ..support.fakes import (
+from ..support.generation.fakes import (
     VOCABULARY,
     ByteTokenizer,
     CachedFake,

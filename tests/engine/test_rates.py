@@ -12,7 +12,7 @@ from tiny_llm.engine.text import TextStream
 from tiny_llm.engine.tokens import Chooser, cached_tokens
 from tiny_llm.sampling.stop import StopStrings
 
-from ..support.fakes import ByteDetokenizer, CachedFake, PagedFake, answering
+from ..support.generation.fakes import ByteDetokenizer, CachedFake, PagedFake, answering
 
 PROMPT = list(b"Hello")
 

@@ -12,7 +12,7 @@ from tiny_llm.sampling.params import Sampling
 from tiny_llm.sampling.penalty import make_repetition_penalty
 from tiny_llm.sampling.stop import StopStrings
 
-from ..support.fakes import (
+from ..support.generation.fakes import (
     END,
     ByteDetokenizer,
     ByteTokenizer,

@@ -10,7 +10,7 @@ from tiny_llm.transformer import cached_attention, few_tokens
 from tiny_llm.transformer.cached_attention import attend_flash
 from tiny_llm.transformer.positions import NewTokens
 
-from ..support.appended import new_tokens
+from ..support.attention.cached import new_tokens
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.refusal import case_id
 from ..support.rows import graph_of

@@ -12,7 +12,7 @@ from tiny_llm.transformer import native_block
 from tiny_llm.transformer.layers import MLP
 
 from ..support.cases import normal
-from ..support.native_blocks import HIDDEN, block_of, by_layers, full, step
+from ..support.models.blocks import HIDDEN, block_of, by_layers, full, step
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 

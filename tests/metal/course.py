@@ -10,7 +10,7 @@ import mlx.core as mx
 from extensions import tiny_llm_ext
 from tiny_llm import flash_attention
 
-from ..support.quantized import Packed
+from ..support.products.quantized import Packed
 from .flash_attention import run_readable
 from .quantized import run_quantized
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from metal_source import inlined
 
-from ..support.oracle import window_limits
+from ..support.attention.oracle import window_limits
 from .arguments import (
     ELEMENTS,
     MASK_KINDS,

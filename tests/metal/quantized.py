@@ -12,7 +12,7 @@ import numpy as np
 
 from metal_source import inlined
 
-from ..support.quantized import Packed
+from ..support.products.quantized import Packed
 from .flash_attention import ELEMENTS, Launch, as_memory
 from .harness.kernel import Kernel
 from .harness.toolchain import SOURCES, host_library

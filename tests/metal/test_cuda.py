@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ..support.child import ROOT
-from ..support.tools import NVCC, need
+from ..support.processes.child import ROOT
+from ..support.processes.tools import NVCC, need
 from .cuda.fast_kernels import FAST_KERNELS, MASKED
 from .cuda.mutants import WATCHED
 from .cuda.translation import pipeline, translated

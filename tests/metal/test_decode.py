@@ -3,8 +3,8 @@
 import mlx.core as mx
 import pytest
 
+from ..support.attention.check import compare
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
-from ..support.check import compare
 from .arguments import UNBOUNDED as WHOLE
 from .fast_cases import DECODE_CASES, HEAD_SIZES
 from .flash_attention import FastCall, fast_kernels, run_decode

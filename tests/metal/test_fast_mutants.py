@@ -11,8 +11,8 @@ import pytest
 
 from metal_source import inlined
 
+from ..support.attention.check import compare
 from ..support.cases import lengths, normal, qkv, random_mask
-from ..support.check import compare
 from .cases import Case
 from .decode_mutants import DECODE_MUTANTS
 from .fast_mutants import BITS, FAST_MUTANTS

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ..support.attention.check import compare
 from ..support.cases import normal, qkv
-from ..support.check import compare
 from ..support.tolerance import to_float64
 from .cases import CASES
 from .flash_attention import readable_kernel, run_readable

@@ -3,8 +3,8 @@
 import mlx.core as mx
 import pytest
 
+from ..support.attention.check import compare
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv
-from ..support.check import compare
 from . import gpu
 from .cases import HEADS, MASK_SHAPES, MASK_TYPES, Case
 

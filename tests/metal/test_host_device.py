@@ -7,8 +7,8 @@ import pytest
 
 import build
 
-from ..support.child import run_python
-from ..support.tools import need
+from ..support.processes.child import run_python
+from ..support.processes.tools import need
 from . import gpu
 from .harness.toolchain import TOOLS
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from ..property.strategies import problems
-from ..support.check import compare
+from ..support.attention.check import compare
 from . import gpu
 
 TRY = settings(max_examples=60)

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.quantized import Packed, assert_product, packed
+from ..support.products.quantized import Packed, assert_product, packed
 from . import gpu
 
 

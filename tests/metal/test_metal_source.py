@@ -7,7 +7,7 @@ import pytest
 
 import metal_source
 
-from ..support.tools import cpp_compiler
+from ..support.processes.tools import cpp_compiler
 from .flash_attention import readable_source
 
 

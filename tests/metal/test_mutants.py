@@ -3,8 +3,8 @@
 import mlx.core as mx
 import pytest
 
+from ..support.attention.check import compare
 from ..support.cases import normal
-from ..support.check import compare
 from .cases import Case
 from .flash_attention import readable_kernel, readable_source, run_readable
 from .harness.toolchain import BuildError

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ..support.attention.check import compare
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
-from ..support.check import compare
 from .fast_cases import PREFILL_CASES
 from .flash_attention import FastCall, fast_kernels, run_prefill
 

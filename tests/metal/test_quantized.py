@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.quantized import assert_product, packed
+from ..support.products.quantized import assert_product, packed
 from .harness.toolchain import COMPILERS
 from .quantized import run_quantized
 

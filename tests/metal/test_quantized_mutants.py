@@ -3,7 +3,7 @@
 import pytest
 
 from ..support.cases import normal
-from ..support.quantized import assert_product, packed
+from ..support.products.quantized import assert_product, packed
 from .harness.toolchain import BuildError
 from .mutants import NUMBERS
 from .quantized import run_quantized, source

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.tools import CLANG, need
+from ..support.processes.tools import CLANG, need
 from .flash_attention import fast_source
 from .harness.toolchain import OPENCL_CPP, SHIM
 from .quantized import source as quantized_source

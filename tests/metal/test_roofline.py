@@ -2,8 +2,8 @@
 
 import pytest
 
-from ..support.child import ROOT
-from ..support.tools import CLANG, NM, need
+from ..support.processes.child import ROOT
+from ..support.processes.tools import CLANG, NM, need
 from .flash_attention import fast_source, readable_source
 from .harness.toolchain import COMPILERS, objects_of, threadgroup_arrays
 from .quantized import source as quantized_source

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ..support.attention.oracle import visible_keys
 from ..support.cases import lengths, qkv
-from ..support.oracle import visible_keys
 from .flash_attention import FastCall, compiled
 
 ROWS = 32

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tiny_llm.engine.text import TextStream, own_detokenizer
 
-from ..support.fakes import ByteDetokenizer, ByteTokenizer, PatientDetokenizer, as_text
+from ..support.generation.fakes import ByteDetokenizer, ByteTokenizer, PatientDetokenizer, as_text
 
 TRY = settings(max_examples=300)
 DETOKENIZERS = st.sampled_from([ByteDetokenizer, PatientDetokenizer])

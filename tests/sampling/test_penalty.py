@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.generate import stream_generate
 from tiny_llm.sampling.penalty import make_repetition_penalty
 
-from ..support.fakes import VOCABULARY, ByteTokenizer, CachedFake, FullContextFake
+from ..support.generation.fakes import VOCABULARY, ByteTokenizer, CachedFake, FullContextFake
 from ..support.refusal import refused
 
 

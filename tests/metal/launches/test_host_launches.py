@@ -5,7 +5,7 @@ import pytest
 
 from ...support.cases import DTYPES, lengths
 from ...support.covering import covering
-from ...support.quantized import packed
+from ...support.products.quantized import packed
 from .. import gpu
 from ..arguments import UNBOUNDED, FastArguments, ReadableArguments
 from .statement import KEYS_PER_SPLIT, Call, Launch, attention, flat, product

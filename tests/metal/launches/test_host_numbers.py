@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ...support.attention.oracle import visible_keys
 from ...support.cases import lengths, normal, qkv, random_mask
-from ...support.oracle import visible_keys
 from .. import gpu
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")

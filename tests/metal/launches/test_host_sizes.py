@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from ...support.cases import normal
-from ...support.quantized import packed
+from ...support.products.quantized import packed
 from .. import gpu
 from ..quantized import launch_product
 

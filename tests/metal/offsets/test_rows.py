@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ...support.attention.check import compare
 from ...support.cases import normal, qkv
-from ...support.check import compare
-from ...support.quantized import assert_product, packed
+from ...support.products.quantized import assert_product, packed
 from .. import quantized
 from ..arguments import HeadStrides, MaskStrides, ReadableArguments, as_bytes
 from ..flash_attention import (

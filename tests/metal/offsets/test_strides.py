@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...support.attention.check import compare
 from ...support.cases import lengths, normal, qkv
-from ...support.check import compare
 from ..arguments import HeadStrides, LengthsInput, MaskStrides, ReadableArguments, as_bytes
 from ..flash_attention import FastCall, Result, launch, readable_kernel
 from .sparse import memory

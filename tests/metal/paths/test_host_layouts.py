@@ -3,9 +3,9 @@
 import mlx.core as mx
 import pytest
 
+from ...support.attention.check import compare
 from ...support.cases import DTYPE_IDS, DTYPES, normal, qkv
-from ...support.check import compare
-from ...support.quantized import assert_product, packed
+from ...support.products.quantized import assert_product, packed
 from .. import gpu
 
 # The same numbers in another place; the kernel to read wants them dense.

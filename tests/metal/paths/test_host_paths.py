@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ...support.child import run_python
-from ...support.tools import need
+from ...support.processes.child import run_python
+from ...support.processes.tools import need
 from .. import gpu
 from ..harness.toolchain import TOOLS
 from .crossing import FEW, MANY, cases, check

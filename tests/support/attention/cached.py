@@ -12,7 +12,7 @@ from tiny_llm.attention import flash_attention
 from tiny_llm.extension import load_extension
 from tiny_llm.positional_encoding import RotationTable
 
-from .cases import normal
+from ..cases import normal
 
 native = load_extension()
 BASE, POSITIONS = 10000, 5000

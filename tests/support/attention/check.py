@@ -9,9 +9,9 @@ import numpy as np
 
 from tiny_llm.attention import attention_reference, flash_attention
 
+from ..native import DEVICE, active_isa, last_run
+from ..tolerance import FLOOR, assert_close, to_float64
 from . import oracle
-from .native import DEVICE, active_isa, last_run
-from .tolerance import FLOOR, assert_close, to_float64
 
 
 def expected(q: mx.array, k: mx.array, v: mx.array, **options: Any) -> oracle.Attention:

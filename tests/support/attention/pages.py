@@ -7,8 +7,8 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from ..tolerance import Float64, to_float64
 from . import oracle
-from .tolerance import Float64, to_float64
 
 
 class Pages(NamedTuple):

@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ..cases import qkv
+from ..tolerance import to_float64
 from . import oracle
-from .cases import qkv
-from .tolerance import to_float64
 
 
 def attention_of_one_row(q, keys, values, scale, softcap=None, bias=None, sink=None):

@@ -11,7 +11,7 @@ from tiny_llm.kv_cache.base import Mask
 from tiny_llm.models import dispatch_model
 from tiny_llm.transformer import native_block
 
-from .cases import normal
+from ..cases import normal
 from .checkpoints import checkpoint
 
 HIDDEN = 128

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import mlx.core as mx
 import numpy as np
 
-from . import oracle
-from .quantized import Packed
-from .tolerance import Float64, to_float64
+from ..attention import oracle
+from ..products.quantized import Packed
+from ..tolerance import Float64, to_float64
 
 
 def dense(layer: SimpleNamespace) -> Float64:

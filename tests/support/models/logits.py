@@ -9,7 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
-from .tolerance import Float64, to_float64
+from ..tolerance import Float64, to_float64
 
 # How far the logits of a model run in that type may lie from exact ones, in units of the largest one.
 TOLERANCE = {mx.float32: 1e-4, mx.bfloat16: 2e-2, mx.float16: 2e-2}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
-from .cases import normal
+from ..cases import normal
+from ..tolerance import Float64, to_float64
 from .quantized import RELATIVE_FLOOR
-from .tolerance import Float64, to_float64
 
 
 def expected(x: mx.array, w: mx.array, bias: mx.array | None = None) -> Float64:

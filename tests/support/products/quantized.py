@@ -9,7 +9,7 @@ import numpy as np
 
 from tiny_llm.extension import load_extension
 
-from .tolerance import Float64, to_float64
+from ..tolerance import Float64, to_float64
 
 # Largest error of a product that is summed up in float32 and rounded once, relative to the largest output.
 RELATIVE_FLOOR = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from ..tolerance import Float64, to_float64
 from .quantized import RELATIVE_FLOOR, Packed
-from .tolerance import Float64, to_float64
 
 FLOAT32_ARITHMETIC = 2e-6  # what it may cost an element that is rounded last, relative to that
 STEEPEST_SILU = 1.1  # the largest slope of x * sigmoid(x), rounded up
