@@ -8,7 +8,7 @@ from tiny_llm.generate import speculative_generate, stream_generate
 from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache
 
-from ..support.generation.fakes import AsciiTokenizer
+from ..support.generation.byte_text import AsciiTokenizer
 from ..support.models.checkpoints import checkpoint, tokens
 from ..support.models.logits import assert_logits
 

@@ -10,7 +10,7 @@ from tiny_llm.engine.speculative import check_greedy, check_sampled, fit_vocabul
 from tiny_llm.sampling.draw import random_key
 from tiny_llm.sampling.params import Sampling
 
-from ..support.generation.fakes import CachedFake
+from ..support.generation.fake_models import CachedFake
 from ..support.generation.sampling import assert_drawn_from
 
 WANTED = np.array([[0.5, 0.3, 0.2, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.9, 0.1]])
