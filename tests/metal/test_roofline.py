@@ -4,9 +4,9 @@ import pytest
 
 from ..support.processes.child import ROOT
 from ..support.processes.tools import CLANG, NM, need
-from .flash_attention import fast_source, readable_source
+from .attention.run import fast_source, readable_source
 from .harness.toolchain import COMPILERS, objects_of, threadgroup_arrays
-from .quantized import source as quantized_source
+from .product.run import source as quantized_source
 
 
 @pytest.fixture

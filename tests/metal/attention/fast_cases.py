@@ -7,10 +7,10 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from ..support.cases import DTYPES, normal, qkv, random_mask
-from ..support.covering import covering
+from ...support.cases import DTYPES, normal, qkv, random_mask
+from ...support.covering import covering
 from .arguments import LAYOUTS, UNBOUNDED
-from .cases import MASK_TYPES
+from .readable_cases import MASK_TYPES
 
 # Complete and incomplete tiles of 32 rows and 16 or 32 keys, more queries than keys and fewer, one of either.
 PREFILL_LENGTHS = [(1, 1), (5, 37), (33, 0), (32, 32), (33, 65), (40, 17), (65, 48), (70, 131)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from ..support.cases import normal, qkv, random_mask
+from ...support.cases import normal, qkv, random_mask
 
 # Complete and incomplete tiles of 32 x 32, more queries than keys and fewer, one of either.
 LENGTHS = [

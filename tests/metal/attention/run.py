@@ -12,7 +12,10 @@ import numpy as np
 
 from metal_source import inlined
 
-from ..support.attention.oracle import window_limits
+from ...support.attention.oracle import window_limits
+from ..harness.kernel import Kernel
+from ..harness.signature import signatures
+from ..harness.toolchain import SOURCES, host_library
 from .arguments import (
     ELEMENTS,
     MASK_KINDS,
@@ -26,9 +29,6 @@ from .arguments import (
     laid_out,
     lengths,
 )
-from .harness.kernel import Kernel
-from .harness.signature import signatures
-from .harness.toolchain import SOURCES, host_library
 
 FAST = SOURCES / "metal/kernels/attention.metal"
 SLOT_HEADER = "metal/kernels/fast_arguments.h"
@@ -54,7 +54,7 @@ class Result(NamedTuple):
 
 @cache
 def host() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(host_library(Path(__file__).with_name("flash_attention_host.cpp"))))
+    library = ctypes.CDLL(str(host_library(Path(__file__).with_name("host.cpp"))))
     assert library.arguments_size() == ctypes.sizeof(ReadableArguments)
     assert library.fast_arguments_size() == ctypes.sizeof(FastArguments)
     return library

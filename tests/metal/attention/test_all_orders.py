@@ -2,13 +2,13 @@
 
 import pytest
 
-from ..support.cases import qkv
-from .cases import CASES
-from .flash_attention import readable_kernel, readable_source
-from .harness.toolchain import COMPILERS
-from .mutants import MUTANTS
-from .test_flash_attention import check
-from .test_mutants import findings_in_readable
+from ...support.cases import qkv
+from ..harness.toolchain import COMPILERS
+from ..mutants.readable import READABLE_MUTANTS
+from ..mutants.test_readable import findings_in_readable
+from .readable_cases import CASES
+from .run import readable_kernel, readable_source
+from .test_readable import check
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +30,6 @@ def test_the_heads_of_a_model(compiler, L, S, E):
 
 
 @pytest.mark.parametrize("compiler", list(COMPILERS)[1:])
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", READABLE_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_found_by_every_compiler(mutant, compiler):
     mutant.assert_found(findings_in_readable(mutant.applied(readable_source()), compiler))

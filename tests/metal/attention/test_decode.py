@@ -3,11 +3,11 @@
 import mlx.core as mx
 import pytest
 
-from ..support.attention.check import compare
-from ..support.cases import DTYPE_IDS, DTYPES, qkv
+from ...support.attention.check import compare
+from ...support.cases import DTYPE_IDS, DTYPES, qkv
 from .arguments import UNBOUNDED as WHOLE
 from .fast_cases import DECODE_CASES, HEAD_SIZES
-from .flash_attention import FastCall, fast_kernels, run_decode
+from .run import FastCall, fast_kernels, run_decode
 
 
 def check(query, key, value, layout="dense", order=0, keys_per_split=WHOLE, **options):

@@ -6,11 +6,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ..support.attention.check import compare
-from ..support.cases import lengths, normal, qkv
+from ...support.attention.check import compare
+from ...support.cases import lengths, normal, qkv
+from ..rules.kernels import FAST, run_clean
 from .arguments import UNBOUNDED as WHOLE
-from .flash_attention import FastCall
-from .rules.kernels import FAST, run_clean
+from .run import FastCall
 
 
 @pytest.fixture(params=FAST)

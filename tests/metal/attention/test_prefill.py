@@ -2,10 +2,10 @@
 
 import pytest
 
-from ..support.attention.check import compare
-from ..support.cases import DTYPE_IDS, DTYPES, qkv
+from ...support.attention.check import compare
+from ...support.cases import DTYPE_IDS, DTYPES, qkv
 from .fast_cases import PREFILL_CASES
-from .flash_attention import FastCall, fast_kernels, run_prefill
+from .run import FastCall, fast_kernels, run_prefill
 
 
 def check(query, key, value, layout="dense", order=0, **options):

@@ -4,12 +4,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ..support.attention.check import compare
-from ..support.cases import normal, qkv
-from ..support.tolerance import to_float64
-from .cases import CASES
-from .flash_attention import readable_kernel, run_readable
-from .harness.toolchain import COMPILERS, THREADGROUP_MEMORY
+from ...support.attention.check import compare
+from ...support.cases import normal, qkv
+from ...support.tolerance import to_float64
+from ..harness.toolchain import COMPILERS, THREADGROUP_MEMORY
+from .readable_cases import CASES
+from .run import readable_kernel, run_readable
 
 
 def check(*inputs, order=0, kernel=None, **options):

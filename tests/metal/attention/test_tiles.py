@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ..support.attention.oracle import visible_keys
-from ..support.cases import lengths, qkv
-from .flash_attention import FastCall, compiled
+from ...support.attention.oracle import visible_keys
+from ...support.cases import lengths, qkv
+from .run import FastCall, compiled
 
 ROWS = 32
 BARRIERS = 4  # of each tile

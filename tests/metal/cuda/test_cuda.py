@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from ..support.processes.child import ROOT
-from ..support.processes.tools import NVCC, need
-from .cuda.fast_kernels import FAST_KERNELS, MASKED
-from .cuda.mutants import WATCHED
-from .cuda.translation import pipeline, translated
-from .flash_attention import fast_source, readable_source
+from ...support.processes.child import ROOT
+from ...support.processes.tools import NVCC, need
+from ..attention.run import fast_source, readable_source
+from .fast_kernels import FAST_KERNELS, MASKED
+from .mutants import WATCHED
+from .translation import pipeline, translated
 
 KERNEL = "flash_attention_f32_e128"
 

@@ -18,8 +18,8 @@ import numpy as np
 import build
 from tiny_llm.extension import load_extension
 
-from .harness.kernel import Kernel
-from .harness.toolchain import need_this_platform
+from ..harness.kernel import Kernel
+from ..harness.toolchain import need_this_platform
 
 IS_REAL = mx.metal.is_available()
 OUTPUT = build.BUILD / "src/extensions/metal_host"

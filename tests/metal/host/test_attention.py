@@ -3,10 +3,10 @@
 import mlx.core as mx
 import pytest
 
-from ..support.attention.check import compare
-from ..support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv
+from ...support.attention.check import compare
+from ...support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv
+from ..attention.readable_cases import HEADS, MASK_SHAPES, MASK_TYPES, Case
 from . import gpu
-from .cases import HEADS, MASK_SHAPES, MASK_TYPES, Case
 
 every_type = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 

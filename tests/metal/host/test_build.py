@@ -8,7 +8,7 @@ import pytest
 
 import build
 
-from ..support.processes.child import ROOT
+from ...support.processes.child import ROOT
 
 pytestmark = pytest.mark.slow
 

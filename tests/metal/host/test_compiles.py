@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from ..support.processes.child import ROOT
-from ..support.processes.tools import CLANG, LLVM_NM, need
+from ...support.processes.child import ROOT
+from ...support.processes.tools import CLANG, LLVM_NM, need
 
 pytestmark = pytest.mark.slow
 

@@ -7,17 +7,17 @@ import pytest
 
 import build
 
-from ..support.processes.child import run_python
-from ..support.processes.tools import need
+from ...support.processes.child import run_python
+from ...support.processes.tools import need
+from ..harness.toolchain import TOOLS
 from . import gpu
-from .harness.toolchain import TOOLS
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU cannot be told what to lack")
 
 PRELUDE = """
 import json
 import mlx.core as mx
-from tests.metal import gpu
+from tests.metal.host import gpu
 from tests.support.cases import qkv
 
 extension, device = gpu.modules()

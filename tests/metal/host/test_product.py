@@ -3,8 +3,8 @@
 import mlx.core as mx
 import pytest
 
-from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.products.quantized import Packed, assert_product, packed
+from ...support.cases import DTYPE_IDS, DTYPES, normal
+from ...support.products.quantized import Packed, assert_product, packed
 from . import gpu
 
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import pytest
 from hypothesis import given, settings
 
-from ..property.strategies import problems
-from ..support.attention.check import compare
+from ...property.strategies import problems
+from ...support.attention.check import compare
 from . import gpu
 
 TRY = settings(max_examples=60)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..arguments import MASK_KINDS, UNBOUNDED
+from ..attention.arguments import MASK_KINDS, UNBOUNDED
 
 HEAD_SIZES = (64, 80, 96, 128, 256)
 NAMES = {mx.float32: "f32", mx.float16: "f16", mx.bfloat16: "bf16"}

@@ -6,9 +6,9 @@ import pytest
 from ...support.cases import DTYPES, lengths
 from ...support.covering import covering
 from ...support.products.quantized import packed
-from .. import gpu
-from ..arguments import UNBOUNDED, FastArguments, ReadableArguments
-from .statement import KEYS_PER_SPLIT, Call, Launch, attention, flat, product
+from ..attention.arguments import UNBOUNDED, FastArguments, ReadableArguments
+from ..host import gpu
+from .expected import KEYS_PER_SPLIT, Call, Launch, attention, flat, product
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")
 

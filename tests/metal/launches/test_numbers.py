@@ -8,7 +8,7 @@ import pytest
 
 from ...support.attention.oracle import visible_keys
 from ...support.cases import lengths, normal, qkv, random_mask
-from .. import gpu
+from ..host import gpu
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")
 

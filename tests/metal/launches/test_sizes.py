@@ -5,8 +5,8 @@ import pytest
 
 from ...support.cases import normal
 from ...support.products.quantized import packed
-from .. import gpu
-from ..quantized import launch_product
+from ..host import gpu
+from ..product.run import launch_product
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="memory of that size is only claimed here")
 

@@ -1,6 +1,6 @@
 """Wrong forms of the fast kernel for a few query rows and of the merge, and by what each must be found."""
 
-from .mutants import Mutant
+from .mutant import Mutant
 
 FIRST_MAXIMUM = "  float m = -INFINITY;\n  float l = 0.0f;\n  for (int t"
 MASKED = "masked(score, mask_bias(in.mask, at_mask + j * args.mask.key, mask_kind))"

@@ -1,6 +1,6 @@
 """Wrong forms of what the fast kernels share, and by what each must be found."""
 
-from .mutants import Mutant
+from .mutant import Mutant
 
 # Found by the bits: they are not those of the same row in another call.
 BITS = "bits"

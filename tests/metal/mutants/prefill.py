@@ -1,7 +1,7 @@
 """Wrong forms of the fast kernel for many query rows, and by what each must be found."""
 
-from .fast_mutants import BITS
-from .mutants import Mutant
+from .fast import BITS
+from .mutant import Mutant
 
 KEYS_READ = "metal::threadgroup_barrier(of_threadgroup);  // the keys have been read"
 VALUES_READ = "metal::threadgroup_barrier(of_threadgroup);  // the values have been read"

@@ -1,11 +1,11 @@
 """Wrong forms of the kernels of the quantized product, and by what each must be found."""
 
-from .mutants import Mutant
+from .mutant import Mutant
 
 LOADED = "metal::threadgroup_barrier(of_threadgroup);\n    if (!has_rows)"
 READ = "metal::threadgroup_barrier(of_threadgroup);  // the chunk before has been read"
 
-QUANTIZED_MUTANTS = (
+PRODUCT_MUTANTS = (
     # What a word stands for.
     Mutant(
         "the highest bits of a word come first", "word >> (i * kBits)", "word >> (32 - kBits - i * kBits)"

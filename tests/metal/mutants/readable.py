@@ -1,32 +1,10 @@
-"""Wrong kernels, each a few characters away from the right one, and by what each must be found."""
+"""Wrong forms of the readable kernel, and by what each must be found."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from .mutant import Mutant
 
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 LOAD = "  if (row < L) {\n    for (int e = lane;"
-# Found by the numbers: they are not those of the oracle.
-NUMBERS = "numbers"
-
-
-class Mutant(NamedTuple):
-    """`old`, which stands once in the kernel, becomes `new`; `found_by` is part of a report."""
-
-    name: str
-    old: str
-    new: str
-    found_by: str = NUMBERS
-
-    def applied(self, source: str) -> str:
-        assert source.count(self.old) == 1
-        return source.replace(self.old, self.new)
-
-    def assert_found(self, findings: list[str]) -> None:
-        assert any(self.found_by in finding for finding in findings), findings
-
-
-MUTANTS = (
+READABLE_MUTANTS = (
     # Synchronisation.
     Mutant("no barrier behind the load", BARRIER, "", "data race on q"),
     Mutant("a barrier for no memory", BARRIER, "threadgroup_barrier(mem_flags::mem_none);", "data race on q"),

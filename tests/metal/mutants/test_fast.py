@@ -11,15 +11,15 @@ import pytest
 
 from metal_source import inlined
 
-from ..support.attention.check import compare
-from ..support.cases import lengths, normal, qkv, random_mask
-from .cases import Case
-from .decode_mutants import DECODE_MUTANTS
-from .fast_mutants import BITS, FAST_MUTANTS
-from .flash_attention import FAST, run_decode, run_prefill
-from .harness.toolchain import BuildError
-from .mutants import NUMBERS, Mutant
-from .prefill_mutants import PREFILL_MUTANTS
+from ...support.attention.check import compare
+from ...support.cases import lengths, normal, qkv, random_mask
+from ..attention.readable_cases import Case
+from ..attention.run import FAST, run_decode, run_prefill
+from ..harness.toolchain import BuildError
+from .decode import DECODE_MUTANTS
+from .fast import BITS, FAST_MUTANTS
+from .mutant import NUMBERS
+from .prefill import PREFILL_MUTANTS
 
 E = 80  # the head size of the kernels that the mutants are made of
 
@@ -141,16 +141,6 @@ def findings_in_decode(source: str) -> Iterator[str]:
     yield from findings(partial(run_decode, source=source), 5)
 
 
-def assert_found(mutant: Mutant, findings: Iterator[str]) -> None:
-    """One finding is enough."""
-    others = []
-    for finding in findings:
-        if mutant.found_by in finding:
-            return
-        others.append(finding)
-    raise AssertionError(f"not found by '{mutant.found_by}', but {others}")
-
-
 def some_kernels(headers: list[str], instances: list[str]) -> str:
     """The text of the fast kernels with a few of them."""
 
@@ -184,10 +174,10 @@ def test_the_decode_kernels_are_clean():
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", PREFILL_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_of_the_prefill_kernel_is_found(mutant):
-    assert_found(mutant, findings_in_prefill(mutant.applied(prefill_kernel())))
+    mutant.assert_found(findings_in_prefill(mutant.applied(prefill_kernel())))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [*FAST_MUTANTS, *DECODE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_a_mutant_of_the_decode_kernels_is_found(mutant):
-    assert_found(mutant, findings_in_decode(mutant.applied(decode_kernels())))
+    mutant.assert_found(findings_in_decode(mutant.applied(decode_kernels())))

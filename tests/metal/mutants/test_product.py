@@ -2,12 +2,12 @@
 
 import pytest
 
-from ..support.cases import normal
-from ..support.products.quantized import assert_product, packed
-from .harness.toolchain import BuildError
-from .mutants import NUMBERS
-from .quantized import run_quantized, source
-from .quantized_mutants import QUANTIZED_MUTANTS
+from ...support.cases import normal
+from ...support.products.quantized import assert_product, packed
+from ..harness.toolchain import BuildError
+from ..product.run import run_quantized, source
+from .mutant import NUMBERS
+from .product import PRODUCT_MUTANTS
 
 # M, N, K, group size: incomplete tiles, more chunks than lanes, all groups.
 CALLS = [
@@ -52,6 +52,6 @@ def test_the_kernels_are_clean():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", QUANTIZED_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", PRODUCT_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_found(mutant):
     mutant.assert_found(findings(mutant.applied(some_kernels())))

@@ -3,12 +3,13 @@
 import mlx.core as mx
 import pytest
 
-from ..support.attention.check import compare
-from ..support.cases import normal
-from .cases import Case
-from .flash_attention import readable_kernel, readable_source, run_readable
-from .harness.toolchain import BuildError
-from .mutants import MUTANTS, NUMBERS
+from ...support.attention.check import compare
+from ...support.cases import normal
+from ..attention.readable_cases import Case
+from ..attention.run import readable_kernel, readable_source, run_readable
+from ..harness.toolchain import BuildError
+from .mutant import NUMBERS
+from .readable import READABLE_MUTANTS
 
 HEAD_SIZES = (72, 128, 33, 16, 8)
 
@@ -50,7 +51,7 @@ def findings_in_readable(source, compiler=None):
 
 def mutants_of_the_readable_kernel():
     """Those that the numbers alone betray are left to the long form."""
-    for mutant in MUTANTS:
+    for mutant in READABLE_MUTANTS:
         marks = pytest.mark.slow if mutant.found_by == NUMBERS else ()
         yield pytest.param(mutant, id=mutant.name, marks=marks)
 

@@ -10,8 +10,8 @@ import numpy as np
 from ...support.attention.check import compare
 from ...support.cases import DTYPES
 from ...support.covering import covering
-from .. import gpu
-from ..fast_cases import OPTIONS, FastCase
+from ..attention.fast_cases import OPTIONS, FastCase
+from ..host import gpu
 
 FEW = {
     "E": [64, 72],

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from ...support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv, random_mask
-from .. import gpu
+from ..host import gpu
 
 OPTIONS = {
     "plain": {},

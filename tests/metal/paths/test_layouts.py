@@ -6,7 +6,7 @@ import pytest
 from ...support.attention.check import compare
 from ...support.cases import DTYPE_IDS, DTYPES, normal, qkv
 from ...support.products.quantized import assert_product, packed
-from .. import gpu
+from ..host import gpu
 
 # The same numbers in another place; the kernel to read wants them dense.
 LAYOUTS = {

@@ -6,8 +6,8 @@ import pytest
 
 from ...support.processes.child import run_python
 from ...support.processes.tools import need
-from .. import gpu
 from ..harness.toolchain import TOOLS
+from ..host import gpu
 from .crossing import FEW, MANY, cases, check
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU cannot be told what to lack")
@@ -17,7 +17,7 @@ PATHS = {"decode": (3, 40), "decode_split": (2, 600), "prefill": (33, 40)}
 # In a process of its own: what a device cannot run is remembered for as long as a process lives.
 REFUSING = """
 import json
-from tests.metal import gpu
+from tests.metal.host import gpu
 from tests.metal.paths import crossing
 
 extension, device = gpu.modules()

@@ -12,10 +12,10 @@ import numpy as np
 
 from metal_source import inlined
 
-from ..support.products.quantized import Packed
-from .flash_attention import ELEMENTS, Launch, as_memory
-from .harness.kernel import Kernel
-from .harness.toolchain import SOURCES, host_library
+from ...support.products.quantized import Packed
+from ..attention.run import ELEMENTS, Launch, as_memory
+from ..harness.kernel import Kernel
+from ..harness.toolchain import SOURCES, host_library
 
 TEXT = SOURCES / "quantized_matmul.metal"
 SLOT_HEADER = "metal/quantized/arguments.h"
@@ -28,7 +28,7 @@ class Product(NamedTuple):
 
 @cache
 def host() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(host_library(Path(__file__).with_name("quantized_host.cpp"))))
+    library = ctypes.CDLL(str(host_library(Path(__file__).with_name("host.cpp"))))
     library.quantized_matmul.restype = ctypes.c_char_p
     return library
 

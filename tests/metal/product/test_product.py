@@ -4,10 +4,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.products.quantized import assert_product, packed
-from .harness.toolchain import COMPILERS
-from .quantized import run_quantized
+from ...support.cases import DTYPE_IDS, DTYPES, normal
+from ...support.products.quantized import assert_product, packed
+from ..harness.toolchain import COMPILERS
+from .run import run_quantized
 
 every_type = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 every_kernel = pytest.mark.parametrize("M", [1, 3, 33], ids=["one row", "few rows", "many rows"])
