@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from training.corpus import conversation, messages
+from training.corpus.mixture import conversation, messages
 from training.tokenizer import END, START
 
 LENGTHS = (32, 48, 64, 96, 192, 384, 1024, 2047)

@@ -4,7 +4,7 @@ import random
 import re
 from functools import cache
 
-from training.lexicon import NAMES, WORDS
+from training.language.lexicon import NAMES, WORDS
 from training.text import blocks, read, sections
 
 PHRASES = sections("disorder")

@@ -3,20 +3,20 @@
 import random
 from collections.abc import Callable
 
-from training.about_tiny_llm import FACTS, about_tiny_llm
-from training.arithmetic import arithmetic
-from training.beyond_arithmetic import beyond_arithmetic
-from training.chat import SMALL_TALK, chat
-from training.conversation import Conversation, system_prompt
-from training.disorder import disorder, polite
-from training.held_out import forbidden
-from training.long_input import long_input
-from training.out_of_domain import out_of_domain
-from training.split import held_out, normal
-from training.stories.requests import story
-from training.template import plainest
-from training.unknown import unknown
-from training.word_tasks import word_task
+from training.corpus.conversation import Conversation, system_prompt
+from training.corpus.disorder import disorder, polite
+from training.corpus.split import held_out, normal
+from training.evaluation.held_out import forbidden
+from training.kinds.about_tiny_llm import FACTS, about_tiny_llm
+from training.kinds.arithmetic import arithmetic
+from training.kinds.beyond_arithmetic import beyond_arithmetic
+from training.kinds.chat import SMALL_TALK, chat
+from training.kinds.long_input import long_input
+from training.kinds.out_of_domain import out_of_domain
+from training.kinds.stories.requests import story
+from training.kinds.unknown import unknown
+from training.kinds.word_tasks import word_task
+from training.language.template import plainest
 
 # generator | share of the conversations | split by question (the others split by subject and by number pair)
 KINDS: dict[str, tuple[Callable[..., Conversation], float, bool]] = {

@@ -10,9 +10,9 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from training.batches import Encoder
-from training.config import QUANTIZATION, ModelConfig
-from training.model import Weights, forward
+from training.corpus.batches import Encoder
+from training.model.config import QUANTIZATION, ModelConfig
+from training.model.forward import Weights, forward
 
 Chat = list[dict[str, str]]
 Answer = tuple[str, bool]  # the text, and whether it came to its end

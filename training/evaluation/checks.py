@@ -5,10 +5,10 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 
-from training.conversation import Turn
-from training.lexicon import NAMES, NOUN_KINDS, WORDS, plural
-from training.stories.requests import story
-from training.template import pattern
+from training.corpus.conversation import Turn
+from training.kinds.stories.requests import story
+from training.language.lexicon import NAMES, NOUN_KINDS, WORDS, plural
+from training.language.template import pattern
 
 NOUNS = {
     word

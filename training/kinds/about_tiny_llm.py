@@ -2,8 +2,8 @@
 
 import random
 
-from training.conversation import Conversation, Turn
-from training.template import expand, plainest, sentence_case
+from training.corpus.conversation import Conversation, Turn
+from training.language.template import expand, plainest, sentence_case
 from training.text import blocks, sections
 
 TERMS, FACTS, PHRASES = blocks("glossary"), blocks("facts"), sections("explain")

@@ -5,9 +5,9 @@
 
 import random
 
-from training.conversation import Conversation, Turn
-from training.lexicon import NAMES, WORDS, plural
-from training.split import choose_side, held_out
+from training.corpus.conversation import Conversation, Turn
+from training.corpus.split import choose_side, held_out
+from training.language.lexicon import NAMES, WORDS, plural
 from training.text import sections
 
 PHRASES = sections("arithmetic")

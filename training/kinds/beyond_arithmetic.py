@@ -2,7 +2,8 @@
 
 import random
 
-from training.arithmetic import (
+from training.corpus.conversation import Conversation, Turn
+from training.kinds.arithmetic import (
     LARGEST,
     NUMBER_WORDS,
     PHRASES,
@@ -12,10 +13,9 @@ from training.arithmetic import (
     phrase,
     value,
 )  # fmt: skip
-from training.conversation import Conversation, Turn
-from training.lexicon import NAMES, WORDS, plural
-from training.stories.subjects import invented
-from training.template import FilledLater, expand
+from training.kinds.stories.subjects import invented
+from training.language.lexicon import NAMES, WORDS, plural
+from training.language.template import FilledLater, expand
 from training.text import sections
 
 TEXT = sections("beyond_arithmetic")

@@ -2,10 +2,10 @@
 
 import random
 
-from training.conversation import Conversation, Turn
-from training.lexicon import NAMES
-from training.stories.subjects import invented
-from training.template import expand
+from training.corpus.conversation import Conversation, Turn
+from training.kinds.stories.subjects import invented
+from training.language.lexicon import NAMES
+from training.language.template import expand
 from training.text import blocks, sections
 
 SMALL_TALK = blocks("small_talk")

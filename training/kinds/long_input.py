@@ -2,11 +2,11 @@
 
 import random
 
-from training.conversation import Conversation, Turn
-from training.out_of_domain import NOUNS, POOLS, QUALITIES, out_of_domain
-from training.stories.requests import story
-from training.stories.subjects import invented
-from training.template import expand
+from training.corpus.conversation import Conversation, Turn
+from training.kinds.out_of_domain import NOUNS, POOLS, QUALITIES, out_of_domain
+from training.kinds.stories.requests import story
+from training.kinds.stories.subjects import invented
+from training.language.template import expand
 from training.text import sections
 
 TEXT = sections("long_input")
@@ -71,7 +71,7 @@ def numbers(rng: random.Random, size: int) -> str:
 
 
 def code(rng: random.Random, size: int) -> str:
-    from training.out_of_domain import PHRASES, filled
+    from training.kinds.out_of_domain import PHRASES, filled
 
     return sentences(rng, size // 2, lambda rng: filled(rng, rng.choice(PHRASES["code"])))
 

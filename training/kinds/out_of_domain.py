@@ -3,10 +3,10 @@
 import random
 from functools import cache
 
-from training.conversation import Conversation, Turn
-from training.lexicon import WORDS, a, plural
-from training.stories.subjects import invented
-from training.template import FilledLater, expand, sentence_case
+from training.corpus.conversation import Conversation, Turn
+from training.kinds.stories.subjects import invented
+from training.language.lexicon import WORDS, a, plural
+from training.language.template import FilledLater, expand, sentence_case
 from training.text import sections
 
 PHRASES = sections("out_of_domain")

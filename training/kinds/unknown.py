@@ -5,11 +5,11 @@ Without them it would give a wrong fact to any question that has the words of a 
 
 import random
 
-from training.about_tiny_llm import OTHER_NAMES
-from training.about_tiny_llm import PHRASES as EXPLAIN
-from training.conversation import Conversation, Turn
-from training.stories.subjects import invented
-from training.template import FilledLater, expand, sentence_case
+from training.corpus.conversation import Conversation, Turn
+from training.kinds.about_tiny_llm import OTHER_NAMES
+from training.kinds.about_tiny_llm import PHRASES as EXPLAIN
+from training.kinds.stories.subjects import invented
+from training.language.template import FilledLater, expand, sentence_case
 from training.text import sections
 
 TEXT = sections("unknown")

@@ -3,10 +3,10 @@
 import random
 import string
 
-from training.conversation import Conversation, Turn
-from training.lexicon import IRREGULAR, WORDS, a, plural
-from training.stories.subjects import invented
-from training.template import FilledLater, expand, sentence_case
+from training.corpus.conversation import Conversation, Turn
+from training.kinds.stories.subjects import invented
+from training.language.lexicon import IRREGULAR, WORDS, a, plural
+from training.language.template import FilledLater, expand, sentence_case
 from training.text import sections
 
 TEXT = sections("word_tasks")

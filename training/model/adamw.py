@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 
-from training.model import Weights
+from training.model.forward import Weights
 
 BETA1, BETA2, EPSILON, DECAY, LARGEST_NORM = 0.9, 0.97, 1e-8, 0.1, 1.0
 

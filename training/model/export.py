@@ -5,8 +5,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from training.config import GENERATION, ModelConfig
-from training.model import Weights, quantized
+from training.model.config import GENERATION, ModelConfig
+from training.model.forward import Weights, quantized
 
 
 def packed(weights: Weights) -> Weights:

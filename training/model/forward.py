@@ -8,7 +8,7 @@ import math
 
 import mlx.core as mx
 
-from training.config import QUANTIZATION, ModelConfig
+from training.model.config import QUANTIZATION, ModelConfig
 
 Weights = dict[str, mx.array]
 GROUP, BITS = QUANTIZATION["group_size"], QUANTIZATION["bits"]

@@ -10,12 +10,12 @@ file NAME, words N                  so many words of a file of this project stan
 from functools import cache
 from pathlib import Path
 
-from training.conversation import Conversation, Turn
-from training.split import normal
+from training.corpus.conversation import Conversation, Turn
+from training.corpus.split import normal
 from training.text import read_blocks
 
 FOLDER = Path(__file__).parent
-PROJECT = FOLDER.parent.parent
+PROJECT = FOLDER.parents[2]
 FACTS = ("number", "contains", "contains too", "story", "declines")
 
 

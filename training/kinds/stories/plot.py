@@ -10,8 +10,8 @@ summary TEXT             the story in one sentence
 
 from functools import cache
 
-from training.stories.tale import Tale
-from training.template import expand
+from training.kinds.stories.tale import Tale
+from training.language.template import expand
 from training.text import sections
 
 Step = tuple[str, list[str]]

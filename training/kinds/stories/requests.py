@@ -2,12 +2,12 @@
 
 import random
 
-from training.conversation import Conversation, Turn
-from training.lexicon import plural
-from training.split import choose_side
-from training.stories.subjects import content_words
-from training.stories.told import any_story, fond, unasked
-from training.template import expand
+from training.corpus.conversation import Conversation, Turn
+from training.corpus.split import choose_side
+from training.kinds.stories.subjects import content_words
+from training.kinds.stories.told import any_story, fond, unasked
+from training.language.lexicon import plural
+from training.language.template import expand
 from training.text import sections
 
 PHRASES = sections("story_requests")

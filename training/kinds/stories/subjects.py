@@ -2,8 +2,8 @@
 
 import random
 
-from training.lexicon import NOUN_KINDS, WORDS
-from training.split import choose_side
+from training.corpus.split import choose_side
+from training.language.lexicon import NOUN_KINDS, WORDS
 from training.text import sections
 
 PIECES = [

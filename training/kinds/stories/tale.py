@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass, field
 
-from training.lexicon import NAMES, WORDS, a
-from training.template import expand, sentence_case
+from training.language.lexicon import NAMES, WORDS, a
+from training.language.template import expand, sentence_case
 from training.text import sections
 
 

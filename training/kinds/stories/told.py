@@ -7,10 +7,10 @@ the same plot and the same names for every subject.
 import random
 from collections.abc import Callable
 
-from training.lexicon import NAMES, WORDS, a, plural
-from training.stories.plot import plots, tell
-from training.stories.subjects import BY_ADJECTIVE, FEARS, SKILLS, THEMES, invented, noun, plots_of
-from training.stories.tale import Person, Tale, friend_of, person
+from training.kinds.stories.plot import plots, tell
+from training.kinds.stories.subjects import BY_ADJECTIVE, FEARS, SKILLS, THEMES, invented, noun, plots_of
+from training.kinds.stories.tale import Person, Tale, friend_of, person
+from training.language.lexicon import NAMES, WORDS, a, plural
 
 CHARACTERS, THINGS, PLACES = plots("character_plots"), plots("thing_plots"), plots("place_plots")
 Story = tuple[str, Tale]  # what was asked for, and the story
