@@ -1,4 +1,4 @@
-"""What `cached_attention` stands for: rotation, slice update and attention, one operation after the other."""
+"""The meaning of `cached_attention`: rotation, slice update and attention, one operation after the other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled_cache(
     dtype: mx.Dtype = mx.float32,
     seed: int = 3,
 ) -> Cache:
-    """Keys and values with something in every place; where no token is, it must make no difference."""
+    """Keys and values, all of them random: those beyond `length` must make no difference."""
     shape = (rows, kv_heads, capacity, size)
     keys, values = (normal(*shape, dtype=dtype, seed=seed + 100 * i) for i in (1, 2))
     return keys, values, length
@@ -53,7 +53,7 @@ def case(
     size: int = SIZE,
     dtype: mx.Dtype = mx.float32,
 ) -> tuple[tuple[mx.array, mx.array, mx.array], list[Cache | None]]:
-    """New tokens of a row for each length, None for a row without a cache; capacities differ as well."""
+    """New tokens, a row for each length, and caches of different capacities (None: a row without a cache)."""
     caches = [
         length if length is None
         else filled_cache(length + L + 5 * i, length, kv_heads, size, dtype=dtype, seed=i)
@@ -75,7 +75,7 @@ def attend(
     offset: int | list[int],
     **options: Any,
 ) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
-    """The operation, with the table of that head size."""
+    """The native operation, with the rotation table of that head size."""
     table = table_of(query.shape[-1])
     result: tuple[mx.array, list[tuple[mx.array, mx.array]]] = native.cached_attention(
         query, key, value, caches, table.cos, table.sin, offset, **options
@@ -99,7 +99,7 @@ def one_by_one(
     scale: float | None = None,
     traditional: bool = False,
 ) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
-    """The same results."""
+    """The same results by separate operations."""
     rows, L, _, _ = query.shape
 
     def rotated(x: mx.array) -> mx.array:

@@ -15,7 +15,7 @@ from . import oracle
 
 
 def expected(q: mx.array, k: mx.array, v: mx.array, **options: Any) -> oracle.Attention:
-    """The oracle's answer to a `flash_attention` call, computed on exactly the values that the call sees."""
+    """The oracle's answer to a `flash_attention` call, in float64 on the same values."""
     return oracle.attention(to_float64(q), to_float64(k), to_float64(v), **numpy_options(options))
 
 
@@ -42,7 +42,7 @@ def compare(
 
 
 def check(q: mx.array, k: mx.array, v: mx.array, **options: Any) -> oracle.Attention:
-    """Attention by a kernel of the device under test equals the oracle; returns the oracle's answer."""
+    """A kernel of the device under test agrees with the oracle; returns the oracle's answer."""
     out, lse = flash_attention(q, k, v, **options, return_lse=True, on_fallback="error")
     mx.eval(out, lse)
     if out.size:

@@ -1,4 +1,4 @@
-"""Each idea of FlashAttention in one small case: a kernel that leaves it out fails here first, by name."""
+"""Each idea of FlashAttention in one small case: a kernel without the idea fails the case of that name."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def multiplies_scores_by_the_scale() -> Case:
 
 
 def subtracts_the_maximum() -> Case:
-    """exp(1000) is infinite; the weights of equal scores are equal all the same."""
+    """exp(1000) is infinite, but equal scores have equal weights."""
     return *_scored(mx.full((S,), 1000.0)), _numbered(S), None
 
 
 def rescales_when_the_maximum_grows() -> Case:
-    """Each tile has larger scores than those before: what was added up shrinks by exp(m_old - m_new)."""
+    """Each tile has larger scores than those before: the sums so far shrink by exp(m_old - m_new)."""
     return *_scored(mx.arange(S) / 4), _numbered(S), None
 
 
-def keeps_a_maximum_that_came_before() -> Case:
-    """Each tile has smaller scores than those before: the first ones still count most."""
+def keeps_an_earlier_maximum() -> Case:
+    """Each tile has smaller scores than those before: the first ones have most of the weight."""
     return *_scored(-mx.arange(S) / 4), _numbered(S), None
 
 
@@ -74,7 +74,7 @@ IDEAS: tuple[Callable[[], Case], ...] = (
     multiplies_scores_by_the_scale,
     subtracts_the_maximum,
     rescales_when_the_maximum_grows,
-    keeps_a_maximum_that_came_before,
+    keeps_an_earlier_maximum,
     aligns_the_last_query_with_the_last_key,
     reads_the_shared_head,
     skips_tiles_without_a_key,

@@ -1,4 +1,4 @@
-"""The meaning of attention in float64 NumPy, dense and slow: every kernel answers to it."""
+"""Attention in float64 NumPy, dense and slow: the reference of every kernel."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def visible_keys(
     causal: bool = False,
     window: int | tuple[int, int] | None = None,
 ) -> NDArray[np.bool_]:
-    """Which of S key slots each of L query rows of one sequence sees: bool [L, S].
+    """Which of S keys each of L query rows of one sequence sees: bool [L, S].
 
-    The last of the n_q real rows stands at the position of the last of the n_k valid keys.
+    The last of the n_q real rows has the position of the last of the n_k valid keys.
     """
     n_k = S - start if n_k is None else n_k
     n_q = L if n_q is None else n_q
@@ -106,7 +106,7 @@ def attention(
 
 
 def _weigh(weight: Array, v: Array, seen: NDArray[np.bool_]) -> Array:
-    """weight @ v, where the value of a key that a row does not see cannot reach it, not even as 0 * NaN."""
+    """weight @ v without the values of hidden keys: 0 * NaN would be NaN."""
     if np.isfinite(v).all():
         return np.asarray(weight @ v)
     terms = np.where(seen[..., None], weight[..., None] * v[..., None, :, :], 0.0)

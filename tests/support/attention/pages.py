@@ -1,4 +1,4 @@
-"""Keys and values laid out in shuffled pages, with NaN wherever no token stands."""
+"""Keys and values in shuffled pages, with NaN wherever there is no token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pages(NamedTuple):
 
 
 def paged(key: mx.array, value: mx.array, context_lens: list[int], page_size: int, *, seed: int = 0) -> Pages:
-    """The first context_lens[b] tokens of sequence b of key and value [B, H, S, D] in pages of their own."""
+    """Pages with the first context_lens[b] tokens of each sequence b of key and value [B, H, S, D]."""
     counts = [-(-max(length, 0) // page_size) for length in context_lens]
     spare = 2
     ids = list(np.random.default_rng(seed).permutation(sum(counts) + spare))

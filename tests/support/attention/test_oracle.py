@@ -1,4 +1,4 @@
-"""The oracle agrees with a loop written from the definition, with MLX, and with a worked example."""
+"""The oracle agrees with a loop written from the definition, with MLX, and with an example by hand."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_oracle_equals_a_loop_over_the_visible_keys(seed):
     for b, h, i in np.ndindex(2, heads, L):
         keys = []
         for j in range(start[b], start[b] + n_k[b]):
-            back = (i + n_k[b] - n_q[b]) - (j - start[b])  # how far the key lies behind the row
+            back = (i + n_k[b] - n_q[b]) - (j - start[b])  # the row's position minus the key's
             if isinstance(window, int) and causal:
                 near = 0 <= back < window
             elif isinstance(window, int):
@@ -100,7 +100,7 @@ def test_oracle_reproduces_the_worked_example():
     np.testing.assert_allclose(got.lse[0, 0], 3.6140019643801082, rtol=0, atol=1e-13)
 
 
-def test_a_hidden_nan_stays_hidden_and_a_visible_one_shows():
+def test_a_hidden_nan_has_no_effect_and_a_visible_nan_has():
     q, k, v = (np.ones((1, 2, 4)) for _ in range(3))
     k[0, 1] = v[0, 1] = np.nan
     got = oracle.attention(q, k, v, mask="causal")

@@ -1,16 +1,16 @@
-"""What a sampler should do, in float64, and the test whether draws came from given probabilities."""
+"""The probabilities of a sampler in float64, and a test whether draws have given probabilities."""
 
 import math
 
 import mlx.core as mx
 import numpy as np
 
-# With this many standard deviations of a normal variable, a fair sampler fails one time in 10^7.
+# A fair sampler exceeds this many standard deviations once in 10^7 times.
 SIGMAS = 5.2
 
 
 def probabilities(logits, temp=1.0, top_p=None, top_k=None, min_p=None) -> np.ndarray:
-    """The chance of each token of one row of logits [V], by the rules of `Sampling`, one token at a time."""
+    """The probability of each token of one row of logits [V], by the rules of `Sampling`."""
     scores = np.asarray(logits, np.float64)
     p = np.exp(scores - scores.max())
     p /= p.sum()
@@ -33,16 +33,16 @@ def probabilities(logits, temp=1.0, top_p=None, top_k=None, min_p=None) -> np.nd
 
 
 def log(p) -> mx.array:
-    """Log probabilities float32 of the given probabilities."""
+    """Log probabilities as float32."""
     return mx.log(mx.array(p, dtype=mx.float32))
 
 
 def assert_drawn_from(ids: np.ndarray | mx.array, chances: np.ndarray) -> None:
-    """Pearson's chi-square test of the draws `ids`, with a limit from its number of degrees of freedom."""
+    """Pearson's chi-square test of the draws `ids`, with a limit from the degrees of freedom."""
     ids = np.array(ids).reshape(-1)
     counts = np.bincount(ids, minlength=len(chances))
     assert len(counts) == len(chances), "a token outside of the vocabulary was drawn"
-    assert counts[chances == 0].sum() == 0, "a token was drawn that has no chance"
+    assert counts[chances == 0].sum() == 0, "a token of probability 0 was drawn"
     counts, expected = counts[chances > 0], ids.size * chances[chances > 0]
     assert expected.min() >= 10, (
         f"{ids.size} draws are too few for a token that is expected {expected.min()} times"

@@ -1,4 +1,4 @@
-"""The comparison of draws with probabilities can fail."""
+"""The chi-square test of draws can fail, and the reference probabilities are right."""
 
 import numpy as np
 import pytest
@@ -12,25 +12,25 @@ def test_fair_draws_pass():
     assert_drawn_from(np.random.default_rng(0).choice(5, size=20_000, p=P), P)
 
 
-def test_a_small_bias_is_seen():
+def test_a_small_bias_fails():
     biased = np.array([0.53, 0.27, 0.15, 0.05, 0.0])
     with pytest.raises(AssertionError, match="chi-square"):
         assert_drawn_from(np.random.default_rng(0).choice(5, size=20_000, p=biased), P)
 
 
-def test_a_single_impossible_token_is_seen():
+def test_one_impossible_token_fails():
     draws = np.random.default_rng(0).choice(5, size=20_000, p=P)
     draws[77] = 4
-    with pytest.raises(AssertionError, match="no chance"):
+    with pytest.raises(AssertionError, match="probability 0"):
         assert_drawn_from(draws, P)
 
 
-def test_too_few_draws_prove_nothing():
+def test_too_few_draws_fail():
     with pytest.raises(AssertionError, match="too few"):
         assert_drawn_from(np.zeros(50, int), P)
 
 
-def test_the_oracle_by_hand():
+def test_probabilities_worked_out_by_hand():
     logits = np.log([0.5, 0.3, 0.15, 0.05])
     assert probabilities(logits, top_k=2) == pytest.approx([0.625, 0.375, 0, 0])
     assert probabilities(logits, top_p=0.6) == pytest.approx([0.625, 0.375, 0, 0])

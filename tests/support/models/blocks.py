@@ -1,4 +1,4 @@
-"""A block of a small model, its caches, and its two ways to run: as one operation and layer by layer."""
+"""A block of a small model, its caches, and two ways to run it: one native operation, or layer by layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def block_of(family: str = "qwen2", dtype: mx.Dtype = mx.float32, flash: bool = 
 def step(
     block: Any, x: mx.array, cache: TinyKvCache, offset: int | list[int], mask: Mask = "causal"
 ) -> tuple[mx.array, bool]:
-    """The result of a block, and whether it was that of the native operation."""
+    """The result of a block, and whether the native operation computed it."""
     native = native_block.run_natively(block, x, offset, cache, mask)
     if native is not None:
         return native, True
@@ -41,7 +41,7 @@ def by_layers(
 
 
 def full(block: Any, length: int, dtype: mx.Dtype = mx.float32, rows: int = 1) -> TinyKvFullCache:
-    """A cache with so many tokens."""
+    """A cache with `length` tokens."""
     cache = TinyKvFullCache()
     if length:
         shape = (rows, block.num_kv_heads, length, block.self_attn.head_dim)

@@ -1,4 +1,4 @@
-"""Small random Qwen2 and Qwen3 checkpoints in the form in which a loader hands them over."""
+"""Small random Qwen2 and Qwen3 checkpoints, in the form that a loader returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOCABULARY = 96
 
 
 class Numbers:
-    """A seeded source of layers and vectors, the quantized ones in one format."""
+    """A seeded source of vectors and layers; the layers are quantized in one format."""
 
     def __init__(self, seed: int, bits: int | None, group_size: int, scale_dtype: mx.Dtype):
         self._generator = np.random.default_rng(seed)
@@ -29,7 +29,7 @@ class Numbers:
         return SimpleNamespace(weight=self.vector(size, mean=1.0))
 
     def layer(self, outputs: int, inputs: int, bias: bool = False, gain: float = 1.0) -> SimpleNamespace:
-        """A layer that has outputs of about `gain` for inputs of unit size."""
+        """A layer whose outputs have about size `gain` for inputs of unit size."""
         dense = gain * inputs**-0.5 * self._generator.standard_normal((outputs, inputs))
         layer = self._stored(mx.array(dense.astype(np.float32)))
         if bias:
@@ -60,7 +60,7 @@ def checkpoint(
     max_position_embeddings: int = 512,
     seed: int = 0,
 ) -> SimpleNamespace:
-    """A model of hidden size 128 with 4 query heads on 2 key/value heads; Qwen3's are of size 64, not 32.
+    """A model of hidden size 128 with 4 query heads and 2 key/value heads of size 32, or 64 for Qwen3.
 
     Without `bits` its layers are dense, in `scale_dtype`.
     """
@@ -123,7 +123,7 @@ def tokens(rows: int, length: int, seed: int = 0) -> mx.array:
 
 
 def broken_copy(folder: Path) -> Path:
-    """The embedded model with NaN in its last norm, from where it reaches every score."""
+    """The embedded model with NaN in its last norm, so that every logit is NaN."""
     shutil.copytree(EMBEDDED, folder)
     file = folder / "model.safetensors"
     weights = dict(mx.load(str(file)))

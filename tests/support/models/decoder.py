@@ -1,4 +1,4 @@
-"""A layer of Qwen2 in float64 NumPy, written down by definition."""
+"""Qwen2 in float64 NumPy, written from the definition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..tolerance import Float64, to_float64
 
 
 def dense(layer: SimpleNamespace) -> Float64:
-    """The weights that a quantized layer stands for."""
+    """The dequantized weights of a layer."""
     return Packed(layer.scales, layer.biases, layer.group_size, layer.bits, layer.weight).dense()
 
 
@@ -23,7 +23,7 @@ def product(x: Float64, layer: SimpleNamespace) -> Float64:
 
 
 def rotate(x: Float64, start: int, theta: float) -> Float64:
-    """x [B, L, H, D]: pair (i, i + D / 2) turns by position * theta ** (-2 i / D)."""
+    """x [B, L, H, D]: pair (i, i + D / 2) is rotated by position * theta ** (-2 i / D)."""
     half = x.shape[-1] // 2
     position = np.arange(start, start + x.shape[1])[:, None, None]
     angle = position * theta ** (-np.arange(half) / half)
@@ -36,7 +36,7 @@ def rotate(x: Float64, start: int, theta: float) -> Float64:
 def attention(
     x: Float64, layer: SimpleNamespace, args: SimpleNamespace, mask: str | None = "causal"
 ) -> Float64:
-    """x [B, L, hidden] through the attention of a layer, positions from 0 on."""
+    """The attention layer on x [B, L, hidden], positions from 0 on."""
     heads, kv_heads = args.num_attention_heads, args.num_key_value_heads
 
     def split(projection: SimpleNamespace, count: int) -> Float64:

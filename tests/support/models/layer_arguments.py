@@ -1,4 +1,4 @@
-"""The arguments of the course's Qwen2 layers, taken from a checkpoint in dense or packed form."""
+"""The arguments of the course's Qwen2 layers, from a checkpoint, as dense or packed weights."""
 
 from __future__ import annotations
 

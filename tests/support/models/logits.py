@@ -1,7 +1,7 @@
-"""How two models agree: in their scores, and in the token that they choose.
+"""Agreement of two models: in their logits, and in the token of the largest logit.
 
-A margin is what the best score leads the second best by. Scores of two runs lie apart by their tolerances,
-each of them in either direction, so a margin above twice their sum leaves no choice.
+The margin is the best logit minus the second best. The logits of two runs differ by at most the sum of their
+tolerances, in either direction: with a margin above twice that sum, both runs choose the same token.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import numpy as np
 
 from ..tolerance import Float64, to_float64
 
-# How far the logits of a model run in that type may lie from exact ones, in units of the largest one.
+# Largest error of the logits of a model that runs in this type, relative to the largest logit.
 TOLERANCE = {mx.float32: 1e-4, mx.bfloat16: 2e-2, mx.float16: 2e-2}
 
 
 def assert_logits(
     actual: mx.array, expected: mx.array | Float64, tolerance: float = TOLERANCE[mx.float32]
 ) -> None:
-    """Within `tolerance` of the largest logit, and the token chosen is the best one or as near to it."""
+    """Logits differ by at most `tolerance` of the largest, and so does the chosen token's from the best."""
     ours = to_float64(actual)
     theirs = to_float64(expected) if isinstance(expected, mx.array) else expected
     assert ours.shape == theirs.shape
@@ -29,7 +29,7 @@ def assert_logits(
 
 
 def clear_steps(logits: mx.array, dtype: mx.Dtype) -> int:
-    """How many steps [T, V] of a run in float32 there are before one in `dtype` may decide otherwise."""
+    """How many steps of logits [T, V], from a float32 run, surely choose the same token in `dtype`."""
     scores = np.sort(to_float64(logits))
     margins = scores[:, -1] - scores[:, -2]
     allowed = 2 * (TOLERANCE[mx.float32] + TOLERANCE[dtype]) * np.abs(scores).max(axis=-1)

@@ -1,4 +1,4 @@
-"""mlx-lm's own Qwen2 and Qwen3, loaded by mlx-lm from a folder, computing in float32."""
+"""mlx-lm's own Qwen2 and Qwen3, loaded by mlx-lm from a folder, in float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mlx.core as mx
 
 
 def peer(folder: Path) -> Any:
-    """The peer's model; every scale, bias and norm of it is float32."""
+    """The model of mlx-lm with all scales, biases and norms in float32."""
     from mlx_lm.utils import load_model
 
     model, _ = load_model(folder, lazy=True)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run_python(*arguments: str, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run this Python in the project's root; it finds what this process finds, and `path` before that."""
+    """Run this Python in the project's root, with `path` before this process's sys.path."""
     roots = [*map(str, path), *filter(None, sys.path)]
     return subprocess.run(
         [sys.executable, *arguments],
@@ -25,9 +25,9 @@ def run_python(*arguments: str, path: tuple[Path, ...] = ()) -> subprocess.Compl
 
 
 def assert_tests_pass(file: str, names: str) -> None:
-    """Run those tests of a file, by pytest's -k, in a fresh process.
+    """The tests of a file that `names` selects, by pytest's -k, pass in a fresh process.
 
-    Never one for other instruction sets, whose process would start them again: -k finds the file's name, too.
+    Tests of other instruction sets are left out: each would start this process again.
     """
     names = f"({names}) and not each_other_instruction_set"
     result = run_python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", file, "-k", names)

@@ -1,8 +1,8 @@
-"""Programs that some tests call, and that not every machine has.
+"""Programs that some tests call and not every machine has.
 
-A test, or a helper of it, says `need(tool)` where it is about to call one. If the tool does not work, the
-test is skipped there, and the summary says how to get it. A run that must leave nothing out names tools in
-TINY_LLM_TEST_TOOLS, separated by commas: without one of them, a test that needs it fails.
+A test calls `need(tool)` before it uses one. If the tool does not work, the test is skipped, and the summary
+says how to get it. TINY_LLM_TEST_TOOLS names tools, separated by commas, that must not be missing: a test
+that needs one of them fails instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REQUIRED = "TINY_LLM_TEST_TOOLS"
 
 @dataclass(frozen=True)
 class Tool:
-    """A program or library by the name that a person looks for, and a probe that uses it as the tests do."""
+    """A program or library, how to install it, and a probe that uses it as the tests do."""
 
     name: str
     how_to_get_it: str
@@ -45,37 +45,37 @@ def works(tool: Tool) -> bool:
 
 
 def call(*command: str | Path) -> str:
-    """Standard output of a program; CalledProcessError if it fails, OSError if it is not there."""
+    """Standard output of a program; CalledProcessError if it fails, OSError if it is missing."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def program(name: str, how_to_get_it: str) -> Tool:
-    """One that works if it tells its version."""
+    """A program that works if it answers --version."""
     return Tool(name, how_to_get_it, lambda folder: call(name, "--version"))
 
 
 def lacking(*tools: Tool) -> Tool | None:
-    """The first of them that does not work; None if all do."""
+    """The first tool that does not work; None if all work."""
     return next((tool for tool in tools if not works(tool)), None)
 
 
 def need(*tools: Tool) -> None:
-    """Go on if all of them work; leave the test out otherwise."""
+    """Skip the test unless all of these tools work."""
     if tool := lacking(*tools):
         leave_out(tool)
 
 
 def leave_out(*tools: Tool) -> NoReturn:
-    """Skip the test, for which one of these tools would do; fail it if one of them is required."""
+    """Skip the test, which needs one of these tools; fail it if one of them is required."""
     reason = " or ".join(dict.fromkeys(tool.lack for tool in tools))
     required = os.environ.get(REQUIRED, "").split(",")
     if any(tool.name in required for tool in tools):
-        pytest.fail(f"{REQUIRED} names a tool that is not there: {reason}", pytrace=False)
+        pytest.fail(f"{REQUIRED} names a tool that is missing: {reason}", pytrace=False)
     pytest.skip(reason)
 
 
 def builds_programs(compiler: str) -> Callable[[Path], object]:
-    """A probe: compiles and links a program of C++20, and runs it."""
+    """A probe that compiles, links and runs a C++20 program."""
 
     def probe(folder: Path) -> None:
         source, built = folder / "probe.cpp", folder / "probe"
@@ -95,7 +95,7 @@ DPKG = program("dpkg", "Debian and Ubuntu have it")
 
 
 def cpp_compiler() -> str:
-    """One that compiles plain C++ here."""
+    """A compiler of plain C++ that works here."""
     compiler = GXX if works(GXX) or not works(CLANG) else CLANG
     need(compiler)
     return compiler.name

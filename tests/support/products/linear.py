@@ -17,14 +17,14 @@ def expected(x: mx.array, w: mx.array, bias: mx.array | None = None) -> Float64:
 
 
 def assert_product(actual: mx.array, x: mx.array, w: mx.array, bias: mx.array | None = None) -> None:
-    """`actual` is that product in the dtype of x."""
+    """`actual` is the product in the dtype of x."""
     assert actual.dtype == x.dtype
     assert actual.shape == (x.shape[0], w.shape[0])
     assert_near(actual, expected(x, w, bias))
 
 
 def assert_near(actual: mx.array, want: Float64) -> None:
-    """Up to sums in float32, rounded once to the dtype of `actual`."""
+    """Within the error of sums in float32 that are rounded once to the dtype of `actual`."""
     error = np.abs(to_float64(actual) - want).max(initial=0.0)
     allowed = RELATIVE_FLOOR[actual.dtype] * np.abs(want).max(initial=0.0)
     assert error <= allowed, f"error {error:.3g}, allowed {allowed:.3g}"  # never true of NaN

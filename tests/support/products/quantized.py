@@ -1,4 +1,4 @@
-"""Quantized weights for tests: random ones in the course's layout, and what they stand for in float64."""
+"""Random quantized weights in the course's layout, and the same weights dequantized in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tiny_llm.extension import load_extension
 
 from ..tolerance import Float64, to_float64
 
-# Largest error of a product that is summed up in float32 and rounded once, relative to the largest output.
+# Largest error of a product with float32 sums and one rounding, relative to the largest output.
 RELATIVE_FLOOR = {mx.float32: 1e-5, mx.float16: 1e-3, mx.bfloat16: 8e-3}
 
 
@@ -25,7 +25,7 @@ class Packed(NamedTuple):
     words: mx.array
 
     def dense(self) -> Float64:
-        """The weights by definition: number j of a row stands bits * j bits from its beginning."""
+        """The dequantized weights: number j of a row begins at bit `bits * j` of the row."""
         words = np.array(self.words).astype(np.uint64)
         per_word = 32 // self.bits
         shifts = np.arange(per_word, dtype=np.uint64) * np.uint64(self.bits)
@@ -55,7 +55,7 @@ def packed(
 
 
 def without_weight(weights: Packed, columns: mx.array, number: str) -> Packed:
-    """The same with weights of exactly zero there, which are the "lowest" number or the "middle" one."""
+    """The same weights, exactly zero in these columns; zero is packed as the "lowest" or "middle" number."""
     zero = 0 if number == "lowest" else 2 ** (weights.bits - 1)
     words = np.array(weights.words)
     numbers = words.view(np.uint8)
@@ -78,7 +78,7 @@ def multiply(a: mx.array, weights: Packed, **options: Any) -> mx.array:
 
 
 def assert_product(actual: mx.array, a: mx.array, weights: Packed) -> None:
-    """`actual` is a times the transposed weights, in the dtype and shape that this has."""
+    """`actual` is a times the transposed weights, in the dtype of a."""
     assert actual.dtype == a.dtype
     assert actual.shape == (*a.shape[:-1], len(weights.words))
     expected = to_float64(a) @ weights.dense().T

@@ -1,6 +1,6 @@
-"""Chains of operations in float64, and how far the same chain may lie from that if it rounds after each.
+"""Chains of operations in float64, with a bound on the error of the same chain rounded after each operation.
 
-Every operation may cost what the one tolerance of products allows; what it gets wrong already, it passes on.
+Each operation adds the tolerance of a product and passes on the error of its inputs.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import numpy as np
 from ..tolerance import Float64, to_float64
 from .quantized import RELATIVE_FLOOR, Packed
 
-FLOAT32_ARITHMETIC = 2e-6  # what it may cost an element that is rounded last, relative to that
+FLOAT32_ARITHMETIC = 2e-6  # relative error of an element before its last rounding
 STEEPEST_SILU = 1.1  # the largest slope of x * sigmoid(x), rounded up
 
 
 class Estimate(NamedTuple):
-    """Exact values, and the error that each of them may have."""
+    """Exact values, and a bound on the error of each."""
 
     value: Float64
     error: Float64
 
 
 def exactly(x: mx.array) -> Estimate:
-    """The values that are given."""
+    """The values of x, with no error."""
     return Estimate(to_float64(x), np.zeros(x.shape))
 
 
 def normalised(x: mx.array, weight: mx.array, eps: float) -> Estimate:
-    """x (..., K) over the root of its mean square and eps, times the weight (K,), rounded once."""
+    """RMSNorm of x (..., K) with weight (K,), rounded once."""
     exact = to_float64(x)
     value = exact / np.sqrt(np.square(exact).mean(-1, keepdims=True) + eps) * to_float64(weight)
     relative = FLOAT32_ARITHMETIC + mx.finfo(x.dtype).eps / 2
@@ -49,7 +49,7 @@ def plus(a: Estimate, b: mx.array) -> Estimate:
 
 
 def gated(gate: Estimate, up: Estimate, dtype: mx.Dtype) -> Estimate:
-    """silu(gate) * up, which is rounded once."""
+    """silu(gate) * up, rounded once."""
     silu = gate.value / (1 + np.exp(-gate.value))
     silu_error = STEEPEST_SILU * gate.error
     error = silu_error * (np.abs(up.value) + up.error) + np.abs(silu) * up.error
@@ -57,7 +57,7 @@ def gated(gate: Estimate, up: Estimate, dtype: mx.Dtype) -> Estimate:
 
 
 def assert_within(actual: mx.array, want: Estimate, dtype: mx.Dtype) -> None:
-    """`actual` is of that type, and each element as near as its error allows."""
+    """`actual` has that dtype, and each element is within its error bound."""
     assert actual.dtype == dtype
     assert actual.shape == want.value.shape
     excess = np.abs(to_float64(actual) - want.value) - want.error
