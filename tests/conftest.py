@@ -5,34 +5,34 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 
-# MLX on CUDA reads this once, at its start: TF32 keeps 10 bits of a float32 factor, and the tests ask for 24.
+# MLX on CUDA reads this once, at its start. TF32 keeps 10 bits of a float32 factor; the tests need 24.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 import mlx.core as mx
 import pytest
 from hypothesis import settings
 
-# Properties are tried on the same examples in every run, and by "explore" on new ones; of a failure it prints
-# what to write above the test to see it again. Children of the tests read the same variable.
+# Property tests run the same examples each time; the profile "explore" runs new ones and prints the decorator
+# that reproduces a failure. Child processes of the tests read the same variable.
 settings.register_profile("repeat", deadline=None, derandomize=True)
 settings.register_profile(
     "explore", deadline=None, derandomize=False, print_blob=True
 )  # also where CI is set
 settings.load_profile(os.environ.get("TINY_LLM_TEST_EXAMPLES", "repeat"))
 
-# Who starts the tests in the background may have them ignore Ctrl-C, and a child would inherit that.
+# Tests started in the background of a shell may ignore Ctrl-C, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def seed_mlx() -> None:
-    """Every test starts from the same MLX random state, whichever tests ran before it."""
+    """Every test starts from the same MLX random state."""
     mx.random.seed(0)
 
 
 @pytest.fixture
 def on_the_cpu() -> Iterator[None]:
-    """For tests of the CPU kernels: MLX prefers a GPU where it has one."""
+    """For tests of the CPU kernels: MLX uses a GPU by default where there is one."""
     with mx.stream(mx.cpu):
         yield
 
@@ -44,7 +44,7 @@ def runs_on_a_gpu(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where MLX has no GPU, one case of a test is skipped for all that would run on one."""
+    """Where MLX has no GPU, only one GPU case of each test is kept, to be skipped with its reason."""
     if mx.is_available(mx.gpu):
         return
     counted, others = set(), set()
@@ -59,12 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """How many processes `-n auto` starts: one for each CPU, at most four, as each has threads of its own."""
+    """Processes of `-n auto`: one for each CPU, at most four, because each has threads of its own."""
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 4)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """End with the reasons for which tests were skipped, each of them once."""
+    """Print each reason for skipped tests once, with its count."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import oracle
+from .support.attention import oracle
 from .support.cases import DTYPE_IDS, DTYPES, normal, random_mask
 from .support.tolerance import to_float64
 from .tiny_llm_base import (

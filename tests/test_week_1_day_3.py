@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
-from .support.qwen2_parts import attention_arguments, one_layer
+from .support.models import decoder
+from .support.models.layer_arguments import attention_arguments, one_layer
 from .support.tolerance import to_float64
 from .tiny_llm_base import causal_mask, qwen2_week1, scaled_dot_product_attention_grouped
 from .utils import (

@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import normal
-from .support.qwen2_parts import mlp_arguments, one_layer
+from .support.models import decoder
+from .support.models.layer_arguments import mlp_arguments, one_layer
 from .support.tolerance import to_float64
 from .tiny_llm_base import RMSNorm, qwen2_week1, silu
 from .utils import assert_layer_close, assert_rounded_once, in_each_precision, on_each_device

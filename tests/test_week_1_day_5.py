@@ -4,11 +4,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import normal
-from .support.checkpoints import checkpoint, tokens
-from .support.logits import assert_logits
-from .support.qwen2_parts import block_arguments, one_layer
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.layer_arguments import block_arguments, one_layer
+from .support.models.logits import assert_logits
 from .support.tolerance import to_float64
 from .tiny_llm_base import Embedding, Qwen2ModelWeek1, dequantize_linear, qwen2_week1
 from .utils import assert_layer_close, assert_rounded_once, in_each_precision, on_each_device

@@ -3,17 +3,9 @@
 import mlx.core as mx
 import pytest
 
-from .support.fakes import (
-    END,
-    ByteDetokenizer,
-    ByteTokenizer,
-    FullContextFake,
-    PatientDetokenizer,
-    answering,
-    as_text,
-    babbling,
-    greedy,
-)
+from .support.generation.byte_text import END, ByteDetokenizer, ByteTokenizer, LookAheadDetokenizer, as_text
+from .support.generation.fake_models import FullContextFake
+from .support.generation.rules import greedy, random_rule, scripted
 from .support.refusal import refused
 from .tiny_llm_base import simple_generate
 
@@ -22,7 +14,7 @@ LLAMA = "Grüße, 🦙! "
 
 def test_task_1_simple_generate_takes_the_best_token_until_the_end(capsys):
     """It prints the answer, with nothing before or behind it, and returns it."""
-    rule = babbling(1)
+    rule = random_rule(1)
     answer = greedy(rule, "Hello")
     model = FullContextFake(rule, context=len("Hello") + len(answer) + 9)  # where an answer without end ends
     want = as_text(answer)
@@ -32,25 +24,25 @@ def test_task_1_simple_generate_takes_the_best_token_until_the_end(capsys):
 
 def test_task_1_simple_generate_reads_the_whole_context_each_time(capsys):
     """One row of all tokens, one longer at each step."""
-    model = FullContextFake(answering({"abc": list(b"xyz")}))
+    model = FullContextFake(scripted({"abc": list(b"xyz")}))
     assert simple_generate(model, ByteTokenizer(), "abc", None) == "xyz"
     assert model.calls == [(1, 3), (1, 4), (1, 5), (1, 6)]
 
 
 def test_task_1_simple_generate_ends_where_the_context_does(capsys):
     """The model is never asked about a position that it was not made for."""
-    model = FullContextFake(answering({"hello": list(b"abcdefgh")}), context=8)
+    model = FullContextFake(scripted({"hello": list(b"abcdefgh")}), context=8)
     assert simple_generate(model, ByteTokenizer(), "hello", None) == "abc"
     assert max(length for _, length in model.calls) <= 8
 
 
-@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, PatientDetokenizer])
+@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, LookAheadDetokenizer])
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 def test_task_1_simple_generate_prints_whole_characters(capsys, monkeypatch, detokenizer, shared):
     """A token that ends inside a character waits for the rest; a used detokenizer starts afresh."""
     tokenizer = ByteTokenizer(detokenizer, shared=shared)
     tokenizer.detokenizer.add_token(ord("?"))
-    model = FullContextFake(answering({"hi": list(LLAMA.encode())}))
+    model = FullContextFake(scripted({"hi": list(LLAMA.encode())}))
     pieces = []
     monkeypatch.setattr("builtins.print", lambda text, **_: pieces.append(text))
     assert simple_generate(model, tokenizer, "hi", None) == "".join(pieces) == LLAMA
@@ -65,7 +57,7 @@ def test_task_1_simple_generate_gives_the_sampler_log_probabilities(capsys):
         rows.append(logprobs)
         return mx.argsort(logprobs, axis=-1)[:, -2]
 
-    rule = babbling(2)
+    rule = random_rule(2)
     model = FullContextFake(lambda context: rule(context).astype("float16"), context=9)
     text = simple_generate(model, ByteTokenizer(), "Hello", second_best)
     context = list(b"Hello")
@@ -78,7 +70,7 @@ def test_task_1_simple_generate_gives_the_sampler_log_probabilities(capsys):
 
 def test_task_1_simple_generate_ends_at_once_if_the_model_does(capsys):
     """An end token is no text."""
-    assert simple_generate(FullContextFake(answering({"hi": []})), ByteTokenizer(), "hi", None) == ""
+    assert simple_generate(FullContextFake(scripted({"hi": []})), ByteTokenizer(), "hi", None) == ""
     assert capsys.readouterr().out == ""
 
 
@@ -86,13 +78,13 @@ def test_task_1_simple_generate_knows_several_end_tokens(capsys):
     """Chat models have one for the turn and one for the text."""
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {END, ord("c")}
-    assert simple_generate(FullContextFake(answering({"hi": list(b"abcd")})), tokenizer, "hi", None) == "ab"
+    assert simple_generate(FullContextFake(scripted({"hi": list(b"abcd")})), tokenizer, "hi", None) == "ab"
 
 
 @pytest.mark.parametrize("prompt", ["", "x" * 8, "x" * 99], ids=len)
 def test_task_1_simple_generate_refuses_a_prompt_without_an_answer(prompt):
     """No tokens, or as many as the context: before the model is called."""
-    model = FullContextFake(babbling(), context=8)
+    model = FullContextFake(random_rule(), context=8)
     with refused("prompt", function="simple_generate"):
         simple_generate(model, ByteTokenizer(), prompt, None)
     assert model.calls == []
@@ -100,7 +92,7 @@ def test_task_1_simple_generate_refuses_a_prompt_without_an_answer(prompt):
 
 def test_task_1_simple_generate_refuses_a_tokenizer_of_another_model():
     """MLX would look up an id beyond the vocabulary without a word."""
-    model = FullContextFake(babbling())
+    model = FullContextFake(random_rule())
     model.vocab_size = 100
     with refused("prompt", function="simple_generate"):
         simple_generate(model, ByteTokenizer(), "zebra", None)

@@ -9,8 +9,8 @@ import pytest
 from extensions import tiny_llm_ext
 
 from .support.cases import DTYPE_IDS, DTYPES, normal
+from .support.generation.sampling import assert_drawn_from, log, probabilities
 from .support.refusal import refused
-from .support.sampling import assert_drawn_from, log, probabilities
 from .support.tolerance import to_float64
 from .tiny_llm_base import make_sampler
 from .utils import assert_rounded_once, on_each_device

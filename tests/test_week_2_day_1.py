@@ -6,22 +6,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import normal
-from .support.checkpoints import checkpoint, tokens
-from .support.fakes import (
-    AsciiTokenizer,
-    ByteTokenizer,
-    CachedFake,
-    FullContextFake,
-    answering,
-    as_text,
-    babbling,
-    fail_behind,
-    greedy,
-)
-from .support.logits import assert_logits
-from .support.qwen2_parts import attention_arguments, block_arguments, one_layer
+from .support.generation.byte_text import AsciiTokenizer, ByteTokenizer, as_text
+from .support.generation.fake_models import CachedFake, FullContextFake
+from .support.generation.rules import failing_after, greedy, random_rule, scripted
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.layer_arguments import attention_arguments, block_arguments, one_layer
+from .support.models.logits import assert_logits
 from .support.refusal import refused
 from .support.tolerance import to_float64
 from .tiny_llm_base import (
@@ -202,7 +194,7 @@ def test_task_4_model_decodes_token_by_token(stream):
 @pytest.mark.parametrize("length", [1, 5, 300, 512, 513, 1100])
 def test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says(length, capsys):
     """The prompt first, in chunks if it is long, then one token a step; and nothing is printed."""
-    rule = babbling(1)
+    rule = random_rule(1)
     prompt = ("Hello, world! " * 80)[:length]
     model = CachedFake(rule, context=length + 40)
     want = as_text(greedy(rule, prompt, limit=40))
@@ -216,7 +208,7 @@ def test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says(l
 
 def test_task_4_simple_generate_with_kv_cache_reads_each_token_once():
     """Prompt and answer; at most one step is taken ahead of the end token."""
-    model = CachedFake(answering({"hello": list(b"abc")}))
+    model = CachedFake(scripted({"hello": list(b"abc")}))
     assert simple_generate_with_kv_cache(model, ByteTokenizer(), "hello") == "abc"
     assert model.calls[:4] == [(1, 5), (1, 1), (1, 1), (1, 1)]
     assert len(model.calls) <= 5
@@ -224,7 +216,7 @@ def test_task_4_simple_generate_with_kv_cache_reads_each_token_once():
 
 def test_task_4_simple_generate_with_kv_cache_takes_a_sampler():
     """The same as without a cache."""
-    rule = babbling(2)
+    rule = random_rule(2)
 
     def worst(logprobs):
         return mx.argmin(logprobs[:, :256], axis=-1)
@@ -236,9 +228,9 @@ def test_task_4_simple_generate_with_kv_cache_takes_a_sampler():
 
 def test_task_4_simple_generate_with_kv_cache_releases_its_caches():
     """Every layer, at the end of the answer and when the model fails in the middle of it."""
-    model = CachedFake(answering({"hi": list(b"abc")}))
+    model = CachedFake(scripted({"hi": list(b"abc")}))
     simple_generate_with_kv_cache(model, ByteTokenizer(), "hi")
-    failing = CachedFake(fail_behind(answering({"hi": list(b"abc")}), 4))
+    failing = CachedFake(failing_after(scripted({"hi": list(b"abc")}), 4))
     with pytest.raises(ZeroDivisionError):
         simple_generate_with_kv_cache(failing, ByteTokenizer(), "hi")
     for cache in model.caches + failing.caches:
@@ -249,7 +241,7 @@ def test_task_4_simple_generate_with_kv_cache_releases_its_caches():
 @pytest.mark.parametrize("prompt", ["", "x" * 8], ids=["empty", "long"])
 def test_task_4_simple_generate_with_kv_cache_refuses_a_prompt_without_an_answer(prompt):
     """Before a cache is made."""
-    model = CachedFake(babbling(), context=8)
+    model = CachedFake(random_rule(), context=8)
     with refused("prompt", function="simple_generate_with_kv_cache"):
         simple_generate_with_kv_cache(model, ByteTokenizer(), prompt)
     assert model.caches == []

@@ -6,12 +6,12 @@ import pytest
 from extensions import tiny_llm_ext
 
 from .metal.course import product_on_gpu
-from .support import decoder
 from .support.cases import DTYPE_IDS, DTYPES, normal
-from .support.checkpoints import checkpoint, tokens
-from .support.logits import assert_logits
-from .support.quantized import Packed, assert_product, packed
-from .support.qwen2_parts import mlp_arguments, one_layer
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.layer_arguments import mlp_arguments, one_layer
+from .support.models.logits import assert_logits
+from .support.products.quantized import Packed, assert_product, packed
 from .support.refusal import case_id
 from .support.tolerance import to_float64
 from .tiny_llm_base import (

@@ -7,10 +7,10 @@ import pytest
 from extensions import tiny_llm_ext
 
 from .metal.course import attention_on_gpu
-from .support.attention_ideas import IDEAS
+from .support.attention.ideas import IDEAS
 from .support.cases import DTYPE_IDS, DTYPES, MASKS, make_mask, normal, qkv, random_mask
-from .support.checkpoints import checkpoint, tokens
-from .support.logits import assert_logits
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.logits import assert_logits
 from .support.refusal import fitting_arguments
 from .support.tolerance import to_float64
 from .tiny_llm_base import (
@@ -147,7 +147,7 @@ on_the_cpu = pytest.mark.parametrize("stream", [mx.cpu], ids=["cpu"])
 @on_the_cpu
 @one_idea
 def test_task_2_flash_attention_kernel_one_idea(stream, idea):
-    """The kernel's ideas one by one: support/attention_ideas.py says what each case asks for."""
+    """The kernel's ideas one by one: support/attention/ideas.py has the cases."""
     *inputs, mask = idea()
     with mx.stream(stream):
         result = flash_attention(*inputs, mask=mask)

@@ -6,24 +6,20 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
 from .support.cases import normal, qkv, random_mask
-from .support.checkpoints import checkpoint, tokens
-from .support.fakes import (
+from .support.generation.byte_text import (
     END,
     AsciiTokenizer,
     ByteDetokenizer,
     ByteTokenizer,
-    CachedFake,
-    PatientDetokenizer,
-    answering,
+    LookAheadDetokenizer,
     as_text,
-    babbling,
-    fail_behind,
-    greedy,
-    one_by_one,
 )
-from .support.logits import assert_logits
+from .support.generation.fake_models import CachedFake, answers_one_by_one
+from .support.generation.rules import failing_after, greedy, random_rule, scripted
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.logits import assert_logits
 from .support.refusal import refused
 from .support.tolerance import to_float64
 from .tiny_llm_base import (
@@ -218,7 +214,7 @@ PROMPTS = ["Hello", "a", "The quick brown fox jumps", "x" * 40, "Zebra!", "Hello
 @pytest.mark.parametrize("prefill_step", [1, 6, 128])
 def test_task_4_batch_generate_answers_each_prompt_as_if_alone(batch_size, prefill_step, capsys):
     """One result for every prompt, in their order, whatever joins and leaves in between; no print."""
-    rule = babbling(1)
+    rule = random_rule(1)
     model = CachedFake(rule)
     prompts = list(PROMPTS)
     results = batch_generate(model, ByteTokenizer(), prompts, 512, batch_size, prefill_step)
@@ -230,7 +226,7 @@ def test_task_4_batch_generate_answers_each_prompt_as_if_alone(batch_size, prefi
 
 def test_task_4_batch_generate_decodes_together():
     """A round reads at most one chunk of one prompt, and adds a token to all the answers under way."""
-    model = CachedFake(answering({"a": list(b"12345"), "b": list(b"12345"), "c": list(b"12345")}))
+    model = CachedFake(scripted({"a": list(b"12345"), "b": list(b"12345"), "c": list(b"12345")}))
     results = batch_generate(model, ByteTokenizer(), ["a", "b", "c"], batch_size=3)
     assert results == [(0, "12345"), (1, "12345"), (2, "12345")]
     assert [call for call in model.calls if call == (1, 1)] == [(1, 1)] * 3
@@ -238,11 +234,11 @@ def test_task_4_batch_generate_decodes_together():
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, PatientDetokenizer])
+@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, LookAheadDetokenizer])
 def test_task_4_batch_generate_mixes_no_text(shared, detokenizer):
     """Characters of several tokens, in answers that grow at the same time, and one that is cut in half."""
     answers = {"a": "Grüße 🦙", "b": "🦙🦙🦙🦙", "c": "ß"}
-    model = CachedFake(answering({p: list(a.encode()) for p, a in answers.items()} | {"d": [0xF0, 0x9F]}))
+    model = CachedFake(scripted({p: list(a.encode()) for p, a in answers.items()} | {"d": [0xF0, 0x9F]}))
     tokenizer = ByteTokenizer(detokenizer, shared=shared)
     results = batch_generate(model, tokenizer, ["a", "b", "c", "d"])
     assert results == [*enumerate(answers.values()), (3, "")]
@@ -251,7 +247,7 @@ def test_task_4_batch_generate_mixes_no_text(shared, detokenizer):
 @pytest.mark.parametrize("prefill_step", [1, 128])
 def test_task_4_batch_generate_takes_an_empty_answer(prefill_step):
     """An end token may come first, in the last prompt too, when nothing else is left to decode."""
-    model = CachedFake(answering({"aaa": [], "bbb": list(b"b"), "ccc": []}))
+    model = CachedFake(scripted({"aaa": [], "bbb": list(b"b"), "ccc": []}))
     results = batch_generate(model, ByteTokenizer(), ["aaa", "bbb", "ccc"], prefill_step=prefill_step)
     assert results == [(0, ""), (1, "b"), (2, "")]
     assert batch_generate(model, ByteTokenizer(), ["ccc"], prefill_step=prefill_step) == [(0, "")]
@@ -261,13 +257,13 @@ def test_task_4_batch_generate_knows_several_end_tokens():
     """As generation one by one does."""
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {END, ord("c")}
-    model = CachedFake(answering({"a": list(b"abcd"), "b": list(b"cd")}))
+    model = CachedFake(scripted({"a": list(b"abcd"), "b": list(b"cd")}))
     assert batch_generate(model, tokenizer, ["a", "b"]) == [(0, "ab"), (1, "")]
 
 
 def test_task_4_batch_generate_of_nothing_is_nothing():
     """No call of the model."""
-    model = CachedFake(babbling())
+    model = CachedFake(random_rule())
     assert batch_generate(model, ByteTokenizer(), []) == []
     assert model.calls == []
 
@@ -276,7 +272,7 @@ def test_task_4_batch_generate_of_nothing_is_nothing():
 def test_task_4_batch_generate_ends_a_request_at_max_seq_len(context):
     """With that many tokens in its cache; the newest is not in there. The model's context counts too."""
     answer = list(b"123456789")
-    model = CachedFake(answering({"aaaa": answer, "bb": answer, "c": list(b"1")}), context)
+    model = CachedFake(scripted({"aaaa": answer, "bb": answer, "c": list(b"1")}), context)
     max_seq_len = 8 if context is None else 512
     results = batch_generate(model, ByteTokenizer(), ["aaaa", "bb", "c"], max_seq_len=max_seq_len)
     assert results == [(0, "12345"), (1, "1234567"), (2, "1")]
@@ -285,7 +281,7 @@ def test_task_4_batch_generate_ends_a_request_at_max_seq_len(context):
 @pytest.mark.parametrize(("prompts", "index"), [(["a", "x" * 8], 1), (["x" * 9, "a"], 0)])
 def test_task_4_batch_generate_refuses_a_prompt_that_is_too_long(prompts, index):
     """Before any call of the model, the other prompts' included."""
-    model = CachedFake(babbling())
+    model = CachedFake(random_rule())
     with refused(rf"prompts\[{index}\]", function="batch_generate"):
         batch_generate(model, ByteTokenizer(), prompts, max_seq_len=8)
     assert model.calls == []
@@ -295,14 +291,14 @@ def test_task_4_batch_generate_refuses_a_prompt_that_is_too_long(prompts, index)
 def test_task_4_batch_generate_refuses_sizes_below_one(argument):
     """Zero would wait for ever."""
     with refused(argument, function="batch_generate"):
-        batch_generate(CachedFake(babbling()), ByteTokenizer(), ["a"], **{argument: 0})
+        batch_generate(CachedFake(random_rule()), ByteTokenizer(), ["a"], **{argument: 0})
 
 
 @pytest.mark.parametrize("length", [1, 2, 6, 7, 9])
 def test_task_4_batch_generate_releases_all_caches_when_the_model_fails(length):
     """In the middle of a prompt or of an answer; what was done before is released once, not twice."""
     model = CachedFake(
-        fail_behind(answering({"aaaaaa": list(b"123456"), "b": [], "cc": list(b"123")}), length)
+        failing_after(scripted({"aaaaaa": list(b"123456"), "b": [], "cc": list(b"123")}), length)
     )
     with pytest.raises(ZeroDivisionError):
         batch_generate(model, ByteTokenizer(), ["b", "aaaaaa", "cc"], batch_size=2, prefill_step=4)
@@ -314,7 +310,7 @@ def test_task_4_batch_generate_releases_all_caches_when_the_model_fails(length):
 def test_task_5_a_request_reads_its_prompt_in_chunks(length, step):
     """Each call reads the next `step` tokens, at the positions behind those that its caches hold."""
     prompt = ("Hello, world! " * 10)[:length]
-    rule = babbling(3)
+    rule = random_rule(3)
     model = CachedFake(rule)
     request = Request(model, ByteTokenizer(), prompt, step, prompt_idx=4)
     assert (request.prompt, request.prompt_idx, request.prefill_max_step) == (prompt, 4, step)
@@ -331,7 +327,7 @@ def test_task_5_a_request_reads_its_prompt_in_chunks(length, step):
 
 def test_task_5_a_request_takes_token_after_token():
     """The first one is not in the caches yet, so it leaves the offset as it is."""
-    request = Request(CachedFake(answering({"abc": list("ß!".encode())})), ByteTokenizer(), "abc")
+    request = Request(CachedFake(scripted({"abc": list("ß!".encode())})), ByteTokenizer(), "abc")
     request.try_prefill()
     assert (request.next_token, request.offset, request.text()) == (0xC3, 3, "")
     request.decode_done(0x9F)
@@ -343,7 +339,7 @@ def test_task_5_a_request_takes_token_after_token():
 
 def test_task_5_a_request_is_over_when_it_is_over():
     """No chunk behind the last one, no token behind the end."""
-    request = Request(CachedFake(answering({"abc": []})), ByteTokenizer(), "abc")
+    request = Request(CachedFake(scripted({"abc": []})), ByteTokenizer(), "abc")
     request.try_prefill()
     assert request.is_done
     assert request.text() == ""
@@ -355,7 +351,7 @@ def test_task_5_a_request_is_over_when_it_is_over():
 
 def test_task_5_chunks_keep_the_others_decoding():
     """Between two chunks of a long prompt, the answer under way grows by one token."""
-    model = CachedFake(answering({"a": list(b"123456789"), "x" * 30: list(b"1")}))
+    model = CachedFake(scripted({"a": list(b"123456789"), "x" * 30: list(b"1")}))
     batch_generate(model, ByteTokenizer(), ["a", "x" * 30], batch_size=2, prefill_step=10)
     widths = [width for _, width in model.calls]
     chunks = [index for index, width in enumerate(widths) if width == 10]
@@ -366,7 +362,7 @@ def test_task_5_chunks_keep_the_others_decoding():
 def test_task_5_a_request_refuses_a_prompt_without_an_answer(prompt):
     """No tokens, or as many as the model's context holds."""
     with refused("prompt", function="Request"):
-        Request(CachedFake(babbling(), context=8), ByteTokenizer(), prompt)
+        Request(CachedFake(random_rule(), context=8), ByteTokenizer(), prompt)
 
 
 @pytest.mark.parametrize("flash", [False, True])
@@ -376,5 +372,5 @@ def test_task_5_a_model_batches_chunks_as_it_answers_alone(flash):
     prompts = ["Hello", "a", "The quick brown fox jumps over the lazy dog", "Zebra!"]
     with mx.stream(mx.cpu):
         model = Qwen2ModelWeek2(weights, flash, dtype=mx.float32)
-        alone = one_by_one(model, AsciiTokenizer(), prompts, 60)
+        alone = answers_one_by_one(model, AsciiTokenizer(), prompts, 60)
         assert batch_generate(model, AsciiTokenizer(), prompts, 60, 2, prefill_step=16) == alone

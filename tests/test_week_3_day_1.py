@@ -3,10 +3,10 @@
 import mlx.core as mx
 import pytest
 
-from .support import decoder
 from .support.cases import normal
-from .support.checkpoints import checkpoint, tokens
-from .support.logits import assert_logits
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.logits import assert_logits
 from .tiny_llm_base import (
     BatchingKvCache,
     Qwen2ModelWeek3,

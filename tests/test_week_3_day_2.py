@@ -4,22 +4,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from .support import decoder
+from .support.attention.pages import attention_by_sequence, paged
 from .support.cases import normal, qkv
-from .support.checkpoints import checkpoint, tokens
-from .support.fakes import (
-    AsciiTokenizer,
-    ByteTokenizer,
-    PagedFake,
-    answering,
-    as_text,
-    babbling,
-    fail_behind,
-    greedy,
-    one_by_one,
-)
-from .support.logits import assert_logits
-from .support.pages import attention_by_sequence, paged
+from .support.generation.byte_text import AsciiTokenizer, ByteTokenizer, as_text
+from .support.generation.fake_models import PagedFake, answers_one_by_one
+from .support.generation.rules import failing_after, greedy, random_rule, scripted
+from .support.models import decoder
+from .support.models.checkpoints import checkpoint, tokens
+from .support.models.logits import assert_logits
 from .tiny_llm_base import (
     BatchingKvCache,
     PagedKvMetadata,
@@ -251,7 +243,7 @@ def test_task_3_model_decodes_a_batch_on_pages():
 @pytest.mark.parametrize("batch_size", [1, 3, 20])
 def test_task_4_batch_generate_on_pages_answers_each_prompt_as_if_alone(page_size, batch_size):
     """Pages change hands between requests; in the end all are free."""
-    rule = babbling(1)
+    rule = random_rule(1)
     model = PagedFake(rule, page_size=page_size)
     prompts = ["Hello", "a", "The quick brown fox jumps", "x" * 40, "Zebra!", "Hello"]
     results = batch_generate(model, ByteTokenizer(), prompts, 512, batch_size, prefill_step=7)
@@ -263,7 +255,7 @@ def test_task_4_batch_generate_on_pages_answers_each_prompt_as_if_alone(page_siz
 def test_task_4_a_request_that_leaves_makes_room_for_the_next():
     """One after the other, ten requests need the pages of one."""
     prompts = [chr(ord("a") + index) * 4 for index in range(10)]
-    model = PagedFake(answering({prompt: list(b"1234") for prompt in prompts}), page_size=4)
+    model = PagedFake(scripted({prompt: list(b"1234") for prompt in prompts}), page_size=4)
     assert batch_generate(model, ByteTokenizer(), prompts[:1], batch_size=1) == [(0, "1234")]
     enough = model.page_pool.num_pages
     assert batch_generate(model, ByteTokenizer(), prompts, batch_size=1) == [(i, "1234") for i in range(10)]
@@ -273,7 +265,7 @@ def test_task_4_a_request_that_leaves_makes_room_for_the_next():
 @pytest.mark.parametrize("length", [1, 2, 6, 7, 9])
 def test_task_4_batch_generate_frees_all_pages_when_the_model_fails(length):
     """In the middle of a prompt or of an answer."""
-    rule = fail_behind(answering({"aaaaaa": list(b"123456"), "b": [], "cc": list(b"123")}), length)
+    rule = failing_after(scripted({"aaaaaa": list(b"123456"), "b": [], "cc": list(b"123")}), length)
     model = PagedFake(rule, page_size=2)
     with pytest.raises(ZeroDivisionError):
         batch_generate(model, ByteTokenizer(), ["b", "aaaaaa", "cc"], batch_size=2, prefill_step=4)
@@ -288,6 +280,6 @@ def test_task_4_model_batches_on_pages_as_it_answers_alone():
     with mx.stream(mx.cpu):
         dense = Qwen2ModelWeek2(weights, dtype=mx.float32)
         paged = Qwen2ModelWeek3(weights, page_size=7, dtype=mx.float32)
-        alone = one_by_one(dense, AsciiTokenizer(), prompts, 60)
+        alone = answers_one_by_one(dense, AsciiTokenizer(), prompts, 60)
         assert batch_generate(paged, AsciiTokenizer(), prompts, 60, 2, prefill_step=16) == alone
     assert paged.page_pool.num_free_pages == paged.page_pool.num_pages > 0

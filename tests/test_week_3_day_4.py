@@ -5,32 +5,28 @@ import pytest
 
 from tiny_llm.sampling.params import Sampling
 
-from .support.checkpoints import checkpoint
-from .support.fakes import (
+from .support.generation.byte_text import (
     AsciiTokenizer,
     ByteDetokenizer,
     ByteTokenizer,
-    CachedFake,
-    PagedFake,
-    PatientDetokenizer,
-    answering,
+    LookAheadDetokenizer,
     as_text,
-    babbling,
-    fail_behind,
-    greedy,
 )
+from .support.generation.fake_models import CachedFake, PagedFake
+from .support.generation.rules import failing_after, greedy, random_rule, scripted
+from .support.models.checkpoints import checkpoint
 from .support.refusal import refused
 from .tiny_llm_base import Qwen2ModelWeek3, speculative_generate, stream_generate
 
-RULE = babbling(1)
+RULE = random_rule(1)
 PROMPTS = ["Hello", "a", "The quick brown fox", "x" * 40]
 DRAFTS = {
     "perfect": RULE,
-    "good": babbling(7, like=RULE, noise=0.3),
-    "poor": babbling(7, like=RULE, noise=2.0),
-    "hopeless": babbling(8),
-    "mute": answering({prompt: [] for prompt in PROMPTS}),
-    "narrow": babbling(7, like=RULE, noise=0.3, width=257),
+    "good": random_rule(7, like=RULE, noise=0.3),
+    "poor": random_rule(7, like=RULE, noise=2.0),
+    "hopeless": random_rule(8),
+    "mute": scripted({prompt: [] for prompt in PROMPTS}),
+    "narrow": random_rule(7, like=RULE, noise=0.3, width=257),
     "wide": lambda context: [*RULE(context), 99.0],
 }
 
@@ -42,7 +38,7 @@ def speculate(draft, model, prompt, **options):
 
 def test_task_1_text_behind_an_end_token_does_not_count():
     """The draft goes on guessing behind the end, and the model may agree."""
-    rule = answering({"hi": [*b"abc", ord("!"), *b"xyz"]})
+    rule = scripted({"hi": [*b"abc", ord("!"), *b"xyz"]})
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {ord("!")}
     assert speculative_generate(CachedFake(rule), CachedFake(rule), tokenizer, tokenizer, "hi") == "abc"
@@ -60,7 +56,7 @@ def test_task_1_speculative_generate_says_what_the_model_alone_says(fake, draft,
 def test_task_1_a_perfect_draft_saves_four_of_five_steps():
     """Four guesses and the token behind them, for each pass of the model."""
     answer = list(b"0123456789" * 2)
-    model, draft = (CachedFake(answering({"ab": answer})) for _ in range(2))
+    model, draft = (CachedFake(scripted({"ab": answer})) for _ in range(2))
     assert speculate(draft, model, "ab") == "0123456789" * 2
     assert model.calls == [(1, 2)] + [(1, 5)] * 4
     assert draft.calls[:2] == [(1, 3), (1, 1)]
@@ -69,8 +65,8 @@ def test_task_1_a_perfect_draft_saves_four_of_five_steps():
 
 def test_task_1_a_draft_forgets_a_guess_that_was_refused():
     """One wrong guess in twenty costs one more pass; a draft that went on from it would be wrong for ever."""
-    rule = answering({"ab": list(b"0123456789" * 2)})
-    wrong = answering({"ab012345": list(b"?")})
+    rule = scripted({"ab": list(b"0123456789" * 2)})
+    wrong = scripted({"ab012345": list(b"?")})
     model = CachedFake(rule)
     draft = CachedFake(lambda context: rule(context) + 2 * wrong(context))
     assert speculate(draft, model, "ab") == "0123456789" * 2
@@ -79,26 +75,26 @@ def test_task_1_a_draft_forgets_a_guess_that_was_refused():
 
 def test_task_1_a_hopeless_draft_costs_no_token():
     """Each pass of the model gives at least the token that it would have given alone."""
-    model = CachedFake(answering({"ab": list(b"012345")}))
-    assert speculate(CachedFake(answering({"ab": []})), model, "ab") == "012345"
+    model = CachedFake(scripted({"ab": list(b"012345")}))
+    assert speculate(CachedFake(scripted({"ab": []})), model, "ab") == "012345"
     assert len(model.calls) == 1 + 6
 
 
 @pytest.mark.parametrize("fake", [CachedFake, PagedFake], ids=["dense", "paged"])
 def test_task_1_an_end_token_may_come_first(fake):
     """The answer is empty then."""
-    model = fake(answering({"hi": []}))
-    assert speculate(fake(babbling()), model, "hi") == ""
+    model = fake(scripted({"hi": []}))
+    assert speculate(fake(random_rule()), model, "hi") == ""
 
 
-@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, PatientDetokenizer])
+@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, LookAheadDetokenizer])
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 def test_task_1_one_detokenizer_sees_all_tokens(detokenizer, shared):
     """A character may lie across two rounds."""
     text = "Grüße 🦙🦙 Größe"
-    rule = answering({"hi": list(text.encode())})
+    rule = scripted({"hi": list(text.encode())})
     tokenizer = ByteTokenizer(detokenizer, shared=shared)
-    draft = CachedFake(babbling(3, like=rule, noise=3.0))
+    draft = CachedFake(random_rule(3, like=rule, noise=3.0))
     assert speculative_generate(draft, CachedFake(rule), ByteTokenizer(), tokenizer, "hi") == text
 
 
@@ -106,7 +102,7 @@ def test_task_1_one_detokenizer_sees_all_tokens(detokenizer, shared):
 def test_task_1_the_answer_ends_where_the_shorter_context_does(contexts):
     """No model is asked about a position that it was not made for."""
     answer = list(b"0123456789" * 5)
-    draft, model = (CachedFake(answering({"hello": answer}), context) for context in contexts)
+    draft, model = (CachedFake(scripted({"hello": answer}), context) for context in contexts)
     assert speculate(draft, model, "hello") == "0123456"
     assert max(cache.offset for cache in draft.caches + model.caches) <= 12
 
@@ -114,9 +110,9 @@ def test_task_1_the_answer_ends_where_the_shorter_context_does(contexts):
 @pytest.mark.parametrize("failing", ["draft", "model"])
 def test_task_1_caches_are_released_at_the_end_and_when_a_model_fails(failing):
     """Those of both models, and pages go back to their pools."""
-    rule = answering({"hi": list(b"abcdefghijkl")})
+    rule = scripted({"hi": list(b"abcdefghijkl")})
     for length in (1, 5, 99):
-        broken = fail_behind(rule, length)
+        broken = failing_after(rule, length)
         draft = PagedFake(broken if failing == "draft" else rule, page_size=2)
         model = PagedFake(broken if failing == "model" else rule, page_size=2)
         if length < 20:
@@ -134,7 +130,7 @@ def test_task_1_tokenizers_of_two_vocabularies_are_refused():
     one, two, silent = ByteTokenizer(), ByteTokenizer(), ByteTokenizer()
     one.get_vocab = lambda: {"a": 0, "b": 1}
     two.get_vocab = lambda: {"b": 0, "a": 1}
-    model = CachedFake(answering({"hi": list(b"abc")}))
+    model = CachedFake(scripted({"hi": list(b"abc")}))
     with refused("draft_tokenizer", function="speculative_generate"):
         speculative_generate(model, model, one, two, "hi")
     assert model.calls == []

@@ -101,7 +101,7 @@ def tests(device: str) -> dict[str, Any]:
     outcomes = {
         "course": command(*words, *course, "-k", device),
         "kernels": command(*words, *files, TINY_LLM_TEST_DEVICE=device),
-        "host": command(*words, *map(str, sorted((ROOT / "tests/metal").glob("test_host*.py")))),
+        "host": command(*words, *map(str, sorted((ROOT / "tests/metal/host").glob("test_*.py")))),
     }
     return {"ok": all(outcome["ok"] for outcome in outcomes.values()), **outcomes}
 

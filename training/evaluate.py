@@ -2,7 +2,7 @@
 
 python -m training.evaluate MODEL_FOLDER [--each 40] [--seed 0] [--by training] [--json FILE]
 
-Half of the prompts were written by hand (held_out/), the others are from the generator, with words, numbers and wordings
+Half of the prompts were written by hand (evaluation/held_out/), the others are from the generator, with words, numbers and wordings
 that training never sees. Exit code 1: too much is wrong, or too little is right.
 """
 
@@ -14,13 +14,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.answers import CONTEXT, LONGEST_ANSWER, Answerer, of_the_pipeline, of_the_training
-from training.batches import Encoder
-from training.checks import Verdict, judge
-from training.conversation import Conversation, Turn
-from training.corpus import KINDS, of_kind
-from training.disorder import disorder, polite
-from training.held_out import by_hand
+from training.corpus.batches import Encoder
+from training.corpus.conversation import Conversation, Turn
+from training.corpus.disorder import disorder, polite
+from training.corpus.mixture import KINDS, of_kind
+from training.evaluation.answers import CONTEXT, LONGEST_ANSWER, Answerer, of_the_pipeline, of_the_training
+from training.evaluation.checks import Verdict, judge
+from training.evaluation.held_out import by_hand
 
 ROUGH = "rough"  # questions of the other kinds with much of the disorder of real messages
 OF_ITS_DOMAIN = ("story", "arithmetic", "about", "words", "chat", ROUGH)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from training.corpus import conversation, messages
+from training.corpus.mixture import conversation, messages
 
 VOCABULARY = 4096
 SAMPLE, LONGEST = 120_000, 1200

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from training.adamw import AdamW
-from training.answers import dense_weights
-from training.batches import Encoder, in_rows, rows_per_step, shards, steps
-from training.config import ModelConfig
-from training.corpus import KINDS, messages, of_kind
+from training.corpus.batches import Encoder, in_rows, rows_per_step, shards, steps
+from training.corpus.mixture import KINDS, messages, of_kind
 from training.curve import draw
-from training.export import export_quantized
-from training.model import Weights, initial_weights, loss
+from training.evaluation.answers import dense_weights
+from training.model.adamw import AdamW
+from training.model.config import ModelConfig
+from training.model.export import export_quantized
+from training.model.forward import Weights, initial_weights, loss
 
 EMBEDDED = Path(__file__).parent.parent / "src/tiny_llm/embedded"
 WARM_UP, ROUNDING_FROM = 0.02, 0.7  # parts of the run

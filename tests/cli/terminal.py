@@ -13,7 +13,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 PATIENCE = 240.0

@@ -11,7 +11,7 @@ import pytest
 from tiny_llm.cli import COMMANDS, endings
 from tiny_llm.models.names import SHORTCUTS
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 PAGE = (ROOT / "docs" / "command-line.md").read_text()
 EXAMPLES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for line in block.splitlines()]

@@ -15,7 +15,7 @@ from tiny_llm import LLM
 from tiny_llm.cli import COMMANDS
 from tiny_llm.cli.endings import FAILED, REFUSED, guarded
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
 
 FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2"

@@ -10,7 +10,7 @@ import pytest
 from tiny_llm.cli.endings import REFUSED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from .terminal import PATIENCE, Terminal, environment
 
 

@@ -12,7 +12,7 @@ from tiny_llm.cli.endings import FAILED
 from tiny_llm.cli.loaders import LOADERS
 
 from ..loading.folders import small_tokenizer, write_folder
-from ..support.checkpoints import broken_copy, checkpoint
+from ..support.models.checkpoints import broken_copy, checkpoint
 from .conftest import Run
 
 

@@ -11,7 +11,7 @@ from tiny_llm.cli import peer
 from tiny_llm.cli.endings import FAILED
 from tiny_llm.cli.prefill import READING
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from .conftest import Run
 
 MLX = ("generate", "--json", "--solution", "mlx", "--max-tokens", "3")

@@ -11,7 +11,7 @@ import pytest
 from tiny_llm.cli.endings import INTERRUPTED, UNREAD
 from tiny_llm.cli.loaders import LOADERS
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
 
 SLOW = next(name for name, loader in LOADERS.items() if not loader.has_cache)

@@ -15,7 +15,7 @@ from tiny_llm.cli import batch
 from tiny_llm.cli.endings import INTERRUPTED, REFUSED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from .conftest import Run
 from .terminal import PATIENCE, environment
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tiny_llm.runtime.version import PROJECT
 
 from ..contract.project import pyproject
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 
 VERSION = pyproject()["project"]["version"]
 

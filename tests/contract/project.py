@@ -3,7 +3,7 @@
 import tomllib
 from typing import Any
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 
 def pyproject() -> dict[str, Any]:

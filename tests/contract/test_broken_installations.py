@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 
 
 @pytest.fixture

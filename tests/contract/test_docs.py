@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 from .project import pyproject
 
 PATHS = {path.name: path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}

@@ -14,7 +14,7 @@ from tiny_llm.loading import LoadError
 from tiny_llm.sampling.params import Sampling
 from tiny_llm.sampling.stop import StopStrings
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 SOURCES = sorted((ROOT / "src" / "tiny_llm").rglob("*.py"))
 BUILT_IN = {"ValueError", "TypeError", "NotImplementedError"}

@@ -1,6 +1,6 @@
 """Which extension is loaded, and that it is looked for until it is found, and never again."""
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 HIDE_AND_SHOW = """
 import sys

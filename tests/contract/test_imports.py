@@ -7,7 +7,7 @@ import pytest
 
 import tiny_llm
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 from .names import LAYERS, SIGNATURES
 
 SUBMODULES = {

@@ -11,7 +11,7 @@ import tiny_llm
 import tiny_llm_ext
 
 from ..contract import names
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from .project import pyproject
 
 

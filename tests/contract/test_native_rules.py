@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 SOURCES = ROOT / "src/extensions/src"
 INCLUDE = re.compile(r'^#\s*include\s+[<"]([^>"]+)[>"]', re.MULTILINE)

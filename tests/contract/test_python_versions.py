@@ -6,7 +6,7 @@ import tomllib
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from .project import pyproject
 
 SUPPORTED = SpecifierSet(pyproject()["project"]["requires-python"])

@@ -10,7 +10,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 # A build of a moment, in which somebody saves a source file.
 CMAKE = """

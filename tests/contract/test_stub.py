@@ -3,7 +3,7 @@
 import ast
 import inspect
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 
 STUB = "src/extensions/tiny_llm_ext/_ext.pyi"
 RENEW = f"python -m nanobind.stubgen -m tiny_llm_ext._ext -o {STUB} && ruff format {STUB}"

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 from .project import timetable
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 HANGS = """
 import ctypes, threading, pytest

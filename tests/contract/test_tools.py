@@ -10,9 +10,9 @@ import pytest
 
 from ..metal.harness import toolchain
 from ..metal.harness.toolchain import CLANG_RUNTIME, COMPILERS, GXX_WITH_HALF, TOOLS, runs_kernels
-from ..support import tools
-from ..support.child import ROOT, run_python
-from ..support.tools import (
+from ..support.processes import tools
+from ..support.processes.child import ROOT, run_python
+from ..support.processes.tools import (
     CLANG,
     DPKG,
     GXX,
@@ -34,9 +34,9 @@ KERNEL_BY_GXX = "tests/metal/test_harness.py::test_lanes_meet_in_operations[0-gc
 KERNEL = "tests/metal/test_harness.py::test_a_threadgroup_is_made_of_whole_simd_groups"
 FAST_KERNEL = "tests/metal/test_function_constants.py::test_a_value_that_is_missing_is_an_error"
 MEMORY = "tests/metal/test_roofline.py::test_the_threadgroup_memory_is_what_the_compiler_lays_out"
-FAST_BY_HOST = "tests/metal/test_host.py::test_few_rows_decode_and_many_prefill"
-READABLE_BY_HOST = "tests/metal/test_host.py::test_the_flat_form_takes_the_kernel_to_read[64-False]"
-HOST = "tests/metal/test_host.py::test_nothing_to_compute_dispatches_nothing"
+FAST_BY_HOST = "tests/metal/host/test_attention.py::test_few_rows_decode_and_many_prefill"
+READABLE_BY_HOST = "tests/metal/host/test_attention.py::test_the_flat_form_takes_the_kernel_to_read[64-False]"
+HOST = "tests/metal/host/test_attention.py::test_nothing_to_compute_dispatches_nothing"
 BY_CLANG = {KERNEL_BY_CLANG, FAST_KERNEL, FAST_BY_HOST}
 KERNELS = {*BY_CLANG, KERNEL_BY_GXX, KERNEL, READABLE_BY_HOST}
 TESTS = {*KERNELS, ADDRESS_SPACES, LANGUAGE, MEMORY, HOST}

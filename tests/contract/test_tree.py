@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from .project import pyproject, timetable
 
 DOORS = ["main.py", "bench.py", "batch-main.py"]

@@ -13,9 +13,11 @@ from tiny_llm.loading.hub.names import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
 from tiny_llm.sampling.params import Sampling
 
-from ..support.checkpoints import checkpoint
-from ..support.fakes import ByteTokenizer, CachedFake, FullContextFake, answering
-from ..support.quantized import packed
+from ..support.generation.byte_text import ByteTokenizer
+from ..support.generation.fake_models import CachedFake, FullContextFake
+from ..support.generation.rules import scripted
+from ..support.models.checkpoints import checkpoint
+from ..support.products.quantized import packed
 from ..support.refusal import case_id
 
 NUMPY = np.zeros((2, 2), np.float32)
@@ -63,8 +65,8 @@ PAGES = {
     "page_size": 4,
 }
 PACKED = packed(8, 64)
-MODEL = CachedFake(answering({"hi": list(b"abc")}))
-READER = FullContextFake(answering({"hi": list(b"abc")}))
+MODEL = CachedFake(scripted({"hi": list(b"abc")}))
+READER = FullContextFake(scripted({"hi": list(b"abc")}))
 TOKENIZER = ByteTokenizer()
 GENERATE = {"model": MODEL, "tokenizer": TOKENIZER, "prompt": "hi"}
 GENERATE_KINDS = {**kinds("object", "model", "tokenizer"), "prompt": "text"}

@@ -13,7 +13,7 @@ from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
 from tiny_llm.sampling.params import Sampling
 
-from ..support.logits import clear_steps
+from ..support.models.logits import clear_steps
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 

@@ -12,8 +12,8 @@ import tiny_llm
 from tiny_llm.loading import load
 from tiny_llm.loading.export import export_dense
 from tiny_llm.models import dispatch_model
-from training.checks import check
-from training.conversation import Turn
+from training.corpus.conversation import Turn
+from training.evaluation.checks import check
 
 EMBEDDED = Path(tiny_llm.__file__).parent / "embedded"
 CHAT = [
@@ -117,7 +117,7 @@ def test_transformers_agrees_with_mlx_lm(dense, prompt, dense_logits):
 
 @pytest.fixture(scope="module")
 def answer():
-    from training.answers import of_the_pipeline
+    from training.evaluation.answers import of_the_pipeline
 
     answerer = of_the_pipeline(EMBEDDED)
     return lambda question: answerer([[{"role": "user", "content": question}]])[0]
@@ -141,7 +141,7 @@ def test_it_answers_sensibly(answer, question, facts):
 
 
 def test_it_adds_numbers_that_training_held_out(answer):
-    from training.split import held_out
+    from training.corpus.split import held_out
 
     pairs = [(a, b) for a in range(21, 60, 3) for b in range(a, 90, 7) if held_out("+", f"{a},{b}")][:4]
     wrong = []

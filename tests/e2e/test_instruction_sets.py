@@ -3,9 +3,9 @@
 import mlx.core as mx
 import pytest
 
-from ..support.child import run_python
-from ..support.logits import TOLERANCE, assert_logits, clear_steps
+from ..support.models.logits import TOLERANCE, assert_logits, clear_steps
 from ..support.native import available_isas
+from ..support.processes.child import run_python
 
 # An instruction set is chosen once a process: each has its own, which answers every question in every type.
 PROGRAM = """

@@ -11,10 +11,10 @@ from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
 
 from ..loading.folders import write_folder
-from ..support.checkpoints import checkpoint, tokens
 from ..support.covering import every_pair
-from ..support.logits import TOLERANCE, assert_logits
-from ..support.mlx_lm_model import peer
+from ..support.models.checkpoints import checkpoint, tokens
+from ..support.models.logits import TOLERANCE, assert_logits
+from ..support.models.mlx_lm_model import peer
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 

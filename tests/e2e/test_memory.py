@@ -9,8 +9,8 @@ from tiny_llm.loading.weights.convert import convert_in_place
 from tiny_llm.loading.weights.parts import named_parts
 
 from ..loading.folders import arrays_of, write_folder
-from ..support.checkpoints import checkpoint, tokens
-from ..support.child import run_python
+from ..support.models.checkpoints import checkpoint, tokens
+from ..support.processes.child import run_python
 
 PROGRAM = """
 import sys

@@ -2,7 +2,7 @@
 
 import re
 
-from ..support.child import ROOT, run_python
+from ..support.processes.child import ROOT, run_python
 
 TOUR = ROOT / "docs" / "tour.md"
 STEP = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.S)

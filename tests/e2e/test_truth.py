@@ -2,11 +2,11 @@
 
 import pytest
 
-from training.answers import of_the_pipeline
-from training.batches import Encoder
-from training.checks import Verdict
+from training.corpus.batches import Encoder
 from training.evaluate import MOST_WRONG, OF_ITS_DOMAIN, Case, cases, evaluate, faults
-from training.held_out import by_hand
+from training.evaluation.answers import of_the_pipeline
+from training.evaluation.checks import Verdict
+from training.evaluation.held_out import by_hand
 from training.train import EMBEDDED
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")

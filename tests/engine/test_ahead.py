@@ -12,8 +12,9 @@ from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.runtime.extension import load_extension
 from tiny_llm.sampler import make_sampler
 
-from ..support.checkpoints import checkpoint
-from ..support.fakes import CachedFake, babbling
+from ..support.generation.fake_models import CachedFake
+from ..support.generation.rules import random_rule
+from ..support.models.checkpoints import checkpoint
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
@@ -137,8 +138,8 @@ class Refusing(CachedFake):
 
 def test_a_token_that_is_there_when_the_next_step_fails():
     prompt = [1, 2, 3]
-    tokens = tokens_of(Refusing(babbling()), prompt, 9)
-    assert list(islice(tokens, 3)) == list(tokens_of(CachedFake(babbling()), prompt, 3))
+    tokens = tokens_of(Refusing(random_rule()), prompt, 9)
+    assert list(islice(tokens, 3)) == list(tokens_of(CachedFake(random_rule()), prompt, 3))
     with pytest.raises(RuntimeError, match="out of memory"):
         next(tokens)
 
@@ -149,7 +150,7 @@ class Hungry(CachedFake):
     ROOM = 1 << 22  # floats
 
     def __init__(self, ahead):
-        super().__init__(babbling())
+        super().__init__(random_rule())
         self.starts_ahead = lambda cache: ahead
 
     def __call__(self, inputs, offset, cache):

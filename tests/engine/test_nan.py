@@ -13,8 +13,10 @@ import pytest
 from tiny_llm import LLM, NumericError, Sampling, batch_generate
 from tiny_llm.generate import speculative_generate, stream_generate
 
-from ..support.checkpoints import broken_copy
-from ..support.fakes import ByteTokenizer, CachedFake, FullContextFake, PagedFake, Rule, babbling, greedy
+from ..support.generation.byte_text import ByteTokenizer
+from ..support.generation.fake_models import CachedFake, FullContextFake, PagedFake
+from ..support.generation.rules import Rule, greedy, random_rule
+from ..support.models.checkpoints import broken_copy
 
 HOT = Sampling(temp=1.0, seed=1, max_tokens=30)
 PROMPT = "Say on: "
@@ -33,7 +35,7 @@ def lost_behind(rule: Rule, length: int) -> Rule:
 
 @pytest.mark.parametrize("fake", [FullContextFake, CachedFake, PagedFake])
 def test_the_tokens_before_are_an_answer_and_then_it_fails(fake) -> None:
-    rule = babbling(3)
+    rule = random_rule(3)
     expected = greedy(rule, PROMPT, 6)
     assert len(expected) == 6
     model = fake(lost_behind(rule, len(PROMPT) + 5))
@@ -48,7 +50,7 @@ def test_the_tokens_before_are_an_answer_and_then_it_fails(fake) -> None:
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temp=1.0, seed=1)])
 def test_a_model_that_checks_guesses_is_checked_itself(sampling) -> None:
-    rule = babbling(3)
+    rule = random_rule(3)
     for length in (0, len(PROMPT) + 3):
         with pytest.raises(NumericError, match=SENTENCE):
             speculative_generate(
@@ -62,7 +64,7 @@ def test_a_model_that_checks_guesses_is_checked_itself(sampling) -> None:
 
 
 def test_one_request_of_a_batch_is_enough() -> None:
-    rule = babbling(3)
+    rule = random_rule(3)
 
     def lost_for_one(context: tuple[int, ...]) -> np.ndarray:
         scores = rule(context)

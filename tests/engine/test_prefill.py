@@ -8,9 +8,9 @@ from tiny_llm.generate import speculative_generate, stream_generate
 from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache
 
-from ..support.checkpoints import checkpoint, tokens
-from ..support.fakes import AsciiTokenizer
-from ..support.logits import assert_logits
+from ..support.generation.byte_text import AsciiTokenizer
+from ..support.models.checkpoints import checkpoint, tokens
+from ..support.models.logits import assert_logits
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 

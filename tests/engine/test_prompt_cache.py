@@ -14,15 +14,9 @@ from tiny_llm.generation.prompt_cache import PromptCache
 from tiny_llm.generation.result import Result
 from tiny_llm.sampling.params import Sampling
 
-from ..support.fakes import (
-    VOCABULARY,
-    ByteTokenizer,
-    CachedFake,
-    FullContextFake,
-    PagedFake,
-    fail_behind,
-    greedy,
-)
+from ..support.generation.byte_text import VOCABULARY, ByteTokenizer
+from ..support.generation.fake_models import CachedFake, FullContextFake, PagedFake
+from ..support.generation.rules import failing_after, greedy
 
 TOKENIZER = ByteTokenizer()
 STORY = "Once upon a time there was a fox"
@@ -99,7 +93,7 @@ def test_who_leaves_early_keeps_what_was_read(model: CachedFake, taken: int) -> 
 
 def test_a_fault_of_the_model_forgets_everything_and_the_next_answer_is_right(model: CachedFake) -> None:
     cache = PromptCache()
-    model.rule = fail_behind(letters, len(STORY) + 3)
+    model.rule = failing_after(letters, len(STORY) + 3)
     with pytest.raises(ZeroDivisionError):
         list(stream_generate(model, TOKENIZER, STORY, prompt_cache=cache))
     assert cache.ids == []

@@ -12,7 +12,9 @@ from tiny_llm.generation.text import TextStream
 from tiny_llm.generation.tokens import Chooser, cached_tokens
 from tiny_llm.sampling.stop import StopStrings
 
-from ..support.fakes import ByteDetokenizer, CachedFake, PagedFake, answering
+from ..support.generation.byte_text import ByteDetokenizer
+from ..support.generation.fake_models import CachedFake, PagedFake
+from ..support.generation.rules import scripted
 
 PROMPT = list(b"Hello")
 
@@ -35,7 +37,7 @@ class Slow:
 
 @pytest.fixture(params=[CachedFake, PagedFake], ids=["dense", "paged"])
 def slow(request) -> Slow:
-    return Slow(request.param(answering({"Hello": list(b"a long answer")})))
+    return Slow(request.param(scripted({"Hello": list(b"a long answer")})))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])

@@ -10,8 +10,8 @@ from tiny_llm.generation.speculative import check_greedy, check_sampled, fit_voc
 from tiny_llm.sampling.draw import random_key
 from tiny_llm.sampling.params import Sampling
 
-from ..support.fakes import CachedFake
-from ..support.sampling import assert_drawn_from
+from ..support.generation.fake_models import CachedFake
+from ..support.generation.sampling import assert_drawn_from
 
 WANTED = np.array([[0.5, 0.3, 0.2, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.9, 0.1]])
 DRAFTS = {

@@ -12,20 +12,9 @@ from tiny_llm.sampling.params import Sampling
 from tiny_llm.sampling.penalty import make_repetition_penalty
 from tiny_llm.sampling.stop import StopStrings
 
-from ..support.fakes import (
-    END,
-    ByteDetokenizer,
-    ByteTokenizer,
-    CachedFake,
-    FullContextFake,
-    PagedFake,
-    PatientDetokenizer,
-    answering,
-    as_text,
-    babbling,
-    fail_behind,
-    greedy,
-)
+from ..support.generation.byte_text import END, ByteDetokenizer, ByteTokenizer, LookAheadDetokenizer, as_text
+from ..support.generation.fake_models import CachedFake, FullContextFake, PagedFake
+from ..support.generation.rules import failing_after, greedy, random_rule, scripted
 from ..support.refusal import refused
 
 TEXT = "Grüße, 🦙! "
@@ -37,7 +26,7 @@ FAKES = pytest.mark.parametrize(
 def answer(text: str | bytes, fake=CachedFake, **options) -> Generation:
     """The stream in which a model says that text to `hi`."""
     tokens = list(text.encode() if isinstance(text, str) else text)
-    return stream_generate(fake(answering({"hi": tokens})), ByteTokenizer(), "hi", **options)
+    return stream_generate(fake(scripted({"hi": tokens})), ByteTokenizer(), "hi", **options)
 
 
 @FAKES
@@ -49,7 +38,7 @@ def test_pieces_are_whole_characters(fake):
 
 @FAKES
 def test_all_kinds_of_models_say_the_same(fake):
-    rule = babbling(1)
+    rule = random_rule(1)
     generation = stream_generate(fake(rule), ByteTokenizer(), "Hello", prefill_step=2)
     assert "".join(generation) == as_text(greedy(rule, "Hello"))
 
@@ -58,7 +47,7 @@ def test_all_kinds_of_models_say_the_same(fake):
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 6, 9])
 def test_max_tokens_ends_an_answer(fake, max_tokens):
     """The end token counts; a character that is cut in half is not shown; no step is taken in vain."""
-    model = fake(answering({"hi": list("aüß".encode())}))
+    model = fake(scripted({"hi": list("aüß".encode())}))
     generation = stream_generate(model, ByteTokenizer(), "hi", max_tokens=max_tokens)
     assert "".join(generation) == as_text(list("aüß".encode())[:max_tokens])
     assert generation.statistics.generated_tokens == min(max_tokens, 6)
@@ -68,7 +57,7 @@ def test_max_tokens_ends_an_answer(fake, max_tokens):
 
 @FAKES
 def test_the_context_of_the_model_ends_an_answer(fake):
-    model = fake(answering({"hi": list(b"abcdefgh")}), context=7)
+    model = fake(scripted({"hi": list(b"abcdefgh")}), context=7)
     generation = stream_generate(model, ByteTokenizer(), "hi", max_tokens=100)
     assert ("".join(generation), generation.finish_reason) == ("abcde", "length")
 
@@ -77,7 +66,7 @@ def test_the_context_of_the_model_ends_an_answer(fake):
 def test_each_of_several_end_tokens_ends_an_answer(token):
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {END, END + 1}
-    model = CachedFake(answering({"hi": [*b"abc", token, *b"def"]}))
+    model = CachedFake(scripted({"hi": [*b"abc", token, *b"def"]}))
     generation = stream_generate(model, tokenizer, "hi")
     assert ("".join(generation), generation.finish_reason) == ("abc", "stop")
 
@@ -94,10 +83,10 @@ def test_each_of_several_end_tokens_ends_an_answer(token):
         ("ße", "Grü"),
     ],
 )
-@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, PatientDetokenizer])
+@pytest.mark.parametrize("detokenizer", [ByteDetokenizer, LookAheadDetokenizer])
 def test_a_stop_string_is_found_across_tokens_and_not_shown(stop, shown, detokenizer):
     """Also one that the detokenizer completes only when it hears that the text is over."""
-    model = CachedFake(answering({"hi": list(TEXT.encode())}))
+    model = CachedFake(scripted({"hi": list(TEXT.encode())}))
     generation = stream_generate(model, ByteTokenizer(detokenizer), "hi", stop=stop)
     pieces = list(generation)
     assert "".join(pieces) == shown
@@ -112,7 +101,7 @@ def test_a_stop_string_at_the_limit_is_a_stop():
 
 
 def test_nothing_happens_before_the_first_piece_is_asked_for():
-    model = CachedFake(answering({"hi": list(b"abc")}))
+    model = CachedFake(scripted({"hi": list(b"abc")}))
     generation = stream_generate(model, ByteTokenizer(), "hi")
     generation.close()
     assert model.calls == model.caches == []
@@ -131,7 +120,7 @@ def no_collector() -> Iterator[None]:
 @pytest.mark.parametrize("draft", [False, True], ids=["alone", "with a draft"])
 @pytest.mark.parametrize("leave", ["close", "drop"])
 def test_who_leaves_early_leaves_no_page_behind(draft, leave):
-    model = PagedFake(answering({"hi": list(b"abcdef")}))
+    model = PagedFake(scripted({"hi": list(b"abcdef")}))
     more = {"draft_model": PagedFake(model.rule)} if draft else {}
     generation = stream_generate(model, ByteTokenizer(), "hi", **more)
     assert [next(generation), next(generation)] == ["a", "b"]
@@ -147,14 +136,14 @@ def test_who_leaves_early_leaves_no_page_behind(draft, leave):
 
 
 def test_a_fault_of_the_model_leaves_no_page_behind():
-    model = PagedFake(fail_behind(answering({"hi": list(b"abcdef")}), 5))
+    model = PagedFake(failing_after(scripted({"hi": list(b"abcdef")}), 5))
     with pytest.raises(ZeroDivisionError):
         list(stream_generate(model, ByteTokenizer(), "hi"))
     assert not model.page_pool.used_page_ids
 
 
 def test_a_draft_changes_the_number_of_passes_and_not_the_answer():
-    rule = answering({"hi": list(b"0123456789abcdefghij")})
+    rule = scripted({"hi": list(b"0123456789abcdefghij")})
     model, draft = CachedFake(rule), CachedFake(rule)
     generation = stream_generate(model, ByteTokenizer(), "hi", draft_model=draft, max_tokens=16)
     assert "".join(generation) == "0123456789abcdef"
@@ -163,7 +152,7 @@ def test_a_draft_changes_the_number_of_passes_and_not_the_answer():
 
 @pytest.mark.parametrize("step", [1, 3, 7, 8, 512])
 def test_a_prompt_is_read_in_chunks(step):
-    rule = babbling(2)
+    rule = random_rule(2)
     model = CachedFake(rule)
     generation = stream_generate(model, ByteTokenizer(), "1234567", prefill_step=step, max_tokens=1)
     assert "".join(generation) == as_text(greedy(rule, "1234567", 1))
@@ -177,7 +166,7 @@ def batches(text: str, size: int) -> list[str]:
 def test_a_seed_repeats_an_answer():
     def text(seed):
         sampling = Sampling(temp=1.0, top_k=50, seed=seed)
-        model = CachedFake(babbling(3), context=60)
+        model = CachedFake(random_rule(3), context=60)
         return "".join(stream_generate(model, ByteTokenizer(), "Hello", sampling=sampling))
 
     assert text(1) == text(1) != text(2)
@@ -230,19 +219,19 @@ def test_statistics_count_tokens_and_their_seconds_and_nobody_elses(watched):
         ("prefill_step", {"prefill_step": 0}),
         ("prompt", {"prompt": ""}),
         ("prompt", {"prompt": "x" * 9}),
-        ("draft_model", {"draft_model": CachedFake(babbling()), "model": FullContextFake(babbling())}),
+        ("draft_model", {"draft_model": CachedFake(random_rule()), "model": FullContextFake(random_rule())}),
     ],
 )
 def test_what_cannot_work_is_refused_at_the_call(argument, options):
     """Not when the first piece is asked for."""
-    possible = {"model": CachedFake(babbling(), 9), "tokenizer": ByteTokenizer(), "prompt": "hi"}
+    possible = {"model": CachedFake(random_rule(), 9), "tokenizer": ByteTokenizer(), "prompt": "hi"}
     with refused(argument, function="stream_generate"):
         stream_generate(**{**possible, **options})
 
 
 @pytest.mark.parametrize("difference", [-511, -128, 0, 511])
 def test_a_draft_may_have_another_padding(difference):
-    model, draft = (CachedFake(answering({"hi": list(b"abc")})) for _ in range(2))
+    model, draft = (CachedFake(scripted({"hi": list(b"abc")})) for _ in range(2))
     model.vocab_size, draft.vocab_size = 1024, 1024 + difference
     assert "".join(stream_generate(model, ByteTokenizer(), "hi", draft_model=draft)) == "abc"
 
@@ -250,7 +239,7 @@ def test_a_draft_may_have_another_padding(difference):
 @pytest.mark.parametrize("difference", [-512, 512])
 def test_a_draft_of_another_vocabulary_is_refused(difference):
     """Also where both come with the same tokenizer."""
-    model, draft, tokenizer = CachedFake(babbling()), CachedFake(babbling()), ByteTokenizer()
+    model, draft, tokenizer = CachedFake(random_rule()), CachedFake(random_rule()), ByteTokenizer()
     model.vocab_size, draft.vocab_size = 1024, 1024 + difference
     with refused("draft_model", function="stream_generate"):
         stream_generate(model, tokenizer, "hi", draft_model=draft)
@@ -266,7 +255,7 @@ def test_an_empty_stop_string_is_refused():
 
 def test_processors_and_a_draft_exclude_each_other():
     with refused("processors", NotImplementedError, "stream_generate"):
-        answer("abc", draft_model=CachedFake(babbling()), processors=[make_repetition_penalty(2.0)])
+        answer("abc", draft_model=CachedFake(random_rule()), processors=[make_repetition_penalty(2.0)])
 
 
 def test_nothing_is_printed(capsys):

@@ -5,7 +5,7 @@ import pytest
 
 from tiny_llm.runtime.extension import load_extension
 
-from ..support.appended import (
+from ..support.attention.cached import (
     HEADS,
     KV_HEADS,
     SIZE,

@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.positional_encoding import RotationTable
 from tiny_llm.runtime.extension import load_extension
 
-from ..support.appended import new_tokens
+from ..support.attention.cached import new_tokens
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 
 cached_attention = load_extension().cached_attention

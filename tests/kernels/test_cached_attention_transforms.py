@@ -5,7 +5,7 @@ import pytest
 
 from tiny_llm.runtime.extension import load_extension
 
-from ..support.appended import KV_HEADS, SIZE, attend, case, filled_cache, flat, one_by_one, table_of
+from ..support.attention.cached import KV_HEADS, SIZE, attend, case, filled_cache, flat, one_by_one, table_of
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 
 pytestmark = pytest.mark.filterwarnings("ignore:flash_attention. falling back")  # heads of 300

@@ -7,9 +7,9 @@ import pytest
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
+from ..support.generation.sampling import assert_drawn_from
 from ..support.refusal import case_id, refused
 from ..support.rows import LAYOUTS, same_when_mapped
-from ..support.sampling import assert_drawn_from
 from ..support.tolerance import to_float64
 
 categorical = load_extension().categorical

@@ -8,9 +8,9 @@ import pytest
 
 from tiny_llm.runtime.extension import load_extension
 
-from ..support.appended import table_of
+from ..support.attention.cached import table_of
 from ..support.cases import normal
-from ..support.quantized import packed
+from ..support.products.quantized import packed
 from ..support.refusal import refused
 
 native = load_extension()

@@ -6,8 +6,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check, expected
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
-from ..support.check import check, expected
 from ..support.refusal import refused
 from ..support.tolerance import FLOOR, assert_close
 

@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.errors import ArgumentError
 from tiny_llm.runtime.extension import load_extension
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 native = load_extension()
 X = mx.zeros((1, 2, 4, 8))

@@ -1,6 +1,6 @@
 """A program that ends while something is being computed."""
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 # What is registered first runs last.
 PROGRAM = """

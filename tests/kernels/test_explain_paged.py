@@ -6,8 +6,8 @@ import pytest
 from tiny_llm.attention import explain, paged_attention
 
 from ..support import native
+from ..support.attention.pages import paged
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
-from ..support.pages import paged
 from ..support.refusal import refused
 
 

@@ -6,7 +6,7 @@ import platform
 import mlx.core as mx
 import pytest
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 FAULTS = """
 import ctypes

@@ -6,9 +6,9 @@ import pytest
 
 from tiny_llm.attention import attention_reference, explain, flash_attention
 
-from ..support import oracle
+from ..support.attention import oracle
+from ..support.attention.check import expected, numpy_options
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv, random_mask
-from ..support.check import expected, numpy_options
 from ..support.finite_differences import gradient
 from ..support.tolerance import GRADIENT_FLOOR, assert_close, to_float64
 

@@ -7,8 +7,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check, compare
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv
-from ..support.check import check, compare
 
 SIZES = (1, 8, 40, 64, 72, 80, 96, 112, 128, 192, 256)
 

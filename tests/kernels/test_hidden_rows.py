@@ -6,8 +6,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, qkv
-from ..support.check import check
 from ..support.tolerance import to_float64
 
 L, S = 70, 131

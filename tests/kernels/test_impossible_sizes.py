@@ -9,7 +9,7 @@ import pytest
 
 from tiny_llm.runtime.extension import load_extension
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 native = load_extension()
 

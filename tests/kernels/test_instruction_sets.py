@@ -8,9 +8,9 @@ import mlx.core as mx
 import pytest
 
 from ..support import native
+from ..support.attention.check import compare
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
-from ..support.check import compare
-from ..support.child import run_python
+from ..support.processes.child import run_python
 from ..support.refusal import refused
 
 # One that this machine lacks.

@@ -8,8 +8,8 @@ import pytest
 
 from tiny_llm.attention import explain, flash_attention
 
+from ..support.attention.check import check, expected
 from ..support.cases import lengths, normal, qkv
-from ..support.check import check, expected
 from ..support.tolerance import FLOOR, assert_close
 
 HUGE = 2**31 - 1  # the longest axis that MLX has

@@ -5,11 +5,11 @@ import pytest
 
 from tiny_llm.attention import attention_reference, flash_attention, paged_attention
 
+from ..support.attention.check import check
+from ..support.attention.pages import paged
 from ..support.cases import qkv
-from ..support.check import check
-from ..support.child import run_python
 from ..support.late_errors import fails_whenever_evaluated
-from ..support.pages import paged
+from ..support.processes.child import run_python
 from ..support.refusal import refused
 
 B, L, S = 2, 33, 65

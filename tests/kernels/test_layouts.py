@@ -6,8 +6,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv
-from ..support.check import check
 
 
 @pytest.mark.parametrize(("L", "S"), [(33, 65), (1, 300)])

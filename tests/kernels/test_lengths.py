@@ -2,8 +2,8 @@
 
 import pytest
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, qkv
-from ..support.check import check
 
 SQUARE = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1000)
 OBLONG = ((8, 12), (33, 65), (40, 17), (1, 100), (70, 131), (257, 300), (300, 257), (1, 257), (5, 0))

@@ -7,10 +7,10 @@ from tiny_llm.basics import linear as layer
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.child import assert_tests_pass
 from ..support.covering import every_pair
-from ..support.linear import assert_near, assert_product, expected, inputs
 from ..support.native import active_isa, available_isas
+from ..support.processes.child import assert_tests_pass
+from ..support.products.linear import assert_near, assert_product, expected, inputs
 from ..support.refusal import case_id, refused
 
 linear = load_extension().linear

@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.linear import assert_near, expected, inputs
+from ..support.products.linear import assert_near, expected, inputs
 from ..support.tolerance import to_float64
 
 linear = load_extension().linear

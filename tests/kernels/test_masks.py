@@ -5,8 +5,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
-from ..support.check import check
 from ..support.refusal import refused
 
 B, HEADS, L, S = 2, 4, 70, 131

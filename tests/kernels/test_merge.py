@@ -8,8 +8,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention, merge_lse, merge_partials
 
+from ..support.attention.check import compare, expected
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv
-from ..support.check import compare, expected
 from ..support.refusal import case_id, refused
 from ..support.tolerance import FLOOR, assert_close, to_float64
 

@@ -7,10 +7,10 @@ import pytest
 from tiny_llm.attention import flash_attention, paged_attention
 from tiny_llm.ops.paged import gathered_attention
 
+from ..support.attention.pages import attention_by_sequence, paged
 from ..support.cases import normal, qkv
 from ..support.covering import every_pair
 from ..support.native import active_isa, last_run
-from ..support.pages import attention_by_sequence, paged
 from ..support.tolerance import FLOOR, assert_close, to_float64
 
 HALF_TYPES = pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=["f16", "bf16"])

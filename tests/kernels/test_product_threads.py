@@ -2,14 +2,14 @@
 
 import pytest
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 # Work enough for threads that sleep; outputs that no number of threads or lanes divides.
 BITS = """
 import hashlib
 import mlx.core as mx
 from tests.support.cases import DTYPES, normal
-from tests.support.quantized import packed
+from tests.support.products.quantized import packed
 from tiny_llm.runtime.extension import load_extension
 
 native = load_extension()

@@ -7,7 +7,7 @@ import pytest
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.quantized import assert_product, packed
+from ..support.products.quantized import assert_product, packed
 from ..support.tolerance import to_float64
 
 native = load_extension()

@@ -6,10 +6,10 @@ import pytest
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.child import assert_tests_pass
 from ..support.covering import every_pair
 from ..support.native import active_isa, available_isas
-from ..support.quantized import Packed, assert_product, multiply, packed, without_weight
+from ..support.processes.child import assert_tests_pass
+from ..support.products.quantized import Packed, assert_product, multiply, packed, without_weight
 from ..support.refusal import case_id, refused
 
 quantized_matmul = load_extension().quantized_matmul

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.child import assert_tests_pass
 from ..support.covering import every_pair
 from ..support.native import active_isa, available_isas
-from ..support.quantized import assert_product, multiply, packed, without_weight
+from ..support.processes.child import assert_tests_pass
+from ..support.products.quantized import assert_product, multiply, packed, without_weight
 
 
 def assert_close(a, weights):

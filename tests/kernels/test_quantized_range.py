@@ -6,7 +6,7 @@ import pytest
 
 from ..support.cases import DTYPES, normal
 from ..support.covering import every_pair
-from ..support.quantized import multiply, packed
+from ..support.products.quantized import multiply, packed
 from ..support.tolerance import to_float64
 
 

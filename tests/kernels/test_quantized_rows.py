@@ -8,7 +8,7 @@ from tiny_llm.quantize import QuantizedEmbedding, QuantizedWeights
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import DTYPE_IDS, DTYPES
-from ..support.quantized import packed
+from ..support.products.quantized import packed
 from ..support.refusal import case_id, refused
 from ..support.rows import LAYOUTS, assert_rounded_once, graph_of, same_when_mapped
 from ..support.tolerance import to_float64

@@ -5,8 +5,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, qkv
-from ..support.check import check
 
 L, S = 70, 131
 # (q_len, kv_start, kv_len) of each sequence; more than a tile, less, one, none.

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.check import check
 
 HEADS, S, E = 8, 300, 16
 SHAPES_OF_SCORES = {

@@ -6,9 +6,9 @@ import pytest
 
 from tiny_llm.attention import attention_reference, explain, flash_attention
 
-from ..support import oracle
+from ..support.attention import oracle
+from ..support.attention.check import compare, expected, numpy_options
 from ..support.cases import DTYPE_IDS, DTYPES, normal, qkv
-from ..support.check import compare, expected, numpy_options
 from ..support.finite_differences import gradient
 from ..support.tolerance import FLOOR, GRADIENT_FLOOR, assert_close, to_float64
 

@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.cases import normal
-from ..support.quantized import packed
+from ..support.products.quantized import packed
 
 native = load_extension()
 K, OTHER = 64, 128

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv, random_mask
-from ..support.check import check
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)

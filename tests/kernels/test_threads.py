@@ -9,7 +9,7 @@ import pytest
 from tiny_llm.attention import flash_attention
 
 from ..support.cases import qkv
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 SHAPES = ((130, 130), (1, 3000), (33, 65))
 

@@ -5,9 +5,9 @@ import pytest
 
 from tiny_llm.attention import explain, flash_attention
 
+from ..support.attention.oracle import visible_keys
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, qkv, random_mask
 from ..support.native import last_run
-from ..support.oracle import visible_keys
 
 
 def tiles_with_a_visible_key(L, S, rows, keys, group=1, **visibility):

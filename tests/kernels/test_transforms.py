@@ -7,8 +7,8 @@ import pytest
 
 from tiny_llm.attention import attention_reference, flash_attention
 
+from ..support.attention.check import compare
 from ..support.cases import lengths, normal, qkv, random_mask
-from ..support.check import compare
 
 
 def attend(q, k, v):

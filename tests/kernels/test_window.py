@@ -6,8 +6,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
+from ..support.attention.check import check
 from ..support.cases import DTYPE_IDS, DTYPES, lengths, qkv
-from ..support.check import check
 
 WIDTHS = (1, 4, 7, 8, 63, 64, 65, 300)
 

@@ -10,7 +10,7 @@ from tiny_llm.models.positions import NewTokens
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
 
-from ..support.appended import new_tokens
+from ..support.attention.cached import new_tokens
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.refusal import case_id
 from ..support.rows import graph_of

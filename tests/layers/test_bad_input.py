@@ -19,9 +19,9 @@ from tiny_llm.quantize import (
     quantized_matmul,
 )
 
+from ..support.attention.pages import paged
 from ..support.cases import normal
-from ..support.pages import paged
-from ..support.quantized import packed
+from ..support.products.quantized import packed
 from ..support.refusal import case_id, refused
 from ..support.rows import graph_of
 

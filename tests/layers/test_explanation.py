@@ -15,7 +15,7 @@ from tiny_llm.attention import (
 from tiny_llm.quantize import quantized_matmul
 
 from ..support.cases import normal, qkv
-from ..support.quantized import packed
+from ..support.products.quantized import packed
 
 
 def as_printed(explanation: Explanation) -> dict[str, str]:

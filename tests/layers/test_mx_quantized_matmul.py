@@ -10,7 +10,7 @@ from tiny_llm.attention import explain
 from tiny_llm.quantize import mx_quantized_matmul
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.quantized import Packed, assert_product, packed
+from ..support.products.quantized import Packed, assert_product, packed
 from ..support.refusal import case_id, refused
 from ..support.tolerance import to_float64
 

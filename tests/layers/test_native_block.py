@@ -7,8 +7,8 @@ from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.models import dispatch_model, native_block
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
-from ..support.checkpoints import checkpoint
-from ..support.native_blocks import HIDDEN, block_of, by_layers, full, step
+from ..support.models.blocks import HIDDEN, block_of, by_layers, full, step
+from ..support.models.checkpoints import checkpoint
 from ..support.rows import graph_of
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")

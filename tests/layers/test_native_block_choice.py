@@ -12,7 +12,7 @@ from tiny_llm.models.layers import MLP
 from tiny_llm.positional_encoding import RoPE
 
 from ..support.cases import normal
-from ..support.native_blocks import HIDDEN, block_of, by_layers, full, step
+from ..support.models.blocks import HIDDEN, block_of, by_layers, full, step
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 

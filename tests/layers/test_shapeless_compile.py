@@ -7,7 +7,7 @@ from tiny_llm.basics import linear
 from tiny_llm.quantize import QuantizedWeights, quantized_linear, quantized_matmul
 
 from ..support.cases import normal
-from ..support.quantized import packed
+from ..support.products.quantized import packed
 
 SHAPES = [
     (2, 6, 64),

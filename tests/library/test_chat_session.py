@@ -17,7 +17,7 @@ from tiny_llm import (
     UnsupportedError,
 )
 
-from ..support.checkpoints import broken_copy
+from ..support.models.checkpoints import broken_copy
 
 TURNS = ("My name is Emma.", "What is my name?", "Thank you.")
 SYSTEM = "You are a helpful assistant."

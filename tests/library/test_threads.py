@@ -18,7 +18,7 @@ from tiny_llm.course.dispatch import MODELS
 from tiny_llm.generate import stream_generate
 
 from ..support.cases import normal
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 QUESTION = "What is a token?"
 PROMPTS = ["Once upon a time", "The fox", "A token is"]

@@ -13,7 +13,7 @@ import tokenizers
 
 from tiny_llm.loading.weights.parts import named_arrays, named_parts
 
-from ..support.checkpoints import VOCABULARY, checkpoint
+from ..support.models.checkpoints import VOCABULARY, checkpoint
 
 END = "<|end|>"
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}[assistant]"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ..support.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint
 from .damage import Case, assert_refused, content, each
 from .folders import change_json, write_folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..support.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint
 from .damage import WEIGHTS, Case, Damage, assert_refused, content, each, link, special, without
 from .folders import arrays_of, write_shards
 

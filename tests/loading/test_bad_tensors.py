@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..support.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint
 from .damage import WEIGHTS, Case, Damage, assert_refused, content, each, field
 from .folders import arrays_of, write_json, write_shards
 

@@ -13,7 +13,7 @@ from huggingface_hub import constants, snapshot_download
 
 from tiny_llm.loading import LoadError, find_folder, load
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 from .folders import write_folder
 from .hub_server import COMMIT, NAME, Hub, serving
 

@@ -9,9 +9,9 @@ from tiny_llm.loading import LoadError, find_folder, load
 from tiny_llm.loading.hub.names import EMBEDDED
 from tiny_llm.models import dispatch_model
 
-from ..support.checkpoints import VOCABULARY, checkpoint, tokens
-from ..support.child import run_python
-from ..support.logits import assert_logits
+from ..support.models.checkpoints import VOCABULARY, checkpoint, tokens
+from ..support.models.logits import assert_logits
+from ..support.processes.child import run_python
 from .folders import END, arrays_of, change_json, small_tokenizer, write_folder, write_json, write_shards
 
 

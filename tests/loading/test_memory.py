@@ -11,8 +11,8 @@ from tiny_llm.loading.weights.memory import available_bytes
 from tiny_llm.loading.weights.parts import named_parts
 from tiny_llm.quantize import QuantizedWeights
 
-from ..support.checkpoints import checkpoint
-from ..support.child import run_python
+from ..support.models.checkpoints import checkpoint
+from ..support.processes.child import run_python
 from .damage import assert_refused
 from .folders import write_folder
 

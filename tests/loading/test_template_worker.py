@@ -14,7 +14,7 @@ import pytest
 from tiny_llm.loading import LoadError
 from tiny_llm.loading.tokenizer.chat_template import WORKER, ChatTemplate
 
-from ..support.child import run_python
+from ..support.processes.child import run_python
 
 SAID = [{"role": "user", "content": "Hello."}]
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"

@@ -10,9 +10,9 @@ import mlx.core as mx
 from extensions import tiny_llm_ext
 from tiny_llm import flash_attention
 
-from ..support.quantized import Packed
-from .flash_attention import run_readable
-from .quantized import run_quantized
+from ..support.products.quantized import Packed
+from .attention.run import run_readable
+from .product.run import run_quantized
 
 
 def attention_on_gpu(

@@ -11,7 +11,7 @@ import pytest
 
 from benches import on_a_mac
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 PROGRAM = ROOT / "tools/check_mac.py"
 

@@ -7,8 +7,8 @@ import pytest
 
 import metal_source
 
-from ..support.tools import cpp_compiler
-from .flash_attention import readable_source
+from ..support.processes.tools import cpp_compiler
+from .attention.run import readable_source
 
 
 def test_the_text_is_complete_and_holds_each_header_once():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ..support.tools import CLANG, need
-from .flash_attention import fast_source
+from ..support.processes.tools import CLANG, need
+from .attention.run import fast_source
 from .harness.toolchain import OPENCL_CPP, SHIM
-from .quantized import source as quantized_source
+from .product.run import source as quantized_source
 
 # Everything becomes part of its kernel, and loops around SIMD operations may be unrolled.
 AS_ON_A_GPU = (*OPENCL_CPP, "-O2", "-Dnoduplicate=convergent", *"-mllvm -inline-threshold=100000".split())

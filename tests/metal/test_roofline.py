@@ -2,11 +2,11 @@
 
 import pytest
 
-from ..support.child import ROOT
-from ..support.tools import CLANG, NM, need
-from .flash_attention import fast_source, readable_source
+from ..support.processes.child import ROOT
+from ..support.processes.tools import CLANG, NM, need
+from .attention.run import fast_source, readable_source
 from .harness.toolchain import COMPILERS, objects_of, threadgroup_arrays
-from .quantized import source as quantized_source
+from .product.run import source as quantized_source
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ MISTAKES: Table = {
             KERNEL,
             "const float m_new = max(m, simd_max(s));",
             "const float m_new = simd_max(s);",
-            "test_task_3_flash_attention_gpu_kernel_one_idea keeps_a_maximum_that_came_before",
+            "test_task_3_flash_attention_gpu_kernel_one_idea keeps_an_earlier_maximum",
         ),
         Mistake(
             "no maximum is subtracted",

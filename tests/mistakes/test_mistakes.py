@@ -15,7 +15,7 @@ import pytest
 from extensions import tiny_llm_ext
 
 from ..metal.harness.toolchain import working_compiler
-from ..support.tools import cpp_compiler
+from ..support.processes.tools import cpp_compiler
 from . import attention, caches, generation, kernels, layers, native, pages
 from .mistake import Mistake, Table
 

@@ -4,7 +4,7 @@ import pytest
 
 from tiny_llm.models import dispatch_model, shortcut_name_to_full_name
 
-from ..support.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint
 
 
 @pytest.mark.parametrize(

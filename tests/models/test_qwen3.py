@@ -9,7 +9,7 @@ from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache
 from tiny_llm.quantize import QuantizedWeights
 
-from ..support.checkpoints import checkpoint, tokens
+from ..support.models.checkpoints import checkpoint, tokens
 
 
 def test_the_models_of_all_weeks_compute_in_bfloat16():

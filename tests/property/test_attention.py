@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tiny_llm.attention import flash_attention, merge_partials
 
+from ..support.attention.check import check, expected
 from ..support.cases import DTYPES, qkv
-from ..support.check import check, expected
 from ..support.tolerance import FLOOR, assert_close
 from .strategies import HEADS, problems
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
-from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, assert_holds, assert_pages_hold, grown
+from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, appended, assert_holds, assert_pages_hold
 
 LIMIT = 30
 
@@ -102,7 +102,7 @@ class BatchMachine(RuleBasedStateMachine):
     def _grow(self, key: Tokens) -> None:
         for slot, known in enumerate(self.known):
             if known is not None:
-                self.known[slot] = grown(known, key[slot : slot + 1])
+                self.known[slot] = appended(known, key[slot : slot + 1])
 
     @invariant()
     def slots_and_pages_are_in_order(self) -> None:

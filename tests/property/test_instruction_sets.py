@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from ..support import native
-from ..support.check import compare
+from ..support.attention.check import compare
 from .strategies import problems
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")

@@ -14,7 +14,7 @@ from tiny_llm.cache.full import BLOCK
 from tiny_llm.kv_cache import TinyKvFullCache
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
-from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, assert_holds, assert_pages_hold, grown
+from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, appended, assert_holds, assert_pages_hold
 
 LENGTHS = st.one_of(st.integers(1, 9), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1]))
 
@@ -31,7 +31,7 @@ class FullCacheMachine(RuleBasedStateMachine):
     @rule(length=LENGTHS)
     def append(self, length: int) -> None:
         key, value = self.source.tokens(length)
-        self.known = grown(self.known, key)
+        self.known = appended(self.known, key)
         *pair, offset, mask = self.cache.update_and_fetch(mx.array(key), mx.array(value), mask="causal")
         assert (offset, mask) == (self.known.shape[2], "causal")
         assert_holds(pair, self.known)
@@ -84,7 +84,7 @@ class PagedMachine(RuleBasedStateMachine):
     @rule(cache=caches, length=st.integers(1, 11))
     def append_and_gather(self, cache: TinyKvPagedCache, length: int) -> None:
         key, value = self.source.tokens(length)
-        self.known[cache] = grown(self.known[cache], key)
+        self.known[cache] = appended(self.known[cache], key)
         *pair, offset, mask = cache.update_and_fetch(mx.array(key), mx.array(value), mask="causal")
         assert (offset, mask) == (self.known[cache].shape[2], "causal")
         assert_holds(pair, self.known[cache])
@@ -92,7 +92,7 @@ class PagedMachine(RuleBasedStateMachine):
     @rule(cache=caches, length=st.integers(1, 11))
     def append_and_point(self, cache: TinyKvPagedCache, length: int) -> None:
         key, value = self.source.tokens(length)
-        self.known[cache] = grown(self.known[cache], key)
+        self.known[cache] = appended(self.known[cache], key)
         metadata = cache.update_and_fetch_paged(mx.array(key), mx.array(value), mask="causal")
         assert (metadata.mask, metadata.page_size) == ("causal", 4)
         assert_pages_hold(metadata, 0, self.known[cache])

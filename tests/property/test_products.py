@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from tiny_llm.runtime.extension import load_extension
 
-from ..support import quantized
 from ..support.cases import DTYPES, normal
-from ..support.child import assert_tests_pass
-from ..support.linear import assert_product
 from ..support.native import active_isa, assert_forced_isa, available_isas
-from ..support.rounding import assert_within, exactly, gated, normalised, plus, product
+from ..support.processes.child import assert_tests_pass
+from ..support.products import quantized
+from ..support.products.linear import assert_product
+from ..support.products.rounding import assert_within, exactly, gated, normalised, plus, product
 from ..support.rows import LAYOUTS as GAPS_AND_TURNS
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")

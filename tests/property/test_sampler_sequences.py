@@ -14,7 +14,7 @@ from tiny_llm.sampler import make_sampler
 from tiny_llm.sampling.draw import draw, random_key
 from tiny_llm.sampling.params import Sampling
 
-from ..support import sampling as oracle
+from ..support.generation import sampling as oracle
 
 ROWS = st.lists(st.lists(st.integers(-20, 20), min_size=7, max_size=7), min_size=1, max_size=3)
 FILTERS = st.fixed_dictionaries(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tiny_llm.sampling.draw import draw, probabilities, random_key
 from tiny_llm.sampling.params import Sampling
 
-from ..support import sampling as oracle
+from ..support.generation import sampling as oracle
 
 TRY = settings(max_examples=200)
 FEW = settings(max_examples=50)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tiny_llm.generation.text import TextStream, own_detokenizer
 
-from ..support.fakes import ByteDetokenizer, ByteTokenizer, PatientDetokenizer, as_text
+from ..support.generation.byte_text import ByteDetokenizer, ByteTokenizer, LookAheadDetokenizer, as_text
 
 TRY = settings(max_examples=300)
-DETOKENIZERS = st.sampled_from([ByteDetokenizer, PatientDetokenizer])
+DETOKENIZERS = st.sampled_from([ByteDetokenizer, LookAheadDetokenizer])
 
 
 @TRY

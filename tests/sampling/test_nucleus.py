@@ -10,7 +10,7 @@ from tiny_llm.sampling import draw as module
 from tiny_llm.sampling.draw import BATCHES, draw, probabilities, random_key
 from tiny_llm.sampling.params import Sampling
 
-from ..support import sampling as oracle
+from ..support.generation import sampling as oracle
 
 VOCABULARY = 3 * BATCHES[-1] + 5
 

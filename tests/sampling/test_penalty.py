@@ -6,7 +6,8 @@ import pytest
 from tiny_llm.generate import stream_generate
 from tiny_llm.sampling.penalty import make_repetition_penalty
 
-from ..support.fakes import VOCABULARY, ByteTokenizer, CachedFake, FullContextFake
+from ..support.generation.byte_text import VOCABULARY, ByteTokenizer
+from ..support.generation.fake_models import CachedFake, FullContextFake
 from ..support.refusal import refused
 
 

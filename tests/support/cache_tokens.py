@@ -1,4 +1,4 @@
-"""Tokens that can be told apart, and whether a cache gives back those that went in."""
+"""Tokens that are all different, and assertions that a cache returns those that were appended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tokens = Any  # a NumPy array [rows, HEADS, tokens, SIZE]
 
 
 class Source:
-    """Numbers that never repeat, so that every token can be told from all others."""
+    """Keys and values whose numbers never repeat: no two tokens are equal."""
 
     def __init__(self) -> None:
         self.next = 1
@@ -25,7 +25,7 @@ class Source:
         return key, -key
 
 
-def grown(known: Tokens | None, new: Tokens) -> Tokens:
+def appended(known: Tokens | None, new: Tokens) -> Tokens:
     return new if known is None else np.concatenate([known, new], axis=2)
 
 
@@ -35,7 +35,7 @@ def assert_holds(pair: tuple[mx.array, mx.array], known: Tokens) -> None:
 
 
 def assert_pages_hold(metadata: Any, row: int, known: Tokens) -> None:
-    """The tokens that the block table points to, read as a kernel reads them."""
+    """The pages of the block table hold the tokens `known`."""
     table, length = metadata.block_table[row].tolist(), metadata.context_lens[row].item()
     assert length == known.shape[2]
     used = -(-length // metadata.page_size)

@@ -1,4 +1,4 @@
-"""Inputs of attention tests: small builders, seeded, so that a test names only what it is about."""
+"""Seeded inputs of attention tests. Sizes have defaults: a test names only those that matter to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def qkv(
 
 
 def random_mask(*shape: int, keep: float = 0.7, seed: int = 0) -> mx.array:
-    """A bool mask that keeps that share of the keys."""
+    """A bool mask that is True for a share `keep` of its elements."""
     return mx.array(np.random.default_rng(seed).random(shape) < keep)
 
 

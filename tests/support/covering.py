@@ -1,4 +1,4 @@
-"""Few rows that contain every pair of values of any two factors."""
+"""Covering arrays: few rows that contain every pair of values of any two factors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-CANDIDATES = 40  # rows tried for each that is taken
+CANDIDATES = 40  # random rows, of which the best is taken
 
 Row = dict[str, Any]
-Pair = tuple[str, int, str, int]  # two factors, and which of their values
+Pair = tuple[str, int, str, int]  # factor and index of its value, twice
 
 
 def pairs_of(row: Mapping[str, int]) -> set[Pair]:
@@ -21,7 +21,7 @@ def pairs_of(row: Mapping[str, int]) -> set[Pair]:
 
 
 def covering(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Row]:
-    """Greedy, and the same each time: of some random rows that hold a missing pair, the one that has most."""
+    """Greedy and seeded: of random rows that contain a missing pair, the one with most missing pairs."""
     generator = random.Random(seed)
     names = sorted(factors)
     missing = {
@@ -44,9 +44,9 @@ def covering(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Row]:
 
 
 def every_pair(factors: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
-    """Parametrize a test with rows of `covering`, where all combinations would repeat each other.
+    """Parametrize a test with the rows of `covering`.
 
-    A factor is named like its argument, or like several of them, separated by commas: its values are tuples.
+    A factor has the name of an argument, or of several, separated by commas; then its values are tuples.
     """
     names = [name for factor in factors for name in factor.split(",")]
     cases = []

@@ -1,4 +1,4 @@
-"""Evaluations that fail because of what an array holds, which nobody knew at the call."""
+"""Evaluations that fail because of values that were not yet known at the call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tolerance import to_float64
 def fails_whenever_evaluated(
     call: Callable[[], list[mx.array]], argument: str, function: str = "flash_attention"
 ) -> None:
-    """Each evaluation of the arrays of `call`, and each reading of one, names that argument."""
+    """Each evaluation of the arrays of `call`, and each read of one, raises an error about the argument."""
     arrays = call()
     for _ in range(3):
         with refused(argument, RuntimeError, function):

@@ -1,4 +1,4 @@
-"""The extension under test: its instruction sets, its last run, and the call that chooses among them."""
+"""The extension under test: its attention, its last run, its instruction sets and its device."""
 
 import os
 
@@ -12,11 +12,10 @@ last_run = _extension.last_run
 active_isa = _extension.cpu_isa
 available_isas = _extension.cpu_isas
 
-# Where the tests of the kernels run. Those that ask for a processor run nowhere else: tools/check_mac.py
-# has the list of the others.
+# The device of the kernel tests. Some of them need the CPU; tools/check_mac.py lists those that run on a GPU.
 DEVICE = {"cpu": mx.cpu, "gpu": mx.gpu}[os.environ.get("TINY_LLM_TEST_DEVICE", "cpu")]
 
 
 def assert_forced_isa() -> None:
-    """What runs is the instruction set named by TINY_LLM_CPU_ISA, or the best of this machine."""
+    """The active instruction set is the one named by TINY_LLM_CPU_ISA, or the best of this machine."""
     assert active_isa() == os.environ.get("TINY_LLM_CPU_ISA", available_isas()[0])

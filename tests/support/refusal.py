@@ -1,4 +1,4 @@
-"""The one form of an error text: `<function>: <argument>: got ..., expected ...`."""
+"""Expected errors: their text is always `<function>: <argument>: got ..., expected ...`."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ import pytest
 def refused(
     argument: str, error: type[Exception] = ValueError, function: str = "flash_attention"
 ) -> pytest.RaisesExc:
-    """A context in which that argument must be refused."""
+    """A context that must raise an error about that argument."""
     return pytest.raises(error, match=rf"^{function}: {argument}: got .+, expected .+")
 
 
 def case_id(value: Any) -> str:
-    """The name of a test case with such an argument: arrays by type and shape, and the rest in short."""
+    """The id of a test case with this value: arrays by dtype and shape, other values shortened."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={case_id(x)}" for name, x in value.items())
     if isinstance(value, mx.array | np.ndarray):
@@ -24,7 +24,7 @@ def case_id(value: Any) -> str:
 
 
 def fitting_arguments(sizes: dict[str, tuple[int, ...]], wrong: dict[str, Any]) -> dict[str, Any]:
-    """Arrays of those sizes, except for what is wrong: a size, a type, or another argument altogether."""
+    """Arrays of zeros in those sizes; `wrong` replaces the size, the dtype or the whole argument of some."""
     arrays = {name: mx.zeros(size) for name, size in sizes.items()}
     for name, instead in wrong.items():
         if isinstance(instead, tuple):

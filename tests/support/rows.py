@@ -1,4 +1,4 @@
-"""What the tests of the row kernels share: layouts, one rounding, gradients and maps against a plain form."""
+"""For tests of row kernels: layouts, the tolerance of one rounding, gradients and vmap of a plain form."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 from .cases import normal
 from .tolerance import GRADIENT_FLOOR, Float64, max_error, to_float64
 
-# What float32 arithmetic and one rounding may cost, relative and absolute.
+# Error of float32 arithmetic and one rounding: relative and absolute.
 ROUNDED_ONCE = {mx.float32: (1e-5, 1e-6), mx.float16: (2e-3, 1e-3), mx.bfloat16: (8e-3, 1e-3)}
 
 
 def assert_rounded_once(actual: mx.array, expected: Float64, dtype: mx.Dtype) -> None:
-    """`actual` is of that type and equals `expected`, as far as float32 and one rounding allow."""
+    """`actual` has that dtype and equals `expected` within the error of float32 and one rounding."""
     assert actual.dtype == dtype
     assert actual.shape == expected.shape
     rtol, atol = ROUNDED_ONCE[dtype]
@@ -26,12 +26,12 @@ def assert_rounded_once(actual: mx.array, expected: Float64, dtype: mx.Dtype) ->
 
 
 def with_gaps(x: mx.array) -> mx.array:
-    """The same values, with others between them along the last axis."""
+    """The same values with a stride of 2 along the last axis."""
     return mx.contiguous(mx.repeat(x, 2, axis=-1))[..., ::2]
 
 
 def backwards(x: mx.array) -> mx.array:
-    """The same values, stored from the last to the first."""
+    """The same values, stored in reverse along the last axis."""
     return mx.contiguous(x[..., ::-1])[..., ::-1]
 
 
@@ -41,7 +41,7 @@ def transposed(x: mx.array) -> mx.array:
 
 
 def rows_apart(x: mx.array) -> mx.array:
-    """The same values in dense rows with a gap behind each."""
+    """The same values in dense rows with a gap after each."""
     return mx.contiguous(mx.concatenate([x, x], axis=-1))[..., : x.shape[-1]]
 
 
@@ -50,7 +50,7 @@ LAYOUTS = [with_gaps, backwards, transposed, rows_apart]
 
 @contextmanager
 def graph_of(module: str) -> Iterator[None]:
-    """Within, the layers of that module are made of MLX operations, as where the extension is not built."""
+    """Inside this context, the layers of that module use MLX operations, as without the extension."""
     layers: Any = importlib.import_module(module)
     kept, layers.cpu_kernels = layers.cpu_kernels, lambda dtype: None
     try:
@@ -89,7 +89,7 @@ def same_gradients(fused: Callable[..., Any], plain: Callable[..., Any], inputs:
 def same_when_mapped(
     function: Callable[..., Any], inputs: Sequence[mx.array], axes: Sequence[int | None]
 ) -> None:
-    """A map over three variations of the inputs gives what three calls give."""
+    """vmap over three variations of the inputs equals three calls."""
     mapped = [
         x if axis is None else mx.stack([x, x + 1, x * 2], axis=axis)
         for x, axis in zip(inputs, axes, strict=True)

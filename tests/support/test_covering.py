@@ -7,14 +7,14 @@ from .covering import covering, every_pair
 FACTORS = {"M": [1, 2, 3, 7, 8, 9, 16, 20], "bits": [4, 8], "sizes": [(1, 2), (3, 4)], "group": [32, 64, 128]}
 
 
-def test_every_pair_of_values_is_there_once_at_least():
+def test_every_pair_of_values_occurs():
     rows = covering(FACTORS)
     for a, b in combinations(FACTORS, 2):
         assert {(row[a], row[b]) for row in rows} == set(product(FACTORS[a], FACTORS[b]))
     assert len(rows) <= 1.5 * 8 * 3
 
 
-def test_a_test_gets_one_argument_for_each_name():
+def test_every_pair_parametrizes_each_argument_by_name():
     names, cases = every_pair({"M": FACTORS["M"], "L,S": FACTORS["sizes"]}).args
     assert names == ["M", "L", "S"]
     assert {case.values for case in cases} == {(M, L, S) for M in FACTORS["M"] for L, S in FACTORS["sizes"]}

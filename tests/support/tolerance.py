@@ -22,7 +22,7 @@ def to_float64(x: mx.array) -> Float64:
 
 
 def max_error(actual: Float64, expected: Float64) -> float:
-    """Largest absolute difference; infinite unless NaN and infinities stand at the same places."""
+    """Largest absolute difference; infinite unless NaN and infinities are at the same places."""
     if actual.shape != expected.shape:
         return np.inf
     special = ~np.isfinite(expected)

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from training.checks import Verdict, check, judge
-from training.conversation import Turn
-from training.corpus import of_kind
-from training.stories.requests import story
+from training.corpus.conversation import Turn
+from training.corpus.mixture import of_kind
+from training.evaluation.checks import Verdict, check, judge
+from training.kinds.stories.requests import story
 
 
 def told() -> Turn:

@@ -9,7 +9,7 @@ import pytest
 from tiny_llm.cli import COMMANDS
 from training.text import blocks
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from training.checks import check
-from training.corpus import KINDS, conversation, messages, of_kind, question_held_out
-from training.lexicon import a, plural
-from training.split import choose_side, held_out
-from training.template import expand, pattern, plainest
+from training.corpus.mixture import KINDS, conversation, messages, of_kind, question_held_out
+from training.corpus.split import choose_side, held_out
+from training.evaluation.checks import check
+from training.language.lexicon import a, plural
+from training.language.template import expand, pattern, plainest
 
 SIDES = pytest.mark.parametrize("holdout", [False, True], ids=["training", "held-out"])
 WITH_CODE = {"other", "long"}

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from training.answers import CONTEXT
-from training.batches import Encoder
-from training.corpus import KINDS, conversation, messages
+from training.corpus.batches import Encoder
+from training.corpus.mixture import KINDS, conversation, messages
+from training.corpus.split import normal
 from training.evaluate import ROUGH, cases
-from training.held_out import by_hand, forbidden
-from training.split import normal
+from training.evaluation.answers import CONTEXT
+from training.evaluation.held_out import by_hand, forbidden
 from training.train import EMBEDDED
 
 

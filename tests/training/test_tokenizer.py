@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from training.batches import LENGTHS, Encoder, in_rows, rows_per_step, shard
-from training.corpus import conversation, messages
+from training.corpus.batches import LENGTHS, Encoder, in_rows, rows_per_step, shard
+from training.corpus.mixture import conversation, messages
 from training.tokenizer import CHAT_TEMPLATE, END, END_OF_TEXT, LONGEST, START
 from training.train import EMBEDDED
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..decode_mutants import DECODE_MUTANTS
-from ..mutants import BARRIER, MUTANTS, Mutant
-from ..prefill_mutants import PREFILL_MUTANTS
+from ..mutants.decode import DECODE_MUTANTS
+from ..mutants.mutant import Mutant
+from ..mutants.prefill import PREFILL_MUTANTS
+from ..mutants.readable import BARRIER, READABLE_MUTANTS
 
 READABLE, PREFILL, DECODE = "L=33 S=65", "prefill f32", "decode f32"
 
@@ -23,7 +24,7 @@ class Watched(NamedTuple):
         return self.cases != READABLE
 
 
-def named(name: str, mutants: tuple[Mutant, ...] = MUTANTS) -> Mutant:
+def named(name: str, mutants: tuple[Mutant, ...] = READABLE_MUTANTS) -> Mutant:
     (found,) = [mutant for mutant in mutants if mutant.name == name]
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ...support.tools import CLANG, GXX, need
+from ...support.processes.tools import CLANG, GXX, need
 from .toolchain import COMPILERS, OPENCL_CPP, SHIM, SOURCES
 
 # What C++ for OpenCL offers beyond Metal: generic pointers, double, global variables.

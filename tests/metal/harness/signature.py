@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 
-from ...support.tools import cpp_compiler
+from ...support.processes.tools import cpp_compiler
 
 # What a thread is told about itself: the expression for each component.
 BUILT_IN = {

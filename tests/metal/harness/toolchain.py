@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ...support.tools import CLANG, GXX, NM, Tool, call, cpp_compiler, lacking, leave_out
+from ...support.processes.tools import CLANG, GXX, NM, Tool, call, cpp_compiler, lacking, leave_out
 from .signature import Signature, launcher
 
 HARNESS = Path(__file__).resolve().parent

@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
-from ..arguments import FastArguments
-from ..flash_attention import host
+from ..attention.arguments import FastArguments
+from ..attention.run import host
 
 GENERATIONS = (13, 14, 15, 16)
 # By the letter that an architecture ends in: plain, Pro and Max, Ultra.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import mlx.core as mx
 import numpy as np
 
-from ..arguments import as_memory
+from ..attention.arguments import as_memory
 from ..harness.sparse import SparseBuffer
 
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import pytest
 
 from ...support.cases import normal, qkv
-from .. import gpu
-from ..arguments import FastArguments
+from ..attention.arguments import FastArguments
+from ..host import gpu
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="memory of that size is only claimed here")
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from metal_source import inlined
 
-from ..arguments import FastArguments, HeadStrides, LengthsInput, MaskStrides, as_bytes
+from ..attention.arguments import FastArguments, HeadStrides, LengthsInput, MaskStrides, as_bytes
 from ..harness.kernel import Kernel
 
 SOURCE = """

@@ -4,18 +4,18 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ...support.attention.check import compare
 from ...support.cases import normal, qkv
-from ...support.check import compare
-from ...support.quantized import assert_product, packed
-from .. import quantized
-from ..arguments import HeadStrides, MaskStrides, ReadableArguments, as_bytes
-from ..flash_attention import (
+from ...support.products.quantized import assert_product, packed
+from ..attention.arguments import HeadStrides, MaskStrides, ReadableArguments, as_bytes
+from ..attention.run import (
     FastCall,
     as_memory,
     compiled,
     launch,
     readable_kernel,
 )
+from ..product import run as quantized
 from .sparse import memory, tail
 
 E = 64

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...support.attention.check import compare
 from ...support.cases import lengths, normal, qkv
-from ...support.check import compare
-from ..arguments import HeadStrides, LengthsInput, MaskStrides, ReadableArguments, as_bytes
-from ..flash_attention import FastCall, Result, launch, readable_kernel
+from ..attention.arguments import HeadStrides, LengthsInput, MaskStrides, ReadableArguments, as_bytes
+from ..attention.run import FastCall, Result, launch, readable_kernel
 from .sparse import memory
 
 BATCH, HEADS, L, S, E = 2, (4, 2), 3, 5, 64

@@ -7,11 +7,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from ...support.attention.check import compare
 from ...support.cases import DTYPES
-from ...support.check import compare
 from ...support.covering import covering
-from .. import gpu
-from ..fast_cases import OPTIONS, FastCase
+from ..attention.fast_cases import OPTIONS, FastCase
+from ..host import gpu
 
 FEW = {
     "E": [64, 72],

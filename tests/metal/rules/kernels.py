@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from ..flash_attention import run_decode, run_prefill, run_readable
+from ..attention.run import run_decode, run_prefill, run_readable
 
 FAST: dict[str, Callable] = {
     "prefill": run_prefill,

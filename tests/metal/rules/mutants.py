@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..mutants import Mutant
+from ..mutants.mutant import Mutant
 from ..offsets import test_rows, test_strides
 from . import test_extremes, test_rounding
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ...support.attention.check import compare
 from ...support.cases import lengths, normal, qkv
-from ...support.check import compare
 from .kernels import ALL, FAST, run_clean
 
 LOWEST = float(np.finfo(np.float32).min)

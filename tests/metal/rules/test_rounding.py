@@ -4,11 +4,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ...support.attention.check import expected
 from ...support.cases import normal, qkv
-from ...support.check import expected
-from ...support.quantized import packed
+from ...support.products.quantized import packed
 from ...support.tolerance import FLOOR, to_float64
-from ..quantized import run_quantized
+from ..product.run import run_quantized
 from .kernels import FAST, run_clean
 
 DIGITS = {mx.float16: 11, mx.bfloat16: 8}  # of the significand

@@ -2,8 +2,9 @@
 
 import pytest
 
-from .. import flash_attention, quantized
-from ..test_fast_mutants import some_kernels
+from ..attention import run as flash_attention
+from ..mutants.test_fast import some_kernels
+from ..product import run as quantized
 from .mutants import RULE_MUTANTS
 
 ATTENTION = """

@@ -1,0 +1,188 @@
+"""What a call may rely on, whichever of the fast kernels computes it."""
+
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from ...support.attention.check import compare
+from ...support.cases import lengths, normal, qkv
+from ..rules.kernels import FAST, run_clean
+from .arguments import UNBOUNDED as WHOLE
+from .run import FastCall
+
+
+@pytest.fixture(params=FAST)
+def run(request):
+    """A kernel, whose reports must be none."""
+    return partial(run_clean, request.param)
+
+
+def same_bits(a, b):
+    return all(mx.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def with_nan(x, where):
+    """NaN in those rows of a tensor [B, H, rows, E]."""
+    return mx.where(where[..., None], mx.nan, x)
+
+
+def test_slots_that_hold_no_key_have_no_influence_whatever_they_hold(run):
+    query, key, value = qkv(batch=(3,), L=8, S=70, E=64)
+    given = {"kv_start": lengths(3, 0, 40), "kv_lens": lengths(30, 70, 0), "causal": True}
+    slot = mx.arange(70)
+    start, count = (given[name][:, None, None] for name in ("kv_start", "kv_lens"))
+    free = (slot < start) | (slot >= start + count)
+    clean = run(query, key, value, **given)
+    compare(*clean, query, key, value, **given)
+    assert same_bits(clean, run(query, with_nan(key, free), with_nan(value, free), **given))
+
+
+def test_rows_of_padding_are_zero_whatever_they_hold(run):
+    query, key, value = qkv(L=8, S=40, E=64)
+    given = {"q_lens": lengths(5, 0), "sinks": normal(4), "causal": True}
+    padding = mx.arange(8) >= given["q_lens"][:, None, None]
+    out, lse = run(with_nan(query, padding), key, value, **given)
+    compare(out, lse, query, key, value, **given)
+    padding = mx.broadcast_to(padding, lse.shape)
+    assert mx.all(mx.where(padding[..., None], out == 0, True))
+    assert mx.all(mx.where(padding, lse == -mx.inf, True))
+
+
+def test_a_padded_batch_has_the_bits_of_each_sequence_alone(run):
+    """To the left, so that nothing but `kv_start` tells; the window begins in the middle of a tile."""
+    query, key, value = qkv(batch=(2,), L=8, S=80, E=64)
+    options = {"causal": True, "window": 50}
+    out, lse = run(query, key, value, **options, q_lens=lengths(8, 6), kv_start=lengths(0, 13))
+    second = run(query[1:, :, :6], key[1:, :, 13:], value[1:, :, 13:], **options)
+    assert same_bits((out[1:, :, :6], lse[1:, :, :6]), second)
+    assert same_bits((out[:1], lse[:1]), run(query[:1], key[:1], value[:1], **options))
+
+
+def test_rows_have_the_same_bits_in_every_chunk(run):
+    query, key, value = qkv(L=8, S=100, E=64)
+    options = {"causal": True, "window": 45}
+    out, lse = run(query, key, value, **options)
+    assert same_bits((out[:, :, 5:], lse[:, :, 5:]), run(query[:, :, 5:], key, value, **options))
+
+
+def test_keys_that_no_row_sees_are_not_even_read(run):
+    """The tiles before and behind all windows; half a tile more may be read, but is not seen."""
+    query, key, value = qkv(batch=(1,), L=4, S=200, E=64)
+    options = {"window": (10, 0), "kv_lens": lengths(120)}
+    slot = mx.arange(200)
+    unread = (slot < 96) | (slot >= 120)
+    clean = run(query, key, value, **options)
+    assert same_bits(clean, run(query, with_nan(key, unread), with_nan(value, unread), **options))
+
+
+def test_a_key_that_the_mask_hides_may_be_nan(run):
+    query, key, value = qkv(L=5, S=33, E=64)
+    hidden = mx.arange(33) == 20
+    key = with_nan(key, hidden)
+    for mask in (~hidden, mx.where(hidden, -mx.inf, 0.0)):
+        compare(*run(query, key, value, mask=mask), query, key, value, mask=mask)
+
+
+def test_a_visible_nan_surfaces(run):
+    query, key, value = qkv(batch=(1,), heads=1, kv_heads=1, L=8, S=40, E=64)
+    seen = mx.arange(8) >= 4
+    nan = mx.arange(40) == 36
+    out, lse = run(query, with_nan(key, nan), value, causal=True, softcap=3.0, sinks=normal(1))
+    assert mx.array_equal(mx.isnan(lse[0, 0]), seen)
+    assert mx.array_equal(mx.all(mx.isnan(out[0, 0]), axis=-1), seen)
+    out, lse = run(query[:, :, 4:], key, with_nan(value, nan), causal=True)
+    assert mx.all(mx.isnan(out))
+    assert not mx.any(mx.isnan(lse))
+
+
+def test_a_row_of_nan_scores_is_nan(run):
+    query, key, value = qkv(L=2, S=64, E=64)
+    out, lse = run(query * mx.nan, key, value)
+    assert mx.all(mx.isnan(out))
+    assert mx.all(mx.isnan(lse))
+
+
+@pytest.mark.parametrize("entry", [np.inf, np.nan], ids=str)
+def test_a_mask_of_nan_or_infinity_surfaces(run, entry):
+    out, _ = run(*qkv(L=2, S=40, E=64), mask=mx.where(mx.arange(40) == 35, entry, 0.0))
+    assert mx.all(mx.isnan(out))
+
+
+def test_large_negative_scores_hide_nothing(run):
+    inputs = qkv(L=5, S=40, E=64)
+    options = {"mask": mx.full((40,), -1e30)}
+    compare(*run(*inputs, **options), *inputs, **options)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=["f16", "bf16"])
+def test_scores_may_leave_the_range_of_half_precision(run, dtype):
+    """Up to 10 ** 5, and everything but the largest ones has no weight."""
+    query, key, value = (x.astype(dtype) for x in qkv(L=5, S=40, E=64))
+    options = {"scale": 1.0}
+    inputs = query * 100, key * 100, value
+    out, lse = run(*inputs, **options)
+    assert mx.max(mx.abs(lse)) > 65504
+    compare(out, lse, *inputs, **options)
+
+
+@pytest.mark.parametrize("S", [0, 40])
+def test_a_row_with_nothing_but_a_sink(run, S):
+    """All of the weight goes to the sink, and its logarithm is the log-sum-exp."""
+    sinks = normal(4)
+    query, key, value = qkv(L=3, S=S, E=64)
+    out, lse = run(query, key, value, sinks=sinks, kv_lens=lengths(0, 0))
+    assert mx.all(out == 0)
+    assert np.allclose(np.array(lse), np.array(sinks)[None, :, None])
+
+
+def test_each_batch_entry_may_have_its_own_sinks(run):
+    query, key, value = qkv(L=3, S=40, E=64)
+    sinks = normal(2, 4)
+    out, lse = run(query, key, value, sinks=sinks)
+    for b in range(2):
+        own = [x[b : b + 1] for x in (out, lse, query, key, value)]
+        compare(*own, sinks=sinks[b])
+
+
+def test_lengths_out_of_range_do_not_lead_out_of_the_tensors(run):
+    """The host checks them where it can; these are taken as the nearest that there are."""
+    query, key, value = qkv(batch=(3,), L=5, S=40, E=64)
+    wrong = {"q_lens": lengths(-1, 99, 4), "kv_start": lengths(3, 30, 99), "kv_lens": lengths(99, 99, -7)}
+    right = {"q_lens": lengths(0, 5, 4), "kv_start": lengths(3, 30, 40), "kv_lens": lengths(37, 10, 0)}
+    compare(*run(query, key, value, **wrong), query, key, value, **right)
+
+
+@pytest.mark.parametrize("step", [3.0, -3.0], ids=["rises", "falls"])
+def test_the_running_maximum_may_move_in_every_tile(run, step):
+    key = mx.broadcast_to(step * mx.arange(130.0)[:, None], (130, 64))[None, None] + normal(1, 1, 130, 64)
+    inputs = mx.ones((1, 1, 3, 64)), key, normal(1, 1, 130, 64, seed=1)
+    compare(*run(*inputs, scale=1 / 64), *inputs, scale=1 / 64)
+
+
+OPTIONS = {
+    "nothing": ({}, (0, 0, 0, 0, 0, 0)),
+    "a scale": ({"scale": 2.0}, (0, 0, 0, 0, 0, 0)),
+    "a mask of bool": ({"mask": mx.ones((5,), mx.bool_)}, (1, 0, 0, 0, 0, 0)),
+    "a mask of bfloat16": ({"mask": mx.ones((5,), mx.bfloat16)}, (4, 0, 0, 0, 0, 0)),
+    "causal": ({"causal": True}, (0, 1, 0, 0, 0, 0)),
+    "a left limit": ({"window": (3, -1)}, (0, 1, 0, 0, 0, 0)),
+    "a right limit": ({"window": (-1, 0)}, (0, 1, 0, 0, 0, 0)),
+    "a soft cap": ({"softcap": 30.0}, (0, 0, 1, 0, 0, 0)),
+    "sinks": ({"sinks": mx.zeros(4)}, (0, 0, 0, 1, 0, 0)),
+    "rows": ({"q_lens": lengths(1, 2)}, (0, 0, 0, 0, 1, 0)),
+    "starts": ({"kv_start": lengths(1, 2)}, (0, 0, 0, 0, 1, 0)),
+    "keys": ({"kv_lens": lengths(1, 2)}, (0, 0, 0, 0, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_pipeline_has_the_features_of_the_call_and_no_other(name):
+    options, features = OPTIONS[name]
+    call = FastCall(*qkv(L=3, S=5, E=64), **options, keys_per_split=WHOLE)
+    assert call.launch("prefill").features == call.launch("decode").features == features
+
+
+def test_a_head_size_in_between_is_a_feature():
+    assert FastCall(*qkv(L=3, S=5, E=63)).launch("decode").features == (0, 0, 0, 0, 0, 1)

@@ -1,0 +1,65 @@
+"""Who asks for batch invariance gets the bits of a row whatever else is in the batch, padding included."""
+
+import mlx.core as mx
+import pytest
+
+from ...support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv, random_mask
+from ..host import gpu
+
+OPTIONS = {
+    "plain": {},
+    "window": {"window": 50},
+    "softcap": {"softcap": 2.0},
+    "sinks": {"sinks": normal(4)},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device():
+    gpu.modules()
+
+
+def run(*inputs, **options):
+    out, lse, notes = gpu.attention(*inputs, **options, causal=True, batch_invariant=True)
+    assert notes.reports == []
+    return out, lse
+
+
+def same_bits(a, b):
+    return all(mx.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("rows", [1, 5, 8], ids=str)
+def test_padding_of_rows_and_keys(rows, name, dtype):
+    """Alone it has few rows and keys; beside a longer sequence it is padded, to the left or right."""
+    query, key, value = qkv(batch=(1,), heads=4, L=rows, S=70, E=64, dtype=dtype)
+    alone = run(query, key, value, **OPTIONS[name])
+    for start, L, S in ((0, 12, 90), (0, rows, 600), (23, 40, 100)):
+        others = qkv(batch=(2,), heads=4, L=L, S=S, E=64, dtype=dtype, seed=1)
+        padded = [mx.array(x) for x in others]
+        padded[0][1:, :, :rows] = query
+        for x, own in zip(padded[1:], (key, value), strict=True):
+            x[1:, :, start : start + 70] = own
+        given = {"q_lens": lengths(L, rows), "kv_start": lengths(0, start), "kv_lens": lengths(S, 70)}
+        out, lse = run(*padded, **OPTIONS[name], **given)
+        assert same_bits((out[1:, :, :rows], lse[1:, :, :rows]), alone), (start, L, S)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 33])
+def test_every_chunk_of_a_query(rows):
+    query, key, value = qkv(batch=(1,), heads=4, L=40, S=600, E=64)
+    mask = random_mask(600)
+    out, lse = run(query, key, value, mask=mask)
+    part = run(query[:, :, 40 - rows :], key, value, mask=mask)
+    assert same_bits((out[:, :, 40 - rows :], lse[:, :, 40 - rows :]), part)
+
+
+@pytest.mark.parametrize(("L", "S"), [(1, 40), (8, 600), (9, 40), (70, 600)])
+def test_one_kernel_takes_all_lengths(L, S):
+    inputs = qkv(heads=4, L=L, S=S, E=64)
+    told = gpu.explain(*inputs, batch_invariant=True)
+    assert told["path"] == "metal.attention_prefill_f32_e64"
+    assert told["batch_invariant"]
+    assert not gpu.explain(*inputs)["batch_invariant"]

@@ -1,0 +1,1 @@
+"""Answers of an exported model, and the checks that judge them."""

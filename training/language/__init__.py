@@ -1,0 +1,1 @@
+"""Templates, words and their grammar."""
