@@ -1,6 +1,6 @@
 """The native block on its own: what it refuses, the memory of its caches, and compiled graphs.
 
-Its results are compared with those of the layers in tests/layers/test_native_block.py.
+Its results are compared with those of the layers in tests/models/test_native_block.py.
 """
 
 import mlx.core as mx
