@@ -6,7 +6,6 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/gpu.h"
 #include "attention/last_run.h"
 #include "attention/tiles.h"
 #include "bindings/arguments.h"
@@ -17,6 +16,7 @@
 #include "bindings/rows.h"
 #include "bindings/weight_memory.h"
 #include "core/checks.h"
+#include "core/gpu.h"
 #include "cpu/kernels/isa.h"
 #include "cpu/runtime/bandwidth.h"
 #include "cpu/runtime/peak.h"

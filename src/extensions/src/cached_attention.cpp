@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "attention/inputs.h"
 #include "core/checks.h"
+#include "core/dtype.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -8,20 +8,11 @@
 #include <variant>
 #include <vector>
 
+#include "core/cache_state.h"
 #include "rows/row_operations.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
-
-// How many tokens of a cache are there. One is kept if its arrays came back from one of these operations,
-// with these tokens or more, and have been held since: then what lies behind the tokens may still be
-// nobody's.
-struct CacheState {
-  int64_t length;
-  bool kept;
-
-  bool operator==(const CacheState&) const = default;
-};
 
 // Keys and values (N, Hkv, capacity, E) of N rows.
 struct TokenCache {

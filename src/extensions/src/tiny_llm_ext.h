@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/problem.h"
+#include "core/mask.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"
 

@@ -19,8 +19,8 @@ const char* hand_over(const metal::Launch& launch, metal::Size* sizes, int* feat
   return kernel.c_str();
 }
 
-cpu::Element element_of(int number) { return static_cast<cpu::Element>(number); }
-cpu::MaskKind mask_of(int number) { return static_cast<cpu::MaskKind>(number); }
+Element element_of(int number) { return static_cast<Element>(number); }
+MaskKind mask_of(int number) { return static_cast<MaskKind>(number); }
 
 }  // namespace
 

@@ -14,7 +14,7 @@ void fill_arguments(QuantizedArguments* arguments, int M, int N, int K, int grou
 // The name of the kernel, until the next call, and the sizes of grid and threadgroup.
 const char* quantized_matmul(int M, int N, int bits, int element, metal::Size* sizes) {
   static std::string kernel;
-  const metal::Launch launch = metal::quantized_matmul(M, N, bits, static_cast<cpu::Element>(element));
+  const metal::Launch launch = metal::quantized_matmul(M, N, bits, static_cast<Element>(element));
   kernel = launch.kernel;
   sizes[0] = launch.threadgroups;
   sizes[1] = launch.threads;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/dtype.h"
 #include "core/saturating.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 
 namespace tiny_llm_ext {
@@ -31,10 +33,6 @@ const char* input_name(int n, const AttentionParams& params) {
   size_t i = 0;
   for (n -= 3; !params.present[i] || n-- > 0;) i++;
   return kOptionalInputs[i].name;
-}
-
-Element element_of(mx::Dtype dtype) {
-  return dtype == mx::float32 ? Element::f32 : dtype == mx::float16 ? Element::f16 : Element::bf16;
 }
 
 static MaskKind mask_kind(const std::optional<mx::array>& mask) {
@@ -88,7 +86,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   for (const mx::array& x : {q, k, v}) {
     if (x.status() == mx::array::unscheduled) continue;
     if (problem.backend == Backend::cpu) {
-      problem.copied_bytes += last_axis_is_dense(x) ? 0 : cpu::bytes_of(repaired_shape(x), x.dtype());
+      problem.copied_bytes += last_axis_is_dense(x) ? 0 : cpu::bytes_of(shape_without_repeats(x), x.dtype());
     } else {
       problem.copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), false) ? 0 : x.nbytes();
       problem.readable_copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), true) ? 0 : x.nbytes();
@@ -168,26 +166,6 @@ std::vector<Sequence> read_contexts(const std::vector<mx::array>& inputs, const 
   return sequences;
 }
 
-bool last_axis_is_dense(const mx::array& array) {
-  return array.size() == 0 || array.shape(-1) == 1 || array.strides(-1) == 1;
-}
-
-std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const mx::Shape& batch) {
-  mx::Strides strides = broadcast_strides(array);
-  strides.resize(std::max<int>(0, static_cast<int>(strides.size()) - trailing));
-  std::optional<int64_t> innermost;
-  int64_t expected = 0;
-  int missing = static_cast<int>(batch.size() - strides.size());
-  for (int axis = static_cast<int>(batch.size()) - 1; axis >= 0; axis--) {
-    if (batch[axis] == 1) continue;
-    int64_t stride = axis < missing ? 0 : strides[axis - missing];
-    if (innermost && stride != expected) return std::nullopt;
-    if (!innermost) innermost = stride;
-    expected = stride * batch[axis];
-  }
-  return innermost.value_or(0);
-}
-
 static bool runs_backwards(const mx::array& array) {
   return std::any_of(array.strides().begin(), array.strides().end(), [](int64_t s) { return s < 0; });
 }
@@ -208,32 +186,6 @@ std::optional<mx::Shape> gpu_copy_shape(const mx::array& array, int trailing, co
   shape.insert(shape.end(), trailing - own, 1);
   shape.insert(shape.end(), array.shape().end() - own, array.shape().end());
   return shape;
-}
-
-mx::Shape repaired_shape(const mx::array& array) {
-  mx::Shape shape = array.shape();
-  for (size_t axis = 0; axis + 1 < shape.size(); axis++) {
-    if (array.strides(axis) == 0) shape[axis] = 1;
-  }
-  return shape;
-}
-
-int64_t batch_offset(int64_t index, const mx::Shape& shape, const mx::Strides& strides) {
-  int64_t offset = 0;
-  int missing = static_cast<int>(shape.size() - strides.size());
-  for (int axis = static_cast<int>(shape.size()) - 1; axis >= missing; axis--) {
-    offset += index % shape[axis] * strides[axis - missing];
-    index /= shape[axis];
-  }
-  return offset;
-}
-
-mx::Strides broadcast_strides(const mx::array& array) {
-  mx::Strides strides = array.strides();
-  for (size_t axis = 0; axis < strides.size(); axis++) {
-    if (array.shape(axis) == 1) strides[axis] = 0;
-  }
-  return strides;
 }
 
 }  // namespace tiny_llm_ext

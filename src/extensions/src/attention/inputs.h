@@ -12,9 +12,6 @@ AttentionInputs unpack(const std::vector<mx::array>& arrays, const AttentionPara
 // Name of input number n of the primitive.
 const char* input_name(int n, const AttentionParams& params);
 
-// Of float32, float16 or bfloat16.
-Element element_of(mx::Dtype dtype);
-
 // Layouts of arrays that are not evaluated yet are unknown and taken as dense.
 Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device);
 
@@ -32,28 +29,11 @@ std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::S
 std::vector<Sequence> read_contexts(const std::vector<mx::array>& inputs, const Wrong& wrong);
 int64_t slots_of_row(const std::vector<mx::array>& inputs);
 
-// Whether the kernels can read the array where it lies.
-bool last_axis_is_dense(const mx::array& array);
-
-// The batch axes, which are all but the last `trailing` ones, taken as one axis of `batch`: its stride, in
-// elements, or none where no single stride leads from entry to entry.
-std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const mx::Shape& batch);
-
 // Whether the GPU kernels can read query, key or value where it lies; the kernel to read wants it dense.
 bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool readable);
 
 // The shape in which the GPU kernels need a copy of a mask, sinks or lengths; none where they are read where
 // they lie.
 std::optional<mx::Shape> gpu_copy_shape(const mx::array& array, int trailing, const mx::Shape& batch);
-
-// The shape of a copy that repairs the last axis: what an axis repeats is there once.
-mx::Shape repaired_shape(const mx::array& array);
-
-// Offset, in elements, of entry `index` of the flattened batch axes `shape`; `strides` is aligned with it on
-// the right and may be shorter.
-int64_t batch_offset(int64_t index, const mx::Shape& shape, const mx::Strides& strides);
-
-// The strides with which an array is read as if it were broadcast: 0 along axes of size 1.
-mx::Strides broadcast_strides(const mx::array& array);
 
 }  // namespace tiny_llm_ext

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels/kernels.h"
+#include "core/element.h"
+#include "core/mask.h"
 
 namespace tiny_llm_ext {
 
-using cpu::Element;
-using cpu::kUnbounded;
-using cpu::MaskKind;
+namespace cpu {
+struct Kernels;  // opaque to all but the CPU back end
+}
 
 enum class Backend { cpu, gpu };
 

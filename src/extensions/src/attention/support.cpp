@@ -1,21 +1,15 @@
 // Routing and its explanation, from one list of what has a kernel.
 #include <string_view>
 
-#include "attention/gpu.h"
+#include "attention/backends.h"
 #include "attention/problem.h"
-#include "attention/tiles.h"
-#include "core/checks.h"
+#include "core/gpu.h"
 #include "core/saturating.h"
-#include "cpu/attention/plan.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kElementNames[cpu::kElements] = {"f32", "f16", "bf16"};
-
-std::string_view math_of(const Problem& problem) {
-  return problem.kernels->bf16_products[static_cast<int>(problem.dtype)] ? "bf16" : "ieee-f32";
-}
+constexpr const char* kElementNames[kElements] = {"f32", "f16", "bf16"};
 
 // Estimates of bytes are counted in double; they, too, stop at the largest integer.
 double query_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hq * p.L; }
@@ -51,23 +45,6 @@ Explanation explain_gradient(const Problem& problem) {
   e.backward_path = "reference";
   e.deterministic = true;
   return e;
-}
-
-void explain_cpu(const Problem& problem, Explanation& e) {
-  cpu::Plan plan = cpu::make_plan(problem);
-  int element = static_cast<int>(problem.dtype);
-  e.path = plan.split ? "cpu.split" : "cpu.tiled";
-  e.schedule = plan.split ? "split" : "v2";
-  e.tile_rows = problem.kernels->row_tile[element];
-  e.tile_keys = problem.kernels->key_tile[element];
-  e.splits = plan.splits;
-  TileCounts counts = count_tiles(problem, problem.Hkv, e.tile_rows, e.tile_keys);
-  e.tiles_visited = counts.visited;
-  e.tiles_total = counts.total;
-  e.workspace_bytes =
-      saturating_sum(saturating_product({plan.partial_floats, sizeof(float)}), problem.copied_bytes);
-  e.math = math_of(problem);
-  e.batch_invariant = true;
 }
 
 }  // namespace
@@ -112,7 +89,7 @@ Explanation explain(const Problem& problem) {
   e.mask_read = problem.mask == MaskKind::none ? "none" : problem.mask_broadcast ? "broadcast" : "tile";
   e.copies_bytes = problem.copied_bytes;
   if (problem.backend == Backend::cpu) {
-    explain_cpu(problem, e);
+    cpu::explain(problem, e);
   } else {
     gpu::explain(problem, e);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/divide_up.h"
 #include "core/saturating.h"
 
 namespace tiny_llm_ext {

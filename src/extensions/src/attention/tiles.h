@@ -29,6 +29,4 @@ TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t g
 // The same for all sequences of a problem, whose query heads are folded into `heads` heads.
 TileCounts count_tiles(const Problem& problem, int64_t heads, int64_t row_tile, int64_t key_tile);
 
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace tiny_llm_ext

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "attention/gpu.h"
+#include "core/gpu.h"
 
 namespace tiny_llm_ext {
 

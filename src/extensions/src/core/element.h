@@ -1,9 +1,9 @@
-// The types in which arrays hold their numbers.
+// The element types of arrays. Kernel files include this: neither STL nor MLX.
 #pragma once
 
-namespace tiny_llm_ext::cpu {
+namespace tiny_llm_ext {
 
-enum class Element : int { f32, f16, bf16 };  // indexes the arrays of Kernels
+enum class Element : int { f32, f16, bf16 };  // indexes the arrays of cpu::Kernels
 constexpr int kElements = 3;
 
-}  // namespace tiny_llm_ext::cpu
+}  // namespace tiny_llm_ext

@@ -1,8 +1,9 @@
 // Asks the device about one plan after the other, and tells the router.
 #include "metal/choose.h"
 
-#include "attention/gpu.h"
+#include "attention/backends.h"
 #include "attention/tiles.h"
+#include "core/gpu.h"
 #include "metal/device.h"
 #include "metal/library.h"
 

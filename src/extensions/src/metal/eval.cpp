@@ -1,8 +1,7 @@
 // GPU evaluation: allocates the outputs, and starts the kernels that the plan names.
-#include "attention/gpu.h"
+#include "attention/backends.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
-#include "attention/tiles.h"
 #include "metal/choose.h"
 #include "metal/inputs.h"
 #include "mlx/allocator.h"

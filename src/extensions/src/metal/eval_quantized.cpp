@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "attention/inputs.h"
+#include "core/dtype.h"
 #include "metal/copy.h"
 #include "metal/device.h"
 #include "metal/quantized_launch.h"

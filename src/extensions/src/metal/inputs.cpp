@@ -2,6 +2,7 @@
 #include "metal/inputs.h"
 
 #include "attention/inputs.h"
+#include "core/strides.h"
 #include "metal/copy.h"
 
 namespace tiny_llm_ext::metal {

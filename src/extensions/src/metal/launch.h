@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels/kernels.h"
+#include "core/element.h"
+#include "core/mask.h"
 #include "metal/kernels/fast_arguments.h"
 
 namespace tiny_llm_ext::metal {
@@ -59,13 +60,13 @@ inline int32_t compiled_head_size(int32_t E) {
   return kMostHeadSize;
 }
 
-inline std::string kernel_name(const char* step, cpu::Element element) {
+inline std::string kernel_name(const char* step, Element element) {
   constexpr const char* kElements[] = {"f32", "f16", "bf16"};
   return std::string("attention_") + step + "_" + kElements[static_cast<int>(element)];
 }
 
 // By AttentionFeature. The mask and the sinks are no numbers of the struct: the host says whether there are.
-inline std::vector<int32_t> attention_features(const FastAttentionArguments& args, cpu::MaskKind mask,
+inline std::vector<int32_t> attention_features(const FastAttentionArguments& args, MaskKind mask,
                                                bool sinks) {
   return {
       static_cast<int32_t>(mask),
@@ -78,7 +79,7 @@ inline std::vector<int32_t> attention_features(const FastAttentionArguments& arg
 }
 
 // The fast kernel for many query rows: a SIMD group for each 8 rows of the tile.
-inline Launch prefill_attention(const FastAttentionArguments& args, cpu::Element element, cpu::MaskKind mask,
+inline Launch prefill_attention(const FastAttentionArguments& args, Element element, MaskKind mask,
                                 bool sinks) {
   return {kernel_name("prefill", element) + "_e" + std::to_string(compiled_head_size(args.E)),
           attention_grid(args.N, args.L),
@@ -99,7 +100,7 @@ inline int32_t split_count(const FastAttentionArguments& args) {
 // The fast kernel for a few query rows: a threadgroup for each, and for each split of the keys. Several
 // splits make parts for merge_attention(), all float32: output (splits, B, heads, L, E) and, in the place of
 // its log-sum-exp, the maximum and the sum of the weights (splits, B, heads, L, 2).
-inline Launch decode_attention(const FastAttentionArguments& args, cpu::Element element, cpu::MaskKind mask,
+inline Launch decode_attention(const FastAttentionArguments& args, Element element, MaskKind mask,
                                bool sinks) {
   constexpr uint32_t kSimdGroups = 8;
   int32_t splits = split_count(args);
@@ -111,7 +112,7 @@ inline Launch decode_attention(const FastAttentionArguments& args, cpu::Element 
 }
 
 // Behind several splits: a threadgroup for each query row, with the slots of MergeSlot.
-inline Launch merge_attention(const FastAttentionArguments& args, cpu::Element element) {
+inline Launch merge_attention(const FastAttentionArguments& args, Element element) {
   Size grid = {static_cast<uint32_t>(args.N), static_cast<uint32_t>(args.L), 1};
   return {kernel_name("merge", element), grid, {128, 1, 1}};
 }
@@ -151,10 +152,10 @@ static_assert(offsetof(FastAttentionArguments, q_lens) == 164);
 static_assert(offsetof(FastAttentionArguments, kv_start) == 172);
 static_assert(offsetof(FastAttentionArguments, kv_lens) == 180);
 
-static_assert(kNoMask == static_cast<int>(cpu::MaskKind::none));
-static_assert(kBooleanMask == static_cast<int>(cpu::MaskKind::boolean));
-static_assert(kFloatMask == static_cast<int>(cpu::MaskKind::f32));
-static_assert(kHalfMask == static_cast<int>(cpu::MaskKind::f16));
-static_assert(kBfloatMask == static_cast<int>(cpu::MaskKind::bf16));
+static_assert(kNoMask == static_cast<int>(MaskKind::none));
+static_assert(kBooleanMask == static_cast<int>(MaskKind::boolean));
+static_assert(kFloatMask == static_cast<int>(MaskKind::f32));
+static_assert(kHalfMask == static_cast<int>(MaskKind::f16));
+static_assert(kBfloatMask == static_cast<int>(MaskKind::bf16));
 
 }  // namespace tiny_llm_ext::metal

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "cpu/kernels/kernels.h"
+#include "core/element.h"
 #include "metal/launch.h"
 #include "metal/quantized/arguments.h"
 
@@ -18,7 +18,7 @@ constexpr int64_t kMostQuantized = std::numeric_limits<int32_t>::max() - kTileOu
 
 // The kernel for M rows and N outputs, up to kMostQuantized each; bits are 4 or 8. Without rows or outputs
 // there is nothing to start.
-inline Launch quantized_matmul(int32_t M, int32_t N, int bits, cpu::Element element) {
+inline Launch quantized_matmul(int32_t M, int32_t N, int bits, Element element) {
   auto divide_up = [](int32_t size, int32_t part) { return static_cast<uint32_t>((size + part - 1) / part); };
   constexpr const char* kElements[] = {"f32", "f16", "bf16"};
   const std::string format = std::string(kElements[static_cast<int>(element)]) + "_b" + std::to_string(bits);

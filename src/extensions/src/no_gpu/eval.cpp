@@ -1,7 +1,8 @@
 // GPU evaluation in a build without GPU kernels. The router does not come here; a graph moved to the GPU
 // would.
-#include "attention/gpu.h"
+#include "attention/backends.h"
 #include "core/checks.h"
+#include "core/gpu.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -1,6 +1,6 @@
 // What the primitives that work row by row share: derivatives through their graph, and mapped axes.
-#include "attention/inputs.h"
 #include "core/checks.h"
+#include "core/dtype.h"
 #include "cpu/kernels/isa.h"
 #include "cpu/runtime/pool.h"
 #include "rows/row_operations.h"

@@ -11,9 +11,6 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-using cpu::Element;
-using cpu::MaskKind;
-
 class Dice {
  public:
   explicit Dice(unsigned seed) : generator_(seed) {}
@@ -63,8 +60,8 @@ AttentionCase AttentionCase::numbered(int number) {
   constexpr int kSizes[] = {1, 8, 40, 64, 72, 80, 96, 112, 128, 192, 256};
   Dice dice(number);
   AttentionCase c{};
-  c.element = static_cast<Element>(number % cpu::kElements);
-  c.E = kSizes[number / cpu::kElements % std::size(kSizes)];
+  c.element = static_cast<Element>(number % kElements);
+  c.E = kSizes[number / kElements % std::size(kSizes)];
   c.group = 1 + (number + number / 8) % 8;
   if (dice.chance(0.1)) c.E = 1 + static_cast<int>(dice.below(256));
   c.L = dice.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
@@ -77,8 +74,8 @@ AttentionCase AttentionCase::numbered(int number) {
   }
   while (c.group * c.L * c.n_k * c.E > 3'000'000)
     c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
-  c.left = dice.one_of<int64_t>({cpu::kUnbounded, cpu::kUnbounded, cpu::kUnbounded, 0, 5, 64, 70});
-  c.right = dice.one_of<int64_t>({cpu::kUnbounded, 0, 0, 0, 3, 64});
+  c.left = dice.one_of<int64_t>({kUnbounded, kUnbounded, kUnbounded, 0, 5, 64, 70});
+  c.right = dice.one_of<int64_t>({kUnbounded, 0, 0, 0, 3, 64});
   c.scale =
       dice.chance(0.7) ? 1 / std::sqrt(static_cast<float>(c.E)) : dice.one_of<float>({0.0f, -0.3f, 0.5f});
   c.softcap = dice.chance(0.25) ? dice.one_of<float>({0.7f, 5.0f, 50.0f}) : 0;
@@ -95,8 +92,7 @@ AttentionCase AttentionCase::numbered(int number) {
   c.heads_outside = dice.chance(0.5), c.mask_keys_outside = dice.chance(0.2);
   c.guard = dice.one_of({Guard::before, Guard::after, Guard::after});
   // Only a key that every row sees has a defined effect when its value is NaN.
-  if (c.poison == Poison::value)
-    c.left = c.right = cpu::kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
+  if (c.poison == Poison::value) c.left = c.right = kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
 
   for (int64_t n = 0; n < c.group * c.L * c.E; ++n) c.q.push_back(rounded(c.element, dice.normal()));
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, dice.normal()));
@@ -115,7 +111,7 @@ std::string AttentionCase::name() const {
   static const char* const kElementNames[] = {"f32", "f16", "bf16"};
   static const char* const kMaskNames[] = {"", ", bool mask", ", f32 mask", ", f16 mask", ", bf16 mask"};
   static const char* const kPoisonNames[] = {"", ", NaN in q", ", NaN in k", ", NaN in v"};
-  const auto side = [](int64_t limit) { return limit == cpu::kUnbounded ? "-" : std::to_string(limit); };
+  const auto side = [](int64_t limit) { return limit == kUnbounded ? "-" : std::to_string(limit); };
   return std::string(kElementNames[static_cast<int>(element)]) + " E=" + std::to_string(E) +
          " group=" + std::to_string(group) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) +
          " n_k=" + std::to_string(n_k) + " window=" + side(left) + "," + side(right) +

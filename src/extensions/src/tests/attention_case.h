@@ -14,12 +14,12 @@ enum class Poison { none, query, key, value };  // one NaN that some row sees
 
 // Query heads of one KV head. Values are held dense.
 struct AttentionCase {
-  cpu::Element element;
+  Element element;
   int E, group;
   int64_t L, n_q, n_k;  // rows from n_q on are padding
   int64_t left, right;
   float scale, softcap;
-  cpu::MaskKind mask_kind;
+  MaskKind mask_kind;
   bool mask_per_head, mask_per_row, mask_per_key;  // broadcast along the others
   bool has_sinks;
   Poison poison;
@@ -51,6 +51,6 @@ struct AttentionAnswer {
 AttentionAnswer answer(const AttentionCase& problem);
 
 // The nearest number of that type.
-double rounded(cpu::Element element, double x);
+double rounded(Element element, double x);
 
 }  // namespace tiny_llm_ext::tests

@@ -20,10 +20,8 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-using cpu::Element;
 using cpu::ForwardTask;
 using cpu::Kernels;
-using cpu::MaskKind;
 
 // [heads][rows][width] somewhere in memory, the last axis together, perhaps with a gap behind each row.
 struct Layout {

@@ -19,7 +19,7 @@ void test_every_listed_name_has_its_kernels() {
   for (const std::string& name : names) {
     const cpu::Kernels& kernels = cpu::kernels_named(name);
     check(kernels.name == name, name + " has the kernels of " + kernels.name);
-    for (int element = 0; element < cpu::kElements; ++element) {
+    for (int element = 0; element < kElements; ++element) {
       const bool complete = kernels.forward[element] && kernels.scratch_bytes[element] &&
                             kernels.row_tile[element] > 0 && kernels.key_tile[element] > 0 &&
                             kernels.tiles_per_task[element] > 0 && kernels.peak[element];

@@ -17,7 +17,6 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-using cpu::Element;
 using cpu::Kernels;
 using cpu::LinearForm;
 using cpu::LinearTask;
@@ -40,7 +39,7 @@ struct LinearCase {
     std::mt19937 generator(number);
     std::normal_distribution<double> normal;
     const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
-    element = static_cast<Element>(number % cpu::kElements);
+    element = static_cast<Element>(number % kElements);
     M = 1 + below(number % 4 ? 25 : 200);
     N = below(97);
     K = number % 5 ? below(700) : 32 * below(20);
@@ -136,7 +135,7 @@ void test_infinity(const LinearForm& form, const LinearCase& c) {
 // to four vectors, of one tile and two, and with more rows, for which they are copied.
 void test_in_place(const Kernels& kernels) {
   int number = 0;
-  for (int element = 0; element < cpu::kElements; ++element)
+  for (int element = 0; element < kElements; ++element)
     for (int64_t M : {9, 16, 17, 33, 48, 65, 129})
       for (int64_t N : {16, 48})
         for (int64_t K : {544, 1056, 1120}) {

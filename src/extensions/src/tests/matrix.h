@@ -21,7 +21,7 @@ struct Matrix {
   double at(int64_t row, int64_t column) const { return values[row * columns + column]; }
 };
 
-inline Guarded write(const Matrix& matrix, cpu::Element element, Guard side) {
+inline Guarded write(const Matrix& matrix, Element element, Guard side) {
   Guarded memory((std::max<int64_t>(matrix.rows - 1, 0) * matrix.stride + matrix.columns) * bytes_of(element),
                  side);
   for (int64_t row = 0; row < matrix.rows; ++row) {
@@ -39,9 +39,9 @@ struct ExactSum {
 // y (M, N) is exact(m, n), within an `error` relative to the size, one rounding to its type and `least`;
 // between its rows nothing was written.
 template <class Exact>
-void check_product(const Guarded& y, cpu::Element element, int64_t M, int64_t N, int64_t stride, double error,
+void check_product(const Guarded& y, Element element, int64_t M, int64_t N, int64_t stride, double error,
                    const std::string& name, Exact exact, double least = 0x1p-25) {
-  const double storage = element == cpu::Element::f32 ? 0 : element == cpu::Element::f16 ? 0x1p-11 : 0x1p-8;
+  const double storage = element == Element::f32 ? 0 : element == Element::f16 ? 0x1p-11 : 0x1p-8;
   for (int64_t m = 0; m < M; ++m) {
     for (int64_t n = 0; n < N; ++n) {
       const ExactSum expected = exact(m, n);

@@ -20,7 +20,6 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-using cpu::Element;
 using cpu::Kernels;
 using cpu::QuantizedTask;
 
@@ -41,7 +40,7 @@ struct QuantizedCase : Sizes {
     std::mt19937 generator(number);
     std::normal_distribution<double> normal;
     const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator); };
-    element = static_cast<Element>(number % cpu::kElements);
+    element = static_cast<Element>(number % kElements);
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
     // Of no rows nobody asks the kernels for a product.
@@ -179,7 +178,7 @@ void test_some_rows(const Kernels& kernels) {
     for (int group : {32, 64, 128})
       for (int64_t M : {3, 5, 6, 7, 8, 9, 16, 17, 32, 33, 39})
         for (int64_t groups : {0, 3, 17})
-          for (int element = 0; element < cpu::kElements; ++element)
+          for (int element = 0; element < kElements; ++element)
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
 }
 
@@ -201,7 +200,7 @@ void test_large_rows(const Kernels& kernels) {
 
 // Weights at the upper end of their range, and rows of a number whose digits are as large as they get.
 void test_largest_sums(const Kernels& kernels) {
-  for (int number = 0; number < cpu::kElements; ++number)
+  for (int number = 0; number < kElements; ++number)
     for (int64_t M : {3, 7}) {
       QuantizedCase ends(number, Sizes{8, 128, M, 17, 3});
       std::fill(ends.q.values.begin(), ends.q.values.end(), 255);

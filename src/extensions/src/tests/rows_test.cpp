@@ -14,7 +14,6 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-using cpu::Element;
 using cpu::RowKernels;
 using Row = std::vector<double>;
 
@@ -26,7 +25,7 @@ struct RowCase {
   std::mt19937 generator;
 
   explicit RowCase(int number)
-      : element(static_cast<Element>(number % cpu::kElements)),
+      : element(static_cast<Element>(number % kElements)),
         count(number / 6 % 70),
         guard(number / 3 % 2 ? Guard::after : Guard::before),
         generator(number) {}

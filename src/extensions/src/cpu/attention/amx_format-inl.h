@@ -75,7 +75,7 @@ struct AmxFormat : WithTiles {
   }
 
   static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
-    tile_gemm<false>(keys.k, blocks(count), tile.q, tile.vectors, wide_steps(E), s);
+    tile_gemm<false>({keys.k.data, keys.k.stride}, blocks(count), tile.q, tile.vectors, wide_steps(E), s);
   }
 
   // The second product reduces over whole steps of 32 keys.
@@ -86,7 +86,7 @@ struct AmxFormat : WithTiles {
   }
 
   static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
-    tile_gemm<true>(keys.v, blocks(E), p, tile.vectors, wide_steps(count), tile.o);
+    tile_gemm<true>({keys.v.data, keys.v.stride}, blocks(E), p, tile.vectors, wide_steps(count), tile.o);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "attention/inputs.h"
+#include "core/dtype.h"
 #include "cpu/attention/attend.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"

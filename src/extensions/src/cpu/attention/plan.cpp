@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "attention/tiles.h"
+#include "core/divide_up.h"
 #include "core/saturating.h"
+#include "cpu/kernels/kernels.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

@@ -11,11 +11,10 @@
 #include <math.h>
 
 #include "cpu/attention/softmax_reference.h"
+#include "cpu/gemm/gemm-inl.h"
 #include "cpu/kernels/kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
-
-constexpr int kTileLanes = kRowVectors * kLanes;
 
 struct RowTile {
   float* q;        // [steps][lanes] packed queries

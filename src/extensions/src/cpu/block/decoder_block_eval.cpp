@@ -1,7 +1,7 @@
 // CPU evaluation of a decoder's block: its operations one after the other, on one trip to the worker thread.
 #include <algorithm>
 
-#include "attention/inputs.h"
+#include "core/dtype.h"
 #include "cpu/attention/cached_step.h"
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"

@@ -1,7 +1,7 @@
 // Matrix products on AMX tile registers.
 #pragma once
 
-#include "cpu/attention/attend-inl.h"
+#include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -120,10 +120,16 @@ VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t
   }
 }
 
+// Rows of the A operand.
+struct TileRows {
+  const void* data;
+  int64_t stride;  // in bytes
+};
+
 // C[16 * blocks][lanes] (+)= A[16 * blocks][32 * steps] * B[16 * steps pairs][lanes], lanes = 16 * vectors.
 template <bool kAccumulate>
 struct TileGemm {
-  Rows a;
+  TileRows a;
   const char* b;
   int64_t stride;  // of B and C in bytes
   int steps;
@@ -172,7 +178,7 @@ struct TileGemm {
 };
 
 template <bool kAccumulate>
-static void tile_gemm(Rows a, int blocks, const float* b, int vectors, int steps, float* c) {
+static void tile_gemm(TileRows a, int blocks, const float* b, int vectors, int steps, float* c) {
   settle_stores();
   TileGemm<kAccumulate>{a, (const char*)b, vectors * 64, steps, (char*)c}.run(blocks, vectors);
 }

@@ -1,15 +1,17 @@
-// The two products of attention as one register-blocked loop: C[n][lanes] (+)= sum over steps of
-// broadcast(A[n][step]) * B[step][lanes].
+// The vector microkernel of attention and of products with many rows: a register-blocked loop
+// C[n][lanes] (+)= sum over steps of broadcast(A[n][step]) * B[step][lanes].
 //
-// For the scores A is the K tile and B the packed queries; for the output A is the V tile (read down its
-// columns) and B the probabilities. A stays in the layout it has in memory.
+// A stays in the layout it has in memory. For attention scores, A is the K tile and B the packed queries; for
+// the output, A is the V tile (read down its columns) and B the probabilities. For x w^T, A is the weights
+// and B the packed rows of x.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kLine = 64 / sizeof(float);  // floats of a cache line
+constexpr int kTileLanes = kRowVectors * kLanes;  // most lanes of B and C
+constexpr int kLine = 64 / sizeof(float);         // floats of a cache line
 
 // What a step does to a sum. PairMac, where there is one, does it to pairs of bfloat16 (vec/avx512_pairs.h).
 struct FloatMac {
@@ -101,7 +103,8 @@ struct FollowingBytes {
   }
 };
 
-// NR x MR accumulators. G is the spread of row_tile-inl.h: A advances G elements a step.
+// NR x MR accumulators. A advances G elements a step: with few rows, G neighbouring lanes share a row, each
+// takes every G-th element, and their sums are added at the end.
 template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Lines>
 VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines following) {
   F acc[NR][MR];

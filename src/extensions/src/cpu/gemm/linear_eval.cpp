@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "attention/inputs.h"
-#include "attention/tiles.h"
+#include "core/divide_up.h"
+#include "core/dtype.h"
 #include "cpu/gemm/task_outputs.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/dispatch.h"

@@ -11,7 +11,6 @@
 //   in_place<Product>()                  the rows themselves if they can be multiplied as they lie; else none
 #pragma once
 
-#include "cpu/attention/row_tile-inl.h"
 #include "cpu/gemm/gemm-inl.h"
 #include "cpu/vec/elements-inl.h"
 

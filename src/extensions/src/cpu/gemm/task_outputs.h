@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "attention/tiles.h"
-
 namespace tiny_llm_ext::cpu {
 
 constexpr int kOutputUnit = 16;  // blocks of outputs that are multiples of this leave no lane idle

@@ -9,12 +9,11 @@
 #include <stdint.h>
 
 #include "core/element.h"
+#include "core/mask.h"
 #include "cpu/kernels/linear_task.h"
 #include "cpu/kernels/row_kernels.h"
 
 namespace tiny_llm_ext::cpu {
-
-enum class MaskKind : int { none, boolean, f32, f16, bf16 };
 
 // A mask as the caller laid it out; a stride is 0 where the mask is broadcast. Strides count elements.
 struct MaskView {
@@ -68,8 +67,6 @@ struct ForwardTask {
   // null.
   const void* next_k;
 };
-
-constexpr int64_t kUnbounded = int64_t{1} << 48;
 
 // One unit of a quantized product: some rows of y (M, N) = x (M, K) w^T at some outputs n.
 //

@@ -1,9 +1,10 @@
 // CPU evaluation of products with quantized weights: blocks of rows and outputs, each a task for the kernel.
 #include <algorithm>
 
-#include "attention/inputs.h"
-#include "attention/tiles.h"
+#include "core/divide_up.h"
+#include "core/dtype.h"
 #include "cpu/gemm/task_outputs.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"

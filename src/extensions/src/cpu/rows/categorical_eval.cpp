@@ -1,8 +1,8 @@
 // CPU evaluation of a draw: the weights of whole blocks are added up, then those of the block that is hit.
 #include <algorithm>
 
-#include "attention/inputs.h"
-#include "attention/tiles.h"
+#include "core/divide_up.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/pool.h"

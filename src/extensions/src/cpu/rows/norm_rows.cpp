@@ -1,7 +1,7 @@
 // The root mean square norm of rows: a kernel for each.
 #include "cpu/rows/norm_rows.h"
 
-#include "attention/inputs.h"
+#include "core/dtype.h"
 #include "cpu/runtime/pool.h"
 
 namespace tiny_llm_ext::cpu {

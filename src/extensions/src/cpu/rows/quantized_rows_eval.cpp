@@ -1,7 +1,7 @@
 // CPU evaluation of the look-up in packed weights: each id unpacks its row.
 #include <cstring>
 
-#include "attention/inputs.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/pool.h"

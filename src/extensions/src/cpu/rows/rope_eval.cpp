@@ -1,7 +1,7 @@
 // CPU evaluation of rotary embedding: token by token, each with the row of the table at its position.
 #include <cstring>
 
-#include "attention/inputs.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/pool.h"

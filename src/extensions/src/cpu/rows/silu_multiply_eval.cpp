@@ -1,7 +1,7 @@
 // CPU evaluation of silu(gate) * up: dense arrays in one piece, others row by row.
 #include <algorithm>
 
-#include "attention/tiles.h"
+#include "core/divide_up.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"

@@ -10,6 +10,8 @@
 
 namespace tiny_llm_ext::cpu {
 
+namespace mx = mlx::core;
+
 namespace {
 
 using Memory = mx::array::Data;

@@ -4,13 +4,14 @@
 
 #include <cstdint>
 
-#include "cached_attention.h"
+#include "core/cache_state.h"
+#include "mlx/array.h"
 
 namespace tiny_llm_ext::cpu {
 
 // Gives `out`, which has `added` tokens behind those of `cache` (N, H, capacity, E), memory: that of `cache`
 // if the places of the new tokens are nobody's or nobody else holds it, or else its own. Returns whether it
 // is that of `cache`.
-bool place_grown(mx::array& out, const mx::array& cache, CacheState state, int64_t added);
+bool place_grown(mlx::core::array& out, const mlx::core::array& cache, CacheState state, int64_t added);
 
 }  // namespace tiny_llm_ext::cpu

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "attention/inputs.h"
-#include "attention/tiles.h"
+#include "core/divide_up.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"
@@ -22,7 +22,7 @@ DenseRows::DenseRows(const mx::array& array, int threads)
 }
 
 void DenseRows::copy_from(const mx::array& array, int threads) {
-  mx::Shape shape = repaired_shape(array);
+  mx::Shape shape = shape_without_repeats(array);
   copy_.emplace(allocate(bytes_of(shape, array.dtype())));
   auto* copy = static_cast<std::byte*>(copy_->buffer().raw_ptr());
 

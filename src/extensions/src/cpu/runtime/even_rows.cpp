@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "attention/tiles.h"
+#include "core/divide_up.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "attention/inputs.h"
-#include "attention/tiles.h"
+#include "core/divide_up.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/pool.h"
 

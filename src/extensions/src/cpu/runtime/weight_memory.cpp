@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
-#include "attention/tiles.h"
 #include "core/checks.h"
+#include "core/divide_up.h"
 #include "cpu/runtime/allocate.h"
 #include "mlx/ops.h"
 

@@ -20,7 +20,7 @@ enum AttentionSlot {
   kArgumentsSlot,
 };
 
-// What a mask holds; the numbers are those of cpu::MaskKind.
+// What a mask holds; the numbers are those of MaskKind.
 enum AttentionMask { kNoMask, kBooleanMask, kFloatMask, kHalfMask, kBfloatMask };
 
 // Query (N, L, E), key and value (N / group, S, E), all dense. N counts the heads of all batch entries: row n

@@ -1,0 +1,18 @@
+// How much of a key/value cache is in use.
+#pragma once
+
+#include <cstdint>
+
+namespace tiny_llm_ext {
+
+// The first `length` tokens of a cache are valid. A cache is `kept` if an earlier operation returned its
+// arrays, with `length` tokens or more, and the caller has held them since: the memory after the tokens may
+// then be free to write.
+struct CacheState {
+  int64_t length;
+  bool kept;
+
+  bool operator==(const CacheState&) const = default;
+};
+
+}  // namespace tiny_llm_ext
