@@ -10,8 +10,9 @@
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/cache_memory.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
@@ -66,7 +67,7 @@ class Step {
     const int count = static_cast<int>(places_.size());
     // Where there are fewer caches than threads, the work within each is shared out, and the plan knows
     // what is worth a thread.
-    const bool one_by_one = count < threads_ || work() < kLeastSharedAttention.now();
+    const bool one_by_one = count < threads_ || work() < kAttentionThreshold.now();
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
       place_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));

@@ -9,7 +9,8 @@
 #include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/even_rows.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -49,8 +50,8 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
 
   // If all sleep, those that will share the product wake up while x is packed, which few rows are by one.
   const auto sharing = static_cast<int>(std::min<int64_t>(threads, row_blocks * output_blocks));
-  std::optional<cpu::Awake> awake;
-  if (sharing > 1) awake.emplace(sharing);
+  std::optional<cpu::KeepSpinning> spinning;
+  if (sharing > 1) spinning.emplace(sharing);
   cpu::parallel_for(tiles, threads, [&](int64_t tile) {
     cpu::LinearTask task = all;
     task.x = x.at(tile * pack_rows, 0, y.itemsize());
@@ -58,8 +59,8 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
     form.pack(task, packed_x + tile * tile_bytes);
   });
 
-  awake.reset();  // who looks for work goes on for a while
-  const auto share_out = form.streamed ? cpu::parallel_stretches : cpu::parallel_for;
+  spinning.reset();  // the threads spin a while longer
+  const auto share_out = form.streamed ? cpu::parallel_ranges : cpu::parallel_for;
   share_out(row_blocks * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.
     const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;

@@ -9,14 +9,15 @@
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/even_rows.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-constexpr cpu::LeastShared kLeastShared = {2e5, 4e6};
-// Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
+constexpr cpu::ParallelThreshold kParallelThreshold = {2e5, 4e6};
+// Few rows stream the weights, each thread a range of them; small tasks leave little to wait for at the
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 // The smallest task: a multiple of the outputs that any kernel of few rows takes at once.
@@ -75,7 +76,7 @@ class Products {
       outputs_ += matrix.weight.shape(0);
       work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
     }
-    threads_ = work < kLeastShared.now() ? 1 : call.params.threads;
+    threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads;
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
     all_.groups = call.matrices[0].scales.shape(1);
     all_.group = call.params.group_size;
@@ -114,12 +115,12 @@ class Products {
     std::vector<int64_t> begins = {0};                        // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
       begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
-    // Tasks of an array differ by a unit at most, so that stretches of as many of them are equally long.
+    // Tasks of an array differ by a unit at most, so that ranges of as many of them are equally long.
     const auto first_output = [&](size_t which, int64_t task) {
       const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
       return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
     };
-    const auto share_out = all_.few ? cpu::parallel_stretches : cpu::parallel_for;
+    const auto share_out = all_.few ? cpu::parallel_ranges : cpu::parallel_for;
     share_out(row_blocks * begins.back(), threads_, [&](int64_t item) {
       // The rows of a block stay in the caches while the weights stream by.
       const int64_t block = item / begins.back(), place = item % begins.back();

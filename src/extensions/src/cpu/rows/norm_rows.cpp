@@ -2,7 +2,7 @@
 #include "cpu/rows/norm_rows.h"
 
 #include "attention/inputs.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/scratch.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

@@ -4,8 +4,8 @@
 #include "attention/inputs.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/scratch.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {

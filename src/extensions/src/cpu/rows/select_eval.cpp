@@ -7,8 +7,8 @@
 
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/scratch.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {

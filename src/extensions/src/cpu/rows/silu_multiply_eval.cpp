@@ -3,8 +3,8 @@
 
 #include "attention/tiles.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/scratch.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {

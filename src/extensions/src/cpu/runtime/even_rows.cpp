@@ -6,8 +6,8 @@
 
 #include "attention/tiles.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/pool.h"
 #include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 

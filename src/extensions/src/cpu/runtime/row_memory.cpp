@@ -8,7 +8,7 @@
 #include "attention/inputs.h"
 #include "attention/tiles.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 

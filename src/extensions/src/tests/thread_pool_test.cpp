@@ -1,6 +1,7 @@
-// The thread pool: every item exactly once, whoever calls, also nested, after exceptions and in a forked
-// child.
-#include "cpu/runtime/pool.h"
+// The thread pool: every item runs exactly once; with several callers, nested, after exceptions and in a
+// forked child.
+#include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/scratch.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,12 +39,12 @@ namespace tiny_llm_ext::tests {
 namespace {
 
 using cpu::parallel_for;
-using cpu::parallel_stretches;
+using cpu::parallel_ranges;
 
 // Whether each item was called once; plain ints, so that the thread sanitizer sees a missing join.
-bool each_item_once(int64_t items, int threads, decltype(parallel_for)& share_out = parallel_for) {
+bool each_item_once(int64_t items, int threads, decltype(parallel_for)& parallel = parallel_for) {
   std::vector<int> calls(items, 0);
-  share_out(items, threads, [&](int64_t item) { ++calls[item]; });
+  parallel(items, threads, [&](int64_t item) { ++calls[item]; });
   for (int count : calls) {
     if (count != 1) return false;
   }
@@ -58,7 +59,7 @@ void test_threads_that_cannot_start_are_done_without() {
   out_of_memory = true;
   try {
     parallel_for(8, 8, count);
-    const cpu::Awake awake(8);
+    const cpu::KeepSpinning spinning(8);
   } catch (const std::bad_alloc&) {
     calls.clear();
   }
@@ -71,7 +72,7 @@ void test_every_item_is_done_once() {
     for (int threads : {0, 1, 2, 3, 8}) {
       const std::string text = std::to_string(items) + ", threads " + std::to_string(threads);
       check(each_item_once(items, threads), "items " + text);
-      check(each_item_once(items, threads, parallel_stretches), "items in stretches " + text);
+      check(each_item_once(items, threads, parallel_ranges), "items in ranges " + text);
     }
   }
 }
@@ -84,29 +85,29 @@ void test_many_calls_in_a_row(int calls) {
 
 // Whether the condition holds within ten seconds.
 template <typename Condition>
-bool comes_true(Condition condition) {
+bool becomes_true(Condition condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (!condition() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   return condition();
 }
 
-void test_threads_are_kept_awake() {
-  const auto asleep = [] { return !cpu::helper_awake(); };
-  check(comes_true(asleep), "threads without work fall asleep");
+void test_idle_threads_are_kept_spinning() {
+  const auto all_sleep = [] { return !cpu::has_spinning_thread(); };
+  check(becomes_true(all_sleep), "idle threads go to sleep");
   {
-    const cpu::Awake first(2);
-    auto second = std::make_unique<cpu::Awake>(2);
-    check(comes_true(cpu::helper_awake), "a thread is woken");
+    const cpu::KeepSpinning first(2);
+    auto second = std::make_unique<cpu::KeepSpinning>(2);
+    check(becomes_true(cpu::has_spinning_thread), "a thread is woken");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    check(cpu::helper_awake(), "it stays awake");
+    check(cpu::has_spinning_thread(), "it keeps spinning");
     second.reset();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    check(cpu::helper_awake(), "it stays awake for one of two");
-    check(each_item_once(100, 2), "and works");
-    check(comes_true(cpu::helper_awake), "and stays awake");
+    check(cpu::has_spinning_thread(), "it keeps spinning for one of two");
+    check(each_item_once(100, 2), "it works");
+    check(becomes_true(cpu::has_spinning_thread), "it spins again");
   }
-  check(comes_true(asleep), "then it falls asleep");
+  check(becomes_true(all_sleep), "it goes to sleep afterwards");
 }
 
 void test_items_are_handed_out_from_zero_upwards() {
@@ -123,12 +124,12 @@ void test_items_are_handed_out_from_zero_upwards() {
   check(!far_ahead, "no item before those below it were handed out");
 }
 
-// The first item of each stretch waits for those of the others: nobody may have taken another by then.
-void test_stretches_of_neighbours() {
-  constexpr int kThreads = 3, kStretch = 100;
+// The first item of each range waits for those of the others: until then no thread may start another item.
+void test_each_thread_starts_with_its_own_range() {
+  constexpr int kThreads = 3, kRange = 100;
   std::atomic<int> begun{0}, too_early{0}, late{0};
-  parallel_stretches(kThreads * kStretch, kThreads, [&](int64_t item) {
-    if (item % kStretch != 0) {
+  parallel_ranges(kThreads * kRange, kThreads, [&](int64_t item) {
+    if (item % kRange != 0) {
       too_early += begun < kThreads;
       return;
     }
@@ -137,14 +138,14 @@ void test_stretches_of_neighbours() {
     while (begun < kThreads && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     late += begun < kThreads;
   });
-  check(too_early == 0 && late == 0, "each thread begins with a stretch of its own");
+  check(too_early == 0 && late == 0, "each thread starts with a range of its own");
 }
 
 void test_a_huge_number_of_threads_is_not_started() {
   const unsigned most = std::max(16u, 4 * std::max(1u, std::thread::hardware_concurrency()));
   std::mutex mutex;
   std::set<std::thread::id> ids;
-  const cpu::Awake awake(1 << 30);
+  const cpu::KeepSpinning spinning(1 << 30);
   parallel_for(3000, 3000, [&](int64_t) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     std::lock_guard lock(mutex);
@@ -226,10 +227,10 @@ void test_two_callers_share_the_threads() {
   std::thread first([&] {
     parallel_for(2, 2, [&](int64_t) {
       first_begun = true;
-      comes_true([&] { return second_done.load(); });
+      becomes_true([&] { return second_done.load(); });
     });
   });
-  comes_true([&] { return first_begun.load(); });
+  becomes_true([&] { return first_begun.load(); });
   test_the_asked_number_of_threads_works(2);
   second_done = true;
   first.join();
@@ -243,16 +244,16 @@ void test_a_thread_that_is_done_helps_the_other_caller() {
     std::thread first([&] {
       parallel_for(2, 2, [&](int64_t) {
         ++held;
-        comes_true([&] { return second_begun.load(); });
+        becomes_true([&] { return second_begun.load(); });
       });
     });
-    comes_true([&] { return held == 2; });
+    becomes_true([&] { return held == 2; });
     std::atomic<bool> helped{false};
     const auto caller = std::this_thread::get_id();
     parallel_for(2, 2, [&](int64_t) {
       second_begun = true;
       helped = helped || std::this_thread::get_id() != caller;
-      comes_true([&] { return helped.load(); });
+      becomes_true([&] { return helped.load(); });
     });
     first.join();
     return helped ? 0 : 1;
@@ -271,12 +272,12 @@ void test_nested_calls() {
   check(once, "nested: every pair once");
 }
 
-void test_exceptions(int rounds, decltype(parallel_for)& share_out) {
+void test_exceptions(int rounds, decltype(parallel_for)& parallel) {
   for (int i = 0; i < rounds; ++i) {
     for (int threads : {1, 2, 4}) {
       std::atomic<int> done{0};
       check_throws<std::runtime_error>("item 7", [&] {
-        share_out(100000, threads, [&](int64_t item) {
+        parallel(100000, threads, [&](int64_t item) {
           if (item == 7) throw std::runtime_error("item 7");
           if (item > 7) std::this_thread::sleep_for(std::chrono::microseconds(100));  // 10 s for all
           ++done;
@@ -285,7 +286,7 @@ void test_exceptions(int rounds, decltype(parallel_for)& share_out) {
       check(done < 50000, "after an exception the rest is dropped");
     }
     check_throws<std::runtime_error>(
-        "each", [&] { share_out(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
+        "each", [&] { parallel(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
   }
   check(each_item_once(100, 3), "the pool works after exceptions");
 }
@@ -332,16 +333,16 @@ void test_scratch() {
 }  // namespace
 }  // namespace tiny_llm_ext::tests
 
-// pool_test ROUNDS [no-fork]
+// thread_pool_test ROUNDS [no-fork]
 int main(int argc, char** argv) {
   using namespace tiny_llm_ext::tests;
   const int rounds = std::stoi(argv[1]);
   test_threads_that_cannot_start_are_done_without();
   test_every_item_is_done_once();
   test_many_calls_in_a_row(10 * rounds);
-  test_threads_are_kept_awake();
+  test_idle_threads_are_kept_spinning();
   test_items_are_handed_out_from_zero_upwards();
-  test_stretches_of_neighbours();
+  test_each_thread_starts_with_its_own_range();
   for (int threads : {2, 3, 5, 9}) test_the_asked_number_of_threads_works(threads);
   test_no_more_threads_than_asked_for();
   test_a_huge_number_of_threads_is_not_started();
@@ -349,11 +350,11 @@ int main(int argc, char** argv) {
   test_two_callers_share_the_threads();
   test_nested_calls();
   test_exceptions(rounds / 20 + 1, parallel_for);
-  test_exceptions(rounds / 20 + 1, parallel_stretches);
+  test_exceptions(rounds / 20 + 1, parallel_ranges);
   test_scratch();
   if (argc < 3) {
     test_fork();
     test_a_thread_that_is_done_helps_the_other_caller();
   }
-  return finish("pool_test");
+  return finish("thread_pool_test");
 }
