@@ -6,9 +6,8 @@
 #include "attention/tiles.h"
 #include "cpu/gemm/task_outputs.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/even_rows.h"
+#include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
@@ -24,14 +23,13 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const cpu::LinearForm& form = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
-  const cpu::EvenRows x(inputs[0], threads);
-  const cpu::DenseRows w(inputs[1], threads);
-  std::optional<cpu::DenseRows> bias;
+  const cpu::RowMatrix x(inputs[0], threads), w(inputs[1], threads);
+  std::optional<cpu::RowMatrix> bias;
   if (inputs.size() > 2) bias.emplace(inputs[2], threads);
 
   cpu::LinearTask all = {};
   all.x_row_stride = x.stride();
-  all.w_row_stride = w.stride(2);
+  all.w_row_stride = w.stride();
   all.y_row_stride = N;
   all.K = K;
 
@@ -54,7 +52,7 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   if (sharing > 1) spinning.emplace(sharing);
   cpu::parallel_for(tiles, threads, [&](int64_t tile) {
     cpu::LinearTask task = all;
-    task.x = x.at(tile * pack_rows, 0, y.itemsize());
+    task.x = x.at(tile * pack_rows);
     task.rows = std::min(pack_rows, M - tile * pack_rows);
     form.pack(task, packed_x + tile * tile_bytes);
   });
@@ -66,9 +64,9 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
     const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;
     const int64_t n = item % output_blocks * outputs;
     cpu::LinearTask task = all;
-    task.x = x.at(m, 0, y.itemsize());
-    task.w = w.at(n * w.stride(2));
-    task.bias = bias ? bias->at(n) : nullptr;
+    task.x = x.at(m);
+    task.w = w.at(n);
+    task.bias = bias ? bias->at(0, n) : nullptr;
     task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
     task.rows = std::min(task_tiles * pack_rows, M - m);
     task.outputs = std::min(outputs, N - n);

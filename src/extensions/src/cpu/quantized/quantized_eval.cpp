@@ -7,8 +7,7 @@
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/dense_rows.h"
-#include "cpu/runtime/even_rows.h"
+#include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
@@ -41,16 +40,16 @@ struct Weights {
 
   // The weights of the outputs from n on.
   void give(cpu::QuantizedTask& task, int64_t n) const {
-    task.w = reinterpret_cast<const uint32_t*>(words.at(n * words.stride(2)));
-    task.w_row_stride = words.stride(2);
-    task.scales = scales.at(n * scales.stride(2));
-    task.scales_row_stride = scales.stride(2);
-    task.biases = biases.at(n * biases.stride(2));
-    task.biases_row_stride = biases.stride(2);
+    task.w = reinterpret_cast<const uint32_t*>(words.at(n));
+    task.w_row_stride = words.stride();
+    task.scales = scales.at(n);
+    task.scales_row_stride = scales.stride();
+    task.biases = biases.at(n);
+    task.biases_row_stride = biases.stride();
   }
 
-  cpu::DenseRows words, scales, biases;
-  std::optional<cpu::EvenRows> bias;
+  cpu::RowMatrix words, scales, biases;
+  std::optional<cpu::RowMatrix> bias;
   int64_t outputs;
 };
 
@@ -85,7 +84,7 @@ class Products {
   }
 
   void run() {
-    const cpu::EvenRows x = read_x();
+    const cpu::RowMatrix x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
     const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
@@ -95,7 +94,7 @@ class Products {
     auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
-      task.x = x.at(row, 0, itemsize_);
+      task.x = x.at(row);
       task.rows = std::min(rows, M_ - row);
       return task;
     };
@@ -141,12 +140,12 @@ class Products {
     return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
   }
 
-  cpu::EvenRows read_x() const {
-    if (!call_.norm) return cpu::EvenRows(call_.x, threads_);
+  cpu::RowMatrix read_x() const {
+    if (!call_.norm) return cpu::RowMatrix(call_.x, threads_);
     const int64_t width = call_.x.shape(-1);
-    cpu::EvenRows normalised(M_, width, itemsize_);
+    cpu::RowMatrix normalised(M_, width, itemsize_);
     cpu::NormRows norm(call_.x, call_.norm->weight, static_cast<float>(call_.norm->eps));
-    norm.y = normalised.place();
+    norm.y = normalised.memory();
     norm.run(rows_, threads_);
     return normalised;
   }
@@ -167,7 +166,7 @@ class Products {
         rows_.silu_multiply(y.row(i), other.row(i), y.row(i), task.outputs);
     }
     for (int64_t i = 0; residual_ && i < task.rows; i++)
-      rows_.add(residual_->at(m + i, n, itemsize_), y.row(i), y.row(i), task.outputs);
+      rows_.add(residual_->at(m + i, n), y.row(i), y.row(i), task.outputs);
   }
 
   void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
@@ -177,7 +176,7 @@ class Products {
     task.y_row_stride = y.row_bytes / itemsize_;
     kernels_.run(task, packed, scratch);
     for (int64_t i = 0; weights_[matrix].bias && i < task.rows; i++)
-      rows_.add(y.row(i), weights_[matrix].bias->at(0, n, itemsize_), y.row(i), task.outputs);
+      rows_.add(y.row(i), weights_[matrix].bias->at(0, n), y.row(i), task.outputs);
   }
 
   const QuantizedCall& call_;
@@ -188,7 +187,7 @@ class Products {
   int64_t outputs_ = 0;
   int threads_;
   std::vector<Weights> weights_;
-  std::optional<cpu::EvenRows> residual_;
+  std::optional<cpu::RowMatrix> residual_;
   cpu::QuantizedTask all_ = {};
 };
 

@@ -266,6 +266,17 @@ void parallel_ranges(int64_t items, int threads, const std::function<void(int64_
   run_shared(items, threads, Ranges::one_per_thread, work);
 }
 
+void parallel_rows(int64_t rows, double cost, int threads,
+                   const std::function<void(int64_t begin, int64_t end)>& work) {
+  // Less work than this is done before a second thread, which needs up to 45 us to wake up, has begun.
+  constexpr double kLeastNanoseconds = 20e3;
+  constexpr double kItemNanoseconds = 5e3;  // an item of work should be worth this much
+  if (threads == 1 || rows == 1 || rows * cost < kLeastNanoseconds) return work(0, rows);
+  const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(kItemNanoseconds / cost));
+  parallel_for((rows + count - 1) / count, threads,
+               [&](int64_t item) { work(item * count, std::min(rows, (item + 1) * count)); });
+}
+
 bool has_spinning_thread() { return pool().has_spinning_thread(); }
 
 KeepSpinning::KeepSpinning(int threads) : alive_(pool().keep_spinning()) {

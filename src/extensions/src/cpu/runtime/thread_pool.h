@@ -23,6 +23,11 @@ void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>
 // order.
 void parallel_ranges(int64_t items, int threads, const std::function<void(int64_t)>& work);
 
+// Calls work(begin, end) for ranges that together are the rows 0 .. rows - 1, on as many threads as pay off
+// for `cost` nanoseconds a row.
+void parallel_rows(int64_t rows, double cost, int threads,
+                   const std::function<void(int64_t begin, int64_t end)>& work);
+
 // Whether a thread of the pool spins, waiting for work. A sleeping thread needs 45 us to wake up.
 bool has_spinning_thread();
 
