@@ -96,7 +96,7 @@ def kernels(device: str) -> dict[str, Any]:
 def tests(device: str) -> dict[str, Any]:
     """The course on this device, the tests of the kernels on its stream, and the host side of Metal."""
     words = [sys.executable, *"-m pytest -q -rfE --tb=short -p no:cacheprovider".split()]
-    files = [f"tests/kernels/test_{name}.py" for name in KERNEL_TESTS]
+    files = [f"tests/kernels/attention/test_{name}.py" for name in KERNEL_TESTS]
     course = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py"))
     outcomes = {
         "course": command(*words, *course, "-k", device),

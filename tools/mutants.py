@@ -239,8 +239,8 @@ TESTERS = ThreadPoolExecutor(max_workers=2)
 
 
 def first_failure(files: tuple[str, ...], folder: Path) -> str:
-    """Run test files of tests/kernels up to the first that fails, crashes or hangs; empty if all pass."""
-    paths = [f"tests/kernels/test_{name}.py" for name in files]
+    """Run files of tests/kernels/attention up to the first failure, crash or hang; empty if all pass."""
+    paths = [f"tests/kernels/attention/test_{name}.py" for name in files]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths]
     environment = {**os.environ, "TINY_LLM_CPU_ISA": ISA, "PYTHONDONTWRITEBYTECODE": "1"}
     options: dict[str, Any] = {"cwd": folder, "env": environment, "text": True, "capture_output": True}

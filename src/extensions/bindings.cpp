@@ -20,7 +20,7 @@
 #include "cpu/kernels/isa.h"
 #include "cpu/runtime/bandwidth.h"
 #include "cpu/runtime/peak.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 #include "mlx/version.h"
 #include "tiny_llm_ext.h"
 

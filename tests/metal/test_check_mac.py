@@ -116,5 +116,5 @@ def test_a_wrong_result_is_no_row_to_trust():
 
 
 def test_the_tests_that_it_runs_exist(program):
-    files = [ROOT / f"tests/kernels/test_{name}.py" for name in program.KERNEL_TESTS]
+    files = [ROOT / f"tests/kernels/attention/test_{name}.py" for name in program.KERNEL_TESTS]
     assert [file.name for file in files if not file.is_file()] == []

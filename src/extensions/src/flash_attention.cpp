@@ -10,7 +10,7 @@
 #include "attention/shapes.h"
 #include "core/checks.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

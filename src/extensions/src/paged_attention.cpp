@@ -4,7 +4,7 @@
 #include "core/checks.h"
 #include "core/saturating.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -13,7 +13,7 @@
 #include "check.h"
 #include "cpu/attention/softmax_reference.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 #include "guarded.h"
 #include "typed_memory.h"
 

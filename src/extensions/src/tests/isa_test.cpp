@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

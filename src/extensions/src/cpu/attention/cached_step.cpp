@@ -11,8 +11,10 @@
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/cache_memory.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
-#include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/output_memory.h"
+#include "cpu/runtime/rows.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
@@ -67,7 +69,7 @@ class Step {
     const int count = static_cast<int>(places_.size());
     // Where there are fewer caches than threads, the work within each is shared out, and the plan knows
     // what is worth a thread.
-    const bool one_by_one = count < threads_ || work() < kLeastSharedAttention.now();
+    const bool one_by_one = count < threads_ || work() < kAttentionThreshold.now();
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
       place_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));
@@ -113,7 +115,7 @@ class Step {
     auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
-    for_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
+    parallel_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
       auto* room = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
       std::byte* const head_room = room + 2 * cos.row_bytes();
       for (int64_t index = begin; index < end; index++) {

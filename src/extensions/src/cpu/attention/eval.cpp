@@ -15,9 +15,10 @@
 #include "cpu/attention/plan.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/rows.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -98,7 +99,7 @@ class Forward {
           mx::array& lse)
       : problem_(problem),
         pages_(pages),
-        plan_(cpu::make_plan(problem, cpu::kLeastSharedAttention.now())),
+        plan_(cpu::make_plan(problem, cpu::kAttentionThreshold.now())),
         batch_(batch_shape(inputs)),
         q_(inputs.query, plan_.threads),
         k_(inputs.key, plan_.threads),
@@ -121,7 +122,7 @@ class Forward {
     // One head after the other, so that its keys stay in the caches. Within a head the last rows, which see
     // most when attention is causal, go first: what is left at the end is little. A single position waits
     // for keys: it may ask for those that come next, which a thread calculates itself as far as it can.
-    const auto share_out = problem_.L == 1 ? cpu::parallel_stretches : cpu::parallel_for;
+    const auto share_out = problem_.L == 1 ? cpu::parallel_ranges : cpu::parallel_for;
     share_out(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
       int64_t head = item / tasks_per_head, task = item % tasks_per_head;
       int64_t block = plan_.row_blocks - 1 - task / plan_.splits;

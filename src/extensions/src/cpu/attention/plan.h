@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/problem.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -20,7 +20,7 @@ struct SequencePlan {
 };
 
 // Multiply-adds of the scores; those of the output are as many again.
-inline constexpr LeastShared kLeastSharedAttention = {50e3, 200e3};
+inline constexpr ParallelThreshold kAttentionThreshold = {50e3, 200e3};
 
 struct Plan {
   std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry
@@ -41,6 +41,6 @@ struct Plan {
 };
 
 // On one thread where there is less work than `least_shared_work`.
-Plan make_plan(const Problem& problem, double least_shared_work = kLeastSharedAttention.asleep);
+Plan make_plan(const Problem& problem, double least_shared_work = kAttentionThreshold.sleeping);
 
 }  // namespace tiny_llm_ext::cpu

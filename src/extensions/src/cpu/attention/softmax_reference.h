@@ -8,9 +8,10 @@
 
 #include <math.h>
 
+#include "cpu/vec/log2e.h"
+
 namespace tiny_llm_ext::cpu {
 
-constexpr float kLog2e = 1.44269504088896341f;
 constexpr double kLn2 = 0.69314718055994531;
 constexpr float kRoundedLimit = 4096;
 

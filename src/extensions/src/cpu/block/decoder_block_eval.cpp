@@ -6,7 +6,7 @@
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 #include "decoder_block.h"
 
 namespace tiny_llm_ext {
@@ -58,9 +58,9 @@ void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
         const mx::array& x = arrays[0];
         const int B = x.shape(0), L = x.shape(1), size = parts->head_size;
         const double worth = multiply_adds(*parts, int64_t{B} * L) / kWorkOfThread;
-        const int awake_threads = static_cast<int>(std::min<double>(machine.threads, worth));
-        std::optional<cpu::Awake> awake;
-        if (awake_threads > 1) awake.emplace(awake_threads);
+        const int woken = static_cast<int>(std::min<double>(machine.threads, worth));
+        std::optional<cpu::KeepSpinning> spinning;
+        if (woken > 1) spinning.emplace(woken);
         const auto like_x = [&](mx::Shape shape) { return cpu::new_array(std::move(shape), x.dtype()); };
 
         cpu::Arrays heads;

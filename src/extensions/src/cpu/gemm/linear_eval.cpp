@@ -7,10 +7,10 @@
 #include "cpu/gemm/task_outputs.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/even_rows.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/rows.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -24,14 +24,13 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const cpu::LinearForm& form = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
   const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
-  const cpu::EvenRows x(inputs[0], threads);
-  const cpu::DenseRows w(inputs[1], threads);
-  std::optional<cpu::DenseRows> bias;
+  const cpu::RowMatrix x(inputs[0], threads), w(inputs[1], threads);
+  std::optional<cpu::RowMatrix> bias;
   if (inputs.size() > 2) bias.emplace(inputs[2], threads);
 
   cpu::LinearTask all = {};
   all.x_row_stride = x.stride();
-  all.w_row_stride = w.stride(2);
+  all.w_row_stride = w.stride();
   all.y_row_stride = N;
   all.K = K;
 
@@ -50,25 +49,25 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
 
   // If all sleep, those that will share the product wake up while x is packed, which few rows are by one.
   const auto sharing = static_cast<int>(std::min<int64_t>(threads, row_blocks * output_blocks));
-  std::optional<cpu::Awake> awake;
-  if (sharing > 1) awake.emplace(sharing);
+  std::optional<cpu::KeepSpinning> spinning;
+  if (sharing > 1) spinning.emplace(sharing);
   cpu::parallel_for(tiles, threads, [&](int64_t tile) {
     cpu::LinearTask task = all;
-    task.x = x.at(tile * pack_rows, 0, y.itemsize());
+    task.x = x.at(tile * pack_rows);
     task.rows = std::min(pack_rows, M - tile * pack_rows);
     form.pack(task, packed_x + tile * tile_bytes);
   });
 
-  awake.reset();  // who looks for work goes on for a while
-  const auto share_out = form.streamed ? cpu::parallel_stretches : cpu::parallel_for;
+  spinning.reset();  // the threads spin a while longer
+  const auto share_out = form.streamed ? cpu::parallel_ranges : cpu::parallel_for;
   share_out(row_blocks * output_blocks, threads, [&](int64_t item) {
     // The rows of a block stay in the caches while the weights stream by.
     const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;
     const int64_t n = item % output_blocks * outputs;
     cpu::LinearTask task = all;
-    task.x = x.at(m, 0, y.itemsize());
-    task.w = w.at(n * w.stride(2));
-    task.bias = bias ? bias->at(n) : nullptr;
+    task.x = x.at(m);
+    task.w = w.at(n);
+    task.bias = bias ? bias->at(0, n) : nullptr;
     task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
     task.rows = std::min(task_tiles * pack_rows, M - m);
     task.outputs = std::min(outputs, N - n);

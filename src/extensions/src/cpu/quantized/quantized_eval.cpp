@@ -8,16 +8,16 @@
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/dense_rows.h"
-#include "cpu/runtime/even_rows.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/rows.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-constexpr cpu::LeastShared kLeastShared = {2e5, 4e6};
-// Few rows stream the weights, each thread a stretch of them; small tasks leave little to wait for at the
+constexpr cpu::ParallelThreshold kParallelThreshold = {2e5, 4e6};
+// Few rows stream the weights, each thread a range of them; small tasks leave little to wait for at the
 // end. A gate and what it opens are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 // The smallest task: a multiple of the outputs that any kernel of few rows takes at once.
@@ -41,16 +41,16 @@ struct Weights {
 
   // The weights of the outputs from n on.
   void give(cpu::QuantizedTask& task, int64_t n) const {
-    task.w = reinterpret_cast<const uint32_t*>(words.at(n * words.stride(2)));
-    task.w_row_stride = words.stride(2);
-    task.scales = scales.at(n * scales.stride(2));
-    task.scales_row_stride = scales.stride(2);
-    task.biases = biases.at(n * biases.stride(2));
-    task.biases_row_stride = biases.stride(2);
+    task.w = reinterpret_cast<const uint32_t*>(words.at(n));
+    task.w_row_stride = words.stride();
+    task.scales = scales.at(n);
+    task.scales_row_stride = scales.stride();
+    task.biases = biases.at(n);
+    task.biases_row_stride = biases.stride();
   }
 
-  cpu::DenseRows words, scales, biases;
-  std::optional<cpu::EvenRows> bias;
+  cpu::RowMatrix words, scales, biases;
+  std::optional<cpu::RowMatrix> bias;
   int64_t outputs;
 };
 
@@ -76,7 +76,7 @@ class Products {
       outputs_ += matrix.weight.shape(0);
       work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
     }
-    threads_ = work < kLeastShared.now() ? 1 : call.params.threads;
+    threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads;
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
     all_.groups = call.matrices[0].scales.shape(1);
     all_.group = call.params.group_size;
@@ -85,7 +85,7 @@ class Products {
   }
 
   void run() {
-    const cpu::EvenRows x = read_x();
+    const cpu::RowMatrix x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
     const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
@@ -95,7 +95,7 @@ class Products {
     auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
-      task.x = x.at(row, 0, itemsize_);
+      task.x = x.at(row);
       task.rows = std::min(rows, M_ - row);
       return task;
     };
@@ -115,12 +115,12 @@ class Products {
     std::vector<int64_t> begins = {0};                        // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
       begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
-    // Tasks of an array differ by a unit at most, so that stretches of as many of them are equally long.
+    // Tasks of an array differ by a unit at most, so that ranges of as many of them are equally long.
     const auto first_output = [&](size_t which, int64_t task) {
       const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
       return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
     };
-    const auto share_out = all_.few ? cpu::parallel_stretches : cpu::parallel_for;
+    const auto share_out = all_.few ? cpu::parallel_ranges : cpu::parallel_for;
     share_out(row_blocks * begins.back(), threads_, [&](int64_t item) {
       // The rows of a block stay in the caches while the weights stream by.
       const int64_t block = item / begins.back(), place = item % begins.back();
@@ -141,12 +141,12 @@ class Products {
     return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
   }
 
-  cpu::EvenRows read_x() const {
-    if (!call_.norm) return cpu::EvenRows(call_.x, threads_);
+  cpu::RowMatrix read_x() const {
+    if (!call_.norm) return cpu::RowMatrix(call_.x, threads_);
     const int64_t width = call_.x.shape(-1);
-    cpu::EvenRows normalised(M_, width, itemsize_);
+    cpu::RowMatrix normalised(M_, width, itemsize_);
     cpu::NormRows norm(call_.x, call_.norm->weight, static_cast<float>(call_.norm->eps));
-    norm.y = normalised.place();
+    norm.y = normalised.memory();
     norm.run(rows_, threads_);
     return normalised;
   }
@@ -167,7 +167,7 @@ class Products {
         rows_.silu_multiply(y.row(i), other.row(i), y.row(i), task.outputs);
     }
     for (int64_t i = 0; residual_ && i < task.rows; i++)
-      rows_.add(residual_->at(m + i, n, itemsize_), y.row(i), y.row(i), task.outputs);
+      rows_.add(residual_->at(m + i, n), y.row(i), y.row(i), task.outputs);
   }
 
   void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
@@ -177,7 +177,7 @@ class Products {
     task.y_row_stride = y.row_bytes / itemsize_;
     kernels_.run(task, packed, scratch);
     for (int64_t i = 0; weights_[matrix].bias && i < task.rows; i++)
-      rows_.add(y.row(i), weights_[matrix].bias->at(0, n, itemsize_), y.row(i), task.outputs);
+      rows_.add(y.row(i), weights_[matrix].bias->at(0, n), y.row(i), task.outputs);
   }
 
   const QuantizedCall& call_;
@@ -188,7 +188,7 @@ class Products {
   int64_t outputs_ = 0;
   int threads_;
   std::vector<Weights> weights_;
-  std::optional<cpu::EvenRows> residual_;
+  std::optional<cpu::RowMatrix> residual_;
   cpu::QuantizedTask all_ = {};
 };
 

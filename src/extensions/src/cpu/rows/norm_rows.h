@@ -1,15 +1,16 @@
-// The root mean square norm of rows wherever they lie, on as many threads as they are worth.
+// The root mean square norm of rows in any layout, on as many threads as pay off.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "cpu/kernels/kernels.h"
-#include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/rows.h"
 
 namespace tiny_llm_ext::cpu {
 
-// `rows` rows of x, normalised and times the weight, to y, row after row. y may be where x is.
+// Writes the `rows` rows of x, normalised and times the weight, to y, row after row. y may be the memory of
+// x.
 struct NormRows {
   NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps);
 

@@ -12,12 +12,11 @@ static float largest(const void* row, int64_t count) {
 
 template <Element kElement>
 static float powers(const void* row, int64_t count, float reference, float* out) {
-  const float kLog2E = 1.44269504f;
   const StorageOf<kElement>* x = (const StorageOf<kElement>*)row;
   F sum = zero();
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const F power = exp2(mul(sub(load_as<kElement>(x + i), set1(reference)), set1(kLog2E)));
+    const F power = exp2(mul(sub(load_as<kElement>(x + i), set1(reference)), set1(kLog2e)));
     store(out + i, power);
     sum = add(sum, power);
   }
@@ -25,7 +24,7 @@ static float powers(const void* row, int64_t count, float reference, float* out)
   store(lanes, sum_groups<kLanes>(sum));
   float total = lanes[0];
   if (i == count) return total;
-  store(lanes, exp2(mul(sub(load_some<kElement>(x + i, count - i), set1(reference)), set1(kLog2E))));
+  store(lanes, exp2(mul(sub(load_some<kElement>(x + i, count - i), set1(reference)), set1(kLog2e))));
   for (int j = 0; i < count; i++, j++) {
     out[i] = lanes[j];
     total += lanes[j];

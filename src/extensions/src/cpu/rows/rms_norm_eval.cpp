@@ -1,6 +1,6 @@
-// CPU evaluation of the root mean square norm.
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/output_memory.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {

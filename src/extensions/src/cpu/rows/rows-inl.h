@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
+#include "cpu/vec/log2e.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -20,10 +21,7 @@ VEC_FN void map_rows(const void* a, const void* b, void* out, int64_t count, Map
 }
 
 // x / (1 + e^-x). For large negative x the power is infinite and the quotient -0.
-VEC_FN F silu(F x) {
-  const float kMinusLog2E = -1.44269504f;
-  return div(x, add(set1(1.0f), exp2(mul(x, set1(kMinusLog2E)))));
-}
+VEC_FN F silu(F x) { return div(x, add(set1(1.0f), exp2(mul(x, set1(-kLog2e))))); }
 
 template <Element kElement>
 static void silu_multiply(const void* gate, const void* up, void* out, int64_t count) {

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "cpu/vec/elements-inl.h"
+#include "cpu/vec/log2e.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -112,7 +113,6 @@ static void scan(ScanTask& task) {
 // log(sum e^x), taken against the largest x so that nothing overflows.
 template <Element kElement>
 static float logsumexp(const void* row, int64_t count) {
-  const float kLog2E = 1.44269504f;
   const StorageOf<kElement>* x = (const StorageOf<kElement>*)row;
   const float best = largest_lane(largest_in<kElement>(x, count));
   if (best == INFINITY) {
@@ -124,7 +124,7 @@ static float logsumexp(const void* row, int64_t count) {
     return best;
   }
   // Where all are -inf, so is the result: they are taken against 0.
-  const F reference = set1(best == -INFINITY ? 0.0f : best), scale = set1(kLog2E);
+  const F reference = set1(best == -INFINITY ? 0.0f : best), scale = set1(kLog2e);
   F sums[4] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;
   for (; i + 4 * kLanes <= count; i += 4 * kLanes)

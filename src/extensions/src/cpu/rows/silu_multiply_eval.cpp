@@ -1,17 +1,17 @@
-// CPU evaluation of silu(gate) * up: dense arrays in one piece, others row by row.
+// CPU evaluation of `silu_multiply`: dense arrays as one long row, others row by row.
 #include <algorithm>
 
 #include "core/divide_up.h"
-#include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/pool.h"
-#include "cpu/runtime/row_memory.h"
+#include "cpu/rows/enqueue_rows.h"
+#include "cpu/runtime/output_memory.h"
+#include "cpu/runtime/rows.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {
 namespace {
 
 constexpr double kNanosecondsPerProduct = 0.5;
-// Dense arrays are cut here, so that a single long row is shared out too. A multiple of every vector.
+// Dense arrays are cut into pieces, so that threads share a single long row too. A multiple of every vector.
 constexpr int64_t kPiece = 4096;
 
 }  // namespace
@@ -28,23 +28,20 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
     cpu::enqueue(stream(), [=, threads = threads_, size = int64_t(out.size()), itemsize = out.itemsize(),
                             gate = gate.data<std::byte>(), up = up.data<std::byte>()] {
       const double cost = kNanosecondsPerProduct * std::min(size, kPiece);
-      cpu::for_rows(divide_up(size, kPiece), cost, threads, [&](int64_t begin, int64_t end) {
+      cpu::parallel_rows(divide_up(size, kPiece), cost, threads, [&](int64_t begin, int64_t end) {
         const int64_t from = begin * kPiece, count = std::min(size, end * kPiece) - from;
         kernel(gate + from * itemsize, up + from * itemsize, y + from * itemsize, count);
       });
     });
     return;
   }
-  const int64_t width = out.ndim() == 0 ? 1 : out.shape(-1);
-  cpu::enqueue(stream(), [=, threads = threads_, rows = int64_t(out.size()) / width,
-                          gates = cpu::RowReader(gate), ups = cpu::RowReader(up)] {
-    cpu::for_rows(rows, kNanosecondsPerProduct * width, threads, [&](int64_t begin, int64_t end) {
-      const size_t bytes = gates.row_bytes();
-      auto* room = static_cast<std::byte*>(cpu::thread_scratch(2 * bytes));
-      for (int64_t m = begin; m < end; m++)
-        kernel(gates.row(m, room), ups.row(m, room + bytes), y + m * bytes, width);
-    });
-  });
+  const cpu::RowReader gates(gate), ups(up);
+  const size_t bytes = gates.row_bytes();
+  const int64_t width = out.shape(-1);
+  cpu::enqueue_rows(stream(), {cpu::rows_of(out), kNanosecondsPerProduct * width, threads_, 2 * bytes},
+                    [=](int64_t m, std::byte* scratch) {
+                      kernel(gates.row(m, scratch), ups.row(m, scratch + bytes), y + m * bytes, width);
+                    });
 }
 
 }  // namespace tiny_llm_ext

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/checks.h"
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

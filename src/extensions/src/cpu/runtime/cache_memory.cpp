@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cpu/runtime/row_memory.h"
+#include "cpu/runtime/output_memory.h"
 
 namespace tiny_llm_ext::cpu {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <vector>
 
-#include "cpu/runtime/pool.h"
+#include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
 

@@ -1,0 +1,75 @@
+"""`explain` foretells attention over pages: the path, the tiles, the memory, and what a GPU does instead."""
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.attention import explain, paged_attention
+
+from ...support import native
+from ...support.attention.pages import paged
+from ...support.cases import DTYPE_IDS, DTYPES, qkv
+from ...support.refusal import refused
+
+
+def call(L=9, contexts=(300, 131), page_size=16, dtype=mx.float32, S=None):
+    query, key, value = qkv(batch=(len(contexts),), L=L, S=S or max(contexts), E=64, dtype=dtype)
+    return query, *paged(key, value, list(contexts), page_size)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize(
+    ("L", "contexts"), [(1, (5000, 1500)), (4, (5000,)), (9, (300, 131)), (70, (300, 0, 5)), (1, (1,))]
+)
+def test_the_run_takes_the_path_foretold(L, contexts, mask, dtype):
+    inputs = call(L, contexts, dtype=dtype)
+    told = explain(paged_attention, *inputs, None, mask)
+    mx.eval(paged_attention(*inputs, None, mask))
+    run = native.last_run()
+    names = ("path", "splits", "tiles_visited", "tiles_total")
+    assert {name: getattr(told, name) for name in names} == {name: run[name] for name in names}
+    assert (told.fused, told.reasons, told.backward_path, told.saved_bytes) == (True, (), "none", 0)
+
+
+def test_contexts_that_are_not_there_yet_count_as_full():
+    query, key_pages, value_pages, table, contexts, page_size = call()
+    later = explain(paged_attention, query, key_pages, value_pages, table, contexts + 0, page_size)
+    slots = mx.full(contexts.shape, table.shape[1] * page_size, dtype=mx.int32)
+    full = explain(paged_attention, query, key_pages, value_pages, table, slots, page_size)
+    assert later == full
+
+
+def test_a_copy_is_told_where_pages_have_gaps():
+    query, key_pages, value_pages, *rest = call()
+    gaps = mx.repeat(value_pages, 2, axis=3)[..., ::2]
+    mx.eval(gaps)
+    assert explain(paged_attention, query, key_pages, value_pages, *rest).copies_bytes == 0
+    told = explain(paged_attention, query, key_pages, gaps, *rest)
+    assert told.copies_bytes == value_pages.nbytes
+    assert told.workspace_bytes >= told.copies_bytes
+
+
+def test_the_kernel_needs_no_more_memory_than_told():
+    inputs = call(L=1, contexts=(5000, 1500))
+    mx.eval(*inputs[:5])
+    mx.eval(paged_attention(*inputs))  # the pool and its scratch exist
+    told = explain(paged_attention, *inputs)
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    out = paged_attention(*inputs)
+    mx.eval(out)
+    assert told.path == "cpu.split"
+    lse = out.size // out.shape[-1] * 4
+    page = 16384
+    assert mx.get_peak_memory() - before <= told.workspace_bytes + out.nbytes + lse + 4 * page
+
+
+def test_what_the_call_refuses_has_no_explanation():
+    query, key_pages, value_pages, table, contexts, page_size = call()
+    with refused("key_pages", function="paged_attention"):
+        explain(paged_attention, query, key_pages, value_pages, table, contexts, page_size + 1)
+    with refused("context_lens", function="paged_attention"):
+        explain(paged_attention, query, key_pages, value_pages, table, mx.array([300, 5000]), page_size)
+    wide = mx.zeros((2, 4, 9, 257)), mx.zeros((5, 2, 16, 257)), mx.zeros((5, 2, 16, 257))
+    with pytest.raises(RuntimeError, match=r"^paged_attention: .*257.*256"):
+        explain(paged_attention, *wide, table, contexts, page_size)
