@@ -4,7 +4,7 @@
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
-#include "cpu/gemm/task_outputs.h"
+#include "cpu/gemm/tasks.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dense_rows.h"
 #include "cpu/runtime/dispatch.h"

@@ -3,8 +3,8 @@
 
 #include "attention/inputs.h"
 #include "attention/tiles.h"
-#include "cpu/gemm/task_outputs.h"
-#include "cpu/quantized/quantized_call.h"
+#include "cpu/gemm/tasks.h"
+#include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dense_rows.h"
