@@ -8,7 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "core/checks.h"
-#include "cpu/quantized/row_orders.h"
+#include "cpu/quantized/paths.h"
 #include "quantized_linear.h"
 
 namespace nb = nanobind;

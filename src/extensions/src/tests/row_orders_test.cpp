@@ -2,14 +2,14 @@
 // be compiled only, with its flags.
 #include <stdint.h>
 
-#include "cpu/quantized/row_orders.h"
+#include "cpu/quantized/paths.h"
 #include VEC_HEADER
 #ifdef TINY_LLM_ON_TILES
 #include "cpu/attention/amx_format-inl.h"
-#include "cpu/quantized/quantized-inl.h"
-#include "cpu/quantized/quantized_tiles-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
+#include "cpu/quantized/dispatch_amx-inl.h"
 #else
-#include "cpu/quantized/quantized-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
 #endif
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

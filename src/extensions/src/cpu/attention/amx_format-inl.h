@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cpu/attention/pairs_format-inl.h"
-#include "cpu/gemm/amx_tiles-inl.h"
+#include "cpu/gemm/microkernel_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "cpu/attention/softmax_reference.h"
-#include "cpu/gemm/gemm-inl.h"
+#include "cpu/gemm/microkernel-inl.h"
 #include "cpu/kernels/kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/attention/attend-inl.h"
-#include "cpu/gemm/gemm-inl.h"
+#include "cpu/gemm/microkernel-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

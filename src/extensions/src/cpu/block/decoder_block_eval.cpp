@@ -3,7 +3,7 @@
 
 #include "core/dtype.h"
 #include "cpu/attention/cached_step.h"
-#include "cpu/quantized/quantized_call.h"
+#include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/thread_pool.h"

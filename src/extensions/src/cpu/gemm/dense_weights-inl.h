@@ -1,7 +1,7 @@
 // Dense weights as products take them: where they lie, or copied block by block into the unit of a product.
 #pragma once
 
-#include "cpu/gemm/product-inl.h"
+#include "cpu/gemm/blocked-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -3,11 +3,11 @@
 
 #include "cpu/attention/amx_format-inl.h"
 #include "cpu/attention/decode/one_position_amx-inl.h"
-#include "cpu/gemm/linear_amx-inl.h"
-#include "cpu/quantized/quantized-inl.h"
-#include "cpu/quantized/quantized_many-inl.h"
-#include "cpu/quantized/quantized_product-inl.h"
-#include "cpu/quantized/quantized_tiles-inl.h"
+#include "cpu/gemm/dispatch_amx-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
+#include "cpu/quantized/blocked_f32-inl.h"
+#include "cpu/quantized/blocked_bf16-inl.h"
+#include "cpu/quantized/dispatch_amx-inl.h"
 
 namespace tiny_llm_ext::cpu {
 

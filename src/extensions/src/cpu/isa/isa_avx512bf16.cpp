@@ -2,11 +2,11 @@
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/attention/decode/one_position_pairs-inl.h"
-#include "cpu/gemm/linear-inl.h"
-#include "cpu/gemm/product_pairs-inl.h"
-#include "cpu/quantized/quantized-inl.h"
-#include "cpu/quantized/quantized_pairs-inl.h"
-#include "cpu/quantized/quantized_product-inl.h"
+#include "cpu/gemm/dispatch-inl.h"
+#include "cpu/gemm/arithmetic_bf16-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
+#include "cpu/quantized/codec_bf16-inl.h"
+#include "cpu/quantized/blocked_bf16-inl.h"
 
 namespace tiny_llm_ext::cpu {
 

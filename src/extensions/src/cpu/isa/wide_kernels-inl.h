@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cpu/attention/forward-inl.h"
-#include "cpu/gemm/linear-inl.h"
-#include "cpu/quantized/quantized-inl.h"
-#include "cpu/quantized/quantized_many-inl.h"
+#include "cpu/gemm/dispatch-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
+#include "cpu/quantized/blocked_f32-inl.h"
 #include "cpu/rows/row_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -3,8 +3,8 @@
 // are read where they lie if they are float32.
 #pragma once
 
-#include "cpu/gemm/gemm-inl.h"
-#include "cpu/quantized/quantized_words-inl.h"
+#include "cpu/gemm/microkernel-inl.h"
+#include "cpu/quantized/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

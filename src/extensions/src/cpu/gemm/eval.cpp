@@ -4,7 +4,7 @@
 
 #include "core/divide_up.h"
 #include "core/dtype.h"
-#include "cpu/gemm/task_outputs.h"
+#include "cpu/gemm/tasks.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "cpu/quantized/outliers-inl.h"
-#include "cpu/quantized/quantized_few-inl.h"
-#include "cpu/quantized/quantized_one-inl.h"
+#include "cpu/quantized/skinny-inl.h"
+#include "cpu/quantized/gemv-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

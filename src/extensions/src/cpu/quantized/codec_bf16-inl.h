@@ -1,7 +1,7 @@
 // Few rows times quantized weights in pairs of bfloat16: the numbers of the weights are exact.
 #pragma once
 
-#include "cpu/quantized/quantized_units-inl.h"
+#include "cpu/quantized/codec_f32-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

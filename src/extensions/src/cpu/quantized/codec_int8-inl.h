@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "cpu/quantized/quantized_units-inl.h"
+#include "cpu/quantized/codec_f32-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

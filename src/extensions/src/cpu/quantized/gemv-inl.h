@@ -8,7 +8,7 @@
 #pragma once
 
 #include "cpu/quantized/outliers-inl.h"
-#include "cpu/quantized/quantized_units-inl.h"
+#include "cpu/quantized/codec_f32-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

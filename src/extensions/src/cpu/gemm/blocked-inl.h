@@ -2,7 +2,7 @@
 // and weight rows for the keys. x is packed once a call, in tiles of kTileLanes rows across the lanes; a
 // block of weight rows, some depth of K at a time, is multiplied with several tiles while it is in the cache.
 //
-// Weights (cpu/gemm/dense_weights-inl.h, cpu/quantized/quantized_product-inl.h) give
+// Weights (cpu/gemm/dense_weights-inl.h, cpu/quantized/blocked_bf16-inl.h) give
 //   bias(n)                              of output n
 //   fill<Product>(n, begin, depth, out, apart)
 //                                        weights of output n from element `begin` on, zeros beyond the last,
@@ -11,7 +11,7 @@
 //   in_place<Product>()                  the rows themselves if they can be multiplied as they lie; else none
 #pragma once
 
-#include "cpu/gemm/gemm-inl.h"
+#include "cpu/gemm/microkernel-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

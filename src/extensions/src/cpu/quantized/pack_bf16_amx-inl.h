@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "cpu/gemm/amx_tiles-inl.h"
-#include "cpu/quantized/tile_numbers-inl.h"
+#include "cpu/gemm/microkernel_amx-inl.h"
+#include "cpu/quantized/codec_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

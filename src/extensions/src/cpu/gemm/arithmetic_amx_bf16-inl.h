@@ -1,8 +1,8 @@
 // Many rows times weights in bfloat16 on AMX tiles.
 #pragma once
 
-#include "cpu/gemm/product_pairs-inl.h"
-#include "cpu/gemm/product_tiles-inl.h"
+#include "cpu/gemm/arithmetic_bf16-inl.h"
+#include "cpu/gemm/blocked_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -2,7 +2,7 @@
 // weights that are unpacked instead of copied.
 #pragma once
 
-#include "cpu/gemm/product_pairs-inl.h"
+#include "cpu/gemm/arithmetic_bf16-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -1,7 +1,7 @@
 // Many rows times weights in pairs of bfloat16.
 #pragma once
 
-#include "cpu/gemm/product-inl.h"
+#include "cpu/gemm/blocked-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

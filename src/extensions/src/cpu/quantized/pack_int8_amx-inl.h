@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/quantized/digits-inl.h"
-#include "cpu/quantized/quantized_lanes-inl.h"
+#include "cpu/quantized/codec_int8-inl.h"
+#include "cpu/quantized/pack_bf16_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

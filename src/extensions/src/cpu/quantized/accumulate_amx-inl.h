@@ -7,7 +7,7 @@
 // each.
 #pragma once
 
-#include "cpu/quantized/quantized_digit_lanes-inl.h"
+#include "cpu/quantized/pack_int8_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -2,16 +2,16 @@
 // exactly; scales and biases, in float32, come to what a group adds up to.
 //
 // Rows of weights are the A operand, as they lie in memory. A lane of the B operand is a row of x, whose
-// terms come to the same sums, a product of tiles each (cpu/quantized/quantized_lanes-inl.h), or one digit of
-// a row (cpu/quantized/quantized_digit_lanes-inl.h). A unit of the work is one group of K of kLanes outputs,
+// terms come to the same sums, a product of tiles each (cpu/quantized/pack_bf16_amx-inl.h), or one digit of
+// a row (cpu/quantized/pack_int8_amx-inl.h). A unit of the work is one group of K of kLanes outputs,
 // and its three parts (weights to numbers, products, sums times scales) run some units apart, so that what is
 // read has been written well before (benches/LOG.md). Every lane adds up by itself, so the bits of a row do
 // not depend on other rows.
 #pragma once
 
-#include "cpu/gemm/amx_tiles-inl.h"
+#include "cpu/gemm/microkernel_amx-inl.h"
 #include "cpu/quantized/outliers-inl.h"
-#include "cpu/quantized/tile_sums-inl.h"
+#include "cpu/quantized/accumulate_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cpu/quantized/outliers-inl.h"
-#include "cpu/quantized/quantized_units-inl.h"
-#include "cpu/quantized/quantized_words-inl.h"
+#include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -3,9 +3,9 @@
 
 #include "core/divide_up.h"
 #include "core/dtype.h"
-#include "cpu/gemm/task_outputs.h"
+#include "cpu/gemm/tasks.h"
 #include "cpu/kernels/kernels.h"
-#include "cpu/quantized/quantized_call.h"
+#include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/rows.h"

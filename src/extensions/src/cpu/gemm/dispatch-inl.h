@@ -5,7 +5,7 @@
 // else.
 #pragma once
 
-#include "cpu/gemm/dense_stream-inl.h"
+#include "cpu/gemm/skinny-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -2,8 +2,8 @@
 // which are terms.
 #pragma once
 
-#include "cpu/quantized/quantized_one-inl.h"
-#include "cpu/quantized/quantized_tile_product-inl.h"
+#include "cpu/quantized/gemv-inl.h"
+#include "cpu/quantized/skinny_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -1,7 +1,7 @@
 // Many rows times dense weights of wide types on AMX tiles: both are sums of terms in bfloat16.
 #pragma once
 
-#include "cpu/gemm/product_tiles-inl.h"
+#include "cpu/gemm/blocked_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -18,7 +18,7 @@ struct TermsProduct : WideProduct {
   typedef uint16_t Weight;
 
   // Tiles take tiny numbers for zero. What is multiplied is larger by this, so that terms and products of any
-  // float32 are not tiny. What becomes infinite instead is not left to tiles (cpu/gemm/linear_amx-inl.h).
+  // float32 are not tiny. What becomes infinite instead is not left to tiles (cpu/gemm/dispatch_amx-inl.h).
   static constexpr float kLarger = kElement == Element::f32 ? 0x1p32f : 1;
 
   VEC_FN void enter() { WithTiles::enter(); }
