@@ -47,14 +47,14 @@ MUTANTS = (
     ),
     Mutant(
         "L == S is taken for granted",
-        "cpu/attention/row_tile-inl.h",
+        "cpu/attention/query_tile-inl.h",
         "int64_t position = i + task.n_k - task.n_q;",
         "int64_t position = i;",
         ("lengths",),
     ),
     Mutant(
         "a query head reads another key head",
-        "cpu/attention/eval.cpp",
+        "cpu/attention/forward_pass.cpp",
         "task.k = input(k_, b, kv_head, sequence.kv_start);",
         "task.k = input(k_, b, problem_.Hkv - 1 - kv_head, sequence.kv_start);",
         ("grouped_heads",),
@@ -103,14 +103,14 @@ MUTANTS = (
     ),
     Mutant(
         "the start of a sequence is dropped from an address",
-        "cpu/attention/eval.cpp",
+        "cpu/attention/forward_pass.cpp",
         "task.v = input(v_, b, kv_head, sequence.kv_start);",
         "task.v = input(v_, b, kv_head, 0);",
         ("ragged_batches",),
     ),
     Mutant(
         "the mask is read from the first slot, not the first key",
-        "cpu/attention/eval.cpp",
+        "cpu/attention/forward_pass.cpp",
         "task.mask = mask_.view(b, batch_, head, sequence.kv_start);",
         "task.mask = mask_.view(b, batch_, head, 0);",
         ("masks",),
@@ -131,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row of NaN passes for an empty one",
-        "cpu/attention/softmax_reference.h",
+        "cpu/attention/softmax_state.h",
         "if (l == 0) return -INFINITY;",
         "if (!(l > 0)) return -INFINITY;",
         ("nan",),

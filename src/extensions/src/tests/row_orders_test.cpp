@@ -5,7 +5,7 @@
 #include "cpu/quantized/row_orders.h"
 #include VEC_HEADER
 #ifdef TINY_LLM_ON_TILES
-#include "cpu/attention/amx_format-inl.h"
+#include "cpu/attention/amx_operands-inl.h"
 #include "cpu/quantized/quantized-inl.h"
 #include "cpu/quantized/quantized_tiles-inl.h"
 #else

@@ -1,8 +1,8 @@
 // The forward pass over one task: all its query tiles against its range of keys, one key tile at a time.
 #pragma once
 
-#include "cpu/attention/finish-inl.h"
-#include "cpu/attention/wide_format-inl.h"
+#include "cpu/attention/epilogue-inl.h"
+#include "cpu/attention/float_operands-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -2,7 +2,7 @@
 // visibility.
 #pragma once
 
-#include "cpu/attention/row_tile-inl.h"
+#include "cpu/attention/query_tile-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

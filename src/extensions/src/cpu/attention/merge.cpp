@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/attention/softmax_reference.h"
+#include "cpu/attention/softmax_state.h"
 
 namespace tiny_llm_ext::cpu {
 

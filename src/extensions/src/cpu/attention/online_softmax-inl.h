@@ -59,7 +59,7 @@ VEC_FN F maximum(const float* s, int stride, int keys) {
 VEC_FN F absolute(F x) { return max(sub(zero(), x), x); }
 VEC_FN M is_rounded(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
 
-// exponent_between() of softmax_reference.h on vectors.
+// exponent_between() of softmax_state.h on vectors.
 VEC_FN F exponent_between(F from, F to) {
   F log2e = set1(kLog2e);
   F rounded = sub(mul(from, log2e), mul(to, log2e));

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/dtype.h"
-#include "cpu/attention/cached_step.h"
+#include "cpu/attention/cached/append_and_attend.h"
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"

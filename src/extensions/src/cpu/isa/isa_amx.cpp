@@ -1,8 +1,8 @@
 // AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type.
 #include "cpu/vec/avx512_pairs.h"
 
-#include "cpu/attention/amx_format-inl.h"
-#include "cpu/attention/decode/one_position_amx-inl.h"
+#include "cpu/attention/amx_operands-inl.h"
+#include "cpu/attention/decode/decode_amx-inl.h"
 #include "cpu/gemm/linear_amx-inl.h"
 #include "cpu/quantized/quantized-inl.h"
 #include "cpu/quantized/quantized_many-inl.h"

@@ -1,7 +1,7 @@
 // AVX-512 with bfloat16 dot products for bfloat16 inputs.
 #include "cpu/vec/avx512_pairs.h"
 
-#include "cpu/attention/decode/one_position_pairs-inl.h"
+#include "cpu/attention/decode/decode_bf16-inl.h"
 #include "cpu/gemm/linear-inl.h"
 #include "cpu/gemm/product_pairs-inl.h"
 #include "cpu/quantized/quantized-inl.h"

@@ -1,7 +1,7 @@
 // Products in float32. float32 K and V are read where they are; 16-bit ones are widened tile by tile.
 #pragma once
 
-#include "cpu/attention/attend-inl.h"
+#include "cpu/attention/key_tile-inl.h"
 #include "cpu/gemm/gemm-inl.h"
 #include "cpu/vec/elements-inl.h"
 

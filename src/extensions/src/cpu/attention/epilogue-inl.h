@@ -1,7 +1,7 @@
 // The end of a query tile: the one division, the log-sum-exp, and the way back to row-major memory.
 #pragma once
 
-#include "cpu/attention/row_tile-inl.h"
+#include "cpu/attention/query_tile-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -1,8 +1,8 @@
 // A single query position with products of pairs of bfloat16.
 #pragma once
 
-#include "cpu/attention/decode/one_position-inl.h"
-#include "cpu/attention/pairs_format-inl.h"
+#include "cpu/attention/bf16_operands-inl.h"
+#include "cpu/attention/decode/decode-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

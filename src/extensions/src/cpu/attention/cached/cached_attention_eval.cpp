@@ -1,6 +1,6 @@
 // CPU evaluation of attention to caches.
 #include "cached_attention.h"
-#include "cpu/attention/cached_step.h"
+#include "cpu/attention/cached/append_and_attend.h"
 
 namespace tiny_llm_ext {
 

@@ -5,7 +5,7 @@
 // for all the query tiles of a task.
 #pragma once
 
-#include "cpu/attention/pairs_format-inl.h"
+#include "cpu/attention/bf16_operands-inl.h"
 #include "cpu/gemm/amx_tiles-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

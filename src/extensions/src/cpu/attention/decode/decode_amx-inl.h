@@ -2,8 +2,8 @@
 // output the weights are, and values zipped by pairs of keys the B operand.
 #pragma once
 
-#include "cpu/attention/amx_format-inl.h"
-#include "cpu/attention/decode/one_position_pairs-inl.h"
+#include "cpu/attention/amx_operands-inl.h"
+#include "cpu/attention/decode/decode_bf16-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

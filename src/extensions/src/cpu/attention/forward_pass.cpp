@@ -10,7 +10,7 @@
 #include "core/checks.h"
 #include "core/divide_up.h"
 #include "core/strides.h"
-#include "cpu/attention/attend.h"
+#include "cpu/attention/forward_pass.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
 #include "cpu/kernels/kernels.h"

@@ -4,7 +4,7 @@
 // lanes of a vector; so here the lanes are keys in the scores, and elements of the head in the output. Tiles
 // of keys and the references of the exponentials are as in forward-inl.h.
 //
-// The products come from Heads (one_position_pairs-inl.h, one_position_amx-inl.h):
+// The products come from Heads (decode_bf16-inl.h, decode_amx-inl.h):
 //   kMost                                  heads of a group
 //   pack(task, tile)                       the queries, for `scores`
 //   scores(tile, k, keys, E, room, asked)  to room.scores, -inf behind the last key

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "cpu/attention/softmax_reference.h"
+#include "cpu/attention/softmax_state.h"
 #include "cpu/gemm/gemm-inl.h"
 #include "cpu/kernels/kernels.h"
 

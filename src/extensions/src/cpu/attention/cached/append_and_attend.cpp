@@ -1,12 +1,12 @@
 // Attention to caches as it is calculated: every token is rotated to where it stays, then each cache is
 // attended to.
-#include "cpu/attention/cached_step.h"
+#include "cpu/attention/cached/append_and_attend.h"
 
 #include <cstring>
 
 #include "attention/inputs.h"
 #include "core/dtype.h"
-#include "cpu/attention/attend.h"
+#include "cpu/attention/forward_pass.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/cache_memory.h"
