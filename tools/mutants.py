@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "hidden tiles are not skipped",
         "cpu/attention/forward-inl.h",
-        "if (end < begin || tile[t].some_first >= begin + keys.keys) continue;",
+        "if (end < begin || tile[t].any_first >= begin + keys.keys) continue;",
         "if (end < begin) end = begin;",
         ("tile_counts",),
     ),
@@ -98,7 +98,7 @@ MUTANTS = (
         "the bound of the last tile is missing",
         "cpu/attention/forward-inl.h",
         "(int)(end - begin < keys.keys ? end - begin + 1 : keys.keys)",
-        "Format::kKeyTile",
+        "Operands::kKeyTile",
         ("layouts", "nan"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-// The merge is the online softmax once more, with a chunk in the place of a tile.
+// The online softmax, with chunks in place of key tiles.
 #include "cpu/attention/merge.h"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// The state of one query tile while it walks over the keys: packed queries, m, l and the output accumulator.
+// The state of one query tile: packed queries, m, l and the output accumulator.
 //
-// Everything is held transposed, queries across the lanes: a score vector is (one key) x (kLanes queries). So
-// the softmax statistics are plain vertical vector operations, and both products read K and V in their
-// natural layout, one broadcast element at a time.
+// All of it is transposed, queries across the lanes: a score vector is (one key) x (kLanes queries). The
+// softmax statistics are then vertical vector operations, and both products read K and V in their own layout,
+// one broadcast element at a time.
 //
-// With few rows a vector would be mostly empty. Then `spread` neighbouring lanes share a row and each takes
-// every spread-th element of the head dimension; the scores are summed over the group afterwards.
+// A few rows would leave most of a vector empty. `lanes_per_row` neighbouring lanes then share a row: each
+// takes every lanes_per_row-th element of the head dimension, and the scores are summed over these lanes.
 #pragma once
 
 #include <math.h>
@@ -16,28 +16,27 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-struct RowTile {
+struct QueryTile {
   float* q;        // [steps][lanes] packed queries
-  float* o;        // [E / spread][lanes] unnormalised output
-  float* m;        // [lanes] running reference of the exponentials
+  float* o;        // [E / lanes_per_row][lanes] output before the division by l
+  float* m;        // [lanes] running maximum, see online_softmax-inl.h
   float* l;        // [lanes] running sum
   int64_t* first;  // [rows] first and last logical key that the row sees
   int64_t* last;
   int64_t begin;  // flattened row of lane 0
   int rows;
   int vectors;
-  int spread;
-  // Keys that some row sees, and keys that every row sees.
-  int64_t some_first, some_last, every_first, every_last;
+  int lanes_per_row;
+  // Logical keys that any row sees, and that all rows see.
+  int64_t any_first, any_last, all_first, all_last;
 
   int lanes() const { return vectors * kLanes; }
 };
 
-// Floats of memory one tile needs, for `steps` packed query vectors and `E` output rows of at most
-// kTileLanes.
+// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes.
 VEC_FN size_t tile_floats(int steps, int E) { return (size_t)kTileLanes * (steps + E + 2 + 4); }
 
-VEC_FN void place_tile(RowTile& tile, float* memory, int steps, int E) {
+VEC_FN void place_tile(QueryTile& tile, float* memory, int steps, int E) {
   tile.q = memory;
   tile.o = tile.q + (size_t)kTileLanes * steps;
   tile.m = tile.o + (size_t)kTileLanes * E;
@@ -46,24 +45,24 @@ VEC_FN void place_tile(RowTile& tile, float* memory, int steps, int E) {
   tile.last = tile.first + kTileLanes;
 }
 
-// The widest spread that still gives every row of the sequence its lanes. It depends on that sequence's own
-// size only, so that a row's bits do not depend on how the rows were cut into tiles.
-VEC_FN int choose_spread(int64_t sequence_rows, int steps, int E) {
-  int spread = 1;
-  while (spread < kLanes && sequence_rows * spread * 2 <= kLanes && steps % (spread * 2) == 0 &&
-         E % (spread * 2) == 0)
-    spread *= 2;
-  return spread;
+// As many lanes per row as fit one vector with all rows of the sequence. This depends on the size of the
+// sequence only: a row's bits do not depend on how rows are cut into tiles.
+VEC_FN int choose_lanes_per_row(int64_t sequence_rows, int steps, int E) {
+  int lanes_per_row = 1;
+  while (lanes_per_row < kLanes && sequence_rows * lanes_per_row * 2 <= kLanes &&
+         steps % (lanes_per_row * 2) == 0 && E % (lanes_per_row * 2) == 0)
+    lanes_per_row *= 2;
+  return lanes_per_row;
 }
 
-VEC_FN void start_tile(const ForwardTask& task, RowTile& tile, int64_t begin, int64_t end, int spread,
-                       int E_padded) {
+VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, int64_t end,
+                       int lanes_per_row, int E_padded) {
   tile.begin = begin;
   tile.rows = (int)(end - begin);
-  tile.spread = spread;
-  tile.vectors = (tile.rows * spread + kLanes - 1) / kLanes;
-  tile.some_first = tile.every_last = kUnbounded;
-  tile.some_last = tile.every_first = -1;
+  tile.lanes_per_row = lanes_per_row;
+  tile.vectors = (tile.rows * lanes_per_row + kLanes - 1) / kLanes;
+  tile.any_first = tile.all_last = kUnbounded;
+  tile.any_last = tile.all_first = -1;
   for (int r = 0; r < tile.rows; r++) {
     int64_t i = (begin + r) / task.group;
     int64_t position = i + task.n_k - task.n_q;
@@ -73,13 +72,13 @@ VEC_FN void start_tile(const ForwardTask& task, RowTile& tile, int64_t begin, in
     if (i >= task.n_q || last < first) first = 0, last = -1;
     tile.first[r] = first;
     tile.last[r] = last;
-    if (last >= first && first < tile.some_first) tile.some_first = first;
-    if (last > tile.some_last) tile.some_last = last;
-    if (first > tile.every_first) tile.every_first = first;
-    if (last < tile.every_last) tile.every_last = last;
+    if (last >= first && first < tile.any_first) tile.any_first = first;
+    if (last > tile.any_last) tile.any_last = last;
+    if (first > tile.all_first) tile.all_first = first;
+    if (last < tile.all_last) tile.all_last = last;
   }
   for (int lane = 0; lane < tile.lanes(); lane++) tile.m[lane] = -INFINITY, tile.l[lane] = 0;
-  for (int n = E_padded / spread * tile.lanes(), x = 0; x < n; x++) tile.o[x] = 0;
+  for (int n = E_padded / lanes_per_row * tile.lanes(), x = 0; x < n; x++) tile.o[x] = 0;
 }
 
 VEC_FN int64_t query_offset(const ForwardTask& task, int64_t row) {

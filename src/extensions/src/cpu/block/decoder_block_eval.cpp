@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "cpu/attention/cached/append_and_attend.h"
+#include "cpu/attention/cached/cache_dispatch.h"
 #include "cpu/quantized/quantized_call.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"

@@ -15,7 +15,7 @@ const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "amx";
-    amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
+    amx::offer<amx::AmxOperands, amx::forward_or_decode_amx>(table);
     // One or two rows are whole numbers in vectors: these processors have slow vector products of bfloat16,
     // and fast ones of small integers. Of some more rows digits are fewer tiles than terms.
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);

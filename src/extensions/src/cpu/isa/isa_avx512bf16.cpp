@@ -14,10 +14,9 @@ const Kernels& avx512bf16_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "avx512bf16";
-    avx512bf16::offer<
-        avx512bf16::PairsFormat,
-        avx512bf16::forward_heads<avx512bf16::PairsFormat, avx512bf16::PairHeads<avx512bf16::PairsFormat>>>(
-        table);
+    avx512bf16::offer<avx512bf16::Bf16Operands,
+                      avx512bf16::forward_or_decode<avx512bf16::Bf16Operands,
+                                                    avx512bf16::Bf16Decode<avx512bf16::Bf16Operands>>>(table);
     avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>,
                                 avx512bf16::RoundedMany<avx512bf16::PairsProduct>, Element::bf16>(table);
     avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);

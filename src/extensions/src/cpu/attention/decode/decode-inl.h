@@ -1,84 +1,86 @@
-// The forward pass of a single query position: what a decoding step asks for.
+// Attention of a single query position, as in a decode step.
 //
-// The heads of a group see the same keys, so that one range says what is seen. They are too few to fill the
-// lanes of a vector; so here the lanes are keys in the scores, and elements of the head in the output. Tiles
-// of keys and the references of the exponentials are as in forward-inl.h.
+// The query heads of a GQA group see the same keys. They are too few to fill the lanes of a vector: here the
+// lanes are keys in the scores, and elements of the head in the output. Key tiles and m are as in
+// forward-inl.h.
 //
-// The products come from Heads (decode_bf16-inl.h, decode_amx-inl.h):
-//   kMost                                  heads of a group
-//   pack(task, tile)                       the queries, for `scores`
-//   scores(tile, k, keys, E, room, asked)  to room.scores, -inf behind the last key
-//   values(tile, v, keys, E, room, asked)  adds room.weights times v to tile.o, in the order of ZippedRows
-// Each asks for what the product behind it reads: the scores for the values, and the values for the keys of
-// the next tile or, behind the last, of the next task, about as many.
+// Products (decode_bf16-inl.h, decode_amx-inl.h) are
+//   kMaxHeads                                    query heads of a GQA group
+//   pack(task, tile)                             the queries, for `scores`
+//   scores(tile, k, keys, E, scratch, prefetch)  to scratch.scores, -inf after the last key
+//   values(tile, v, keys, E, scratch, prefetch)  adds scratch.p times v to tile.o, in the order of ZippedRows
+// Each product prefetches the operand of the next one: `scores` the values, `values` the keys of the next
+// tile or, at the last tile, of the next task.
 #pragma once
 
 #include "cpu/attention/forward-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMostHeads = kLanes;
+constexpr int kDecodeHeads = kLanes;
 
-// What a tile of keys becomes, in the memory that forward-inl.h uses for the same.
-template <class Format>
-struct HeadRoom {
-  static constexpr int kKeys = Format::kKeyTile;
-  float *scores, *weights, *products, *keys;
+// Scratch of a key tile, in the memory of a Workspace.
+template <class Operands>
+struct DecodeScratch {
+  static constexpr int kKeys = Operands::kKeyTile;
+  float *scores, *p, *products, *keys;
 
-  explicit HeadRoom(const Workspace<Format>& space)
-      : scores(space.scores),                        // [head][kKeys]
-        weights(scores + kMostHeads * kKeys),        // [head][kKeys / 2] pairs of bfloat16
-        products(weights + kMostHeads * kKeys / 2),  // [kKeys][kMostHeads], before they are turned
-        keys(space.keys) {}                          // Format::key_floats(E), for copies
-  static_assert(kMostHeads * 5 / 2 <= kTileLanes);
+  explicit DecodeScratch(const Workspace<Operands>& space)
+      : scores(space.scores),                    // [head][kKeys]
+        p(scores + kDecodeHeads * kKeys),        // [head][kKeys / 2] pairs of bfloat16
+        products(p + kDecodeHeads * kKeys / 2),  // [kKeys][kDecodeHeads], before they are turned
+        keys(space.keys) {}                      // Operands::prepared_floats(E), for copies
+  static_assert(kDecodeHeads * 5 / 2 <= kTileLanes);
 };
 
-template <class Heads>
-VEC_FN bool is_one_position(const ForwardTask& task) {
-  const ScoreSteps steps = {task.scale, task.softcap, nullptr, nullptr};
-  return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.group && task.group <= Heads::kMost &&
-         task.E % 32 == 0 && task.mask.kind == MaskKind::none && steps.linear();
+template <class Products>
+VEC_FN bool can_decode(const ForwardTask& task) {
+  const ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr};
+  return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.group &&
+         task.group <= Products::kMaxHeads && task.E % 32 == 0 && task.mask.kind == MaskKind::none &&
+         transform.is_scale_only();
 }
 
-// Scores of a head -> weights in pairs. Moves the head's reference where that is due, as move_reference().
-template <class Format>
-VEC_FN void weigh(RowTile& tile, int head, int keys, int E, float scale, const HeadRoom<Format>& room,
-                  F* sum) {
-  const float* s = room.scores + head * Format::kKeyTile;
-  float* weights = room.weights + head * Format::kKeyTile / 2;
+// The online softmax of one head: scores become probabilities in pairs; m, `sum` and O are updated.
+template <class Operands>
+VEC_FN void softmax_head(QueryTile& tile, int head, int keys, int E, float scale,
+                         const DecodeScratch<Operands>& scratch, F* sum) {
+  const float* s = scratch.scores + head * Operands::kKeyTile;
+  float* p = scratch.p + head * Operands::kKeyTile / 2;
   const float old = tile.m[head], top = max_lanes(maximum(s, kLanes, (keys + kLanes - 1) / kLanes)) * scale;
-  const bool moves = !(top <= old + kHeadroom);
-  const float m = moves ? top : old, base = m == -INFINITY ? 0 : m;
-  if (moves) {
+  const bool rescale = !(top <= old + kRescaleThreshold);
+  const float m = rescale ? top : old, base = m == -INFINITY ? 0 : m;
+  if (rescale) {
     const F alpha = exp2(set1(cpu::exponent_between(old, base)));
     tile.m[head] = m;
     *sum = mul(*sum, alpha);
     for (int e = 0; e < E; e += kLanes) store(tile.o + head * E + e, mul(load(tile.o + head * E + e), alpha));
   }
-  const bool ordinary = cpu::is_rounded(base);
-  const F factor = set1(ordinary ? scale * kLog2e : scale), shift = set1(ordinary ? -(base * kLog2e) : -base);
+  const bool rounded = cpu::is_rounded(base);
+  const F factor = set1(rounded ? scale * kLog2e : scale), shift = set1(rounded ? -(base * kLog2e) : -base);
   const auto weight = [&](int key) __attribute__((always_inline)) {
     if (key >= keys) return zero();
     const F x = load(s + key);
-    if (ordinary) return exp2(fma(x, factor, shift));
-    // As in form_exponents(): base is a rounded product, and so must be what it is subtracted from.
+    if (rounded) return exp2(fma(x, factor, shift));
+    // As in precompute_exponents(): base is a rounded product, so the score is rounded before the
+    // subtraction.
     return exp2(mul(add(mul(x, factor), shift), set1(kLog2e)));
   };
   for (int key = 0; key < keys; key += 2 * kLanes) {
     const F low = weight(key), high = weight(key + kLanes);
     *sum = add(*sum, add(low, high));
-    store(weights + key / 2, neighbours(low, high));
+    store(p + key / 2, neighbours(low, high));
   }
 }
 
-// Rows that are asked for: a line beside each that is used, or all that are left from a row on.
-struct AskedRows {
+// Rows to prefetch: a line at a time beside the rows that are read, or all from a row on.
+struct PrefetchRows {
   const uint16_t* rows;
   int64_t stride;
   int count;
 
-  // So many of them are there; more than `most` are not asked for.
-  AskedRows(const void* rows, int64_t stride, int64_t left, int most)
+  // The first of `left` rows, at most `most`.
+  PrefetchRows(const void* rows, int64_t stride, int64_t left, int most)
       : rows((const uint16_t*)rows), stride(stride), count((int)(left < most ? left : most)) {}
 
   inline __attribute__((always_inline)) void line(int row, int e) const {
@@ -90,64 +92,65 @@ struct AskedRows {
 };
 
 template <Element kElement>
-static void finish_heads(const ForwardTask& task, RowTile& tile, const F* sums) {
+static void store_heads(const ForwardTask& task, QueryTile& tile, const F* sums) {
   float factor[kTileLanes], lse[kTileLanes], sum[kLanes];
   for (int head = 0; head < task.group; head++) {
     store(sum, sum_groups<kLanes>(sums[head]));
     tile.l[head] = sum[0];
   }
-  normalisers(task, tile, factor, lse);
+  output_factors(task, tile, factor, lse);
   for (int head = 0; head < task.group; head++) {
     float* o = tile.o + head * task.E;
     const F times = set1(factor[head]);
     for (int e = 0; e < task.E; e += 2 * kLanes)
       store_unzipped(o + e, mul(load(o + e), times), mul(load(o + e + kLanes), times));
-    finish_row<kElement>(task, head, o, tile.m[head], tile.l[head], lse[head]);
+    store_row<kElement>(task, head, o, tile.m[head], tile.l[head], lse[head]);
   }
-  if (!task.partial) finish_padding<kElement>(task, task.group, task.row_end);
+  if (!task.partial) store_padding<kElement>(task, task.group, task.row_end);
 }
 
-template <class Format, class Heads>
-static int64_t attend_position(const ForwardTask& task, void* memory) {
-  constexpr int kTile = Format::kKeyTile;
+template <class Operands, class Products>
+static int64_t decode(const ForwardTask& task, void* memory) {
+  constexpr int kTile = Operands::kKeyTile;
   const int E = task.E, heads = task.group;
-  const Workspace<Format> space(memory, E, heads);
-  const HeadRoom<Format> room(space);
-  RowTile tile;
-  place_tile(tile, space.tiles, Format::steps(E), E);
+  const Workspace<Operands> space(memory, E, heads);
+  const DecodeScratch<Operands> scratch(space);
+  QueryTile tile;
+  place_tile(tile, space.tiles, Operands::steps(E), E);
   start_tile(task, tile, 0, heads, 1, E);
-  const int64_t first = tile.some_first > task.key_begin ? tile.some_first : task.key_begin;
-  const int64_t end = tile.some_last < task.key_end ? tile.some_last + 1 : task.key_end;
-  F sums[kMostHeads];
+  const int64_t first = tile.any_first > task.key_begin ? tile.any_first : task.key_begin;
+  const int64_t end = tile.any_last < task.key_end ? tile.any_last + 1 : task.key_end;
+  F sums[kDecodeHeads];
   for (int head = 0; head < heads; head++) sums[head] = zero();
   int64_t computed = 0;
-  Format::enter();
-  Heads::pack(task, tile);
+  Operands::enter();
+  Products::pack(task, tile);
   for (int64_t begin = first, next; begin < end; begin = next, computed++) {
     next = (begin / kTile + 1) * kTile;
     const int keys = (int)((next < end ? next : end) - begin);
     const KeyRows from = find_rows<uint16_t>(task, begin, keys, kTile, space.gathered);
-    const AskedRows values(from.v.data, from.v.stride, keys, keys);
-    const AskedRows next_keys =
-        next < end ? AskedRows((const uint16_t*)from.k.data + from.k.ahead, from.k.stride, end - next, kTile)
-                   : AskedRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
-    if (begin == first) AskedRows(from.k.data, from.k.stride, keys, keys).rest(0, E);
-    Heads::scores(tile, from.k, keys, E, room, values);
+    const PrefetchRows values(from.v.data, from.v.stride, keys, keys);
+    const PrefetchRows next_keys =
+        next < end
+            ? PrefetchRows((const uint16_t*)from.k.data + from.k.ahead, from.k.stride, end - next, kTile)
+            : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
+    if (begin == first) PrefetchRows(from.k.data, from.k.stride, keys, keys).rest(0, E);
+    Products::scores(tile, from.k, keys, E, scratch, values);
     for (int head = 0; head < heads; head++)
-      weigh<Format>(tile, head, keys, E, task.scale, room, &sums[head]);
-    Heads::values(tile, from.v, keys, E, room, next_keys);
+      softmax_head<Operands>(tile, head, keys, E, task.scale, scratch, &sums[head]);
+    Products::values(tile, from.v, keys, E, scratch, next_keys);
     next_keys.rest(keys, E);
   }
-  Format::leave();
-  finish_heads<Format::kElement>(task, tile, sums);
+  Operands::leave();
+  store_heads<Operands::kElement>(task, tile, sums);
   return computed;
 }
 
-// Forward, with a form of its own for one position.
-template <class Format, class Heads>
-static int64_t forward_heads(const ForwardTask& task, void* scratch) {
-  return is_one_position<Heads>(task) ? attend_position<Format, Heads>(task, scratch)
-                                      : forward<Format>(task, scratch);
+// decode() if it can run the task, else forward().
+template <class Operands, class Products>
+static int64_t forward_or_decode(const ForwardTask& task, void* scratch) {
+  return can_decode<Products>(task) ? decode<Operands, Products>(task, scratch)
+                                    : forward<Operands>(task, scratch);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
