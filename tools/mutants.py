@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "lengths beyond the end are believed",
-        "attention/inputs.cpp",
+        "attention/lengths.cpp",
         "if (length < 0 || length > most) {",
         "if (length < 0) {",
         ("bad_input", "late_lengths"),

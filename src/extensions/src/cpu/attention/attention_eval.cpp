@@ -1,5 +1,6 @@
 // CPU evaluation of Attention and PagedAttention.
 #include "attention/inputs.h"
+#include "attention/lengths.h"
 #include "core/checks.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/operands.h"
@@ -50,14 +51,14 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cpu::wait_for(stream(), {inputs[4]});
-  std::vector<Sequence> sequences = read_contexts(inputs, failure_of("paged_attention"));
+  std::vector<Sequence> sequences = read_context_lens(inputs, failure_of("paged_attention"));
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
                   AttentionInputs call{split_heads(arrays[0], params.num_heads), arrays[1], arrays[2]};
                   mx::array o = split_heads(results[0], params.num_heads);
                   Problem problem = make_problem(call, params, device);
-                  problem.S = slots_of_row(arrays);
+                  problem.S = slots_per_sequence(arrays);
                   problem.sequences = sequences;
                   const cpu::PagedOperand pages(arrays[3], arrays[1], problem.sequences);
                   cpu::run_forward(call, problem, o, results[1], &pages);

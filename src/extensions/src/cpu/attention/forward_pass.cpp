@@ -5,8 +5,8 @@
 #include <atomic>
 #include <limits>
 
-#include "attention/inputs.h"
 #include "attention/last_run.h"
+#include "attention/lengths.h"
 #include "attention/tiles.h"
 #include "core/divide_up.h"
 #include "core/strides.h"
