@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "attention/last_run.h"
+#include "attention/support.h"
 #include "attention/tiles.h"
 #include "bindings/arguments.h"
 #include "bindings/blocks.h"

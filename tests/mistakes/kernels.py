@@ -212,14 +212,14 @@ NATIVE: Table = {
         ),
         Mistake(
             "causal attention as if L were S",
-            "extensions/src/cpu/attention/row_tile-inl.h",
+            "extensions/src/cpu/attention/query_tile-inl.h",
             "int64_t position = i + task.n_k - task.n_q;",
             "int64_t position = i;",
             "test_task_2_flash_attention_kernel_one_idea aligns_the_last_query_with_the_last_key",
         ),
         Mistake(
             "the division at the end is forgotten",
-            "extensions/src/cpu/attention/finish-inl.h",
+            "extensions/src/cpu/attention/epilogue-inl.h",
             "factor[lane] = l == 0 ? 0 : factor[lane] / l;",
             "factor[lane] = l == 0 ? 0 : factor[lane];",
             "test_task_2_flash_attention_kernel_one_idea averages_all_tiles",

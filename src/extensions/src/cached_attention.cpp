@@ -1,10 +1,11 @@
-// The front door of attention to caches, and what it means.
+// Cached attention: checks the arguments, builds the primitive, and its reference graph.
 #include "cached_attention.h"
 
 #include <cmath>
 #include <limits>
 #include <string>
 
+#include "attention/support.h"
 #include "core/checks.h"
 #include "core/dtype.h"
 
@@ -31,7 +32,7 @@ void check_cache(const mx::array& keys, const mx::array& values, int64_t length,
   }
 }
 
-// The primitive rotates an even head of any size; the kernels of attention have the last word on the rest.
+// The primitive rotates even heads of any size; the attention kernels limit the rest.
 bool has_kernel(const mx::array& query, int64_t kv_heads) {
   Problem problem = {};
   problem.Hq = query.shape(2);
@@ -51,8 +52,8 @@ std::vector<mx::Shape> shapes_of_outputs(const std::vector<mx::array>& inputs) {
 
 }  // namespace
 
-void give_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
-                 std::vector<mx::array>& inputs) {
+void add_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
+                std::vector<mx::array>& inputs) {
   for (const std::optional<TokenCache>& cache : caches) {
     params.caches.push_back(cache ? std::optional(cache->state) : std::nullopt);
     if (cache) inputs.insert(inputs.end(), {cache->keys, cache->values});
@@ -76,7 +77,7 @@ std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const
   CachedAttentionParams params = {{}, offset, {}, traditional};
   params.scale = scale ? check_scale(kCachedAttention, *scale) : 1 / std::sqrt(static_cast<float>(dims["E"]));
   std::vector<mx::array> inputs = {query, key, value, cos, sin};
-  give_caches(caches, params, inputs);
+  add_caches(caches, params, inputs);
   const std::vector<mx::array> outputs =
       cached_attention(inputs, std::move(params), cpu_stream(kCachedAttention, stream));
   return {outputs[0], grown_caches(outputs)};
@@ -146,15 +147,14 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   };
   const mx::array queries = rotated(query), keys = rotated(key);
   const mx::array values = mx::swapaxes(inputs[2], 1, 2, stream());
-  const auto some = [&](const mx::array& x, int first, int rows) {
+  const auto rows_from = [&](const mx::array& x, int first, int rows) {
     mx::Shape stop = x.shape();
     stop[0] = first + rows;
     return mx::slice(x, {first, 0, 0, 0}, stop, stream());
   };
-  // Of each row, in order.
-  std::vector<mx::array> attended, outputs = {query};
+  std::vector<mx::array> attended, outputs = {query};  // `attended` in the order of the rows
   int row = 0;
-  const auto idle_until = [&](int next) {
+  const auto add_zero_rows = [&](int next) {
     if (next > row) attended.push_back(mx::zeros({next - row, heads, L, E}, query.dtype(), stream()));
   };
   AttentionOptions options;
@@ -169,7 +169,8 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
     const auto append = [&](const mx::array& cache, const mx::array& tokens) {
       mx::Shape stop = cache.shape();
       stop[2] = end;
-      return mx::slice_update(cache, some(tokens, first, cache.shape(0)), {0, 0, begin, 0}, stop, stream());
+      return mx::slice_update(cache, rows_from(tokens, first, cache.shape(0)), {0, 0, begin, 0}, stop,
+                              stream());
     };
     const auto present = [&](const mx::array& cache) {
       mx::Shape stop = cache.shape();
@@ -179,13 +180,13 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
     const mx::array new_keys = append(inputs[kFirstCache + 2 * i], keys);
     const mx::array new_values = append(inputs[kFirstCache + 2 * i + 1], values);
     const int rows = new_keys.shape(0);
-    idle_until(first);
+    add_zero_rows(first);
     attended.push_back(
-        attention(some(queries, first, rows), present(new_keys), present(new_values), options).first);
+        attention(rows_from(queries, first, rows), present(new_keys), present(new_values), options).first);
     row = first + rows;
     outputs.insert(outputs.end(), {new_keys, new_values});
   }
-  idle_until(query.shape(0));
+  add_zero_rows(query.shape(0));
   if (attended.empty()) attended.push_back(mx::zeros({0, heads, L, E}, query.dtype(), stream()));
   const mx::array all = mx::swapaxes(mx::concatenate(attended, 0, stream()), 1, 2, stream());
   outputs[0] = mx::flatten(all, -2, -1, stream());
@@ -206,7 +207,7 @@ bool CachedAttention::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const CachedAttention&>(other).params_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for each new set of shapes.
 std::vector<mx::Shape> CachedAttention::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
     throw std::runtime_error(std::string(kCachedAttention) + ": no fused kernel: heads of " +

@@ -1,5 +1,5 @@
-// Attention of a step's tokens to all that came before: they are rotated, go into the caches and attend to
-// them, in one operation. To a model that decodes, each of these alone costs more to start than to run.
+// Attention of new tokens over key/value caches in one operation: rotate queries and keys, append keys and
+// values to the caches, attend. In a decode step, each of these alone costs more to start than to run.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ struct TokenCache {
   CacheState state;
 };
 
-// Keys and values of each cache, with the new tokens.
+// Keys and values of each cache, including the new tokens.
 using GrownCaches = std::vector<std::pair<mx::array, mx::array>>;
 
-// Where the tokens of each row begin in their sequences: one number for all, or one for each.
+// The position of the first new token: one for all rows, or one per row.
 using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
 
-// Query (B, L, Hq, E), key and value (B, L, Hkv, E) of L new tokens for each of B rows, whose caches come in
-// the order of the rows; none is a single row without a cache, which attends to nothing: its result is 0.
-// Query and key are rotated as by `rope`; a token sees the tokens of its cache, those before it and itself. A
-// cache's memory takes the new tokens where nobody else holds it, or those places, see
-// cpu/runtime/cache_memory.h. The result is (B, L, Hq * E).
+// Query (B, L, Hq, E), key and value (B, L, Hkv, E) are L new tokens of each of B rows. The caches are in the
+// order of the rows; an entry without a cache is one row whose result is 0. Query and key are rotated as by
+// `rope`. A token sees the tokens of its cache, the new tokens before it and itself. New tokens are written
+// into the memory of the cache if no other array uses it or their places, see cpu/runtime/cache_memory.h. The
+// result is (B, L, Hq * E).
 std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
                                                    const mx::array& value,
                                                    const std::vector<std::optional<TokenCache>>& caches,
@@ -39,7 +39,7 @@ std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const
                                                    bool traditional, mx::StreamOrDevice stream);
 
 struct CachedAttentionParams {
-  std::vector<std::optional<CacheState>> caches;  // in order; none: a row without a cache
+  std::vector<std::optional<CacheState>> caches;  // in the order of the rows; none: a row without a cache
   TokenOffsets offset;
   float scale;
   bool traditional;
@@ -47,24 +47,24 @@ struct CachedAttentionParams {
   bool operator==(const CachedAttentionParams&) const = default;
 };
 
-// Notes the state of caches, and puts their keys and values behind other inputs of an operation.
-void give_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
-                 std::vector<mx::array>& inputs);
+// Adds the states of caches to `params`, and their keys and values to `inputs`.
+void add_caches(const std::vector<std::optional<TokenCache>>& caches, CachedAttentionParams& params,
+                std::vector<mx::array>& inputs);
 
-// The keys and values behind the first output of such an operation.
+// The outputs after the first, as caches.
 GrownCaches grown_caches(const std::vector<mx::array>& outputs);
 
-// The operation on inputs as its primitive takes them, with that one's outputs.
+// The same with the inputs and outputs of CachedAttention.
 std::vector<mx::array> cached_attention(const std::vector<mx::array>& inputs, CachedAttentionParams params,
                                         mx::Stream stream);
 
-// Which rows of the batch a cache holds.
+// A cache and its first row in the batch.
 struct CachePlace {
   int first_row;
   CacheState state;
 };
 
-// An operation that writes to caches: they belong to one step, which has no forward mode and is not mapped.
+// An operation that writes to caches. It has no jvp and no vmap.
 class OnCaches : public RowOperation {
  public:
   using RowOperation::RowOperation;
@@ -75,8 +75,8 @@ class OnCaches : public RowOperation {
                                                            const std::vector<int>& axes) override;
 };
 
-// Inputs: query, key, value, cos, sin, then the keys and values of each cache. Outputs: what was attended to,
-// then keys and values.
+// Inputs: query, key, value, cos, sin, then the keys and values of each cache. Outputs: the result, then the
+// keys and values of each cache.
 class CachedAttention : public OnCaches {
  public:
   static constexpr size_t kFirstCache = 5;  // among the inputs
@@ -88,13 +88,13 @@ class CachedAttention : public OnCaches {
   bool is_equivalent(const mx::Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
-  // Throws for inputs that do not fit together; says whether there is a kernel for them.
+  // Throws for inputs that do not match; returns whether a kernel runs them.
   bool check_inputs(const std::vector<mx::array>& inputs) const;
 
-  // Rotation, append and attention as operations of their own.
+  // Rotation, append and attention as separate operations.
   std::vector<mx::array> graph(const std::vector<mx::array>& inputs) override;
 
-  // Of every cache among inputs that fit together.
+  // Of valid inputs.
   std::vector<CachePlace> places(const std::vector<mx::array>& inputs) const;
 
   const CachedAttentionParams& params() const { return params_; }

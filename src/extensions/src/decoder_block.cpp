@@ -40,7 +40,7 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
                                                 const TokenOffsets& offset, mx::StreamOrDevice stream) {
   CachedAttentionParams params = attention_params(*parts, offset);
   std::vector<mx::array> inputs = {x};
-  give_caches(caches, params, inputs);
+  add_caches(caches, params, inputs);
   auto primitive =
       std::make_shared<DecoderBlock>(cpu_stream(kDecoderBlock, stream), parts, std::move(params));
   const bool kernel = primitive->check_inputs(inputs);

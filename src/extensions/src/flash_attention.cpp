@@ -1,5 +1,5 @@
-// The front door of attention, check -> route, and the primitive's identity. Transforms:
-// attention/transforms.cpp.
+// Attention: checks the arguments, routes to the fused primitive or the reference graph. The gradient and
+// vmap are in attention/transforms.cpp.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -7,7 +7,9 @@
 
 #include "attention/inputs.h"
 #include "attention/last_run.h"
+#include "attention/lengths.h"
 #include "attention/shapes.h"
+#include "attention/support.h"
 #include "core/checks.h"
 #include "cpu/kernels/isa.h"
 #include "cpu/runtime/thread_pool.h"
@@ -41,7 +43,7 @@ float check_softcap(const char* function, double softcap) {
   return value;
 }
 
-// The limits to the left and right of a row's position, kUnbounded for none.
+// The number of visible keys before and after a row's position.
 std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOptions& options, bool causal) {
   constexpr const char* kExpected = "a number of keys >= 1, or (left, right) with -1 for no limit";
   std::pair<int64_t, int64_t> limits{-1, -1};
@@ -59,7 +61,7 @@ std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOp
   return {bounded(left), causal ? 0 : bounded(right)};
 }
 
-// Reads the lengths whose data is there.
+// Checks the values of lengths that are evaluated.
 void check_lengths(const char* function, Dims& dims, const AttentionInputs& inputs) {
   SequenceLengths known;
   for (auto [argument, member] :
@@ -82,7 +84,7 @@ int check_threads(const char* function, const std::optional<int>& threads) {
   return *threads;
 }
 
-// A call whose arguments were found to be right.
+// A call with valid arguments.
 struct Call {
   AttentionInputs inputs;
   AttentionParams params;
@@ -127,24 +129,24 @@ Call check_attention(const char* function, const mx::array& q, const mx::array& 
   return call;
 }
 
-void announce_fallback(const AttentionOptions& options, const std::string& reason) {
+void report_fallback(const AttentionOptions& options, const std::string& reason) {
   if (options.on_fallback == "error" || options.batch_invariant) {
     std::string promise = options.batch_invariant ? " that is batch invariant" : "";
     throw std::runtime_error(std::string(kFunction) + ": no fused kernel" + promise + ": " + reason);
   }
   if (options.on_fallback == "allow" || !options.warn) return;
   static std::mutex mutex;
-  static std::set<std::string> told;
+  static std::set<std::string> reported;
   {
     std::lock_guard lock(mutex);
-    if (!told.insert(reason).second) return;
+    if (!reported.insert(reason).second) return;
   }
   options.warn(std::string(kFunction) +
                ": falling back to attention_reference, with O(L * S) memory: " + reason);
 }
 
-// With the lengths of the sequences, where all of them are there to read.
-Problem problem_as_known(const char* function, const Call& call) {
+// With the lengths of the sequences if all are evaluated.
+Problem problem_with_lengths(const char* function, const Call& call) {
   Problem problem = call.problem();
   bool known = has_lengths(call.inputs);
   for (const auto& lengths : {call.inputs.q_lens, call.inputs.kv_start, call.inputs.kv_lens}) {
@@ -162,13 +164,13 @@ OutputAndLse run_reference(const char* function, const Call& call) {
   return reference_graph(function, call.inputs, call.params, call.stream);
 }
 
-void state_refusal(const AttentionOptions& options, Explanation& explanation) {
+void explain_batch_invariance(const AttentionOptions& options, Explanation& explanation) {
   if (options.batch_invariant) {
     explanation.reasons.push_back("batch_invariant: the reference graph is not, so the call is refused");
   }
 }
 
-// The call that a flat one stands for.
+// The arguments of `attention` for a call of the flat form.
 struct Unflattened {
   mx::array query, key, value;
   AttentionOptions options;
@@ -211,8 +213,9 @@ Unflattened unflatten(const mx::array& query, const mx::array& key, const mx::ar
   return {split(query, num_heads), split(key, num_kv_heads), split(value, num_kv_heads), options};
 }
 
-// What an operation gives lies nowhere before it is evaluated; an axis that is split stays where it is.
-mx::array where_it_will_lie(const mx::array& split, const mx::array& whole) {
+// `split`, which is not evaluated, with the layout that it will have as a view of `whole`: explain() reads
+// it.
+mx::array with_layout_of(const mx::array& split, const mx::array& whole) {
   if (!whole.is_available()) return split;
   mx::array known(split.shape(), split.dtype(), nullptr, {});
   mx::Strides strides = whole.strides();
@@ -229,7 +232,7 @@ OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::a
   Call call = check_attention(kFunction, query, key, value, options);
   Verdict verdict = fused_kernel(call.problem());
   if (!verdict.ok) {
-    announce_fallback(options, verdict.reason);
+    report_fallback(options, verdict.reason);
     return run_reference(kFunction, call);
   }
   mx::Shape lse_shape(query.shape().begin(), query.shape().end() - 1);
@@ -251,16 +254,16 @@ OutputAndLse attention_reference(const mx::array& query, const mx::array& key, c
 Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,
                               const AttentionOptions& options) {
   Call call = check_attention(kFunction, query, key, value, options);
-  Explanation explanation = explain(problem_as_known(kFunction, call));
-  if (!explanation.fused) state_refusal(options, explanation);
+  Explanation explanation = explain(problem_with_lengths(kFunction, call));
+  if (!explanation.fused) explain_batch_invariance(options, explanation);
   return explanation;
 }
 
 Explanation explain_attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                         const AttentionOptions& options) {
   Call call = check_attention(kReference, query, key, value, options);
-  Explanation explanation = explain_reference(problem_as_known(kReference, call), "asked for by name");
-  state_refusal(options, explanation);
+  Explanation explanation = explain_reference(problem_with_lengths(kReference, call), "asked for by name");
+  explain_batch_invariance(options, explanation);
   return explanation;
 }
 
@@ -278,9 +281,9 @@ Explanation explain_flash_attention(const mx::array& query, const mx::array& key
                                     const std::optional<mx::array>& mask, double scale, bool is_causal,
                                     int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
   Unflattened call = unflatten(query, key, value, mask, scale, is_causal, num_kv_heads, num_heads, stream);
-  if (mask) call.options.mask = where_it_will_lie(std::get<mx::array>(call.options.mask), *mask);
-  return explain_attention(where_it_will_lie(call.query, query), where_it_will_lie(call.key, key),
-                           where_it_will_lie(call.value, value), call.options);
+  if (mask) call.options.mask = with_layout_of(std::get<mx::array>(call.options.mask), *mask);
+  return explain_attention(with_layout_of(call.query, query), with_layout_of(call.key, key),
+                           with_layout_of(call.value, value), call.options);
 }
 
 bool Attention::is_equivalent(const mx::Primitive& other) const {
@@ -294,7 +297,7 @@ void Attention::check_inputs(const std::vector<mx::array>& arrays) {
   if (!verdict.ok) throw std::runtime_error(std::string(kFunction) + ": no fused kernel: " + verdict.reason);
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for each new set of shapes.
 std::vector<mx::Shape> Attention::output_shapes(const std::vector<mx::array>& inputs) {
   check_inputs(inputs);
   const mx::Shape& query = inputs[0].shape();

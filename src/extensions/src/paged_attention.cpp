@@ -1,6 +1,8 @@
-// The front door of attention over pages, and the primitive's identity. It runs the forward kernel of
+// Attention over pages: checks the arguments and builds the primitive, which runs the forward kernel of
 // attention.
 #include "attention/inputs.h"
+#include "attention/lengths.h"
+#include "attention/support.h"
 #include "core/checks.h"
 #include "core/saturating.h"
 #include "cpu/kernels/isa.h"
@@ -28,7 +30,7 @@ void check_pages(const mx::array& key_pages, int num_kv_heads) {
 constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", "block_table",
                                            "context_lens"};
 
-// Throws unless the inputs fit together.
+// Throws for inputs that do not match.
 void check_pages_and_query(const std::vector<mx::array>& inputs, const PagedParams& params) {
   const std::initializer_list<std::string_view> shapes[] = {
       {"N", "L", "E"}, {"P", "Hkv", "page", "E"}, {"P", "Hkv", "page", "E"}, {"B", "pages"}, {"B"}};
@@ -46,7 +48,7 @@ void check_pages_and_query(const std::vector<mx::array>& inputs, const PagedPara
   }
 }
 
-// The same for the kernels: throws where none of them takes the inputs.
+// Throws also for inputs without a kernel.
 void check_for_kernel(const std::vector<mx::array>& inputs, const PagedParams& params) {
   check_pages_and_query(inputs, params);
   const mx::array& query = inputs[0];
@@ -65,7 +67,7 @@ PagedParams make_params(double scale, bool is_causal, int num_kv_heads, int num_
   return params;
 }
 
-// With the heads on an axis of their own, as `attention_in_pages` takes it.
+// For the query (B, Hq, L, E) of `attention_in_pages`.
 PagedParams params_of(const mx::array& query, const mx::array& key_pages, double scale, bool is_causal) {
   Dims dims(kPagedAttention);
   dims.match("query", query.shape(), {"B", "Hq", "L", "E"});
@@ -79,7 +81,7 @@ std::vector<mx::Shape> result_shapes(const mx::array& query) {
 
 mx::array attend(const std::vector<mx::array>& inputs, const PagedParams& params, mx::StreamOrDevice stream) {
   check_for_kernel(inputs, params);
-  if (inputs[4].is_available()) read_contexts(inputs, refusal_by(kPagedAttention));
+  if (inputs[4].is_available()) read_context_lens(inputs, refusal_by(kPagedAttention));
   return mx::array::make_arrays(result_shapes(inputs[0]), {inputs[0].dtype(), mx::float32},
                                 std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
                                 inputs)[0];
@@ -109,7 +111,7 @@ mx::array attention_in_pages(const mx::array& query, const mx::array& key_pages,
   return mx::unflatten(out, 0, {query.shape(0), params.num_heads}, stream);
 }
 
-// A GPU attends to a gathered copy of the pages, in MLX operations.
+// On a GPU, attention runs on a gathered copy of the pages, in MLX operations.
 Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                        const mx::array& value_pages, const mx::array& block_table,
                                        const mx::array& context_lens, double scale, bool is_causal,
@@ -121,12 +123,12 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
   const bool gathered = device != mx::Device::cpu;
   (gathered ? check_pages_and_query : check_for_kernel)(inputs, params);
   Problem problem = make_problem({query, key_pages, value_pages}, params, device);
-  problem.S = slots_of_row(inputs);
-  if (context_lens.is_available()) problem.sequences = read_contexts(inputs, refusal_by(kPagedAttention));
+  problem.S = slots_per_sequence(inputs);
+  if (context_lens.is_available()) problem.sequences = read_context_lens(inputs, refusal_by(kPagedAttention));
   Explanation e =
       gathered ? explain_reference(problem, "pages have kernels for the CPU only") : explain(problem);
   if (gathered) {
-    // The pages of each row in order, and once more without what lies in unused slots.
+    // The gathered pages, and a second copy with unused slots cleared.
     e.copies_bytes = saturating_product(
         {2, problem.B, problem.Hkv, problem.S, problem.E + problem.V, problem.element_bytes()});
     e.workspace_bytes = saturating_sum(e.workspace_bytes, e.copies_bytes);
@@ -156,7 +158,7 @@ bool PagedAttention::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const PagedAttention&>(other).params_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for each new set of shapes.
 std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array>& inputs) {
   check_for_kernel(inputs, params_);
   return result_shapes(inputs[0]);

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "attention/explain.h"
 #include "attention/problem.h"
 #include "core/mask.h"
 #include "mlx/mlx.h"
@@ -18,11 +19,11 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-// Named by the errors of the fused path.
+// The operation that errors of the fused path name.
 inline constexpr const char* kFunction = "flash_attention";
 
-// The lengths of the sequences of a batch, int32 or int64, aligned on the right with (B...). Those whose data
-// is there are checked at the call, others when they are evaluated.
+// The lengths of the sequences of a batch, int32 or int64, which broadcast to (B...). Evaluated arrays are
+// checked at the call, others at evaluation.
 struct SequenceLengths {
   std::optional<mx::array> q_lens = {}, kv_start = {}, kv_lens = {};
 };
@@ -31,18 +32,18 @@ struct AttentionOptions : SequenceLengths {
   std::optional<double> scale;  // none: E ** -0.5
   std::variant<std::monostate, std::string, mx::array> mask;
   bool causal = false;
-  // A number of keys, or keys to the left and right of a row's position with -1 for all.
+  // A number of keys, or the keys before and after a row's position; -1: no limit.
   std::variant<std::monostate, int64_t, std::pair<int64_t, int64_t>> window;
   std::optional<double> softcap;
   std::optional<mx::array> sinks;
-  // The fused CPU kernels always are, a GPU takes a kernel that is, the reference graph never is.
+  // Fused CPU kernels always are; on a GPU it limits the choice of kernels; the reference graph never is.
   bool batch_invariant = false;
   std::string on_fallback = "warn";              // "error", "warn" or "allow"
   std::function<void(const std::string&)> warn;  // called once for each reason to fall back
   std::optional<std::string> isa;                // CPU instruction set; none: the active one
   std::optional<int> threads;                    // CPU threads; none: the default
   mx::StreamOrDevice stream;
-  bool readable = false;  // a GPU takes the kernel to read where there is one
+  bool readable = false;  // prefer the readable GPU kernel of the course
 };
 
 using OutputAndLse = std::pair<mx::array, mx::array>;
@@ -72,27 +73,28 @@ Explanation explain_flash_attention(const mx::array& query, const mx::array& key
                                     const std::optional<mx::array>& mask, double scale, bool is_causal,
                                     int num_kv_heads, int num_heads, mx::StreamOrDevice stream);
 
-// Attention over keys and values in pages (P, num_kv_heads, page, E), all float32: token t of sequence b lies
-// in slot t % page of page block_table[b][t / page]. Query is (B * num_heads, L, E), its last row stands at
-// the last of the context_lens[b] tokens. Tokens of a page whose id is none of 0 .. P - 1 count as absent.
+// Attention over keys and values in pages (P, num_kv_heads, page, E), all float32: token t of sequence b is
+// in slot t % page of page block_table[b][t / page]. Query is (B * num_heads, L, E); its last row is at the
+// position of the last of the context_lens[b] tokens. Tokens of a page with an id outside 0 .. P - 1 are
+// hidden.
 mx::array paged_attention(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream);
 
-// The same for query (B, num_heads, L, E) and pages that are all float32, float16 or bfloat16, summed up in
-// float32: (B, num_heads, L, E) in their dtype. No copy of the pages is made.
+// The same for query (B, num_heads, L, E) and pages of one dtype, float32, float16 or bfloat16, which is the
+// dtype of the result; sums are float32. The pages are not copied.
 mx::array attention_in_pages(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
                              const mx::array& block_table, const mx::array& context_lens, double scale,
                              bool is_causal, mx::StreamOrDevice stream);
 
-// What that would do, or on a GPU the form on gathered pages; runs nothing.
+// What it would do; on a GPU, what attention over gathered pages would do. Runs nothing.
 Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                        const mx::array& value_pages, const mx::array& block_table,
                                        const mx::array& context_lens, double scale, bool is_causal,
                                        mx::StreamOrDevice stream);
 
-// The arrays of one call. The optional ones broadcast, aligned on the right: mask to (B..., Hq, L, S), sinks
-// to (B..., Hq), the lengths to (B...).
+// The arrays of one call. The optional ones broadcast: mask to (B..., Hq, L, S), sinks to (B..., Hq), lengths
+// to (B...).
 struct AttentionInputs : SequenceLengths {
   AttentionInputs(mx::array query, mx::array key, mx::array value) : query(query), key(key), value(value) {}
 
@@ -103,10 +105,10 @@ struct AttentionInputs : SequenceLengths {
 struct OptionalInput {
   const char* name;
   std::optional<mx::array> AttentionInputs::* member;
-  int trailing_axes;  // behind the batch axes
+  int trailing_axes;  // after the batch axes
 };
 
-// In the order in which the primitive receives them behind query, key and value.
+// In the order of the inputs of the primitive, after query, key and value.
 inline constexpr std::array<OptionalInput, 5> kOptionalInputs = {{
     {"mask", &AttentionInputs::mask, 3},
     {"sinks", &AttentionInputs::sinks, 1},
@@ -115,12 +117,12 @@ inline constexpr std::array<OptionalInput, 5> kOptionalInputs = {{
     {"kv_lens", &AttentionInputs::kv_lens, 0},
 }};
 
-// What one call asks for, apart from its arrays.
+// The parameters of one call.
 struct AttentionParams {
   std::optional<float> scale;
   int64_t left = kUnbounded, right = kUnbounded;
   float softcap = 0;
-  std::array<bool, kOptionalInputs.size()> present = {};  // which optional inputs there are
+  std::array<bool, kOptionalInputs.size()> present = {};  // which optional inputs are given
   const cpu::Kernels* kernels = nullptr;
   int threads = 1;
   bool readable = false;
@@ -129,7 +131,7 @@ struct AttentionParams {
   bool operator==(const AttentionParams&) const = default;
 };
 
-// `function` is named by the error for a length that is out of range.
+// The error for a length out of range names `function`.
 OutputAndLse reference_graph(const char* function, const AttentionInputs& inputs,
                              const AttentionParams& params, mx::Stream stream);
 
@@ -153,7 +155,7 @@ class Attention : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
  private:
-  // Throws for shapes that do not fit together or have no kernel.
+  // Throws for shapes that do not match or have no kernel.
   void check_inputs(const std::vector<mx::array>& inputs);
 
   AttentionParams params_;

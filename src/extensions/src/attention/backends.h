@@ -1,7 +1,8 @@
 // What each back end implements for routing and explain().
 #pragma once
 
-#include "attention/problem.h"
+#include "attention/explain.h"
+#include "attention/support.h"
 
 namespace tiny_llm_ext {
 

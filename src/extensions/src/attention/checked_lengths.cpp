@@ -1,7 +1,7 @@
-// A primitive that passes the lengths through. It runs on the CPU: a GPU cannot throw.
+// A primitive that checks lengths and passes them through. It runs on the CPU, because a GPU cannot throw.
 #include "attention/checked_lengths.h"
 
-#include "attention/inputs.h"
+#include "attention/lengths.h"
 #include "core/checks.h"
 #include "cpu/runtime/dispatch.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 using Member = std::optional<mx::array> SequenceLengths::*;
 
-// Inputs and outputs: those of q_lens, kv_start and kv_lens that are given, all of the batch shape.
+// Inputs and outputs: the given ones of q_lens, kv_start and kv_lens, all of the batch shape.
 class CheckedLengths : public mx::Primitive {
  public:
   CheckedLengths(mx::Stream stream, const char* function, int64_t L, int64_t S, std::vector<Member> given)
@@ -80,7 +80,7 @@ AttentionInputs with_checked_lengths(const char* function, AttentionInputs input
     known = known && (inputs.*member)->is_available();
     arrays.push_back(mx::stop_gradient(mx::broadcast_to(*(inputs.*member), batch, stream), stream));
   }
-  if (known) {  // nothing is left to check at evaluation, where it would be waited for
+  if (known) {  // a check at evaluation would wait for arrays
     read_sequences(inputs, batch, L, S, failure_of(function));
   } else {
     arrays = CheckedLengths::apply(std::make_shared<CheckedLengths>(stream, function, L, S, given), arrays);

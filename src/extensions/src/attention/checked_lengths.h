@@ -1,12 +1,12 @@
-// Lengths whose contents are checked when they are evaluated.
+// Lengths for the reference graph, checked like those of the fused kernels.
 #pragma once
 
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
 
-// The same inputs. Throws for a length out of range, in the name of `function`: now if all are there, else
-// when they are evaluated.
+// The same inputs. A length out of range is an error of `function`: now if all lengths are evaluated, else at
+// evaluation.
 AttentionInputs with_checked_lengths(const char* function, AttentionInputs inputs, mx::Stream stream);
 
 }  // namespace tiny_llm_ext

@@ -1,4 +1,4 @@
-// The counters live behind a mutex: each stream evaluates on a thread of its own.
+// A mutex guards the counters, because each stream evaluates on its own thread.
 #include "attention/last_run.h"
 
 #include <mutex>

@@ -15,7 +15,7 @@ struct LastRun {
   int threads = 0;
 };
 
-// The counters of the reference graph.
+// The counters of a run of the reference graph.
 LastRun reference_run(const Problem& problem);
 
 void record_run(LastRun run);

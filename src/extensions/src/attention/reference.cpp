@@ -1,17 +1,17 @@
-// Attention written out in MLX operations: the meaning of the fused kernels, their gradient and their
+// Attention in MLX operations: the definition of the fused kernels' results, their gradient and their
 // fallback.
 #include <cmath>
 #include <limits>
 
 #include "attention/checked_lengths.h"
-#include "attention/inputs.h"
+#include "attention/lengths.h"
 
 namespace tiny_llm_ext {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Ordinary operations on one stream, with (B..., Hkv, group, L, S) as the shape of the scores.
+// Scores have the shape (B..., Hkv, group, L, S).
 class Reference {
  public:
   Reference(const AttentionInputs& inputs, const AttentionParams& params, mx::Stream stream)
@@ -22,11 +22,11 @@ class Reference {
         group_(inputs.query.shape(-3) / Hkv_),
         L_(inputs.query.shape(-2)),
         S_(inputs.key.shape(-2)) {
-    if (has_lengths(in_)) place_sequences();
+    if (has_lengths(in_)) locate_sequences();
   }
 
   OutputAndLse run() {
-    if (in_.query.size() == 0) return nothing();
+    if (in_.query.size() == 0) return empty_result();
     mx::array q = mx::unflatten(widen(in_.query), -3, {Hkv_, group_}, stream_);
     mx::array k = mx::expand_dims(widen(in_.key), -3, stream_);
     mx::array v = mx::expand_dims(widen(in_.value), -3, stream_);
@@ -38,7 +38,7 @@ class Reference {
     }
     mx::array s = scores(q, k);
 
-    // The subtrahend only keeps exp in range: it cancels, so no gradient flows through it.
+    // The subtrahend keeps exp in range. It cancels, so it has no gradient.
     mx::array top = S_ > 0 ? mx::max(s, -1, true, stream_) : mx::full({1}, -kInfinity, mx::float32, stream_);
     std::optional<mx::array> sink;
     if (in_.sinks) {
@@ -61,7 +61,7 @@ class Reference {
 
  private:
   // MLX 0.32.4 reads out of bounds when it copies an empty array with strides.
-  OutputAndLse nothing() const {
+  OutputAndLse empty_result() const {
     mx::Shape o = in_.query.shape(), lse(o.begin(), o.end() - 1);
     o.back() = in_.value.shape(-1);
     return {mx::zeros(o, in_.query.dtype(), stream_), mx::zeros(lse, mx::float32, stream_)};
@@ -90,7 +90,7 @@ class Reference {
     return mx::expand_dims(mx::astype(lengths, mx::int32, stream_), {-1, -2, -3, -4}, stream_);
   }
 
-  void place_sequences() {
+  void locate_sequences() {
     mx::array n_q = in_.q_lens ? broadcast_batch(*in_.q_lens) : mx::array(L_);
     mx::array start = in_.kv_start ? broadcast_batch(*in_.kv_start) : mx::array(0);
     mx::array n_k = in_.kv_lens ? broadcast_batch(*in_.kv_lens) : mx::subtract(mx::array(S_), start, stream_);
@@ -101,7 +101,7 @@ class Reference {
     real_key_ = all(mx::greater_equal(*key_, mx::array(0), stream_), mx::less(*key_, n_k, stream_));
   }
 
-  // Which scores count, or none if all do. Distances beyond L + S limit nothing.
+  // Which scores are visible; none if all are. A limit of L + S or more has no effect.
   std::optional<mx::array> visible() {
     std::optional<mx::array> seen;
     auto also = [&](const mx::array& condition) { seen = seen ? all(*seen, condition) : condition; };
@@ -118,8 +118,8 @@ class Reference {
     return seen;
   }
 
-  // Aligned with the scores: the head axis of a mask becomes (Hkv, group).
-  mx::array spread_mask() const {
+  // The mask with its head axis as (Hkv, group), like the scores.
+  mx::array split_mask_heads() const {
     const mx::array& mask = *in_.mask;
     if (mask.ndim() < 3) return mask;
     if (mask.shape(-3) == 1) return mx::expand_dims(mask, -3, stream_);
@@ -134,11 +134,11 @@ class Reference {
       mx::array cap = number(params_.softcap);
       s = mx::multiply(cap, mx::tanh(mx::divide(s, cap, stream_), stream_), stream_);
     }
-    // Hidden scores are selected, not added to, so that a NaN in a hidden key stays hidden.
+    // Hidden scores are replaced, not added to: a NaN of a hidden key must not survive.
     if (in_.mask && in_.mask->dtype() == mx::bool_) {
-      s = choose(spread_mask(), s, -kInfinity);
+      s = choose(split_mask_heads(), s, -kInfinity);
     } else if (in_.mask) {
-      mx::array mask = widen(spread_mask());
+      mx::array mask = widen(split_mask_heads());
       s = choose(is_hidden(mask), -kInfinity, mx::add(s, mask, stream_));
     }
     if (auto seen = visible()) s = choose(*seen, s, -kInfinity);
@@ -149,8 +149,7 @@ class Reference {
   const AttentionParams& params_;
   mx::Stream stream_;
   int Hkv_, group_, L_, S_;
-  // Where lengths are given: logical position of each row, logical index of each key slot, and which are
-  // real.
+  // With lengths: the logical position of each row, the logical index of each key slot, and which are valid.
   std::optional<mx::array> position_, key_, real_row_, real_key_;
 };
 

@@ -6,7 +6,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Aligned on the right, every axis of `shape` is 1 or equal to that of `target`.
+// By the rules of NumPy.
 bool broadcasts_to(const mx::Shape& shape, const mx::Shape& target) {
   if (shape.size() > target.size()) return false;
   return std::equal(shape.rbegin(), shape.rend(), target.rbegin(),

@@ -1,4 +1,4 @@
-// The shape rules of attention: checked at a call, and again when a compiled graph gets other arrays.
+// The shape rules of attention, for calls and for compiled graphs with new shapes.
 #pragma once
 
 #include "core/checks.h"
@@ -6,8 +6,7 @@
 
 namespace tiny_llm_ext {
 
-// The sizes of the inputs, by the names B..., Hq, Hkv, L, S, E and V. Throws an ArgumentError for shapes
-// that do not fit together.
+// The sizes B..., Hq, Hkv, L, S, E and V of the inputs. Throws an ArgumentError for shapes that do not match.
 Dims check_shapes(const char* function, const AttentionInputs& inputs);
 
 }  // namespace tiny_llm_ext

@@ -1,4 +1,4 @@
-// Tile counting.
+// Counts one row of tiles at a time.
 #include "attention/tiles.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which keys a run of rows sees, and how many score tiles that makes: the arithmetic of tile skipping.
+// Tile skipping: which keys consecutive rows see, and how many score tiles a kernel visits.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ struct KeyRange {
   int64_t begin, end;  // empty when end <= begin
 };
 
-// The logical keys that some of the query positions first_row .. last_row sees. Row i stands at i + n_k - n_q
-// and sees `left` keys before and `right` keys after that; rows from n_q on see none.
+// The logical keys that any of the rows first_row .. last_row sees. Row i is at position i + n_k - n_q and
+// sees `left` keys before and `right` keys after its position; rows from n_q on see no key.
 KeyRange visible_keys(int64_t first_row, int64_t last_row, int64_t n_q, int64_t n_k, int64_t left,
                       int64_t right);
 
@@ -20,13 +20,12 @@ struct TileCounts {
   int64_t visited, total;
 };
 
-// Score tiles of `row_tile` rows by `key_tile` keys of one KV head whose `group` query heads are folded into
-// the rows (row r is position r / group), in a buffer of L positions and S keys of which n_q and n_k are
-// real.
+// Score tiles of one KV head, `row_tile` rows by `key_tile` keys. Its `group` query heads are folded into the
+// rows (row r is position r / group). n_q of L positions and n_k of S keys are valid.
 TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t group, int64_t row_tile,
                        int64_t key_tile, int64_t left, int64_t right);
 
-// The same for all sequences of a problem, whose query heads are folded into `heads` heads.
+// Summed over the sequences of a problem, whose query heads are folded into `heads` heads.
 TileCounts count_tiles(const Problem& problem, int64_t heads, int64_t row_tile, int64_t key_tile);
 
 }  // namespace tiny_llm_ext

@@ -1,4 +1,4 @@
-// How the primitive is differentiated and vectorised.
+// The gradient and vmap of the primitive.
 #include "attention/inputs.h"
 #include "attention/last_run.h"
 #include "core/checks.h"
@@ -7,13 +7,13 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Passes its arrays through and refuses to be differentiated: the gradient of fused attention must not
-// silently be differentiated again, as it will come from a kernel that cannot be.
+// The identity, without derivatives. It wraps the gradient of fused attention, so that a second derivative is
+// an error: a backward kernel will not have one.
 class FirstDerivative : public mx::Primitive {
  public:
   FirstDerivative(mx::Stream stream, LastRun run) : mx::Primitive(stream), run_(std::move(run)) {}
 
-  // Recorded when its turn comes: after the fused forward pass.
+  // Recorded in stream order, after the fused forward pass.
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
     cpu::enqueue(stream(), [run = run_] { record_run(run); });
@@ -63,8 +63,9 @@ class FirstDerivative : public mx::Primitive {
   LastRun run_;
 };
 
-// Moves the mapped axis of an optional input to the front of the batch axes it broadcasts against.
-mx::array lead_with(const mx::array& x, int axis, int rank, mx::Stream stream) {
+// Moves the mapped axis of an optional input before its batch axes; `rank` counts those and the trailing
+// axes.
+mx::array mapped_axis_first(const mx::array& x, int axis, int rank, mx::Stream stream) {
   mx::array moved = mx::moveaxis(x, axis, 0, stream);
   std::vector<int> missing;
   for (int i = static_cast<int>(moved.ndim()); i < rank; i++)
@@ -122,7 +123,8 @@ std::pair<std::vector<mx::array>, std::vector<int>> Attention::vmap(const std::v
   for (size_t i = 0; i < kOptionalInputs.size(); i++) {
     if (!params_.present[i]) continue;
     int rank = batch_axes + kOptionalInputs[i].trailing_axes;
-    mapped.push_back(axes[next] >= 0 ? lead_with(inputs[next], axes[next], rank, stream()) : inputs[next]);
+    mapped.push_back(axes[next] >= 0 ? mapped_axis_first(inputs[next], axes[next], rank, stream())
+                                     : inputs[next]);
     next++;
   }
   auto shapes = output_shapes(mapped);

@@ -2,6 +2,7 @@
 #include "metal/choose.h"
 
 #include "attention/backends.h"
+#include "attention/support.h"
 #include "attention/tiles.h"
 #include "core/gpu.h"
 #include "metal/device.h"

@@ -1,7 +1,8 @@
 // Batch axes become one, and what has no such stride is copied.
 #include "metal/inputs.h"
 
-#include "attention/inputs.h"
+#include "attention/gpu_layout.h"
+#include "attention/lengths.h"
 #include "core/strides.h"
 #include "metal/copy.h"
 

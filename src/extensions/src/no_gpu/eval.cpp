@@ -1,6 +1,7 @@
 // GPU evaluation in a build without GPU kernels. The router does not come here; a graph moved to the GPU
 // would.
 #include "attention/backends.h"
+#include "attention/support.h"
 #include "core/checks.h"
 #include "core/gpu.h"
 #include "tiny_llm_ext.h"

@@ -11,7 +11,7 @@
 
 #include "attention_case.h"
 #include "check.h"
-#include "cpu/attention/softmax_reference.h"
+#include "cpu/attention/softmax_state.h"
 #include "cpu/kernels/isa.h"
 #include "cpu/runtime/thread_pool.h"
 #include "guarded.h"

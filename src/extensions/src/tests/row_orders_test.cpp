@@ -5,7 +5,7 @@
 #include "cpu/quantized/paths.h"
 #include VEC_HEADER
 #ifdef TINY_LLM_ON_TILES
-#include "cpu/attention/amx_format-inl.h"
+#include "cpu/attention/amx_operands-inl.h"
 #include "cpu/quantized/dispatch-inl.h"
 #include "cpu/quantized/dispatch_amx-inl.h"
 #else

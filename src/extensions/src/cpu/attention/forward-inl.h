@@ -1,105 +1,120 @@
-// The forward pass over one task: all its query tiles against its range of keys, one key tile at a time.
+// The forward pass of one task: its query tiles against its range of keys, one key tile at a time.
+//
+// Operands (float_operands-inl.h, bf16_operands-inl.h, amx_operands-inl.h) say how Q, K, V and P are stored
+// and multiplied:
+//   kElement, kBf16Products     type of the inputs; whether products are bfloat16
+//   kKeyTile                    keys of a tile
+//   kQueryTilesPerTask          query tiles that share a prepared key tile
+//   kSplitsRows                 whether several lanes may share a row, see query_tile-inl.h
+//   steps(E), output_rows(E)    vectors of packed queries, and of O
+//   prepared_floats(E)          memory of a prepared key tile
+//   enter(), leave()            before the first and after the last product of a task
+//   read_query                  one vector of a query row
+//   prepare                     K and V of a key tile in the layout of the products
+//   scores, values              S = Q K^T and O += P V
+//   exponentials                P of one row vector in the layout of `values`; returns their sum
+//   peak(steps)                 runs the multiply units on registers; returns the operations done
 #pragma once
 
-#include "cpu/attention/finish-inl.h"
-#include "cpu/attention/wide_format-inl.h"
+#include "cpu/attention/epilogue-inl.h"
+#include "cpu/attention/float_operands-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Scratch of one task: the tiles' state, then the prepared K/V tile, the scores, the packed mask, and K/V
-// rows gathered from pages.
-template <class Format>
+// The scratch memory of one task: query tiles, prepared K/V tile, scores, packed mask, and K/V rows gathered
+// from pages.
+template <class Operands>
 struct Workspace {
   float *tiles, *keys, *scores, *mask, *gathered;
   size_t tile_floats, total_floats;
 
   Workspace(void* memory, int E, int64_t rows) {
     int64_t count = (rows + kTileLanes - 1) / kTileLanes;
-    tile_floats = TINY_LLM_ISA::tile_floats(Format::steps(E), Format::output_rows(E));
+    tile_floats = TINY_LLM_ISA::tile_floats(Operands::steps(E), Operands::output_rows(E));
     tiles = (float*)memory;
     keys = tiles + count * tile_floats;
-    scores = keys + Format::key_floats(E);
-    mask = scores + kScoreFloats<Format>;
-    gathered = mask + kScoreFloats<Format>;
-    total_floats = gathered + 2 * Format::kKeyTile * gathered_width(E) - tiles;
+    scores = keys + Operands::prepared_floats(E);
+    mask = scores + kScoreFloats<Operands>;
+    gathered = mask + kScoreFloats<Operands>;
+    total_floats = gathered + 2 * Operands::kKeyTile * gathered_width(E) - tiles;
   }
 };
 
-template <class Format>
+template <class Operands>
 static size_t scratch_bytes(int32_t E, int64_t rows) {
-  return Workspace<Format>((void*)64, E, rows).total_floats * sizeof(float);
+  return Workspace<Operands>((void*)64, E, rows).total_floats * sizeof(float);
 }
 
-template <class Format>
-VEC_FN void pack_queries(const ForwardTask& task, RowTile& tile) {
+template <class Operands>
+VEC_FN void pack_queries(const ForwardTask& task, QueryTile& tile) {
   auto read = [&](int row, int unit) __attribute__((always_inline)) {
-    return Format::read_query(task, query_offset(task, tile.begin + row), unit);
+    return Operands::read_query(task, query_offset(task, tile.begin + row), unit);
   };
-  int steps = Format::steps(task.E);
-  if (tile.spread == 1)
+  int steps = Operands::steps(task.E);
+  if (tile.lanes_per_row == 1)
     pack_transposed(tile.rows, tile.vectors, steps, tile.q, read);
   else
-    pack_spread(tile.rows, tile.spread, steps, tile.q, read);
+    pack_spread(tile.rows, tile.lanes_per_row, steps, tile.q, read);
 }
 
-template <class Format>
+template <class Operands>
 static int64_t forward(const ForwardTask& task, void* scratch) {
-  typedef StorageOf<Format::kElement> T;
-  const int E = task.E, steps = Format::steps(E);
+  typedef StorageOf<Operands::kElement> T;
+  const int E = task.E, steps = Operands::steps(E);
   const int64_t real_rows = task.n_q * task.group;
   const int64_t row_end = task.row_end < real_rows ? task.row_end : real_rows;
   const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
-  const int spread = Format::kSpreads ? choose_spread(real_rows, steps, E) : 1;
+  const int lanes_per_row = Operands::kSplitsRows ? choose_lanes_per_row(real_rows, steps, E) : 1;
   const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);
-  Workspace<Format> space(scratch, E, rows);
+  Workspace<Operands> space(scratch, E, rows);
   int64_t computed = 0;
-  Format::enter();
+  Operands::enter();
 
-  RowTile tile[Format::kTilesPerTask];
+  QueryTile tile[Operands::kQueryTilesPerTask];
   int64_t first = kUnbounded, last = -1;
   for (int t = 0; t < tiles; t++) {
     int64_t begin = task.row_begin + t * kTileLanes;
     int64_t end = begin + kTileLanes < row_end ? begin + kTileLanes : row_end;
-    place_tile(tile[t], space.tiles + t * space.tile_floats, steps, Format::output_rows(E));
-    start_tile(task, tile[t], begin, end, spread, Format::output_rows(E));
-    pack_queries<Format>(task, tile[t]);
-    if (tile[t].some_first < first) first = tile[t].some_first;
-    if (tile[t].some_last > last) last = tile[t].some_last;
+    place_tile(tile[t], space.tiles + t * space.tile_floats, steps, Operands::output_rows(E));
+    start_tile(task, tile[t], begin, end, lanes_per_row, Operands::output_rows(E));
+    pack_queries<Operands>(task, tile[t]);
+    if (tile[t].any_first < first) first = tile[t].any_first;
+    if (tile[t].any_last > last) last = tile[t].any_last;
   }
   if (first < task.key_begin) first = task.key_begin;
   if (last > task.key_end - 1) last = task.key_end - 1;
 
-  for (int64_t begin = first / Format::kKeyTile * Format::kKeyTile; begin <= last;
-       begin += Format::kKeyTile) {
+  for (int64_t begin = first / Operands::kKeyTile * Operands::kKeyTile; begin <= last;
+       begin += Operands::kKeyTile) {
     KeyTile keys = {
-        begin, (int)(last + 1 - begin < Format::kKeyTile ? last + 1 - begin : Format::kKeyTile), {}, {}};
-    KeyRows from = find_rows<T>(task, begin, keys.keys, Format::kKeyTile, space.gathered);
-    Format::prepare(task, from, keys, space.keys);
+        begin, (int)(last + 1 - begin < Operands::kKeyTile ? last + 1 - begin : Operands::kKeyTile), {}, {}};
+    KeyRows from = find_rows<T>(task, begin, keys.keys, Operands::kKeyTile, space.gathered);
+    Operands::prepare(task, from, keys, space.keys);
     for (int t = 0; t < tiles; t++) {
-      int64_t end = tile[t].some_last < last ? tile[t].some_last : last;
-      if (end < begin || tile[t].some_first >= begin + keys.keys) continue;
+      int64_t end = tile[t].any_last < last ? tile[t].any_last : last;
+      if (end < begin || tile[t].any_first >= begin + keys.keys) continue;
       int count = (int)(end - begin < keys.keys ? end - begin + 1 : keys.keys);
-      attend<Format>(task, keys, tile[t], count, space.scores, space.mask);
+      accumulate_keys<Operands>(task, keys, tile[t], count, space.scores, space.mask);
       computed++;
     }
   }
-  for (int t = 0; t < tiles; t++) finish_tile<Format::kElement>(task, tile[t]);
-  if (!task.partial) finish_padding<Format::kElement>(task, task.row_begin + rows, task.row_end);
-  Format::leave();
+  for (int t = 0; t < tiles; t++) store_tile<Operands::kElement>(task, tile[t]);
+  if (!task.partial) store_padding<Operands::kElement>(task, task.row_begin + rows, task.row_end);
+  Operands::leave();
   return computed;
 }
 
-// Fills one element type's column of the table.
-template <class Format, int64_t (*kForward)(const ForwardTask&, void*) = forward<Format>>
+// Enters the kernels of one element type into the table.
+template <class Operands, int64_t (*kForward)(const ForwardTask&, void*) = forward<Operands>>
 static void offer(Kernels& kernels) {
-  int element = (int)Format::kElement;
+  int element = (int)Operands::kElement;
   kernels.forward[element] = kForward;
-  kernels.scratch_bytes[element] = scratch_bytes<Format>;
+  kernels.scratch_bytes[element] = scratch_bytes<Operands>;
   kernels.row_tile[element] = kTileLanes;
-  kernels.key_tile[element] = Format::kKeyTile;
-  kernels.tiles_per_task[element] = Format::kTilesPerTask;
-  kernels.bf16_products[element] = Format::kBf16Products;
-  kernels.peak[element] = Format::peak;
+  kernels.key_tile[element] = Operands::kKeyTile;
+  kernels.tiles_per_task[element] = Operands::kQueryTilesPerTask;
+  kernels.bf16_products[element] = Operands::kBf16Products;
+  kernels.peak[element] = Operands::peak;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,15 +1,14 @@
-// Everything that may change a raw score on its way to the softmax: scale, softcap, additive mask,
-// visibility.
+// Inputs of the score transform: tanh for the softcap, the mask tile, and each row's visible keys.
 #pragma once
 
-#include "cpu/attention/row_tile-inl.h"
+#include "cpu/attention/query_tile-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr float kLargest = 3.402823466e38f;
 
-// tanh: an odd polynomial near 0, where 1 - 2t / (1 + t) would cancel.
+// An odd polynomial near 0, where 1 - 2t / (1 + t) would cancel.
 VEC_FN F tanh(F x) {
   F size = max(sub(zero(), x), x);
   F t = exp2(mul(size, set1(-2 * kLog2e)));
@@ -24,7 +23,7 @@ VEC_FN F tanh(F x) {
   return select(less_equal(size, set1(0.625f)), near, far);
 }
 
-// kLanes mask entries of one row as what is added to the scores; -inf hides.
+// kLanes mask entries of one row as additive values; -inf hides a key.
 VEC_FN F read_mask(const MaskView& mask, int64_t offset, int64_t count) {
   if (count > kLanes) count = kLanes;
   float part[kLanes] = {};
@@ -44,7 +43,7 @@ VEC_FN F read_mask(const MaskView& mask, int64_t offset, int64_t count) {
 }
 
 // The mask tile in the layout of the scores: out[key][lane].
-static void pack_mask(const ForwardTask& task, const RowTile& tile, int64_t begin, int keys, float* out) {
+static void pack_mask(const ForwardTask& task, const QueryTile& tile, int64_t begin, int keys, float* out) {
   const MaskView& mask = task.mask;
   auto offset = [&](int row, int64_t key) __attribute__((always_inline)) {
     int64_t flat = tile.begin + row;
@@ -63,24 +62,25 @@ static void pack_mask(const ForwardTask& task, const RowTile& tile, int64_t begi
   }
   auto read = [&](int row, int key)
                   __attribute__((always_inline)) { return read_mask(mask, offset(row, key), keys - key); };
-  if (tile.spread == 1) return pack_transposed(tile.rows, tile.vectors, keys, out, read);
+  if (tile.lanes_per_row == 1) return pack_transposed(tile.rows, tile.vectors, keys, out, read);
   for (int row = 0; row < tile.rows; row++)
     for (int key = 0; key < keys; key += kLanes) {
       float part[kLanes];
       store(part, read(row, key));
       for (int k = 0; k < kLanes && key + k < keys; k++)
-        for (int j = 0; j < tile.spread; j++) out[(key + k) * kLanes + row * tile.spread + j] = part[k];
+        for (int j = 0; j < tile.lanes_per_row; j++)
+          out[(key + k) * kLanes + row * tile.lanes_per_row + j] = part[k];
     }
 }
 
-// The row limits of the tile as lanes, relative to its first key.
-struct Limits {
+// First and last visible key of each lane, relative to the first key of a key tile.
+struct RowLimits {
   float first[kTileLanes], last[kTileLanes];
 };
 
-static void relative_limits(const RowTile& tile, int64_t begin, int keys, Limits& limits) {
+static void fill_row_limits(const QueryTile& tile, int64_t begin, int keys, RowLimits& limits) {
   for (int lane = 0; lane < tile.lanes(); lane++) {
-    int row = lane / tile.spread;
+    int row = lane / tile.lanes_per_row;
     int64_t first = row < tile.rows ? tile.first[row] - begin : 0;
     int64_t last = row < tile.rows ? tile.last[row] - begin : keys;
     limits.first[lane] = first > keys ? keys : first < 0 ? 0 : (float)first;

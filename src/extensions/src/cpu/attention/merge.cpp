@@ -1,10 +1,10 @@
-// The merge is the online softmax once more, with a chunk in the place of a tile.
+// The online softmax, with chunks in place of key tiles.
 #include "cpu/attention/merge.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/attention/softmax_reference.h"
+#include "cpu/attention/softmax_state.h"
 
 namespace tiny_llm_ext::cpu {
 

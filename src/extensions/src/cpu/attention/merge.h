@@ -1,13 +1,13 @@
-// Joins the partial results that the chunks of a split key range left behind.
+// Merges the partial results of a split sequence.
 #pragma once
 
 #include <cstdint>
 
 namespace tiny_llm_ext::cpu {
 
-// The output of one query row from its `chunks` partial results, each E + 2 floats (O before the division, m,
-// l) and `chunk_stride` floats apart, taken in that order. `sink` may be null. Returns the natural
-// log-sum-exp.
+// Writes the output of one query row to `o` and returns its natural log-sum-exp. The `chunks` partial results
+// are merged in order; each is E + 2 floats (O before the division, m, l), `chunk_stride` floats apart.
+// `sink` may be null.
 float merge_row(const float* partials, int64_t chunk_stride, int64_t chunks, int32_t E, const float* sink,
                 float* o);
 

@@ -1,16 +1,16 @@
-// Where a tile of keys and values lies: in one block of memory, in one page, or spread over pages.
+// Where a tile of keys and values lies: in one block of memory, in one page, or across pages.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Rows of a tile, from its first key on: as they lie in the inputs, in elements, or as a format prepared them
-// for its own products, in the unit of its choice (floats, or bytes for AMX).
+// Rows of a tile from its first key on. In the inputs, strides count elements; in prepared tiles they count
+// the unit of the product: floats, or bytes for AMX.
 struct Rows {
   const void* data;
   int64_t stride;
-  int64_t ahead = 0;  // to the next key tile, where that is worth a prefetch
+  int64_t ahead = 0;  // prefetch distance to the next key tile, or 0
 };
 
 struct KeyRows {
@@ -19,22 +19,22 @@ struct KeyRows {
 
 constexpr int64_t gathered_width(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
 
-// One of the arrays whose pages hold the rows of a sequence, at slot 0 of page 0 of a KV head.
+// Key or value pages of one KV head; `base` is slot 0 of page 0.
 template <class T>
 struct PagedRows {
   const PageTable& table;
   const T* base;
   int64_t page_stride, row_stride;
 
-  // Null where the page is absent.
+  // Null if the page is absent.
   const T* row(int64_t key) const {
     int64_t page = table.ids[key / table.size];
     bool present = 0 <= page && page < table.count;
     return present ? base + page * page_stride + key % table.size * row_stride : nullptr;
   }
 
-  // The rows of `count` keys in order, copied page by page. Those of an absent page are zero: the mask hides
-  // its keys, and a hidden key has the weight 0, but 0 * NaN would not be 0.
+  // Copies the rows of `count` keys, page by page. Rows of an absent page become 0: the mask gives its keys
+  // the probability 0, but 0 * NaN would be NaN.
   void gather(int64_t begin, int count, int E, T* out) const {
     const int64_t width = gathered_width(E);
     for (int key = 0; key < count;) {
@@ -52,7 +52,8 @@ struct PagedRows {
     }
   }
 
-  // In place where one page holds all of them, else gathered in `memory`.
+  // In place if one page holds all rows, else gathered in `memory`. `next` is the first key of the next tile,
+  // or negative.
   Rows find(int64_t begin, int count, int64_t next, int E, T* memory) const {
     const T* first = row(begin);
     if (first && begin % table.size + count <= table.size) {
@@ -64,8 +65,7 @@ struct PagedRows {
   }
 };
 
-// The rows of `count` keys from logical key `begin` on; `memory` holds two tiles that may have to be
-// gathered.
+// The rows of `count` keys from logical key `begin` on. `memory` has room to gather two tiles.
 template <class T>
 static KeyRows find_rows(const ForwardTask& task, int64_t begin, int count, int key_tile, float* memory) {
   const T *k = (const T*)task.k, *v = (const T*)task.v;

@@ -1,4 +1,4 @@
-// The cutting rules and their constants.
+// The rules and constants of the plan.
 #include "cpu/attention/plan.h"
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-// Sequences with more real query positions than this have enough rows to share out.
+// Sequences with more real query positions than this have enough rows for all threads.
 constexpr int64_t kFewRows = 64;
 
-// Keys of a chunk, for every kRowsPerChunk rows. A chunk writes E + 2 floats for each of its rows, next to
-// the 2 E elements it reads for each of its keys; this keeps the writes at a few per cent.
+// Keys of a chunk, for every kRowsPerChunk rows. A chunk writes E + 2 floats per row and reads 2 E elements
+// per key; with these numbers the writes are a few per cent.
 constexpr int64_t kChunkKeys = 1024;
 constexpr int64_t kRowsPerChunk = 64;
 
-// With fewer tasks than this for each thread, the last one to finish is waited for too long.
+// With fewer tasks per thread, the other threads wait too long for the last task.
 constexpr int64_t kTasksPerThread = 4;
 
 SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {

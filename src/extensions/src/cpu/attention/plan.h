@@ -1,4 +1,4 @@
-// How the CPU cuts a problem into tasks: which rows, and for few rows and many keys which chunk of the keys.
+// How the CPU cuts a problem into tasks: blocks of rows, and for few rows chunks of the keys (split-K).
 #pragma once
 
 #include <vector>
@@ -8,26 +8,26 @@
 
 namespace tiny_llm_ext::cpu {
 
-// The keys of a split sequence are cut into chunks counted from logical key 0; those that some row sees are
-// first_chunk .. first_chunk + chunks - 1. One chunk: not split.
+// The keys of a split sequence are cut into chunks, counted from logical key 0. Chunks first_chunk ..
+// first_chunk + chunks - 1 hold visible keys; a sequence with one chunk is not split.
 //
-// This depends on the sequence's own lengths only, and so do the bits of its rows: not on its neighbours, on
-// padding or on the number of threads.
+// All of this depends on the sequence's own lengths only, not on other sequences, padding or the number of
+// threads. So do the bits of its rows.
 struct SequencePlan {
   Sequence sequence;
   int64_t first_chunk, chunks, chunk_keys;
-  int64_t partial_offset;  // in floats, of its share of the partial results
+  int64_t partial_offset;  // of its partial results, in floats
 };
 
-// Multiply-adds of the scores; those of the output are as many again.
+// In multiply-adds of the scores; the output takes as many again.
 inline constexpr ParallelThreshold kAttentionThreshold = {50e3, 200e3};
 
 struct Plan {
-  std::vector<SequencePlan> sequences;  // one where all are of full length, else one per batch entry
-  bool split;                           // a sequence of full length is split: what explain() calls the path
+  std::vector<SequencePlan> sequences;  // one if all have full length, else one per batch entry
+  bool split;                           // whether a sequence of full length is split: the path of explain()
   int64_t splits;                       // most chunks of any sequence
   int64_t partial_floats;               // workspace: [chunk][row][E + 2] of every split KV head
-  int64_t partial_stride;               // in floats, from batch entry to batch entry of the same plan
+  int64_t partial_stride;               // floats between batch entries that share a plan
   int64_t task_rows;                    // rows of one task
   int64_t row_blocks;                   // tasks along the rows of a KV head
   int threads;
@@ -40,7 +40,7 @@ struct Plan {
   }
 };
 
-// On one thread where there is less work than `least_shared_work`.
+// Less work than `least_shared_work` gets one thread.
 Plan make_plan(const Problem& problem, double least_shared_work = kAttentionThreshold.sleeping);
 
 }  // namespace tiny_llm_ext::cpu

@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "core/dtype.h"
-#include "cpu/attention/cached_step.h"
+#include "cpu/attention/cached/append_and_attend.h"
+#include "cpu/attention/cached/cache_dispatch.h"
 #include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"

@@ -2,8 +2,8 @@
 // pairs of x the B operand.
 #pragma once
 
-#include "cpu/gemm/microkernel_amx-inl.h"
 #include "cpu/gemm/blocked-inl.h"
+#include "cpu/gemm/microkernel_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

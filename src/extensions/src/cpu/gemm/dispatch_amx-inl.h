@@ -1,9 +1,9 @@
 // Products with dense weights on processors with AMX.
 #pragma once
 
-#include "cpu/gemm/dispatch-inl.h"
 #include "cpu/gemm/arithmetic_amx_bf16-inl.h"
 #include "cpu/gemm/arithmetic_amx_split_bf16-inl.h"
+#include "cpu/gemm/dispatch-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

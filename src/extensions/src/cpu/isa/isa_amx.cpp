@@ -1,12 +1,12 @@
 // AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type.
 #include "cpu/vec/avx512_pairs.h"
 
-#include "cpu/attention/amx_format-inl.h"
-#include "cpu/attention/decode/one_position_amx-inl.h"
+#include "cpu/attention/amx_operands-inl.h"
+#include "cpu/attention/decode/decode_amx-inl.h"
 #include "cpu/gemm/dispatch_amx-inl.h"
-#include "cpu/quantized/dispatch-inl.h"
-#include "cpu/quantized/blocked_f32-inl.h"
 #include "cpu/quantized/blocked_bf16-inl.h"
+#include "cpu/quantized/blocked_f32-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
 #include "cpu/quantized/dispatch_amx-inl.h"
 
 namespace tiny_llm_ext::cpu {
@@ -15,7 +15,7 @@ const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "amx";
-    amx::offer<amx::AmxFormat, amx::forward_heads_on_tiles>(table);
+    amx::offer<amx::AmxOperands, amx::forward_or_decode_amx>(table);
     // One or two rows are whole numbers in vectors: these processors have slow vector products of bfloat16,
     // and fast ones of small integers. Of some more rows digits are fewer tiles than terms.
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);

@@ -1,12 +1,12 @@
 // AVX-512 with bfloat16 dot products for bfloat16 inputs.
 #include "cpu/vec/avx512_pairs.h"
 
-#include "cpu/attention/decode/one_position_pairs-inl.h"
-#include "cpu/gemm/dispatch-inl.h"
+#include "cpu/attention/decode/decode_bf16-inl.h"
 #include "cpu/gemm/arithmetic_bf16-inl.h"
-#include "cpu/quantized/dispatch-inl.h"
-#include "cpu/quantized/codec_bf16-inl.h"
+#include "cpu/gemm/dispatch-inl.h"
 #include "cpu/quantized/blocked_bf16-inl.h"
+#include "cpu/quantized/codec_bf16-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -14,10 +14,9 @@ const Kernels& avx512bf16_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "avx512bf16";
-    avx512bf16::offer<
-        avx512bf16::PairsFormat,
-        avx512bf16::forward_heads<avx512bf16::PairsFormat, avx512bf16::PairHeads<avx512bf16::PairsFormat>>>(
-        table);
+    avx512bf16::offer<avx512bf16::Bf16Operands,
+                      avx512bf16::forward_or_decode<avx512bf16::Bf16Operands,
+                                                    avx512bf16::Bf16Decode<avx512bf16::Bf16Operands>>>(table);
     avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>,
                                 avx512bf16::RoundedMany<avx512bf16::PairsProduct>, Element::bf16>(table);
     avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);

@@ -3,8 +3,8 @@
 
 #include "cpu/attention/forward-inl.h"
 #include "cpu/gemm/dispatch-inl.h"
-#include "cpu/quantized/dispatch-inl.h"
 #include "cpu/quantized/blocked_f32-inl.h"
+#include "cpu/quantized/dispatch-inl.h"
 #include "cpu/rows/row_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -12,9 +12,9 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 static Kernels wide_kernels(const char* name) {
   Kernels kernels = {};
   kernels.name = name;
-  offer<WideFormat<Element::f32>>(kernels);
-  offer<WideFormat<Element::f16>>(kernels);
-  offer<WideFormat<Element::bf16>>(kernels);
+  offer<FloatOperands<Element::f32>>(kernels);
+  offer<FloatOperands<Element::f16>>(kernels);
+  offer<FloatOperands<Element::bf16>>(kernels);
   offer_quantized<InVectors<WideUnits>, WideMany, Element::f32>(kernels);
   offer_quantized<InVectors<WideUnits>, WideMany, Element::f16>(kernels);
   offer_quantized<InVectors<WideUnits>, WideMany, Element::bf16>(kernels);

@@ -5,9 +5,9 @@
 // it is, but on nothing else.
 #pragma once
 
+#include "cpu/quantized/gemv-inl.h"
 #include "cpu/quantized/outliers-inl.h"
 #include "cpu/quantized/skinny-inl.h"
-#include "cpu/quantized/gemv-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -7,8 +7,8 @@
 // on which others are calculated with it.
 #pragma once
 
-#include "cpu/quantized/outliers-inl.h"
 #include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

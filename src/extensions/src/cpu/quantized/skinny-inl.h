@@ -6,8 +6,8 @@
 // The order of the operations does not depend on the number of rows, nor do the bits of a row.
 #pragma once
 
-#include "cpu/quantized/outliers-inl.h"
 #include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/outliers-inl.h"
 #include "cpu/quantized/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -10,8 +10,8 @@
 #pragma once
 
 #include "cpu/gemm/microkernel_amx-inl.h"
-#include "cpu/quantized/outliers-inl.h"
 #include "cpu/quantized/accumulate_amx-inl.h"
+#include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

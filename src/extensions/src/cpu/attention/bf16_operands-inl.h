@@ -1,15 +1,16 @@
-// bfloat16 products on pairs: two neighbours of the head dimension for the scores, two keys for the output.
+// Operands of bfloat16 pair products: a pair is two neighbours of the head dimension for the scores, and two
+// keys for the output.
 //
-// K is read where it is; V is zipped, tile by tile, into pairs of keys. The probabilities are rounded to
-// bfloat16 as the operand of the second product only; their sum stays unrounded.
+// K is read in place; V is zipped into pairs of keys, tile by tile. P is rounded to bfloat16 for the second
+// product; its sum is taken before the rounding.
 #pragma once
 
 #include "cpu/attention/forward-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The probabilities of one row vector at keys 2 * pair and 2 * pair + 1, rounded to a pair; an odd last key
-// is paired with 0. In place: pair i lies where key i was. Returns their unrounded sum.
+// The probabilities of one row vector at keys 2 * pair and 2 * pair + 1, as a pair; an odd last key is paired
+// with 0. In place: pair i overwrites key i. Returns the sum before rounding.
 VEC_FN F exponential_pair(float* s, int stride, int keys, int pair, Exponent exponent) {
   const float* row = s + 2 * pair * stride;
   F low = exp2(fma(load(row), exponent.scale, exponent.shift));
@@ -18,17 +19,19 @@ VEC_FN F exponential_pair(float* s, int stride, int keys, int pair, Exponent exp
   return add(low, high);
 }
 
-struct PairsFormat {
+struct Bf16Operands {
   static constexpr Element kElement = Element::bf16;
   static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 64;
-  static constexpr int kTilesPerTask = 4;
-  static constexpr bool kSpreads = true;
+  static constexpr int kQueryTilesPerTask = 4;
+  static constexpr bool kSplitsRows = true;
 
   static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return (E + 1) / 2; }
   static constexpr int output_rows(int E) { return E; }
-  static constexpr size_t key_floats(int E) { return kKeyTile / 2 * padded(E) + kKeyTile * padded(steps(E)); }
+  static constexpr size_t prepared_floats(int E) {
+    return kKeyTile / 2 * padded(E) + kKeyTile * padded(steps(E));
+  }
 
   static double peak(int64_t steps) { return multiply_peak<PairMac, 4>(steps); }
   VEC_FN void enter() {}
@@ -62,7 +65,7 @@ struct PairsFormat {
     tile.k = {memory, row};
   }
 
-  static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
+  static void scores(const QueryTile& tile, const KeyTile& keys, int count, int E, float* s) {
     vector_scores<PairMac>(tile, keys.k, count, steps(E), s);
   }
 
@@ -74,7 +77,7 @@ struct PairsFormat {
     return sum;
   }
 
-  static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
+  static void values(QueryTile& tile, const KeyTile& keys, int count, int E, const float* p) {
     vector_values<PairMac>(tile, keys.v, (count + 1) / 2, E, p);
   }
 };

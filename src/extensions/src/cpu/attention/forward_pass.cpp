@@ -1,105 +1,34 @@
-// CPU evaluation: walks batch, KV heads, row blocks and key chunks by strides, and hands each task to the
-// kernel.
+// Cuts a forward pass into tasks, runs them, and merges the partial results of split sequences.
+#include "cpu/attention/forward_pass.h"
+
 #include <algorithm>
 #include <atomic>
 #include <limits>
 
-#include "attention/inputs.h"
 #include "attention/last_run.h"
+#include "attention/lengths.h"
 #include "attention/tiles.h"
-#include "core/checks.h"
 #include "core/divide_up.h"
 #include "core/strides.h"
-#include "cpu/attention/attend.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
-#include "tiny_llm_ext.h"
 
-namespace tiny_llm_ext {
+namespace tiny_llm_ext::cpu {
 namespace {
 
-using cpu::DenseRows;
-using cpu::ForwardTask;
-using cpu::SequencePlan;
-
-// The mask as the caller laid it out, found by (batch entry, query head, key).
-struct MaskWalk {
-  const mx::array* mask = nullptr;
-  MaskKind kind = MaskKind::none;
-  mx::Strides batch_strides;
-  int64_t head_stride = 0, row_stride = 0, key_stride = 0;
-
-  MaskWalk(const std::optional<mx::array>& given, MaskKind mask_kind) {
-    if (!given) return;
-    mask = &*given;
-    kind = mask_kind;
-    mx::Strides strides = broadcast_strides(*mask);
-    for (int64_t* stride : {&key_stride, &row_stride, &head_stride}) {
-      if (strides.empty()) break;
-      *stride = strides.back();
-      strides.pop_back();
-    }
-    batch_strides = strides;
-  }
-
-  cpu::MaskView view(int64_t b, const mx::Shape& batch, int64_t head, int64_t key) const {
-    if (!mask) return {};
-    int64_t offset = batch_offset(b, batch, batch_strides) + head * head_stride + key * key_stride;
-    return {mask->data<std::byte>() + offset * mask->itemsize(), kind, head_stride, row_stride, key_stride};
-  }
-};
-
-// The page tables of the batch, and which keys the absent pages would have held.
-class PagedKeys {
+// Lives on the worker thread of the stream.
+class ForwardPass {
  public:
-  PagedKeys(const mx::array& table, const mx::array& key_pages, const std::vector<Sequence>& sequences)
-      : width_(table.shape(1)), count_(key_pages.shape(0)), size_(key_pages.shape(2)) {
-    const int32_t* ids = table.data<int32_t>();
-    for (int64_t b = 0; b < table.shape(0); b++) {
-      for (int64_t i = 0; i < width_; i++) ids_.push_back(ids[b * table.strides(0) + i * table.strides(1)]);
-      present_.push_back(find_present(ids_.data() + b * width_, divide_up(sequences[b].n_k, size_)));
-    }
-  }
-
-  cpu::PageTable table(int64_t b, const DenseRows& k, const DenseRows& v) const {
-    return {ids_.data() + b * width_, count_, size_, k.stride(4), v.stride(4)};
-  }
-
-  // Hides the keys of absent pages, where there are any.
-  cpu::MaskView mask(int64_t b) const {
-    if (present_[b].empty()) return {};
-    return {present_[b].data(), MaskKind::boolean, 0, 0, 1};
-  }
-
- private:
-  // Of the keys in that many pages; nothing where all are present.
-  std::vector<uint8_t> find_present(const int32_t* ids, int64_t pages) const {
-    auto is_present = [this](int32_t id) { return 0 <= id && id < count_; };
-    std::vector<uint8_t> present;
-    if (std::all_of(ids, ids + pages, is_present)) return present;
-    for (int64_t i = 0; i < pages; i++) present.insert(present.end(), size_, is_present(ids[i]));
-    return present;
-  }
-
-  int64_t width_, count_, size_;
-  std::vector<int32_t> ids_;                   // [sequence][width]
-  std::vector<std::vector<uint8_t>> present_;  // of each key; empty: all are
-};
-
-// All of one forward pass. Lives on the worker thread of the stream while the inputs are there.
-class Forward {
- public:
-  Forward(const AttentionInputs& inputs, const Problem& problem, const PagedKeys* pages, mx::array& o,
-          mx::array& lse)
+  ForwardPass(const AttentionInputs& inputs, const Problem& problem, const PagedOperand* pages, mx::array& o,
+              mx::array& lse)
       : problem_(problem),
         pages_(pages),
-        plan_(cpu::make_plan(problem, cpu::kAttentionThreshold.now())),
+        plan_(make_plan(problem, kAttentionThreshold.now())),
         batch_(batch_shape(inputs)),
         q_(inputs.query, plan_.threads),
         k_(inputs.key, plan_.threads),
@@ -113,24 +42,25 @@ class Forward {
   void run() {
     std::optional<mx::allocator::Data> partials;
     if (plan_.partial_floats > 0) {
-      partials.emplace(cpu::allocate(cpu::bytes_of({plan_.partial_floats, sizeof(float)})));
+      partials.emplace(allocate(bytes_of({plan_.partial_floats, sizeof(float)})));
       partials_ = static_cast<float*>(partials->buffer().raw_ptr());
     }
     std::atomic<int64_t> visited = 0;
     int64_t heads = problem_.B * problem_.Hkv;
     int64_t tasks_per_head = plan_.row_blocks * plan_.splits;
-    // One head after the other, so that its keys stay in the caches. Within a head the last rows, which see
-    // most when attention is causal, go first: what is left at the end is little. A single position waits
-    // for keys: it may ask for those that come next, which a thread calculates itself as far as it can.
-    const auto share_out = problem_.L == 1 ? cpu::parallel_ranges : cpu::parallel_for;
+    // Head by head, so that keys stay in the processor's caches. Within a head the last rows go first: in
+    // causal attention they see the most keys, and short tasks at the end balance the threads. A single
+    // position is bound by memory: a thread takes a range of tasks, so that each can prefetch the keys of the
+    // next one.
+    const auto share_out = problem_.L == 1 ? parallel_ranges : parallel_for;
     share_out(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
       int64_t head = item / tasks_per_head, task = item % tasks_per_head;
       int64_t block = plan_.row_blocks - 1 - task / plan_.splits;
       visited += run_task(head, block, task % plan_.splits);
     });
     if (partials_) {
-      cpu::parallel_for(problem_.B * problem_.Hq, plan_.threads,
-                        [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
+      parallel_for(problem_.B * problem_.Hq, plan_.threads,
+                   [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
     }
     int64_t total = heads * divide_up(problem_.rows(), kernels().row_tile[element()]) *
                     divide_up(problem_.S, kernels().key_tile[element()]);
@@ -139,7 +69,7 @@ class Forward {
   }
 
  private:
-  const cpu::Kernels& kernels() const { return *problem_.kernels; }
+  const Kernels& kernels() const { return *problem_.kernels; }
   int element() const { return static_cast<int>(problem_.dtype); }
 
   std::vector<float> gather_sinks(const std::optional<mx::array>& sinks) const {
@@ -172,9 +102,9 @@ class Forward {
     mx::Strides batch_strides(o_strides_.begin(), o_strides_.end() - 3);
     return o_ + (batch_offset(b, batch_, batch_strides) + head * output_stride(3)) * problem_.element_bytes();
   }
-  float* log_sum(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
+  float* lse_row(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
 
-  // What those rows see of a chunk, from the first key of a tile on.
+  // The keys of a chunk that the rows see, from the first key of a tile on.
   KeyRange keys_of(const SequencePlan& plan, int64_t row_begin, int64_t row_end, int64_t chunk) const {
     const Sequence& sequence = plan.sequence;
     const int64_t group = problem_.group(), key_tile = kernels().key_tile[element()];
@@ -188,8 +118,8 @@ class Forward {
     return keys.end > keys.begin ? keys : KeyRange{0, 0};
   }
 
-  // The first keys of the chunk behind this one, perhaps of the next head, where all have a single position.
-  const void* keys_behind(int64_t head, int64_t chunk) const {
+  // For a single position: the first keys of the next chunk, or of the next head after the last chunk.
+  const void* next_keys(int64_t head, int64_t chunk) const {
     if (pages_ || problem_.L > 1) return nullptr;
     if (++chunk >= plan_.sequence(head / problem_.Hkv).chunks) {
       chunk = 0;
@@ -232,7 +162,7 @@ class Forward {
     task.o = output(b, head);
     task.o_head_stride = output_stride(3);
     task.o_row_stride = output_stride(2);
-    task.lse = log_sum(b, head);
+    task.lse = lse_row(b, head);
     task.lse_head_stride = problem_.L;
     task.partial = split ? partial(plan, kv_head, chunk, row_begin) : nullptr;
     task.E = static_cast<int32_t>(problem_.E);
@@ -247,8 +177,8 @@ class Forward {
     task.key_end = keys.end;
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
-    task.next_k = keys_behind(head_of_all, chunk);
-    void* scratch = cpu::thread_scratch(kernels().scratch_bytes[element()](task.E, row_end - row_begin));
+    task.next_k = next_keys(head_of_all, chunk);
+    void* scratch = thread_scratch(kernels().scratch_bytes[element()](task.E, row_end - row_begin));
     return kernels().forward[element()](task, scratch);
   }
 
@@ -258,11 +188,11 @@ class Forward {
     int64_t group = problem_.group(), stride = plan.sequence.n_q * group * (problem_.E + 2);
     std::vector<float> row(problem_.E);
     for (int64_t i = 0; i < problem_.L; i++) {
-      float& lse = log_sum(b, head)[i];
+      float& lse = lse_row(b, head)[i];
       if (i < plan.sequence.n_q) {
         const float* sink = sinks_.empty() ? nullptr : &sinks_[b * problem_.Hq + head];
-        lse = cpu::merge_row(partial(plan, head / group, 0, i * group + head % group), stride, plan.chunks,
-                             static_cast<int32_t>(problem_.E), sink, row.data());
+        lse = merge_row(partial(plan, head / group, 0, i * group + head % group), stride, plan.chunks,
+                        static_cast<int32_t>(problem_.E), sink, row.data());
       } else {
         std::fill(row.begin(), row.end(), 0.0f);
         lse = -std::numeric_limits<float>::infinity();
@@ -286,11 +216,11 @@ class Forward {
   }
 
   const Problem& problem_;
-  const PagedKeys* pages_;  // null: keys and values lie as the queries do
-  cpu::Plan plan_;
+  const PagedOperand* pages_;  // null if keys and values are not in pages
+  Plan plan_;
   mx::Shape batch_;
   DenseRows q_, k_, v_;
-  MaskWalk mask_;
+  MaskOperand mask_;
   std::vector<float> sinks_;
   std::byte* o_;
   mx::Strides o_strides_;
@@ -298,63 +228,11 @@ class Forward {
   float* partials_ = nullptr;
 };
 
-// (B * heads, L, ...) as (B, heads, L, ...), where it lies.
-mx::array by_sequence(const mx::array& x, int heads) {
-  mx::Shape shape = x.shape();
-  mx::Strides strides = x.strides();
-  shape[0] /= heads;
-  shape.insert(shape.begin() + 1, heads);
-  strides.insert(strides.begin(), strides[0] * heads);
-  mx::array split(std::move(shape), x.dtype(), nullptr, {});
-  split.copy_shared_buffer(x, strides, {false, false, false}, x.data_size());
-  return split;
-}
-
-// Of the batch, as the lengths say; of none where none are given.
-std::vector<Sequence> sequences_of(const AttentionInputs& call, mx::Stream stream) {
-  if (!has_lengths(call)) return {};
-  cpu::Arrays lengths;
-  for (const auto& given : {call.q_lens, call.kv_start, call.kv_lens}) {
-    if (given) lengths.push_back(*given);
-  }
-  cpu::wait_for(stream, lengths);
-  return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
-                        failure_of(kFunction));
-}
-
 }  // namespace
 
-void cpu::attend(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse) {
-  Forward(inputs, problem, nullptr, o, lse).run();
+void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
+                 const PagedOperand* pages) {
+  ForwardPass(inputs, problem, pages, o, lse).run();
 }
 
-void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  check_inputs(inputs);
-  std::vector<Sequence> sequences = sequences_of(unpack(inputs, params_), stream());
-  cpu::dispatch(stream(), inputs, outputs,
-                [params = params_, device = stream().device, sequences = std::move(sequences)](
-                    const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  AttentionInputs call = unpack(arrays, params);
-                  Problem problem = make_problem(call, params, device);
-                  problem.sequences = sequences;
-                  cpu::attend(call, problem, results[0], results[1]);
-                });
-}
-
-void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::wait_for(stream(), {inputs[4]});
-  std::vector<Sequence> sequences = read_contexts(inputs, failure_of("paged_attention"));
-  cpu::dispatch(stream(), inputs, outputs,
-                [params = params_, device = stream().device, sequences = std::move(sequences)](
-                    const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  AttentionInputs call{by_sequence(arrays[0], params.num_heads), arrays[1], arrays[2]};
-                  mx::array o = by_sequence(results[0], params.num_heads);
-                  Problem problem = make_problem(call, params, device);
-                  problem.S = slots_of_row(arrays);
-                  problem.sequences = sequences;
-                  PagedKeys pages(arrays[3], arrays[1], problem.sequences);
-                  Forward(call, problem, &pages, o, results[1]).run();
-                });
-}
-
-}  // namespace tiny_llm_ext
+}  // namespace tiny_llm_ext::cpu

@@ -1,9 +1,9 @@
-// Arithmetic on the reference m that a row's exponentials are taken against: p = exp(s - m).
+// The softmax state of a row: m, the subtrahend of its exponentials p = exp(s - m), and l, their sum.
 //
-// m is held in natural units, so that the largest finite score has one. Exponentials are taken in base 2,
-// with m * log2(e) rounded once; everything that compares two references must use the same rounding, or
-// partial sums would disagree by that rounding error. Beyond kRoundedLimit it would matter, and differences
-// are taken first.
+// m is in natural units, so that the largest finite score fits. Exponentials are powers of 2, with m *
+// log2(e) rounded once; wherever two m are compared, both take this rounding, or partial sums would disagree
+// by the rounding error. Beyond kRoundedLimit the error would be too large, and the difference is taken
+// first.
 #pragma once
 
 #include <math.h>
@@ -17,23 +17,23 @@ constexpr float kRoundedLimit = 4096;
 
 static inline bool is_rounded(float m) { return fabsf(m) <= kRoundedLimit; }
 
-// The base-2 exponent that leads from a sum taken against `from` to one taken against `to`.
+// The base-2 exponent of the factor that turns a sum with m = `from` into one with m = `to`.
 static inline float exponent_between(float from, float to) {
   return is_rounded(from) && is_rounded(to) ? from * kLog2e - to * kLog2e : (from - to) * kLog2e;
 }
 
-// A sink joins the denominator only. Moves m to the larger of the two and adds the sink to l; returns what
-// sums taken against the old m must be multiplied with.
+// A sink is a score without a value: it adds to l only. m becomes the larger of m and the sink. Returns the
+// factor for sums with the old m.
 static inline float add_sink(float sink, float* m, float* l) {
   if (sink == -INFINITY) return 1;
-  float top = *m > sink ? *m : sink;  // a NaN sink wins, and surfaces
+  float top = *m > sink ? *m : sink;  // a NaN sink gives NaN
   float factor = *l == 0 ? 0 : exp2f(exponent_between(*m, top));
   *l = *l * factor + exp2f(exponent_between(sink, top));
   *m = top;
   return factor;
 }
 
-// log(sum exp) of a row with the sum l against m; -inf for a row without keys.
+// The natural log-sum-exp of a row; -inf for a row that saw no key.
 static inline float log_sum_exp(float m, float l) {
   if (l == 0) return -INFINITY;
   double base = is_rounded(m) ? (double)(m * kLog2e) * kLn2 : (double)m;

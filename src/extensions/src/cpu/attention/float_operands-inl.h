@@ -1,40 +1,40 @@
-// Products in float32. float32 K and V are read where they are; 16-bit ones are widened tile by tile.
+// Operands of float32 products. float32 K and V are read in place; 16-bit ones are converted tile by tile.
 #pragma once
 
-#include "cpu/attention/attend-inl.h"
+#include "cpu/attention/key_tile-inl.h"
 #include "cpu/gemm/microkernel-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The two products on vectors, for formats that broadcast elements (or pairs of elements) of K and V.
+// The two products on vectors, which broadcast elements of K and V, or pairs of elements.
 template <class Mac>
-static void vector_scores(const RowTile& tile, Rows k, int keys, int steps, float* s) {
-  gemm_tile<Mac, false, Walk::along_rows>(tile.vectors, tile.spread,
-                                          {(const float*)k.data, k.stride, tile.spread, k.ahead}, tile.q,
-                                          steps / tile.spread, s, keys);
+static void vector_scores(const QueryTile& tile, Rows k, int keys, int steps, float* s) {
+  gemm_tile<Mac, false, Walk::along_rows>(tile.vectors, tile.lanes_per_row,
+                                          {(const float*)k.data, k.stride, tile.lanes_per_row, k.ahead},
+                                          tile.q, steps / tile.lanes_per_row, s, keys);
 }
 
 template <class Mac>
-static void vector_values(RowTile& tile, Rows v, int steps, int E, const float* p) {
-  gemm_tile<Mac, true, Walk::down_columns>(tile.vectors, tile.spread,
-                                           {(const float*)v.data, tile.spread, v.stride, v.ahead}, p, steps,
-                                           tile.o, E / tile.spread);
+static void vector_values(QueryTile& tile, Rows v, int steps, int E, const float* p) {
+  gemm_tile<Mac, true, Walk::down_columns>(tile.vectors, tile.lanes_per_row,
+                                           {(const float*)v.data, tile.lanes_per_row, v.stride, v.ahead}, p,
+                                           steps, tile.o, E / tile.lanes_per_row);
 }
 
 template <Element kElement_>
-struct WideFormat {
+struct FloatOperands {
   static constexpr Element kElement = kElement_;
   static constexpr bool kBf16Products = false;
   static constexpr int kKeyTile = 64;
-  static constexpr int kTilesPerTask = 4;
-  static constexpr bool kSpreads = true;
+  static constexpr int kQueryTilesPerTask = 4;
+  static constexpr bool kSplitsRows = true;
   typedef StorageOf<kElement> T;
 
   static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return E; }
   static constexpr int output_rows(int E) { return E; }
-  static constexpr size_t key_floats(int E) {
+  static constexpr size_t prepared_floats(int E) {
     return kElement == Element::f32 ? 0 : 2 * kKeyTile * padded(E);
   }
 
@@ -69,11 +69,11 @@ struct WideFormat {
     }
   }
 
-  static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
+  static void scores(const QueryTile& tile, const KeyTile& keys, int count, int E, float* s) {
     vector_scores<FloatMac>(tile, keys.k, count, E, s);
   }
 
-  // The probabilities of one row vector, in place; returns their sum.
+  // In place.
   VEC_FN F exponentials(float* s, int stride, int keys, Exponent exponent) {
     F sum = zero();
 #pragma GCC unroll 4
@@ -85,7 +85,7 @@ struct WideFormat {
     return sum;
   }
 
-  static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
+  static void values(QueryTile& tile, const KeyTile& keys, int count, int E, const float* p) {
     vector_values<FloatMac>(tile, keys.v, count, E, p);
   }
 };

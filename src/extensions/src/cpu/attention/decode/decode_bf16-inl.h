@@ -1,20 +1,20 @@
-// A single query position with products of pairs of bfloat16.
+// Decode with bfloat16 pair products.
 #pragma once
 
-#include "cpu/attention/decode/one_position-inl.h"
-#include "cpu/attention/pairs_format-inl.h"
+#include "cpu/attention/bf16_operands-inl.h"
+#include "cpu/attention/decode/decode-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// For the scores, four pairs of a key meet those of four heads at a time, one in each quarter of a vector;
-// for the output, 32 elements of two values meet the weights of every head.
-template <class Format>
-struct PairHeads {
-  static constexpr int kMost = 8;
-  typedef HeadRoom<Format> Room;
+// Scores: four pairs of one key times four heads at a time, a head in each quarter of a vector. Output: 32
+// elements of two values times the probabilities of every head.
+template <class Operands>
+struct Bf16Decode {
+  static constexpr int kMaxHeads = 8;
+  typedef DecodeScratch<Operands> Scratch;
 
-  // [four pairs][head of four or eight][pair], zeros for heads that are missing
-  static void pack(const ForwardTask& task, RowTile& tile) {
+  // [four pairs][4 or 8 heads][pair], 0 for missing heads
+  static void pack(const ForwardTask& task, QueryTile& tile) {
     const int heads = task.group <= 4 ? 4 : 8;
     memset(tile.q, 0, sizeof(float) * heads * task.E / 2);
     for (int head = 0; head < task.group; head++)
@@ -22,64 +22,66 @@ struct PairHeads {
         memcpy(tile.q + e / 2 * heads + 4 * head, (const uint16_t*)task.q + query_offset(task, head) + e, 16);
   }
 
-  static void scores(const RowTile& tile, Rows k, int keys, int E, const Room& room, const AskedRows& asked) {
+  static void scores(const QueryTile& tile, Rows k, int keys, int E, const Scratch& scratch,
+                     const PrefetchRows& prefetch) {
     for (int key = 0; key < keys; key += kLanes) {
       if (tile.rows <= 4)
-        scores_of<1>(tile.q, k, key, keys, E, room.scores, asked);
+        scores_of<1>(tile.q, k, key, keys, E, scratch.scores, prefetch);
       else
-        scores_of<2>(tile.q, k, key, keys, E, room.scores, asked);
+        scores_of<2>(tile.q, k, key, keys, E, scratch.scores, prefetch);
     }
   }
 
-  static void values(RowTile& tile, Rows v, int keys, int E, const Room& room, const AskedRows& asked) {
-    values_of<kMost>(tile, v, keys, E, room.weights, asked);
+  static void values(QueryTile& tile, Rows v, int keys, int E, const Scratch& scratch,
+                     const PrefetchRows& prefetch) {
+    values_of<kMaxHeads>(tile, v, keys, E, scratch.p, prefetch);
   }
 
  private:
-  // kLanes keys and kFours times four heads.
-  template <int kFours>
+  // kLanes keys and 4 * kQuads heads.
+  template <int kQuads>
   VEC_FN void scores_of(const float* queries, Rows k, int key, int keys, int E, float* scores,
-                        const AskedRows& asked) {
-    F sums[kFours][4];  // of four heads, for each four keys
+                        const PrefetchRows& prefetch) {
+    F sums[kQuads][4];  // of four heads, for each quad of keys
 #pragma GCC unroll 4
     for (int four = 0; four < 4; four++) {
       const uint16_t* rows[4];
-      F s[kFours][4];
+      F s[kQuads][4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++) {
         const int at = key + 4 * four + j;
         rows[j] = (const uint16_t*)k.data + (at < keys ? at : keys - 1) * k.stride;
 #pragma GCC unroll 4
-        for (int n = 0; n < kFours; n++) s[n][j] = zero();
+        for (int n = 0; n < kQuads; n++) s[n][j] = zero();
       }
       const float* q = queries;
-      for (int e = 0; e < E; e += 8, q += kFours * kLanes) {
+      for (int e = 0; e < E; e += 8, q += kQuads * kLanes) {
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-          if (e % 32 == 0) asked.line(key + 4 * four + j, e);
+          if (e % 32 == 0) prefetch.line(key + 4 * four + j, e);
           const F pairs = broadcast<4>((const float*)(rows[j] + e));
 #pragma GCC unroll 4
-          for (int n = 0; n < kFours; n++) s[n][j] = dot_pairs(pairs, load(q + n * kLanes), s[n][j]);
+          for (int n = 0; n < kQuads; n++) s[n][j] = dot_pairs(pairs, load(q + n * kLanes), s[n][j]);
         }
       }
 #pragma GCC unroll 4
-      for (int n = 0; n < kFours; n++) sums[n][four] = sum_fours(s[n]);
+      for (int n = 0; n < kQuads; n++) sums[n][four] = sum_fours(s[n]);
     }
 #pragma GCC unroll 4
-    for (int n = 0; n < kFours; n++) {
+    for (int n = 0; n < kQuads; n++) {
       transpose_fours(sums[n]);
 #pragma GCC unroll 4
       for (int head = 0; head < 4; head++)
-        store(scores + (4 * n + head) * Room::kKeys + key, first_or(keys - key, sums[n][head], -INFINITY));
+        store(scores + (4 * n + head) * Scratch::kKeys + key, first_or(keys - key, sums[n][head], -INFINITY));
     }
   }
 
-  // The instance for tile.rows heads.
+  // kHeads becomes tile.rows.
   template <int kHeads>
-  static void values_of(RowTile& tile, Rows v, int keys, int E, const float* weights,
-                        const AskedRows& asked) {
+  static void values_of(QueryTile& tile, Rows v, int keys, int E, const float* p,
+                        const PrefetchRows& prefetch) {
     if constexpr (kHeads > 1)
-      if (tile.rows < kHeads) return values_of<kHeads - 1>(tile, v, keys, E, weights, asked);
+      if (tile.rows < kHeads) return values_of<kHeads - 1>(tile, v, keys, E, p, prefetch);
     for (int e = 0; e < E; e += 2 * kLanes) {
       F low[kHeads], high[kHeads];
       float* const o = tile.o + e;
@@ -91,11 +93,11 @@ struct PairHeads {
       const uint16_t* row = (const uint16_t*)v.data + e;
       for (int key = 0; key < keys; key += 2, row += 2 * v.stride) {
         const ZippedRows pairs(row, key + 1 < keys ? row + v.stride : nullptr);
-        asked.line(key, e);
-        asked.line(key + 1, e);
+        prefetch.line(key, e);
+        prefetch.line(key + 1, e);
 #pragma GCC unroll 8
         for (int head = 0; head < kHeads; head++) {
-          const F weight = set1(weights[head * (Room::kKeys / 2) + key / 2]);
+          const F weight = set1(p[head * (Scratch::kKeys / 2) + key / 2]);
           low[head] = dot_pairs(pairs.low, weight, low[head]);
           high[head] = dot_pairs(pairs.high, weight, high[head]);
         }

@@ -1,27 +1,28 @@
-// bfloat16 products on AMX tiles: 16 x 16 results from 16 x 32 elements of A and 32 x 16 of B at a time.
+// Operands of AMX tile products in bfloat16: 16 x 16 results from 16 x 32 elements of A and 32 x 16 of B.
 //
-// The transposed layout fits the unit as it is: K is the A operand straight from memory, the packed queries
-// and the probabilities are already pairs and so the B operand. Only V must be transposed, once a key tile
-// for all the query tiles of a task.
+// K is the A operand in place; packed queries and probabilities are pairs, the layout of the B operand. Only
+// V is transposed, once a key tile for all query tiles of a task.
 #pragma once
 
-#include "cpu/attention/pairs_format-inl.h"
+#include "cpu/attention/bf16_operands-inl.h"
 #include "cpu/gemm/microkernel_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-struct AmxFormat : WithTiles {
+struct AmxOperands : WithTiles {
   static constexpr Element kElement = Element::bf16;
   static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 128;
-  static constexpr int kTilesPerTask = 8;
-  static constexpr bool kSpreads = false;
+  static constexpr int kQueryTilesPerTask = 8;
+  static constexpr bool kSplitsRows = false;
 
   static constexpr int blocks(int n) { return (n + 15) / 16; }
   static constexpr int wide_steps(int n) { return (n + 31) / 32; }
   static constexpr int steps(int E) { return 16 * wide_steps(E); }
   static constexpr int output_rows(int E) { return 16 * blocks(E); }
-  static constexpr size_t key_floats(int E) { return kKeyTile / 2 * output_rows(E) + kKeyTile * steps(E); }
+  static constexpr size_t prepared_floats(int E) {
+    return kKeyTile / 2 * output_rows(E) + kKeyTile * steps(E);
+  }
 
   static double peak(int64_t steps) {
     enter();
@@ -42,10 +43,10 @@ struct AmxFormat : WithTiles {
   }
 
   VEC_FN F read_query(const ForwardTask& task, int64_t offset, int unit) {
-    return PairsFormat::read_query(task, offset, unit);
+    return Bf16Operands::read_query(task, offset, unit);
   }
 
-  // V transposed, [E][keys], zero where there is no key; K as it is, or padded to whole tiles.
+  // V transposed to [E][keys], 0 after the last key; K in place, or padded to whole tiles.
   static void prepare(const ForwardTask& task, KeyRows from, KeyTile& tile, float* memory) {
     const uint16_t* k = (const uint16_t*)from.k.data;
     const uint16_t* v = (const uint16_t*)from.v.data;
@@ -74,18 +75,18 @@ struct AmxFormat : WithTiles {
     tile.k = {memory, steps(task.E) * 4};
   }
 
-  static void scores(const RowTile& tile, const KeyTile& keys, int count, int E, float* s) {
+  static void scores(const QueryTile& tile, const KeyTile& keys, int count, int E, float* s) {
     tile_gemm<false>({keys.k.data, keys.k.stride}, blocks(count), tile.q, tile.vectors, wide_steps(E), s);
   }
 
-  // The second product reduces over whole steps of 32 keys.
+  // 0 after the last key: the second product reduces over whole steps of 32 keys.
   VEC_FN F exponentials(float* s, int stride, int keys, Exponent exponent) {
-    F sum = PairsFormat::exponentials(s, stride, keys, exponent);
+    F sum = Bf16Operands::exponentials(s, stride, keys, exponent);
     for (int pair = (keys + 1) / 2; pair < 16 * wide_steps(keys); pair++) store(s + pair * stride, zero());
     return sum;
   }
 
-  static void values(RowTile& tile, const KeyTile& keys, int count, int E, const float* p) {
+  static void values(QueryTile& tile, const KeyTile& keys, int count, int E, const float* p) {
     tile_gemm<true>({keys.v.data, keys.v.stride}, blocks(E), p, tile.vectors, wide_steps(count), tile.o);
   }
 };

@@ -1,6 +1,7 @@
-// CPU evaluation of attention to caches.
+// CPU evaluation of CachedAttention.
 #include "cached_attention.h"
-#include "cpu/attention/cached_step.h"
+#include "cpu/attention/cached/append_and_attend.h"
+#include "cpu/attention/cached/cache_dispatch.h"
 
 namespace tiny_llm_ext {
 

@@ -1,17 +1,13 @@
-// Attention to caches as it is calculated: every token is rotated to where it stays, then each cache is
-// attended to.
-#include "cpu/attention/cached_step.h"
+// Rotates the new tokens, writes keys and values into the caches, and runs attention over each cache.
+#include "cpu/attention/cached/append_and_attend.h"
 
 #include <cstring>
 
 #include "attention/inputs.h"
 #include "core/dtype.h"
-#include "cpu/attention/attend.h"
+#include "cpu/attention/forward_pass.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"
-#include "cpu/runtime/cache_memory.h"
-#include "cpu/runtime/dispatch.h"
-#include "cpu/runtime/output_memory.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -19,21 +15,22 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-constexpr double kNanosecondsPerNewElement = 0.3;
+constexpr double kNanosecondsPerNewElement = 0.3;  // of rotation and copy
 
-// Part of an array, as another one in the same memory.
+// An array in a part of the memory of another.
 mx::array view(const mx::array& of, mx::Shape shape, mx::Strides strides, int64_t offset) {
   mx::array part(std::move(shape), of.dtype(), nullptr, {});
   part.copy_shared_buffer(of, strides, {false, false, false}, of.data_size(), offset);
   return part;
 }
 
-// The heads of the tokens of one input (B, L, H, E), read wherever they lie.
+// Rows of an input (B, L, H, E) with any strides.
 struct Heads {
   explicit Heads(const mx::array& x) : heads(x.shape(2)), reader(x) {}
 
-  const void* at(int64_t token, int64_t head, void* room) const {
-    return reader.row(token * heads + head, room);
+  // `scratch` has room for a row that must be gathered.
+  const void* row(int64_t token, int64_t head, void* scratch) const {
+    return reader.row(token * heads + head, scratch);
   }
 
   int64_t heads;
@@ -67,11 +64,11 @@ class Step {
     if (outputs_[0].size() == 0) return;
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
     const int count = static_cast<int>(places_.size());
-    // Where there are fewer caches than threads, the work within each is shared out, and the plan knows
-    // what is worth a thread.
+    // With fewer caches than threads, the threads share the work within each cache; the plan decides how
+    // many.
     const bool one_by_one = count < threads_ || work() < kAttentionThreshold.now();
     parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
-      place_tokens(static_cast<int>(i));
+      append_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));
     });
   }
@@ -80,7 +77,7 @@ class Step {
   const mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
   const mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
 
-  // Multiply-adds of all scores, about.
+  // About the multiply-adds of all scores.
   double work() const {
     double tokens = 0;
     for (size_t i = 0; i < places_.size(); i++)
@@ -104,8 +101,8 @@ class Step {
     return number ? *number : std::get<std::vector<int64_t>>(params_.offset)[row];
   }
 
-  // Queries to their own array, keys and values into the cache.
-  void place_tokens(int cache) {
+  // Writes rotated queries to queries_, rotated keys and values to the cache.
+  void append_tokens(int cache) {
     const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
     const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
@@ -116,28 +113,28 @@ class Step {
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
     parallel_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
-      auto* room = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
-      std::byte* const head_room = room + 2 * cos.row_bytes();
+      auto* scratch = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
+      std::byte* const head_scratch = scratch + 2 * cos.row_bytes();
       for (int64_t index = begin; index < end; index++) {
         const int64_t row = index / L_, s = index % L_, token = first * L_ + index;
         const int64_t position = offset_of(first + row) + s;
         RopeTask task = {};
-        task.cos = reinterpret_cast<const float*>(cos.row(position, room));
-        task.sin = reinterpret_cast<const float*>(sin.row(position, room + cos.row_bytes()));
+        task.cos = reinterpret_cast<const float*>(cos.row(position, scratch));
+        task.sin = reinterpret_cast<const float*>(sin.row(position, scratch + cos.row_bytes()));
         task.heads = 1;
         task.half = E_ / 2;
         task.traditional = params_.traditional;
         for (int64_t h = 0; h < Hq_; h++) {
-          task.x = query.at(token, h, head_room);
+          task.x = query.row(token, h, head_scratch);
           task.y = to_queries + (((first + row) * Hq_ + h) * L_ + s) * E_ * itemsize_;
           rotate(task);
         }
         for (int64_t h = 0; h < Hkv; h++) {
           const int64_t place = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
-          task.x = key.at(token, h, head_room);
+          task.x = key.row(token, h, head_scratch);
           task.y = to_keys + place;
           rotate(task);
-          std::memcpy(to_values + place, value.at(token, h, head_room), E_ * itemsize_);
+          std::memcpy(to_values + place, value.row(token, h, head_scratch), E_ * itemsize_);
         }
       }
     });
@@ -160,7 +157,7 @@ class Step {
     params.right = 0;
     params.kernels = &kernels_;
     params.threads = threads_;
-    cpu::attend(inputs, make_problem(inputs, params, mx::Device::cpu), o, lse);
+    run_forward(inputs, make_problem(inputs, params, mx::Device::cpu), o, lse);
   }
 
   const Arrays& inputs_;
@@ -174,47 +171,12 @@ class Step {
   mx::array queries_;  // rotated, (B, Hq, L, E)
 };
 
-// What a failed step leaves behind: caches that were written in place keep the tokens they had.
-void spoil(Arrays& outputs, const std::vector<bool>& in_place) {
-  for (size_t i = 0; i < outputs.size(); i++) {
-    if (i == 0 || !in_place[i - 1]) fill_with_nan(outputs[i]);
-  }
-}
-
 }  // namespace
 
 void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
                        const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
                        const std::vector<bool>& in_place) {
   Step(inputs, outputs, params, places, kernels, threads, in_place).run();
-}
-
-void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
-                        std::function<void(const Arrays&, Arrays&, const std::vector<bool>&)> work) {
-  allocate_for(outputs[0]);
-  hold_inputs_once(inputs, outputs);
-  std::vector<bool> in_place;
-  try {
-    for (size_t i = 0; i + 1 < outputs.size(); i++) {
-      const CacheState& state = caches.places[i / 2].state;
-      in_place.push_back(place_grown(outputs[i + 1], inputs[caches.first + i], state, caches.added));
-    }
-  } catch (...) {
-    // Whoever asks again may do so through another output.
-    for (mx::array& output : outputs) {
-      if (output.inputs().empty()) output.inputs() = inputs;
-    }
-    throw;
-  }
-  dispatch_placed(stream, inputs, outputs,
-                  [work = std::move(work), in_place](const Arrays& arrays, Arrays& results) {
-                    try {
-                      work(arrays, results, in_place);
-                    } catch (...) {
-                      spoil(results, in_place);
-                      throw;
-                    }
-                  });
 }
 
 }  // namespace tiny_llm_ext::cpu

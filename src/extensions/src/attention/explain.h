@@ -1,0 +1,31 @@
+// What a call would do, without running it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/problem.h"
+
+namespace tiny_llm_ext {
+
+// The fields of the Python class of the same name.
+struct Explanation {
+  std::string path;
+  bool fused;
+  std::vector<std::string> reasons;
+  std::string schedule;
+  int64_t tile_rows, tile_keys;
+  int64_t splits, tiles_visited, tiles_total;
+  std::string mask_read;
+  int64_t copies_bytes, workspace_bytes, workspace_bytes_backward, saved_bytes;
+  std::string math;
+  bool deterministic, batch_invariant;
+  std::string backward_path;
+};
+
+Explanation explain(const Problem& problem);
+// The same for the reference graph; `reason` says why it is taken.
+Explanation explain_reference(const Problem& problem, const std::string& reason);
+
+}  // namespace tiny_llm_ext

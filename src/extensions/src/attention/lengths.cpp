@@ -1,0 +1,74 @@
+// Reading of lengths, with their checks.
+#include "attention/lengths.h"
+
+#include <algorithm>
+
+#include "core/strides.h"
+
+namespace tiny_llm_ext {
+
+mx::Shape batch_shape(const AttentionInputs& inputs) {
+  const mx::Shape& shape = inputs.query.shape();
+  return mx::Shape(shape.begin(), shape.end() - 3);
+}
+
+bool has_lengths(const SequenceLengths& lengths) {
+  return lengths.q_lens || lengths.kv_start || lengths.kv_lens;
+}
+
+static int64_t read_length(const mx::array& lengths, int64_t offset) {
+  return lengths.dtype() == mx::int64 ? lengths.data<int64_t>()[offset] : lengths.data<int32_t>()[offset];
+}
+
+std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
+                                     int64_t S, const Wrong& wrong) {
+  int64_t count = 1;
+  for (int size : batch) count *= size;
+
+  auto reader = [&](const char* name, const std::optional<mx::array>& given) {
+    mx::Strides strides = given ? broadcast_strides(*given) : mx::Strides{};
+    return [=, &batch, &given, &wrong](int64_t b, int64_t otherwise, int64_t most) {
+      if (!given) return otherwise;
+      int64_t length = read_length(*given, batch_offset(b, batch, strides));
+      if (length < 0 || length > most) {
+        wrong(name, std::to_string(length) + " for sequence " + std::to_string(b),
+              "0 to " + std::to_string(most));
+      }
+      return length;
+    };
+  };
+  auto n_q = reader("q_lens", lengths.q_lens);
+  auto start = reader("kv_start", lengths.kv_start);
+  auto n_k = reader("kv_lens", lengths.kv_lens);
+
+  std::vector<Sequence> sequences(count);
+  for (int64_t b = 0; b < count; b++) {
+    Sequence& sequence = sequences[b];
+    sequence.n_q = n_q(b, L, L);
+    sequence.kv_start = start(b, 0, S);
+    sequence.n_k = n_k(b, S - sequence.kv_start, S - sequence.kv_start);
+  }
+  return sequences;
+}
+
+int64_t slots_per_sequence(const std::vector<mx::array>& inputs) {
+  const mx::array &key_pages = inputs[1], &block_table = inputs[3];
+  return int64_t{block_table.shape(1)} * key_pages.shape(2);
+}
+
+std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const Wrong& wrong) {
+  const mx::array& context_lens = inputs[4];
+  const int64_t L = inputs[0].shape(1), slots = slots_per_sequence(inputs);
+  std::vector<Sequence> sequences;
+  for (int64_t b = 0; b < context_lens.shape(0); b++) {
+    const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];
+    if (length > slots) {
+      wrong("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
+            "at most the " + std::to_string(slots) + " slots of its row of block_table");
+    }
+    sequences.push_back({L, 0, std::max<int64_t>(length, 0)});
+  }
+  return sequences;
+}
+
+}  // namespace tiny_llm_ext

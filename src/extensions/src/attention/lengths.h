@@ -1,0 +1,23 @@
+// The lengths of the sequences of a batch.
+#pragma once
+
+#include "core/checks.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+
+mx::Shape batch_shape(const AttentionInputs& inputs);
+
+bool has_lengths(const SequenceLengths& lengths);
+
+// The sequences of the batch, from evaluated arrays. Calls `wrong` for a length out of range.
+std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
+                                     int64_t S, const Wrong& wrong);
+
+// The same for the inputs of PagedAttention. A context length of 0 or less is an empty sequence.
+std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const Wrong& wrong);
+
+// The slots of the pages in a row of the block table, for the inputs of PagedAttention.
+int64_t slots_per_sequence(const std::vector<mx::array>& inputs);
+
+}  // namespace tiny_llm_ext

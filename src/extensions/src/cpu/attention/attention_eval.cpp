@@ -1,0 +1,68 @@
+// CPU evaluation of Attention and PagedAttention.
+#include "attention/inputs.h"
+#include "attention/lengths.h"
+#include "core/checks.h"
+#include "cpu/attention/forward_pass.h"
+#include "cpu/attention/operands.h"
+#include "cpu/runtime/dispatch.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+// A view of (B * heads, L, ...) as (B, heads, L, ...).
+mx::array split_heads(const mx::array& x, int heads) {
+  mx::Shape shape = x.shape();
+  mx::Strides strides = x.strides();
+  shape[0] /= heads;
+  shape.insert(shape.begin() + 1, heads);
+  strides.insert(strides.begin(), strides[0] * heads);
+  mx::array split(std::move(shape), x.dtype(), nullptr, {});
+  split.copy_shared_buffer(x, strides, {false, false, false}, x.data_size());
+  return split;
+}
+
+// The sequences of the batch, once their lengths are evaluated; empty without lengths.
+std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mx::Stream stream) {
+  if (!has_lengths(call)) return {};
+  cpu::Arrays lengths;
+  for (const auto& given : {call.q_lens, call.kv_start, call.kv_lens}) {
+    if (given) lengths.push_back(*given);
+  }
+  cpu::wait_for(stream, lengths);
+  return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
+                        failure_of(kFunction));
+}
+
+}  // namespace
+
+void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  check_inputs(inputs);
+  std::vector<Sequence> sequences = wait_for_sequences(unpack(inputs, params_), stream());
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_, device = stream().device, sequences = std::move(sequences)](
+                    const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  AttentionInputs call = unpack(arrays, params);
+                  Problem problem = make_problem(call, params, device);
+                  problem.sequences = sequences;
+                  cpu::run_forward(call, problem, results[0], results[1]);
+                });
+}
+
+void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  cpu::wait_for(stream(), {inputs[4]});
+  std::vector<Sequence> sequences = read_context_lens(inputs, failure_of("paged_attention"));
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_, device = stream().device, sequences = std::move(sequences)](
+                    const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  AttentionInputs call{split_heads(arrays[0], params.num_heads), arrays[1], arrays[2]};
+                  mx::array o = split_heads(results[0], params.num_heads);
+                  Problem problem = make_problem(call, params, device);
+                  problem.S = slots_per_sequence(arrays);
+                  problem.sequences = sequences;
+                  const cpu::PagedOperand pages(arrays[3], arrays[1], problem.sequences);
+                  cpu::run_forward(call, problem, o, results[1], &pages);
+                });
+}
+
+}  // namespace tiny_llm_ext

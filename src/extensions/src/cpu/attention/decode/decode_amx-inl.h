@@ -1,0 +1,69 @@
+// Decode on AMX tiles. Scores: the A operand is K in place. Output: the A operand is P, the B operand V
+// zipped into pairs of keys.
+#pragma once
+
+#include "cpu/attention/amx_operands-inl.h"
+#include "cpu/attention/decode/decode_bf16-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+struct AmxDecode {
+  static constexpr int kMaxHeads = kDecodeHeads;
+  typedef DecodeScratch<AmxOperands> Scratch;
+
+  static void pack(const ForwardTask& task, QueryTile& tile) { pack_queries<AmxOperands>(task, tile); }
+
+  static void scores(const QueryTile& tile, Rows k, int keys, int E, const Scratch& scratch,
+                     const PrefetchRows& prefetch) {
+    const int whole = keys / 16 * 16, left = keys - whole;
+    const auto* rows = (const uint16_t*)k.data;
+    tile_gemm<false>({rows, k.stride * 2}, whole / 16, tile.q, 1, E / 32, scratch.products);
+    if (left > 0) {  // a tile reads 16 rows
+      for (int key = 0; key < 16; key++)
+        for (int e = 0; e < E; e += 32)
+          store(scratch.keys + (key * E + e) / 2,
+                key < left ? load_pairs(rows + (whole + key) * k.stride + e, 32) : zero());
+      tile_gemm<false>({scratch.keys, E * 2}, 1, tile.q, 1, E / 32, scratch.products + whole * kDecodeHeads);
+    }
+    for (int key = 0; key < keys; key += kLanes) {
+      F block[kLanes];
+      for (int j = 0; j < kLanes; j++) block[j] = load(scratch.products + (key + j) * kDecodeHeads);
+      transpose(block);
+      for (int head = 0; head < tile.rows; head++)
+        store(scratch.scores + head * Scratch::kKeys + key, first_or(keys - key, block[head], -INFINITY));
+    }
+    prefetch.rest(0, E);
+  }
+
+  static void values(QueryTile& tile, Rows v, int keys, int E, const Scratch& scratch,
+                     const PrefetchRows& prefetch) {
+    const int steps = (keys + 31) / 32;
+    const auto* row = (const uint16_t*)v.data;
+    for (int key = 0; key < 32 * steps; key += 2, row += 2 * v.stride)
+      for (int e = 0; e < E; e += 32) {
+        float* pairs = scratch.keys + key / 2 * E + e;
+        if (key >= keys) {
+          store(pairs, zero());
+          store(pairs + 16, zero());
+          continue;
+        }
+        const ZippedRows zipped(row + e, key + 1 < keys ? row + v.stride + e : nullptr);
+        prefetch.line(key, e);
+        prefetch.line(key + 1, e);
+        store(pairs, zipped.low);
+        store(pairs + 16, zipped.high);
+      }
+    tile_gemm<true>({scratch.p, Scratch::kKeys * 2}, 1, scratch.keys, E / 16, steps, tile.o);
+  }
+};
+
+// A tile computes 16 heads, however many there are: up to so many are faster in vectors of pairs.
+constexpr int kFewHeads = 2;
+
+static int64_t forward_or_decode_amx(const ForwardTask& task, void* scratch) {
+  typedef Bf16Decode<AmxOperands> Few;
+  if (task.group <= kFewHeads && can_decode<Few>(task)) return decode<AmxOperands, Few>(task, scratch);
+  return forward_or_decode<AmxOperands, AmxDecode>(task, scratch);
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,16 @@
+// The fused forward pass of one call.
+#pragma once
+
+#include "attention/problem.h"
+#include "cpu/attention/operands.h"
+#include "tiny_llm_ext.h"
+
+namespace tiny_llm_ext::cpu {
+
+// Computes the output and log-sum-exp now, on the calling thread and those of the pool. Both have memory; the
+// last axis of `o` is dense, its other strides are free, and `lse` is contiguous. With `pages`, key and value
+// are pages (P, Hkv, page, E).
+void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
+                 const PagedOperand* pages = nullptr);
+
+}  // namespace tiny_llm_ext::cpu

@@ -1,0 +1,47 @@
+// One key tile against one query tile: scores, softmax, output.
+#pragma once
+
+#include "cpu/attention/online_softmax-inl.h"
+#include "cpu/attention/pages-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// A tile of keys from logical key `begin` on. v.stride is the distance between reduction steps of the output
+// product.
+struct KeyTile {
+  int64_t begin;
+  int keys;
+  Rows k, v;
+};
+
+// The transform of the raw scores of the first `count` keys. Fills `limits` and `mask` if it needs them.
+static ScoreTransform score_transform(const ForwardTask& task, int64_t begin, const QueryTile& tile,
+                                      int count, RowLimits& limits, float* mask) {
+  ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr};
+  if (begin < tile.all_first || begin + count - 1 > tile.all_last) {
+    fill_row_limits(tile, begin, count, limits);
+    transform.limits = &limits;
+  }
+  if (task.mask.kind != MaskKind::none) {
+    pack_mask(task, tile, begin, count, mask);
+    transform.mask = mask;
+  }
+  return transform;
+}
+
+// Floats of the scores of a key tile.
+template <class Operands>
+constexpr size_t kScoreFloats = (size_t)Operands::kKeyTile * kTileLanes;
+
+// Accumulates the first `count` keys of a key tile into a query tile.
+template <class Operands>
+static void accumulate_keys(const ForwardTask& task, const KeyTile& keys, QueryTile& tile, int count,
+                            float* scores, float* mask) {
+  RowLimits limits;
+  ScoreTransform transform = score_transform(task, keys.begin, tile, count, limits, mask);
+  Operands::scores(tile, keys, count, task.E, scores);
+  online_softmax<Operands>(tile, scores, count, task.E, transform);
+  Operands::values(tile, keys, count, task.E, scores);
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,0 +1,88 @@
+// The state of one query tile: packed queries, m, l and the output accumulator.
+//
+// All of it is transposed, queries across the lanes: a score vector is (one key) x (kLanes queries). The
+// softmax statistics are then vertical vector operations, and both products read K and V in their own layout,
+// one broadcast element at a time.
+//
+// A few rows would leave most of a vector empty. `lanes_per_row` neighbouring lanes then share a row: each
+// takes every lanes_per_row-th element of the head dimension, and the scores are summed over these lanes.
+#pragma once
+
+#include <math.h>
+
+#include "cpu/attention/softmax_state.h"
+#include "cpu/gemm/microkernel-inl.h"
+#include "cpu/kernels/kernels.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+struct QueryTile {
+  float* q;        // [steps][lanes] packed queries
+  float* o;        // [E / lanes_per_row][lanes] output before the division by l
+  float* m;        // [lanes] running maximum, see online_softmax-inl.h
+  float* l;        // [lanes] running sum
+  int64_t* first;  // [rows] first and last logical key that the row sees
+  int64_t* last;
+  int64_t begin;  // flattened row of lane 0
+  int rows;
+  int vectors;
+  int lanes_per_row;
+  // Logical keys that any row sees, and that all rows see.
+  int64_t any_first, any_last, all_first, all_last;
+
+  int lanes() const { return vectors * kLanes; }
+};
+
+// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes.
+VEC_FN size_t tile_floats(int steps, int E) { return (size_t)kTileLanes * (steps + E + 2 + 4); }
+
+VEC_FN void place_tile(QueryTile& tile, float* memory, int steps, int E) {
+  tile.q = memory;
+  tile.o = tile.q + (size_t)kTileLanes * steps;
+  tile.m = tile.o + (size_t)kTileLanes * E;
+  tile.l = tile.m + kTileLanes;
+  tile.first = (int64_t*)(tile.l + kTileLanes);
+  tile.last = tile.first + kTileLanes;
+}
+
+// As many lanes per row as fit one vector with all rows of the sequence. This depends on the size of the
+// sequence only: a row's bits do not depend on how rows are cut into tiles.
+VEC_FN int choose_lanes_per_row(int64_t sequence_rows, int steps, int E) {
+  int lanes_per_row = 1;
+  while (lanes_per_row < kLanes && sequence_rows * lanes_per_row * 2 <= kLanes &&
+         steps % (lanes_per_row * 2) == 0 && E % (lanes_per_row * 2) == 0)
+    lanes_per_row *= 2;
+  return lanes_per_row;
+}
+
+VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, int64_t end,
+                       int lanes_per_row, int E_padded) {
+  tile.begin = begin;
+  tile.rows = (int)(end - begin);
+  tile.lanes_per_row = lanes_per_row;
+  tile.vectors = (tile.rows * lanes_per_row + kLanes - 1) / kLanes;
+  tile.any_first = tile.all_last = kUnbounded;
+  tile.any_last = tile.all_first = -1;
+  for (int r = 0; r < tile.rows; r++) {
+    int64_t i = (begin + r) / task.group;
+    int64_t position = i + task.n_k - task.n_q;
+    int64_t first = position - task.left, last = position + task.right;
+    if (first < 0) first = 0;
+    if (last > task.n_k - 1) last = task.n_k - 1;
+    if (i >= task.n_q || last < first) first = 0, last = -1;
+    tile.first[r] = first;
+    tile.last[r] = last;
+    if (last >= first && first < tile.any_first) tile.any_first = first;
+    if (last > tile.any_last) tile.any_last = last;
+    if (first > tile.all_first) tile.all_first = first;
+    if (last < tile.all_last) tile.all_last = last;
+  }
+  for (int lane = 0; lane < tile.lanes(); lane++) tile.m[lane] = -INFINITY, tile.l[lane] = 0;
+  for (int n = E_padded / lanes_per_row * tile.lanes(), x = 0; x < n; x++) tile.o[x] = 0;
+}
+
+VEC_FN int64_t query_offset(const ForwardTask& task, int64_t row) {
+  return (row / task.group) * task.q_row_stride + (row % task.group) * task.q_head_stride;
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
