@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/strides.h"
 #include "core/divide_up.h"
+#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/thread_pool.h"
 
