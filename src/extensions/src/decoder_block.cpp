@@ -1,4 +1,4 @@
-// The front door of a decoder's block, what it means and its transforms.
+// The operation `DecoderBlock`: its checks and its graph.
 #include "decoder_block.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kDecoderBlock = "DecoderBlock";
 
-// What has a shape and a type, to be checked, and no values.
+// An array without data, for checks of shape and type.
 mx::array shape_only(mx::Shape shape, const mx::array& like) {
   return mx::array(std::move(shape), like.dtype(), nullptr, {});
 }
@@ -52,7 +52,7 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
   return {outputs[0], grown_caches(outputs)};
 }
 
-// The operations check what they are given when they are described; nothing here is evaluated.
+// Builds the graph of the block, whose operations check their arguments; evaluates nothing.
 void check_parts(const DecoderParts& parts) {
   for (const PackedLayer* layer : {&parts.heads, &parts.output, &parts.gate_up, &parts.down}) {
     if (layer->norm) check_axes(layer->norm->weight, 1);
@@ -112,7 +112,7 @@ bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
   return parts_ == same.parts_ && attention_.params() == same.attention_.params();
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> DecoderBlock::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
     throw std::runtime_error(std::string(kDecoderBlock) + ": no fused kernel: heads of " +

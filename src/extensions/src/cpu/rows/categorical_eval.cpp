@@ -2,8 +2,8 @@
 // which the draw falls is summed again, weight by weight.
 #include <algorithm>
 
-#include "core/strides.h"
 #include "core/divide_up.h"
+#include "core/strides.h"
 #include "cpu/rows/enqueue_rows.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/rows.h"
