@@ -191,12 +191,12 @@ void define_paged_attention(nb::module_& m) {
 void define_matrix_functions(nb::module_& m) {
   m.def("axpby", &axpby, "x"_a, "y"_a, "alpha"_a, "beta"_a, nb::kw_only(), "stream"_a = nb::none(),
         "alpha x + beta y, broadcasting, in the wider dtype of x and y.");
-  m.def(
-      "linear", &linear, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(), "stream"_a = nb::none(),
-      "x (..., K) times the transposed w (N, K), plus bias (N,) if there is one: (..., N).\n\n"
-      "All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.\n\n"
-      "There are two orders of adding up, on AMX three. Which one it is, and so the last bits of\n"
-      "a row, depends on the number of rows and on the processor, and on nothing else.");
+  m.def("linear", &linear, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(), "stream"_a = nb::none(),
+        "x (..., K) times the transposed w (N, K), plus bias (N,) if there is one: (..., N).\n\n"
+        "All have one dtype: float32, float16 or bfloat16. Sums are float32, bias included, and rounded "
+        "once.\n\n"
+        "There are two orders of summation, three on AMX. The number of rows and the processor decide which\n"
+        "one is taken, and so the last bits of a row; nothing else does.");
 }
 
 void define_introspection(nb::module_& m) {
@@ -214,7 +214,8 @@ void define_introspection(nb::module_& m) {
         return d;
       },
       nb::sig("def last_run() -> dict[str, typing.Any]"),
-      "Counters of the latest attention in this process; the reference path counts when its graph is built.");
+      "Counters of the latest attention in this process. The reference path is recorded when its graph is "
+      "built.");
   m.def(
       "support",
       [] {
@@ -229,7 +230,8 @@ void define_introspection(nb::module_& m) {
         }
         return rows;
       },
-      nb::sig("def support() -> list[dict[str, typing.Any]]"), "What has a fused kernel, one row for each.");
+      nb::sig("def support() -> list[dict[str, typing.Any]]"),
+      "The cases that have a fused kernel, one row each.");
   m.def(
       "tile_counts",
       [](int64_t L, int64_t S, int64_t row_tile, int64_t key_tile, int64_t left, int64_t right,
@@ -243,7 +245,8 @@ void define_introspection(nb::module_& m) {
         return std::pair{counts.visited, counts.total};
       },
       "L"_a, "S"_a, "row_tile"_a, "key_tile"_a, nb::kw_only(), "left"_a = -1, "right"_a = -1, "group"_a = 1,
-      "Score tiles of one KV head that a kernel visits, and all there are. -1: no limit on that side.");
+      "Score tiles of one KV head that a kernel visits, and all of them. left, right: window, -1 for no "
+      "limit.");
 }
 
 void define_machine(nb::module_& m) {
@@ -261,7 +264,7 @@ void define_machine(nb::module_& m) {
         return cpu::measure_peak(kernels, static_cast<Element>(element), threads, seconds) / 1e9;
       },
       "isa"_a, "dtype"_a, "threads"_a = 1, "seconds"_a = 0.2,
-      "GFLOP/s that the multiply units reach on registers alone: the yardstick of the benchmarks.");
+      "GFLOP/s of multiply-adds on registers alone: the peak that benchmarks compare with.");
   m.def(
       "read_bandwidth",
       [](size_t bytes, int threads, double seconds) {
@@ -269,21 +272,22 @@ void define_machine(nb::module_& m) {
         return cpu::read_bandwidth(bytes, threads, seconds) / 1e9;
       },
       "bytes"_a, "threads"_a = 1, "seconds"_a = 0.2,
-      "GB/s at which threads together read a buffer of that size: the floor under decoding.");
+      "GB/s at which `threads` threads together read a buffer of that size. It bounds the speed of "
+      "decoding.");
   m.def(
       "load_library", [](mx::StreamOrDevice, const std::string& path) { gpu::load_library(path); },
       "device"_a, "path"_a,
       nb::sig("def load_library(device: mlx.core.Device | mlx.core.DeviceType, path: str) -> None"),
-      "Take the Metal kernels from that folder, before the first is needed; by default they are those of "
-      "the\n"
-      "package. Nothing to do in a build without Metal.");
+      "Load the Metal kernels from this folder instead of the package. Call it before the first kernel "
+      "runs.\n"
+      "Does nothing in a build without Metal.");
   m.attr("mlx_version") = TINY_LLM_VERSION(MLX_VERSION_MAJOR, MLX_VERSION_MINOR, MLX_VERSION_PATCH);
 }
 
 }  // namespace
 
 NB_MODULE(_ext, m) {
-  m.doc() = "Attention kernels for MLX.";
+  m.doc() = "Kernels for MLX: attention, products and row operations.";
   nb::module_::import_("mlx.core");  // brings in the array type
   define_errors(m);
   define_attention_functions(m);

@@ -1,4 +1,4 @@
-"""The public names that may not move: what a chapter, a script or another program already calls them."""
+"""The public names that must not change, because chapters, scripts and other programs use them."""
 
 # module.name(parameters): more parameters may follow, by keyword only and with a default.
 SIGNATURES = """basics.softmax(x, axis)
@@ -75,7 +75,7 @@ batch.batch_generate(model, tokenizer, prompts, max_seq_len=512, batch_size=5, p
 sampler.make_sampler(temp, top_p, top_k)
 """.splitlines()
 
-# The same, but reached through their module only: three weeks share these names.
+# The same, but only in their module: three weeks share these names.
 _ATTENTION = "hidden_size, num_heads, num_kv_heads, wq, wk, wv, wo, bq, bk, bv"
 _BLOCK = (
     "num_attention_heads, num_kv_heads, hidden_size, intermediate_size, rms_norm_eps, wq, wk, wv, wo, "

@@ -1,4 +1,4 @@
-"""Where the project lies, and what its pyproject.toml and its timetable say."""
+"""The folder of the project, its pyproject.toml and its timetable."""
 
 import tomllib
 from typing import Any

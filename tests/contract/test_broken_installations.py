@@ -1,4 +1,4 @@
-"""An extension that is missing, or built for another MLX, is one clear sentence; importing stays silent."""
+"""A missing extension, or one for another MLX, gives one clear error; importing prints nothing."""
 
 import shutil
 
@@ -9,7 +9,7 @@ from ..support.processes.child import ROOT, run_python
 
 @pytest.fixture
 def unbuilt(tmp_path):
-    """A folder that hides the built extension behind a copy without its library."""
+    """A folder with a copy of the extension without its library, to come first on the path."""
     package = ROOT / "src" / "extensions" / "tiny_llm_ext"
     for parent in (tmp_path, tmp_path / "extensions"):
         shutil.copytree(package, parent / "tiny_llm_ext", ignore=shutil.ignore_patterns("*.so", "*.dylib"))
@@ -29,7 +29,7 @@ def test_without_a_build_the_first_call_names_the_command(unbuilt):
     assert "pdm run build-ext" in result.stderr.splitlines()[-1]
 
 
-def test_without_a_build_layers_and_samplers_are_made_of_mlx_operations(unbuilt):
+def test_without_a_build_layers_and_samplers_use_mlx(unbuilt):
     program = """
 from tiny_llm import *
 mx.set_default_device(mx.cpu)

@@ -1,4 +1,4 @@
-"""What the build in place compiles: this machine's instruction sets, and nothing that only tests need."""
+"""The build in place compiles the instruction sets of this machine, and nothing that only tests need."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from ..support.native import available_isas
 
 @pytest.fixture
 def commands(tmp_path, monkeypatch):
-    """All that a new build in place runs, with instruction sets as asked for in the environment."""
+    """The commands of a new build in place, with TINY_LLM_BUILD_ISAS in the environment."""
 
     def commands(isas: str | None = None) -> str:
         monkeypatch.setattr(build, "BUILD", tmp_path)
@@ -42,13 +42,13 @@ def test_it_compiles_the_instruction_sets_of_this_machine(commands):
     assert compiled_isas(commands()) == sorted(available_isas())
 
 
-def test_asked_for_all_it_leaves_none_out(commands):
+def test_all_compiles_every_instruction_set(commands):
     text = commands("all")
     assert set(available_isas()) <= set(compiled_isas(text))
     assert "absent_isa" not in text
 
 
-def test_it_remembers_what_was_asked_for(commands):
+def test_the_choice_is_remembered(commands):
     assert compiled_isas(commands("all")) == compiled_isas(commands())
 
 
@@ -65,8 +65,8 @@ def test_a_package_from_the_same_folder_has_all_instruction_sets(commands, tmp_p
     )
 
 
-def test_in_a_folder_that_machines_share_the_sets_of_the_others_stay(commands, tmp_path):
-    """The other machine: a program that prints one instruction set of this one, as that machine's would."""
+def test_a_shared_folder_keeps_the_instruction_sets_of_other_machines(commands, tmp_path):
+    """The other machine is a program that prints one instruction set of this one."""
     commands()
     other = tmp_path / "machine_isas"
     other.write_text("#!/bin/sh\necho scalar\n")

@@ -1,4 +1,4 @@
-"""What README.md and the other pages say can be run, runs; what they point to, exists."""
+"""Commands and code in README.md and the other pages run; their links and file names exist."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from .project import pyproject
 
 PATHS = {path.name: path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
 PAGES = {name: path.read_text() for name, path in PATHS.items()}
-# The blocks of the tour build on each other; tests/e2e runs them in order and compares what they print.
+# The blocks of the tour depend on each other; tests/e2e runs them in order and checks their output.
 PYTHON = [
     (page, code)
     for page, text in PAGES.items()
@@ -78,7 +78,7 @@ def test_ci_begins_with_the_two_commands_before_it_installs_anything():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_link_leads_somewhere(page):
+def test_a_link_has_a_target(page):
     targets = re.findall(r"\]\(([^)#:]+)\)", PAGES[page])
     assert [target for target in targets if not (PATHS[page].parent / target).exists()] == []
 

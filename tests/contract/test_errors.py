@@ -1,4 +1,4 @@
-"""Errors have fields, their text is made from these, and no code takes a text apart again."""
+"""Errors have fields, their text is made from the fields, and no code parses the text of an error."""
 
 import ast
 import copy
@@ -18,7 +18,7 @@ from ..support.processes.child import ROOT
 
 SOURCES = sorted((ROOT / "src" / "tiny_llm").rglob("*.py"))
 BUILT_IN = {"ValueError", "TypeError", "NotImplementedError"}
-# Its parser of JSON takes no other; a call that does not fit a signature has Python's own text.
+# The JSON parser raises its own errors; a call that does not fit a signature has Python's text.
 TOLD_BY_PYTHON = {
     "src/tiny_llm/loading/files.py: ValueError",
     "src/tiny_llm/ops/explanation.py: TypeError",
@@ -66,7 +66,7 @@ TOLD_BY_PYTHON = {
         ),
     ],
 )
-def test_an_error_tells_its_fields_and_its_text(call, kind, fields, text):
+def test_an_error_has_its_fields_and_text(call, kind, fields, text):
     with pytest.raises(kind) as caught:
         call()
     error = caught.value
@@ -84,7 +84,7 @@ def test_an_error_survives_a_copy(kind, copied):
     assert str(error) == f"scale: x: got {mx.float16}, expected (1, 2)"
 
 
-def test_all_errors_of_the_library_are_one_family_and_of_the_kinds_of_python():
+def test_all_errors_have_one_base_class_and_a_class_of_python():
     kinds = {ArgumentError: ValueError, ArgumentTypeError: TypeError, UnsupportedError: NotImplementedError}
     for kind, built_in in kinds.items():
         assert issubclass(kind, RefusedArgument)
@@ -104,7 +104,7 @@ def test_every_error_is_raised_with_fields():
     assert raised - TOLD_BY_PYTHON == set()
 
 
-def test_no_text_of_an_error_is_taken_apart():
+def test_no_text_of_an_error_is_parsed():
     taken = ("split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "startswith")
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -1,4 +1,4 @@
-"""Which extension is loaded, and that it is looked for until it is found, and never again."""
+"""Which extension is loaded; a failed import is tried again, a successful one is remembered."""
 
 from ..support.processes.child import run_python
 
@@ -31,7 +31,7 @@ print(load_extension() is found)
 """
 
 
-def test_a_failure_is_not_remembered_and_a_success_is():
+def test_a_failure_is_tried_again_and_a_success_is_remembered():
     result = run_python("-c", HIDE_AND_SHOW)
     assert result.returncode == 0, result.stderr
     first, second, name, same = result.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""What `from tiny_llm import *` and the two ways to the extension give."""
+"""`from tiny_llm import *`, and the two ways to import the extension."""
 
 import types
 
@@ -32,7 +32,7 @@ def test_the_version_is_listed_with_the_names():
     assert {"__version__", "LLM", *tiny_llm.__all__} <= set(dir(tiny_llm))
 
 
-def test_no_function_or_class_is_called_like_a_submodule():
+def test_no_function_or_class_has_the_name_of_a_submodule():
     hidden = [
         name for name in SUBMODULES if not isinstance(getattr(tiny_llm, name, tiny_llm), types.ModuleType)
     ]

@@ -1,4 +1,4 @@
-"""The names of names.py exist, with these parameters, in this order, with these defaults."""
+"""The names in names.py exist, with their parameters, order and defaults."""
 
 import ast
 import functools
@@ -33,7 +33,7 @@ def resolve(root: object, path: list[str]) -> object:
 
 
 @pytest.mark.parametrize("line", names.SIGNATURES + names.LAYERS)
-def test_a_python_signature_begins_as_the_course_calls_it(line):
+def test_a_signature_starts_with_the_parameters_of_the_course(line):
     path, wanted = parse_signature(line)
     module, *name = path.split(".")
     function = resolve(importlib.import_module(f"tiny_llm.{module}"), name)
@@ -45,17 +45,17 @@ def test_a_python_signature_begins_as_the_course_calls_it(line):
 
 
 @pytest.mark.parametrize("line", names.SIGNATURES)
-def test_the_package_has_it_too(line):
+def test_the_package_exports_the_name(line):
     module, *name = parse_signature(line)[0].split(".")
     assert resolve(tiny_llm, name) is resolve(importlib.import_module(f"tiny_llm.{module}"), name)
 
 
-def test_the_extension_offers_its_names():
+def test_the_extension_has_its_names():
     assert {name for name in names.NATIVE_NAMES if not callable(getattr(tiny_llm_ext, name, None))} == set()
 
 
 @pytest.mark.parametrize("line", names.BINDINGS)
-def test_a_binding_takes_its_arguments_in_this_order(line):
+def test_a_binding_has_its_parameters_in_this_order(line):
     stub = ast.parse((ROOT / "src/extensions/tiny_llm_ext/_ext.pyi").read_text())
     name, wanted = parse_signature(line)
     (found,) = [node for node in stub.body if isinstance(node, ast.FunctionDef) and node.name == name]
@@ -66,7 +66,7 @@ def test_a_binding_takes_its_arguments_in_this_order(line):
 
 
 @pytest.mark.parametrize("path", names.PATHS)
-def test_a_file_stands_where_the_course_opens_it(path):
+def test_a_file_of_the_course_exists(path):
     assert (ROOT / path).is_file()
 
 

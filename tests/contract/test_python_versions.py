@@ -1,4 +1,4 @@
-"""The versions of Python are the same in all of the project, and every locked package has wheels for each."""
+"""The project names the same Python versions everywhere; every locked package has wheels for each."""
 
 import re
 import tomllib
@@ -25,7 +25,7 @@ def test_the_versions_of_python_are_the_same_everywhere():
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_lock_file_has_a_wheel_of_every_package(minor):
-    """A lock file that was made for fewer versions names no files for a new one, so nothing installs."""
+    """A lock file made before a new Python version has no files for it, so nothing installs."""
     fits = re.compile(rf"-(py\d\.)*py3-|-abi3-|-cp3{minor}-(cp3{minor}|none)-|-none-(any|manylinux|macosx)")
     without = [
         package["name"]

@@ -1,4 +1,4 @@
-"""The committed stub says what the bindings offer; renew it with the command in its failure message."""
+"""The committed stub matches the bindings; its failure message has the command that renews it."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ RENEW = f"python -m nanobind.stubgen -m tiny_llm_ext._ext -o {STUB} && ruff form
 
 
 def without_layout(source: str) -> str:
-    """The program itself: line breaks, quotes and the indentation of docstrings do not count."""
+    """The program without line breaks, quotes and the indentation of docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -18,7 +18,7 @@ def without_layout(source: str) -> str:
     return ast.unparse(tree)
 
 
-def test_the_stub_is_the_one_of_this_build(tmp_path):
+def test_the_stub_matches_the_build(tmp_path):
     fresh = tmp_path / "_ext.pyi"
     result = run_python("-m", "nanobind.stubgen", "-q", "-m", "tiny_llm_ext._ext", "-o", str(fresh))
     assert result.returncode == 0, result.stderr

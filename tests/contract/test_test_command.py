@@ -12,20 +12,20 @@ def course_test(*arguments):
 
 
 @pytest.mark.parametrize("arguments", [("--week", "1"), ("--day", "1")])
-def test_one_of_week_and_day_is_refused(arguments):
+def test_a_week_or_a_day_alone_is_refused(arguments):
     result = course_test(*arguments)
     assert result.returncode == 1
     assert "--week and --day belong together" in result.stderr
 
 
-def test_a_missing_day_names_those_that_exist():
+def test_the_error_for_a_missing_day_names_the_existing_ones():
     result = course_test("--week", "9", "--day", "9")
     assert result.returncode == 1
     assert all(f"{c['week']}.{day}" in result.stderr for c in timetable() for day in c["days"])
 
 
 @pytest.mark.parametrize("dashes", [(), ("--",), ("--", "--")])
-def test_other_arguments_go_to_pytest_behind_any_number_of_dashes(dashes):
+def test_other_arguments_go_to_pytest_with_any_number_of_dashes(dashes):
     result = course_test("--week", "1", "--day", "4", *dashes, "--collect-only", "-k", "task_1")
     assert result.returncode == 0, result.stderr
     assert "test_task_1" in result.stdout
@@ -44,7 +44,7 @@ def test_a_chapter_runs_verbosely_and_the_exit_status_is_that_of_pytest():
     assert "collected" in result.stdout
 
 
-def test_a_run_begins_with_the_chapter_and_ends_with_the_reasons_of_skipped_tests():
+def test_a_run_prints_the_chapter_first_and_the_reasons_of_skipped_tests_last():
     (chapter,) = [chapter for chapter in timetable() if (chapter["week"], chapter["days"][0]) == (1, 1)]
     result = course_test("--week", "1", "--day", "1", "--", "-k", "softmax_of_nothing")
     lines = result.stdout.splitlines()
@@ -56,6 +56,6 @@ def test_a_run_begins_with_the_chapter_and_ends_with_the_reasons_of_skipped_test
     assert (reason in lines[-3:]) == (not mx.is_available(mx.gpu))
 
 
-def test_without_a_week_the_whole_suite_is_chosen():
+def test_without_a_week_the_whole_suite_runs():
     result = course_test("--", "--collect-only", "-q", "-k", "test_the_lock_file_names_no_host")
     assert "1/" in result.stdout.splitlines()[-1]

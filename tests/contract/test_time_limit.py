@@ -1,4 +1,4 @@
-"""A test that hangs is ended, even in native code that lets nobody else run."""
+"""A test that hangs is ended, even in native code that holds the GIL."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A test whose tool this machine lacks is skipped, no other one is, and a run may forbid it."""
+"""Tests of missing tools are skipped, no others are, and a run may require a tool."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from ..support.processes.tools import (
     need,
 )
 
-# Tests that use every tool, in the ways that the others do.
+# Tests that together use every tool.
 ADDRESS_SPACES = "tests/metal/test_lint.py::test_what_metal_allows_is_not_found"
 LANGUAGE = "tests/metal/test_lint.py::test_a_word_of_cpp_17_is_found"
 KERNEL_BY_CLANG = "tests/metal/test_harness.py::test_lanes_meet_in_operations[0-clang]"
@@ -74,7 +74,7 @@ COMMON = {"all tools", "no clang"}
 
 
 def path_of(machine: Machine, folder: Path) -> str:
-    """A PATH with links to what is on that of this process, but for what the machine lacks."""
+    """A PATH with links to the programs of this process, without those that the machine lacks."""
     places = [Path(place) for place in os.environ["PATH"].split(os.pathsep)]
     found = {path.name: path for place in reversed(places) for path in place.glob("*")}
     (folder / "bin").mkdir()
@@ -108,7 +108,7 @@ def test_in_the_bare_environment_of_ci_no_tool_is_found_but_a_compiler(tmp_path,
     need(DPKG, GXX)
     venv = tmp_path / "venv"
     call(sys.executable, "-m", "venv", "--without-pip", venv)
-    masquerade = tmp_path / "masquerade"  # as a compiler cache stands before the compilers on some machines
+    masquerade = tmp_path / "masquerade"  # a compiler cache precedes the compilers on some machines
     masquerade.mkdir()
     (masquerade / "ccache").write_text("#!/bin/sh\n")
     (masquerade / "ccache").chmod(0o755)
@@ -135,14 +135,14 @@ def test_without_a_tool_a_test_is_skipped_with_its_name_and_how_to_get_it(monkey
         need(ABSENT)
 
 
-def test_without_a_tool_that_is_required_a_test_fails(monkeypatch):
+def test_without_a_required_tool_a_test_fails(monkeypatch):
     monkeypatch.setenv(REQUIRED, f"{GXX.name},{ABSENT.name}")
     with pytest.raises(pytest.fail.Exception, match="nobody has it"):
         need(ABSENT)
 
 
 def test_ci_requires_every_tool_of_the_tests():
-    """But CUDA's compiler, which is too large to install, and dpkg, which Debian has."""
+    """Except CUDA's compiler, which is too large to install, and dpkg, which Debian has."""
     known = {
         tool for module in (tools, toolchain) for tool in vars(module).values() if isinstance(tool, Tool)
     }
@@ -159,7 +159,7 @@ def test_a_mistake_in_our_shim_is_not_taken_for_a_missing_compiler(name, tmp_pat
 
 
 def test_a_compiler_that_links_nothing_does_not_work(tmp_path, monkeypatch):
-    """It is on the PATH, and answers --version."""
+    """It is on the PATH, and --version works."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "half-a-compiler").write_text('#!/bin/sh\nfor a; do [ "$a" != -o ] || exit 1; done\n')
     (tmp_path / "half-a-compiler").chmod(0o755)
@@ -168,7 +168,7 @@ def test_a_compiler_that_links_nothing_does_not_work(tmp_path, monkeypatch):
 
 
 def test_nothing_else_decides_what_is_skipped_for_a_tool():
-    """No test looks for programs by itself, or finds fewer parameters where one is absent."""
+    """No test looks for programs itself, or has fewer parameters if one is missing."""
     files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     looks = re.compile(r"shutil\.which|importorskip")
     assert [path.name for path in files if looks.search(path.read_text())] == []

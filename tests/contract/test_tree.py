@@ -1,4 +1,4 @@
-"""Rules for the tree: thin doors, no weeks in names, one timetable, files that stay readable."""
+"""Rules for the tree: short scripts, no weeks in names, one timetable, no long files."""
 
 import ast
 import re
@@ -9,8 +9,8 @@ import pytest
 from ..support.processes.child import ROOT
 from .project import pyproject, timetable
 
-DOORS = ["main.py", "bench.py", "batch-main.py"]
-BUILT = ROOT / "src/extensions/tiny_llm_ext/metal"  # the texts of the kernels, headers and all
+SCRIPTS = ["main.py", "bench.py", "batch-main.py"]
+BUILT = ROOT / "src/extensions/tiny_llm_ext/metal"  # the sources of the kernels with their headers
 CODE = sorted(
     path
     for folder in ("src", "benches", "tools", "tests")
@@ -22,14 +22,14 @@ LONGEST = {".py": 300, ".h": 400, ".cpp": 400, ".metal": 600, ".cu": 600, ".cuh"
 LONG_FILES = {"tests/test_week_2_day_4.py": 356, "tests/test_week_2_day_6.py": 395}
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_door_is_short_and_does_no_arithmetic(door):
-    source = (ROOT / door).read_text()
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_is_short_and_does_no_arithmetic(script):
+    source = (ROOT / script).read_text()
     assert len(source.splitlines()) <= 20
     assert not [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.BinOp | ast.AugAssign)]
 
 
-def test_weeks_and_days_are_named_only_where_the_course_is():
+def test_weeks_and_days_are_named_only_in_the_course():
     allowed = re.compile(
         r"tests/(test_week_\d_day_\d|contract/\w+|mistakes/\w+|utils)\.py"
         r"|src/tiny_llm/(course/|(qwen2_week\d|qwen3|__init__)\.py)"
@@ -44,7 +44,7 @@ def test_the_timetable_and_the_course_tests_agree():
     assert planned == {path.name for path in (ROOT / "tests").glob("test_week_*.py")}
 
 
-def test_the_code_that_a_chapter_names_exists():
+def test_the_files_of_a_chapter_exist():
     files = [name for chapter in timetable() for name in chapter["files"]]
     assert [name for name in files if not (ROOT / name).exists()] == []
 

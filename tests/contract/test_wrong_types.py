@@ -1,4 +1,4 @@
-"""Arguments of a wrong type: the error names the operation and the argument, what came and what should."""
+"""The error for an argument of a wrong type names operation and argument, the given and the expected type."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 
 class Call(NamedTuple):
-    """A call that is right, and the kind of each argument that a test makes wrong."""
+    """A correct call, and the kind of each argument for which tests pass a wrong type."""
 
     operation: str
     function: Callable[..., Any]
@@ -73,7 +73,7 @@ GENERATE_KINDS = {**kinds("object", "model", "tokenizer"), "prompt": "text"}
 
 
 def weighted(layer: Callable[..., Any], **made_with: Any) -> Callable[..., Any]:
-    """A layer as a function of what it is called with."""
+    """A layer as a function of its input."""
     return lambda **arguments: layer(**made_with)(**arguments)
 
 
@@ -173,5 +173,5 @@ def test_a_wrong_type_is_named_before_anything_is_computed(call, argument, wrong
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.operation)
-def test_right_types_are_taken(call):
+def test_right_types_are_accepted(call):
     call.function(**call.arguments)

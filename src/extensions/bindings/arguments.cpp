@@ -1,4 +1,4 @@
-// Conversions that a type signature alone does not express.
+// Conversions of arguments that type signatures cannot express.
 #include "arguments.h"
 
 #include <algorithm>
@@ -10,19 +10,19 @@ namespace nb = nanobind;
 namespace tiny_llm_ext {
 namespace {
 
-// One line of what was given, with its type where it is too long to be told apart otherwise.
+// repr(object) on one line; a long one is cut and followed by the type.
 std::string text(nb::handle object) {
-  constexpr size_t kMost = 80;
+  constexpr size_t kLongest = 80;
   std::string shown = nb::repr(object).c_str();
   std::replace(shown.begin(), shown.end(), '\n', ' ');
-  if (shown.size() <= kMost) return shown;
-  size_t end = kMost;
+  if (shown.size() <= kLongest) return shown;
+  size_t end = kLongest;
   while ((shown[end] & 0xc0) == 0x80) end--;  // not within a character
   return shown.substr(0, end) + "... of type " + nb::str(object.type().attr("__name__")).c_str();
 }
 
-// None for what is no integer; an array of several claims to be one until it is asked. Numbers that do not
-// fit are clipped; every range check refuses them or takes them as unlimited.
+// None if the object is no integer: an array of several elements has __index__, which raises. Integers that
+// do not fit are clipped; range checks refuse them or take them as unlimited.
 std::optional<int64_t> integer(nb::handle object) {
   if (!PyIndex_Check(object.ptr()) || PyBool_Check(object.ptr())) return {};
   nb::object index = nb::steal(PyNumber_Index(object.ptr()));
@@ -39,15 +39,16 @@ std::optional<int64_t> integer(nb::handle object) {
 bool is_list(nb::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
 
 // Collects the numbers of nested sequences and their shape; false if they are ragged, not numbers, or nested
-// more than `most` deep: a list may hold itself.
-bool flatten(nb::handle object, size_t most, size_t depth, mx::Shape& shape, std::vector<int64_t>& numbers) {
+// more than `max_depth` deep (a list may contain itself).
+bool flatten(nb::handle object, size_t max_depth, size_t depth, mx::Shape& shape,
+             std::vector<int64_t>& numbers) {
   if (!is_list(object)) {
     std::optional<int64_t> number = integer(object);
     if (!number || depth != shape.size()) return false;
     numbers.push_back(*number);
     return true;
   }
-  if (depth == most) return false;
+  if (depth == max_depth) return false;
   int length = static_cast<int>(nb::len(object));
   if (depth == shape.size()) {
     if (!numbers.empty()) return false;
@@ -55,7 +56,7 @@ bool flatten(nb::handle object, size_t most, size_t depth, mx::Shape& shape, std
   }
   if (shape[depth] != length) return false;
   for (nb::handle element : object) {
-    if (!flatten(element, most, depth + 1, shape, numbers)) return false;
+    if (!flatten(element, max_depth, depth + 1, shape, numbers)) return false;
   }
   return true;
 }

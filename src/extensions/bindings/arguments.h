@@ -22,8 +22,8 @@ Offsets offsets_from(const char* function, nanobind::handle object);
 // Raises a UserWarning at the caller of the function that called into the extension.
 void warn(const std::string& text);
 
-// The module may be loaded under two names, from the source tree and from its folder; its types are the same.
-// Whether T is known already; then it is put into this module, too.
+// The module may be imported under two names, from the source tree and from its folder, with the same types.
+// If T is registered already, adds it to this module, too, and returns true.
 template <class T>
 bool adopt_type(nanobind::module_& m, const char* name) {
   const nanobind::handle known = nanobind::type<T>();

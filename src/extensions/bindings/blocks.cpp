@@ -1,4 +1,4 @@
-// Names, keywords and docstrings of a decoder's block.
+// Names, keywords and docstrings of `DecoderBlock`.
 #include "decoder_block.h"
 
 #include <nanobind/stl/optional.h>
@@ -23,7 +23,7 @@ constexpr size_t kLayers = 4;  // of packed weights
 
 using Format = std::pair<int, int>;  // group size and bits
 
-// The parts, and who the arrays were that they are made from.
+// The parts, and the ids of the arrays they are made from.
 struct Decoder {
   std::shared_ptr<const DecoderParts> parts;
   std::vector<std::uintptr_t> ids;
@@ -103,18 +103,17 @@ void define_decoder_block(nb::module_& m) {
   if (adopt_type<Decoder>(m, kName)) return;
   nb::class_<Decoder>(
       m, kName,
-      "A block of a decoder on quantized weights, for a few new tokens at a time: attention to "
-      "caches and\nfeed-forward as one operation, with the results of the operations it stands "
-      "for.")
+      "A decoder block on quantized weights, for a few new tokens at a time: attention with caches "
+      "and\nfeed-forward as one operation. Bitwise equal to its operations run one by one.")
       .def_static(
           "of", &decoder_of, "arrays"_a, "formats"_a, "biased"_a, "eps"_a, "head_size"_a, "traditional"_a,
-          "The block that these arrays make; None if one of them is being traced.\n\n"
+          "The block made of these arrays; None if one of them is being traced.\n\n"
           "Weight, scales and biases of seven matrices, as in `quantized_matmul`: query, key, value, "
           "output,\n"
-          "gate, up, down; if biased, what is added to query, key and value; the weights of the norms in\n"
-          "front of attention and of feed-forward, and perhaps of query and key heads; cosine and sine, as\n"
-          "in `rope`. Formats are (group size, bits) of heads, output, gate with up, and down. There is an\n"
-          "eps for each norm. The block keeps the arrays as they are now.")
+          "gate, up, down; if biased, the biases of query, key and value; the weights of the norms before\n"
+          "attention and before feed-forward, and optionally those of query and key heads; cosine and sine,\n"
+          "as in `rope`. Formats are (group size, bits) of heads, output, gate with up, and down. There is\n"
+          "an eps for each norm. The block keeps the arrays as they are now.")
       .def("holds", &holds, "arrays"_a, nb::sig("def holds(self, arrays: list[mlx.core.array]) -> bool"),
            "Whether the block was made from these arrays, unchanged since then.")
       .def(

@@ -13,8 +13,8 @@ using namespace nb::literals;
 namespace tiny_llm_ext {
 namespace {
 
-// The class to raise, or null for ValueError: that of the Python package, if it has told us. Never released:
-// errors are raised until the interpreter ends.
+// The class to raise, set by the Python package; null: ValueError. Never released, because errors are raised
+// until the interpreter ends.
 PyObject* argument_error = nullptr;
 
 void use_argument_error(nb::object cls) {
@@ -37,8 +37,8 @@ void translate(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);
   } catch (const ArgumentError& e) {
-    // Translators of all modules are asked, also of another copy of this one, which may have been told
-    // another class, or none. Each copy has a type_info of its own, though they compare as equal.
+    // nanobind calls the translators of all modules, also those of another copy of this one, for which
+    // another class or none is set. Each copy has its own type_info object, though they compare equal.
     if (&typeid(e) != &typeid(ArgumentError)) throw;
     try {
       const nb::object raised = as_python(e);

@@ -1,4 +1,4 @@
-// Names, keywords, defaults and docstrings of the small operations around the products.
+// Names, keywords, defaults and docstrings of the row operations.
 #include "bindings/rows.h"
 
 #include <nanobind/stl/pair.h>
@@ -14,7 +14,7 @@ namespace tiny_llm_ext {
 
 void define_row_operations(nb::module_& m) {
   m.def("rms_norm", &rms_norm, "x"_a, "weight"_a, "eps"_a, nb::kw_only(), "stream"_a = nb::none(),
-        "x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).");
+        "x (..., K) / sqrt(mean of x^2 along the last axis + eps) * weight (K,).");
   m.def(
       "rope",
       [](const mx::array& x, const mx::array& cos, const mx::array& sin, nb::handle offset, bool traditional,
@@ -27,29 +27,28 @@ void define_row_operations(nb::module_& m) {
               "offset: int | collections.abc.Sequence[int] | mlx.core.array, *, traditional: bool = False, "
               "heads_first: bool = False, stream: mlx.core.Stream | mlx.core.Device | None = None) "
               "-> mlx.core.array"),
-      "x (N, S, H, D) with pairs of its last axis rotated, at the positions offset .. offset + S - 1. Rows "
+      "x (N, S, H, D) with pairs of its last axis rotated, at the positions offset .. offset + S - 1. Row p "
       "of\n"
-      "cos and sin (P, D / 2) float32 hold the cosines and sines of the angles of a position.\n\n"
+      "cos and sin (P, D / 2) float32 has the cosines and sines of the angles of position p.\n\n"
       "The offset is one number, or one for each of the N rows. Pair i is (2i, 2i + 1) if traditional, else\n"
       "(i, i + D / 2). With heads_first the result is (N, H, S, D).");
   m.def("silu_multiply", &silu_multiply, "gate"_a, "up"_a, nb::kw_only(), "stream"_a = nb::none(),
         "silu(gate) * up for two arrays of one shape and dtype.");
   m.def("quantized_rows", &quantized_rows, "ids"_a, "weight"_a, "scales"_a, "biases"_a, "group_size"_a,
         "bits"_a, nb::kw_only(), "stream"_a = nb::none(),
-        "The rows at ids (...) of the quantized weights (V, K * bits / 32) uint32: (..., K) in the dtype of\n"
+        "The rows ids (...) of the quantized weights (V, K * bits / 32) uint32: (..., K) in the dtype of\n"
         "scales and biases (V, K / group_size). An id outside 0 .. V - 1 gives a row of NaN.");
-  m.def(
-      "argmax", &argmax, "x"_a, nb::kw_only(), "stream"_a = nb::none(),
-      "The index (...) uint32 of the largest number along the last axis of x (..., V), the first of equals.\n"
-      "A NaN is larger than any number here, as in mx.argmax on the CPU.");
+  m.def("argmax", &argmax, "x"_a, nb::kw_only(), "stream"_a = nb::none(),
+        "The index (...) uint32 of the largest number along the last axis of x (..., V), the first of equal "
+        "ones.\n"
+        "NaN counts as larger than any number, as in mx.argmax on the CPU.");
   m.def("categorical", &categorical, "logits"_a, "uniform"_a, nb::kw_only(), "stream"_a = nb::none(),
-        "An index (...) uint32 for each row of logits (..., V): the first one up to which e^x / sum e^x adds "
-        "up to\n"
-        "more than that row's number of uniform (...), float32 from [0, 1).");
+        "An index (...) uint32 for each row of logits (..., V): the first one at which the running sum of\n"
+        "e^x / sum e^x exceeds the row's number in uniform (...), float32 in [0, 1).");
   m.def(
       "top_k", &top_k, "x"_a, "k"_a, nb::kw_only(), "stream"_a = nb::none(),
       "The k largest numbers along the last axis of x (..., V) and their indices uint32: (..., k) each, in\n"
-      "falling order, of equals the first one first. NaN comes behind all numbers.");
+      "descending order, equal ones by index. NaN comes last.");
   m.def("logsumexp", &logsumexp, "x"_a, nb::kw_only(), "stream"_a = nb::none(),
         "log(sum(e^x)) along the last axis of x (..., V): (...) float32.");
 }

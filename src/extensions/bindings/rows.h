@@ -1,4 +1,4 @@
-// The small operations around the products.
+// The row operations.
 #pragma once
 
 #include <nanobind/nanobind.h>

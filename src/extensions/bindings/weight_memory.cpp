@@ -1,4 +1,4 @@
-// The name and methods of the memory for weights.
+// Name, methods and docstrings of `WeightMemory`.
 #include "bindings/weight_memory.h"
 
 #include <nanobind/stl/vector.h>
@@ -18,17 +18,17 @@ void define_weight_memory(nb::module_& m) {
   if (adopt_type<WeightMemory>(m, kName)) return;
   nb::class_<WeightMemory>(
       m, kName,
-      "One piece of memory for arrays of these sizes in bytes, in large pages where Linux gives them. Each "
-      "begins\nwhere a cache line does.")
+      "One allocation for arrays of these sizes in bytes, in huge pages where Linux provides them. Each "
+      "array\nis aligned to a cache line.")
       .def(nb::init<const std::vector<int64_t>&>(), "sizes"_a)
-      .def("copy", &WeightMemory::copy, "array"_a, Release(), "The next array: a copy of this one.")
+      .def("copy", &WeightMemory::copy, "array"_a, Release(), "The next array, a copy of this one.")
       .def(
           "read",
           [](WeightMemory& memory, int file, int64_t begin, const std::vector<int>& shape, mx::Dtype dtype) {
             return memory.read(file, begin, {shape.begin(), shape.end()}, dtype);
           },
           "file"_a, "begin"_a, "shape"_a, "dtype"_a, Release(),
-          "The next array: the bytes of an open file, by its descriptor, from byte `begin` on.");
+          "The next array, read from an open file (its descriptor) from byte `begin` on.");
 }
 
 }  // namespace tiny_llm_ext

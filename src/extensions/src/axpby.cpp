@@ -1,4 +1,4 @@
-// alpha x + beta y, composed of MLX operations: every device and every transform comes with them.
+// alpha x + beta y from MLX operations, so that it has every device and every transform.
 #include "core/checks.h"
 #include "tiny_llm_ext.h"
 

@@ -1,17 +1,18 @@
-// The front door of a decoder's block, what it means and its transforms.
+// The operation `DecoderBlock`: its checks and its graph.
 #include "decoder_block.h"
 
 #include <cmath>
 #include <string>
 
 #include "core/checks.h"
+#include "decoder_block_steps.h"
 
 namespace tiny_llm_ext {
 namespace {
 
 constexpr const char* kDecoderBlock = "DecoderBlock";
 
-// What has a shape and a type, to be checked, and no values.
+// An array without data, for checks of shape and type.
 mx::array shape_only(mx::Shape shape, const mx::array& like) {
   return mx::array(std::move(shape), like.dtype(), nullptr, {});
 }
@@ -51,7 +52,7 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
   return {outputs[0], grown_caches(outputs)};
 }
 
-// The operations check what they are given when they are described; nothing here is evaluated.
+// Builds the graph of the block, whose operations check their arguments; evaluates nothing.
 void check_parts(const DecoderParts& parts) {
   for (const PackedLayer* layer : {&parts.heads, &parts.output, &parts.gate_up, &parts.down}) {
     if (layer->norm) check_axes(layer->norm->weight, 1);
@@ -92,25 +93,18 @@ bool DecoderBlock::check_inputs(const std::vector<mx::array>& inputs) const {
 }
 
 std::vector<mx::array> DecoderBlock::graph(const std::vector<mx::array>& inputs) {
-  const auto through = [&](const mx::array& x, const PackedLayer& layer, std::optional<mx::array> residual,
-                           bool gated, std::optional<int> split) {
-    return quantized_linear(x, layer.matrices, layer.group_size, layer.bits, layer.norm, residual, gated,
-                            split, stream());
-  };
-  const mx::array& x = inputs[0];
-  std::vector<mx::array> heads = through(x, parts_->heads, {}, false, parts_->head_size);
-  const auto normalise = [&](mx::array& some, const std::optional<FirstNorm>& norm) {
-    if (norm) some = rms_norm(some, norm->weight, norm->eps, stream());
-  };
-  normalise(heads[0], parts_->query_norm);
-  normalise(heads[1], parts_->key_norm);
-  heads.insert(heads.end(), {parts_->cos, parts_->sin});
-  heads.insert(heads.end(), inputs.begin() + kFirstCache, inputs.end());
-  std::vector<mx::array> outputs = cached_attention(heads, attention_.params(), stream());
-  const mx::array attended = through(outputs[0], parts_->output, x, false, {})[0];
-  const mx::array hidden = through(attended, parts_->gate_up, {}, true, {})[0];
-  outputs[0] = through(hidden, parts_->down, attended, false, {})[0];
-  return outputs;
+  return run_decoder_block(
+      *parts_, inputs,
+      [&](const mx::array& x, const PackedLayer& layer, const ProductOptions& options) {
+        return quantized_linear(x, layer.matrices, layer.group_size, layer.bits, layer.norm, options.residual,
+                                options.gated, options.split, stream());
+      },
+      [&](const mx::array& heads, const FirstNorm& norm) {
+        return rms_norm(heads, norm.weight, norm.eps, stream());
+      },
+      [&](const std::vector<mx::array>& heads) {
+        return cached_attention(heads, attention_.params(), stream());
+      });
 }
 
 bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
@@ -118,7 +112,7 @@ bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
   return parts_ == same.parts_ && attention_.params() == same.attention_.params();
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> DecoderBlock::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
     throw std::runtime_error(std::string(kDecoderBlock) + ": no fused kernel: heads of " +

@@ -1,5 +1,5 @@
-// A block of a decoder on a few new tokens as one operation. To start each of its operations, and MLX's
-// account of each of their inputs, is much of the time of a step.
+// A decoder block on a few new tokens as one operation. Starting its operations one by one, with MLX's
+// bookkeeping for each of their inputs, would take much of the time of a decoding step.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace tiny_llm_ext {
 
-// Matrices that one pass over x goes through, and the norm that x passes first.
+// Matrices that multiply the same x, and the norm applied to x before.
 struct PackedLayer {
   std::vector<QuantizedMatrix> matrices;
   int group_size, bits;
   std::optional<FirstNorm> norm;
 };
 
-// What a block is made from. Its weights are no inputs of the operation: it keeps them.
+// The parts of a block. The operation holds them; they are not its inputs.
 struct DecoderParts {
   PackedLayer heads;                              // query, key and value
   std::optional<FirstNorm> query_norm, key_norm;  // of each head
@@ -29,8 +29,8 @@ struct DecoderParts {
   bool traditional;
 };
 
-// x (B, L, K) through the block: attention to the caches, which is `cached_attention` of the heads, and feed-
-// forward, each added to what goes into it. The result is like x.
+// x (B, L, K) through the block: attention with the caches, see `cached_attention`, then feed-forward, both
+// with a residual connection. The result has the shape and dtype of x.
 std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const DecoderParts>& parts,
                                                 const mx::array& x,
                                                 const std::vector<std::optional<TokenCache>>& caches,
@@ -39,7 +39,7 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
 // Throws unless the parts fit together.
 void check_parts(const DecoderParts& parts);
 
-// Inputs: x, then the keys and values of each cache. Outputs: what comes out, then keys and values.
+// Inputs: x, then the keys and values of each cache. Outputs: the result, then the grown keys and values.
 class DecoderBlock : public OnCaches {
  public:
   static constexpr size_t kFirstCache = 1;  // among the inputs
@@ -51,14 +51,14 @@ class DecoderBlock : public OnCaches {
   bool is_equivalent(const mx::Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
-  // Throws for inputs that do not fit together; says whether there is a kernel for them.
+  // Throws for inputs that do not fit together; returns whether there is a kernel for them.
   bool check_inputs(const std::vector<mx::array>& inputs) const;
 
-  // The operations one after the other.
+  // Its operations one by one.
   std::vector<mx::array> graph(const std::vector<mx::array>& inputs) override;
 
  private:
-  // Those of attention, of which the heads and the result have shapes only.
+  // The inputs of attention; the heads have no data.
   std::vector<mx::array> attention_inputs(const std::vector<mx::array>& inputs) const;
 
   std::shared_ptr<const DecoderParts> parts_;

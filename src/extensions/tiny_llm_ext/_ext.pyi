@@ -1,4 +1,4 @@
-"""Attention kernels for MLX."""
+"""Kernels for MLX: attention, products and row operations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -240,10 +240,10 @@ def linear(
     """
     x (..., K) times the transposed w (N, K), plus bias (N,) if there is one: (..., N).
 
-    All are float32, float16 or bfloat16 alike; sums are float32, the bias included, and rounded once.
+    All have one dtype: float32, float16 or bfloat16. Sums are float32, bias included, and rounded once.
 
-    There are two orders of adding up, on AMX three. Which one it is, and so the last bits of
-    a row, depends on the number of rows and on the processor, and on nothing else.
+    There are two orders of summation, three on AMX. The number of rows and the processor decide which
+    one is taken, and so the last bits of a row; nothing else does.
     """
 
 def quantized_matmul(
@@ -324,7 +324,7 @@ def rms_norm(
     | None = None,
 ) -> mlx.core.array:
     """
-    x (..., K) over the root of (its mean square along the last axis + eps), times the weight (K,).
+    x (..., K) / sqrt(mean of x^2 along the last axis + eps) * weight (K,).
     """
 
 def rope(
@@ -338,8 +338,8 @@ def rope(
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> mlx.core.array:
     """
-    x (N, S, H, D) with pairs of its last axis rotated, at the positions offset .. offset + S - 1. Rows of
-    cos and sin (P, D / 2) float32 hold the cosines and sines of the angles of a position.
+    x (N, S, H, D) with pairs of its last axis rotated, at the positions offset .. offset + S - 1. Row p of
+    cos and sin (P, D / 2) float32 has the cosines and sines of the angles of position p.
 
     The offset is one number, or one for each of the N rows. Pair i is (2i, 2i + 1) if traditional, else
     (i, i + D / 2). With heads_first the result is (N, H, S, D).
@@ -372,7 +372,7 @@ def quantized_rows(
     | None = None,
 ) -> mlx.core.array:
     """
-    The rows at ids (...) of the quantized weights (V, K * bits / 32) uint32: (..., K) in the dtype of
+    The rows ids (...) of the quantized weights (V, K * bits / 32) uint32: (..., K) in the dtype of
     scales and biases (V, K / group_size). An id outside 0 .. V - 1 gives a row of NaN.
     """
 
@@ -386,8 +386,8 @@ def argmax(
     | None = None,
 ) -> mlx.core.array:
     """
-    The index (...) uint32 of the largest number along the last axis of x (..., V), the first of equals.
-    A NaN is larger than any number here, as in mx.argmax on the CPU.
+    The index (...) uint32 of the largest number along the last axis of x (..., V), the first of equal ones.
+    NaN counts as larger than any number, as in mx.argmax on the CPU.
     """
 
 def categorical(
@@ -401,8 +401,8 @@ def categorical(
     | None = None,
 ) -> mlx.core.array:
     """
-    An index (...) uint32 for each row of logits (..., V): the first one up to which e^x / sum e^x adds up to
-    more than that row's number of uniform (...), float32 from [0, 1).
+    An index (...) uint32 for each row of logits (..., V): the first one at which the running sum of
+    e^x / sum e^x exceeds the row's number in uniform (...), float32 in [0, 1).
     """
 
 def top_k(
@@ -417,7 +417,7 @@ def top_k(
 ) -> tuple[mlx.core.array, mlx.core.array]:
     """
     The k largest numbers along the last axis of x (..., V) and their indices uint32: (..., k) each, in
-    falling order, of equals the first one first. NaN comes behind all numbers.
+    descending order, equal ones by index. NaN comes last.
     """
 
 def logsumexp(
@@ -463,8 +463,8 @@ def cached_attention(
 
 class DecoderBlock:
     """
-    A block of a decoder on quantized weights, for a few new tokens at a time: attention to caches and
-    feed-forward as one operation, with the results of the operations it stands for.
+    A decoder block on quantized weights, for a few new tokens at a time: attention with caches and
+    feed-forward as one operation. Bitwise equal to its operations run one by one.
     """
 
     @staticmethod
@@ -477,13 +477,13 @@ class DecoderBlock:
         traditional: bool,
     ) -> DecoderBlock | None:
         """
-        The block that these arrays make; None if one of them is being traced.
+        The block made of these arrays; None if one of them is being traced.
 
         Weight, scales and biases of seven matrices, as in `quantized_matmul`: query, key, value, output,
-        gate, up, down; if biased, what is added to query, key and value; the weights of the norms in
-        front of attention and of feed-forward, and perhaps of query and key heads; cosine and sine, as
-        in `rope`. Formats are (group size, bits) of heads, output, gate with up, and down. There is an
-        eps for each norm. The block keeps the arrays as they are now.
+        gate, up, down; if biased, the biases of query, key and value; the weights of the norms before
+        attention and before feed-forward, and optionally those of query and key heads; cosine and sine,
+        as in `rope`. Formats are (group size, bits) of heads, output, gate with up, and down. There is
+        an eps for each norm. The block keeps the arrays as they are now.
         """
 
     def holds(self, arrays: list[mlx.core.array]) -> bool:
@@ -509,32 +509,32 @@ class DecoderBlock:
 
 class WeightMemory:
     """
-    One piece of memory for arrays of these sizes in bytes, in large pages where Linux gives them. Each begins
-    where a cache line does.
+    One allocation for arrays of these sizes in bytes, in huge pages where Linux provides them. Each array
+    is aligned to a cache line.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None: ...
     def copy(self, array: mlx.core.array) -> mlx.core.array:
-        """The next array: a copy of this one."""
+        """The next array, a copy of this one."""
 
     def read(self, file: int, begin: int, shape: Sequence[int], dtype: mlx.core.Dtype) -> mlx.core.array:
         """
-        The next array: the bytes of an open file, by its descriptor, from byte `begin` on.
+        The next array, read from an open file (its descriptor) from byte `begin` on.
         """
 
 def last_run() -> dict[str, Any]:
     """
-    Counters of the latest attention in this process; the reference path counts when its graph is built.
+    Counters of the latest attention in this process. The reference path is recorded when its graph is built.
     """
 
 def support() -> list[dict[str, Any]]:
-    """What has a fused kernel, one row for each."""
+    """The cases that have a fused kernel, one row each."""
 
 def tile_counts(
     L: int, S: int, row_tile: int, key_tile: int, *, left: int = -1, right: int = -1, group: int = 1
 ) -> tuple[int, int]:
     """
-    Score tiles of one KV head that a kernel visits, and all there are. -1: no limit on that side.
+    Score tiles of one KV head that a kernel visits, and all of them. left, right: window, -1 for no limit.
     """
 
 def cpu_isa() -> str:
@@ -548,18 +548,18 @@ def cpu_threads() -> int:
 
 def peak(isa: str, dtype: str, threads: int = 1, seconds: float = 0.2) -> float:
     """
-    GFLOP/s that the multiply units reach on registers alone: the yardstick of the benchmarks.
+    GFLOP/s of multiply-adds on registers alone: the peak that benchmarks compare with.
     """
 
 def read_bandwidth(bytes: int, threads: int = 1, seconds: float = 0.2) -> float:
     """
-    GB/s at which threads together read a buffer of that size: the floor under decoding.
+    GB/s at which `threads` threads together read a buffer of that size. It bounds the speed of decoding.
     """
 
 def load_library(device: mlx.core.Device | mlx.core.DeviceType, path: str) -> None:
     """
-    Take the Metal kernels from that folder, before the first is needed; by default they are those of the
-    package. Nothing to do in a build without Metal.
+    Load the Metal kernels from this folder instead of the package. Call it before the first kernel runs.
+    Does nothing in a build without Metal.
     """
 
 mlx_version: str = "0.32.4"

@@ -1,4 +1,4 @@
-"""Every wrong shape, dtype, option or length is refused at the call by a text that names the argument."""
+"""Every wrong shape, dtype, option or length is refused at the call with an error that names the argument."""
 
 from fractions import Fraction
 
@@ -120,7 +120,7 @@ def test_refused_at_the_call(argument, changes, function):
     ],
     ids=case_id,
 )
-def test_what_is_no_number_mask_or_list_of_them_is_refused(function, changes):
+def test_values_of_the_wrong_kind_are_refused(function, changes):
     (argument,) = changes
     with refused(argument, function=function.__name__) as caught:
         function(**inputs(**changes))
@@ -157,7 +157,7 @@ def test_what_is_no_number_mask_or_list_of_them_is_refused(function, changes):
     ],
     ids=lambda x: case_id(x) if isinstance(x, dict) else "",
 )
-def test_a_wrong_type_has_a_text_of_one_line(function, changes, text):
+def test_the_error_of_a_wrong_type_is_one_line(function, changes, text):
     (argument,) = changes
     with pytest.raises(TypeError, match=rf"^{function.__name__}: {argument}: {text}[^\n]*$"):
         function(**inputs(**changes))
@@ -175,13 +175,13 @@ def test_a_wrong_type_has_a_text_of_one_line(function, changes, text):
     ],
     ids=case_id,
 )
-def test_all_kinds_of_numbers_and_streams_are_taken(options):
+def test_all_kinds_of_numbers_and_streams_are_accepted(options):
     out = flash_attention(**inputs(), **options)
     reference = to_float64(attention_reference(**inputs(), **options))
     assert_close(out, reference, floor=2 * FLOOR[mx.float32])
 
 
-def test_explain_names_an_unknown_option_and_those_there_are():
+def test_explain_names_an_unknown_option_and_the_known_ones():
     with pytest.raises(TypeError, match=r"^flash_attention: got an unknown option 'dropout', .*causal"):
         explain(flash_attention, **inputs(), dropout=0.1)
 
@@ -193,7 +193,7 @@ def test_unknown_options_are_refused():
 
 @FUNCTIONS
 @pytest.mark.parametrize("values", [(0, S + 1), (-1, 0), (0, 2**32 + 1)], ids=str)
-def test_lengths_whose_data_is_there_are_checked_at_the_call(values, function):
+def test_computed_lengths_are_checked_at_the_call(values, function):
     with refused("kv_lens", function=function.__name__):
         function(**inputs(), kv_lens=mx.array(values, dtype=mx.int64))
 
@@ -212,7 +212,7 @@ def test_the_reference_cannot_promise_batch_invariance():
     assert not explain(flash_attention, **inputs(), batch_invariant=True).reasons
 
 
-def test_a_list_that_holds_itself_is_refused():
+def test_a_list_that_contains_itself_is_refused():
     endless: list = []
     endless.append(endless)
     with refused("q_lens"):

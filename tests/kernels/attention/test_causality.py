@@ -1,4 +1,4 @@
-"""Nothing in the future of a row reaches it: changing a token leaves every earlier row bitwise equal."""
+"""A row depends on no later token: changing a token leaves every earlier row bitwise equal."""
 
 import mlx.core as mx
 import pytest
@@ -21,7 +21,7 @@ def test_changing_a_token_changes_only_later_rows(token, dtype):
         assert not mx.array_equal(x[:, :, token], y[:, :, token])
 
 
-def test_changing_a_sequence_changes_no_other():
+def test_changing_a_sequence_changes_no_other_sequence():
     q, k, v = qkv(batch=(3,), L=70)
     before = flash_attention(q, k, v)
     for x in (q, k, v):

@@ -1,4 +1,4 @@
-"""Equal inputs give equal bits; a row's bits depend on nothing but that row's own query and keys."""
+"""Equal inputs give equal bits; the bits of a row depend only on its own query and keys."""
 
 import mlx.core as mx
 import pytest
@@ -39,7 +39,7 @@ def test_the_number_of_threads_changes_no_bit(L, S, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize(("L", "S"), [(33, 70), (1, 3000)])
 @pytest.mark.parametrize("batch", [7, 64])
-def test_a_sequence_is_alone_in_its_batch(batch, L, S, dtype):
+def test_the_rest_of_the_batch_changes_no_bit(batch, L, S, dtype):
     q, k, v = qkv(batch=(batch,), heads=2, kv_heads=1, L=L, S=S, E=16, dtype=dtype)
     together = both(q, k, v, causal=True)
     for b in (0, batch // 2, batch - 1):

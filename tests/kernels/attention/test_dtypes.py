@@ -1,4 +1,4 @@
-"""float32, float16 and bfloat16, at ordinary and at extreme magnitudes; nothing else, and no mixture."""
+"""float32, float16 and bfloat16, at ordinary and extreme magnitudes; other and mixed dtypes are refused."""
 
 import mlx.core as mx
 import numpy as np
@@ -29,7 +29,7 @@ def test_scores_beyond_the_range_of_float16(dtype):
 @pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
 def test_scores_near_the_end_of_the_range(dtype, L):
-    """1.5 * 2^127 and its negative, every other key: one time log2(e) more would be too large."""
+    """1.5 * 2^127 and its negative alternate: multiplied by log2(e), they would overflow."""
     q, k, v = qkv(L=L, S=65, E=64, dtype=dtype)
     sign = mx.where(mx.arange(65) % 2 == 0, 1.0, -1.0).astype(dtype)
     want = check(mx.ones_like(q), mx.ones_like(k) * sign[:, None], v, scale=1.5 * 2**121)
@@ -39,7 +39,7 @@ def test_scores_near_the_end_of_the_range(dtype, L):
 @pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("factor", [1e5, 1e7])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
-def test_large_scores_of_a_scale_that_rounds(dtype, factor, L):
+def test_large_scores_with_a_scale_that_rounds(dtype, factor, L):
     q, k, v = qkv(L=L, S=65, E=128, dtype=dtype)
     want = check(q * factor, k * factor, v)
     assert want.lse.max() > 1e10
@@ -48,7 +48,7 @@ def test_large_scores_of_a_scale_that_rounds(dtype, factor, L):
 @pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
 def test_scores_beyond_the_range_are_not_lost(dtype, L):
-    """inf - inf is not a number, and no weight of 0 either."""
+    """inf - inf is NaN, not a weight of 0."""
     q, k, v = qkv(L=L, S=65, E=64, dtype=dtype)
     out, lse = flash_attention(mx.ones_like(q), mx.ones_like(k), v, scale=5.4e36, return_lse=True)
     assert mx.isnan(out).all()
@@ -66,7 +66,7 @@ def test_scores_below_any_sentinel(dtype, L):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 def test_finite_masks_are_ordinary_numbers(dtype):
-    """With scores of zero, so that the sums are exact."""
+    """Scores are zero, so that the sums are exact."""
     q, k, v = qkv(L=33, S=65, dtype=dtype)
     q = mx.zeros_like(q)
     check(q, k, v, mask=mx.full((33, 65), -1e38))
@@ -74,8 +74,8 @@ def test_finite_masks_are_ordinary_numbers(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_masks_of_the_lowest_number(dtype):
-    """Masks of other libraries hold the smallest float32 for -inf; here it is a number like any other."""
+def test_masks_of_the_smallest_number(dtype):
+    """Other libraries use the smallest float32 in masks for -inf; here it is an ordinary number."""
     q, k, v = qkv(L=33, S=65, dtype=dtype)
     lowest = float(np.finfo(np.float32).min)
     seen = (mx.arange(65) % 2 == 0) & (mx.arange(33) > 5)[:, None]
@@ -106,6 +106,6 @@ def test_other_dtypes_are_refused(dtype):
 def test_mixed_dtypes_are_refused(which, name):
     inputs = list(qkv(L=3))
     inputs[which] = inputs[which].astype(mx.float16)
-    blamed = "key" if name == "query" else name  # key is compared with query, so it is the first to differ
+    blamed = "key" if name == "query" else name  # the error names key, which is compared with query
     with refused(blamed):
         flash_attention(*inputs)

@@ -1,4 +1,4 @@
-"""`explain` foretells the run: the path, the tiles, the memory, and why a kernel does not apply."""
+"""`explain` predicts the run: the path, the tiles, the memory, and why a kernel does not apply."""
 
 import math
 import warnings
@@ -30,15 +30,15 @@ def call(L, S, options, dtype=mx.float32):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize(("L", "S"), SHAPES)
-def test_the_run_takes_the_path_foretold(L, S, options, dtype):
+def test_the_run_takes_the_predicted_path(L, S, options, dtype):
     inputs, options = call(L, S, options, dtype)
     plan = explain(flash_attention, *inputs, **options)
     mx.eval(flash_attention(*inputs, **options))
     run = native.last_run()
     assert plan.fused
     assert plan.path.startswith("cpu.")
-    told = (plan.path, plan.splits, plan.tiles_visited, plan.tiles_total)
-    assert told == tuple(run[name] for name in ("path", "splits", "tiles_visited", "tiles_total"))
+    predicted = (plan.path, plan.splits, plan.tiles_visited, plan.tiles_total)
+    assert predicted == tuple(run[name] for name in ("path", "splits", "tiles_visited", "tiles_total"))
 
 
 @pytest.mark.parametrize("L", [2, 8, 9, 16, 33, 64])
@@ -50,7 +50,7 @@ def test_speculative_shapes_stay_fused(L):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize(("L", "S"), [(1, 30000), (700, 700), (16, 8000)])
-def test_memory_stays_below_the_bound_foretold(L, S, options):
+def test_memory_stays_below_the_predicted_bound(L, S, options):
     inputs, options = call(L, S, options)
     arrays = [x for x in options.values() if isinstance(x, mx.array)]
     mx.eval(*inputs, *arrays)
@@ -65,7 +65,7 @@ def test_memory_stays_below_the_bound_foretold(L, S, options):
     assert mx.get_peak_memory() - before - outputs <= plan.workspace_bytes + (1 << 20)
 
 
-def test_copies_of_strided_inputs_are_announced():
+def test_copies_of_strided_inputs_are_predicted():
     q, k, v = qkv(L=33, S=65)
     assert explain(flash_attention, q, k, v).copies_bytes == 0
     column_first = mx.contiguous(k.swapaxes(-1, -2)).swapaxes(-1, -2)
@@ -92,7 +92,7 @@ def test_how_the_mask_is_read(mask, read):
     assert explain(flash_attention, *qkv(L=33, S=65), mask=mask).mask_read == read
 
 
-def test_promises():
+def test_guarantees():
     plan = explain(flash_attention, *qkv())
     assert plan.deterministic
     assert explain(flash_attention, *qkv(), batch_invariant=True).batch_invariant
@@ -131,7 +131,7 @@ def test_the_reference_explains_itself():
     assert not plan.fused
 
 
-def test_a_fallback_warns_once_for_each_reason():
+def test_a_fallback_warns_once_per_reason():
     inputs = qkv(L=5, S=9, E=261)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -159,17 +159,17 @@ def test_broadcast_inputs_larger_than_any_memory_are_counted_not_overflowed():
     ("batch", "Hq", "Hkv", "L", "S", "E"),
     [
         ((1,), 4, 2, 64, 300, 64),
-        ((2**20,), 2**10, 2**10, 2**10, 2**10, 64),  # the last that 64 bits hold, about
+        ((2**20,), 2**10, 2**10, 2**10, 2**10, 64),  # about the largest size that 64 bits hold
         ((2**30,), 2**30, 2**30, 64, 64, 64),
         ((2**30,), 2**30, 2**30, 1, 4096, 256),
         ((2**31 - 1,) * 3, 1, 1, 1, 1, 1),
-        ((2**16,) * 4, 2, 1, 3, 5, 8),  # a batch of 2^64: 0, counted modulo that
+        ((2**16,) * 4, 2, 1, 3, 5, 8),  # a batch of 2^64, which is 0 modulo 2^64
         ((2**31 - 1,) * 2, 2**31 - 1, 1, 1, 2**31 - 1, 257),  # without a kernel
     ],
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
-def test_numbers_of_bytes_stop_at_the_largest(batch, Hq, Hkv, L, S, E, dtype):
+def test_byte_counts_saturate(batch, Hq, Hkv, L, S, E, dtype):
     query, key = (mx.broadcast_to(mx.zeros((E,), dtype), (*batch, *axes, E)) for axes in ((Hq, L), (Hkv, S)))
     plan = explain(flash_attention, query, key, key)
     sequences = math.prod(batch)
@@ -182,6 +182,6 @@ def test_numbers_of_bytes_stop_at_the_largest(batch, Hq, Hkv, L, S, E, dtype):
         assert 0 <= number <= 2**63 - 1
 
 
-def test_a_large_batch_of_full_length_takes_one_plan():
+def test_a_large_batch_of_full_length_has_one_plan():
     many = mx.broadcast_to(mx.zeros((8,)), (2**28, 1, 1, 8))
     assert explain(flash_attention, many, many, many).tiles_total == 2**28

@@ -1,4 +1,4 @@
-"""Query head h reads KV head h // (Hq / Hkv), and keys are never repeated in memory."""
+"""Query head h reads KV head h // (Hq / Hkv); keys are never repeated in memory."""
 
 import mlx.core as mx
 import pytest
@@ -13,7 +13,7 @@ from ...support.refusal import refused
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize(("L", "S"), [(70, 131), (1, 300)])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(8, 8), (8, 4), (8, 2), (8, 1), (16, 2), (14, 2), (9, 3)])
-def test_heads_of_a_group_share_a_key_head(heads, kv_heads, L, S, dtype):
+def test_heads_of_a_gqa_group_share_a_kv_head(heads, kv_heads, L, S, dtype):
     check(*qkv(heads=heads, kv_heads=kv_heads, L=L, S=S, dtype=dtype), causal=True)
 
 
@@ -24,6 +24,6 @@ def test_grouped_equals_repeated():
     assert mx.allclose(grouped, repeated, rtol=0, atol=2e-6)
 
 
-def test_heads_that_do_not_divide_are_refused():
+def test_head_counts_that_do_not_divide_are_refused():
     with refused("query"):
         flash_attention(*qkv(heads=6, kv_heads=4))

@@ -1,4 +1,4 @@
-"""Every head size from 1 to 256 has a kernel; larger ones and unequal value sizes follow `on_fallback`."""
+"""Every head size from 1 to 256 has a kernel; other head and value sizes are handled by `on_fallback`."""
 
 import warnings
 
@@ -36,12 +36,12 @@ def wider_values():
 
 
 @pytest.mark.parametrize("inputs", [too_wide, wider_values])
-def test_without_a_kernel_an_error_can_be_asked_for(inputs):
+def test_without_a_kernel_on_fallback_may_be_an_error(inputs):
     with pytest.raises(RuntimeError, match=r"^flash_attention: no fused kernel: .*head size"):
         flash_attention(*inputs(), on_fallback="error")
 
 
-def test_without_a_kernel_the_reference_may_run_in_silence():
+def test_without_a_kernel_the_reference_may_run_without_a_warning():
     q, k, v = too_wide()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -49,7 +49,7 @@ def test_without_a_kernel_the_reference_may_run_in_silence():
     compare(out, lse, q, k, v, causal=True)
 
 
-def test_without_a_kernel_values_of_another_size_are_still_right():
+def test_without_a_kernel_values_of_another_size_are_right():
     q, k, v = wider_values()
     out = flash_attention(q, k, v, on_fallback="allow")
     halves = [flash_attention(q, k, mx.pad(x, [(0, 0)] * 3 + [(0, 4)])) for x in (v[..., :12], v[..., 12:])]

@@ -1,4 +1,4 @@
-"""A row that sees no key is exactly zero with LSE = -inf, whatever hides its keys; other rows stay right."""
+"""A row that sees no key is exactly 0 with LSE = -inf, however its keys are hidden; other rows are right."""
 
 import mlx.core as mx
 import numpy as np
@@ -65,7 +65,7 @@ def test_rows_whose_every_score_is_minus_infinity():
 
 
 @pytest.mark.parametrize("kind", ["bool", "float"])
-def test_gradients_stay_finite_and_hidden_rows_get_none(kind):
+def test_gradients_are_finite_and_zero_for_hidden_rows(kind):
     q, k, v = qkv(L=L, S=S)
     mask = rows_hidden_by(kind)
     grads = mx.grad(lambda *x: flash_attention(*x, mask=mask).square().sum(), argnums=(0, 1, 2))(q, k, v)

@@ -1,4 +1,4 @@
-"""Indices beyond 2^31: arrays huge in shape and small in memory, because strides are 0 or overlap."""
+"""Indices beyond 2^31, in arrays with huge shapes and little memory: strides are 0 or overlap."""
 
 import math
 
@@ -16,7 +16,7 @@ HUGE = 2**31 - 1  # the longest axis that MLX has
 
 
 def broadcast_keys(n):
-    """One key and value, n times over."""
+    """One key and one value, broadcast n times."""
     return (mx.broadcast_to(normal(1, 1, 1, 8, seed=seed), (1, 1, n, 8)) for seed in (1, 2))
 
 
@@ -65,7 +65,7 @@ def test_a_mask_of_more_than_two_to_the_31_elements(kind):
 
 
 def test_a_batch_of_more_than_two_to_the_31_elements():
-    """The far end of the batch is read like the near one."""
+    """The last entry of the batch is right, like the first."""
     one = qkv(batch=(1,), heads=1, kv_heads=1, L=1, S=5, E=8)
     q, k, v = (mx.broadcast_to(x, (2000, *x.shape[1:])) for x in one)
     out = flash_attention(q, k, v)
@@ -80,7 +80,7 @@ def test_tiles_are_counted_in_64_bits():
 
 
 @pytest.mark.slow
-def test_rows_that_really_lie_beyond_two_to_the_31_elements():
+def test_rows_more_than_two_to_the_31_elements_apart_in_memory():
     """Two keys, heads or sequences, or two entries of a mask, are 2^31 elements apart in 4 GB of memory."""
     rows = 2**31 // 4096 + 1
     memory = np.zeros((rows, 4096), np.float16)
@@ -88,7 +88,7 @@ def test_rows_that_really_lie_beyond_two_to_the_31_elements():
     ends = mx.array(memory)[:: rows - 1]
 
     def far_apart(axis, *shape):
-        """An array whose `axis` has two entries, 2^31 elements from each other."""
+        """An array whose `axis` has two entries, 2^31 elements apart."""
         rest = shape[:axis] + shape[axis + 1 :]
         return mx.moveaxis(mx.unflatten(ends[:, : math.prod(rest)], 1, rest), 0, axis)
 

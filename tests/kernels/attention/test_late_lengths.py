@@ -1,4 +1,4 @@
-"""Lengths whose values are not there at the call are checked when it is evaluated, before anything else."""
+"""Lengths that are not computed at the call are checked at evaluation, before anything else."""
 
 import mlx.core as mx
 import pytest
@@ -21,7 +21,7 @@ def inputs(dtype=mx.float32):
 
 
 def late(*values):
-    """Lengths that are not evaluated before the attention is."""
+    """Lengths that are computed together with the attention."""
     return mx.array(values, dtype=mx.int64) * 1
 
 
@@ -45,7 +45,7 @@ def test_the_fused_call_checks_them(argument, options):
         return flash_attention(*inputs(), **lengths, return_lse=True)
 
     fails_whenever_evaluated(call, argument)
-    check(*inputs(), causal=True)  # the worker lives on
+    check(*inputs(), causal=True)  # the worker thread still runs
 
 
 @BEYOND
@@ -103,19 +103,19 @@ def paged_call(excess, late=False):
     return [paged_attention(query, *pages._replace(context_lens=contexts))]
 
 
-def test_a_context_may_not_go_beyond_its_row_of_the_table():
+def test_a_context_may_not_exceed_its_row_of_the_table():
     fails_whenever_evaluated(lambda: paged_call(1, late=True), "context_lens", "paged_attention")
-    assert mx.isfinite(paged_call(0, late=True)[0]).all()  # the worker lives on
+    assert mx.isfinite(paged_call(0, late=True)[0]).all()  # the worker thread still runs
 
 
-def test_a_context_that_is_there_is_checked_at_the_call():
+def test_a_computed_context_is_checked_at_the_call():
     with refused("context_lens", function="paged_attention"):
         paged_call(1)
     assert mx.isfinite(paged_call(0)[0]).all()
 
 
-def test_what_is_computed_from_a_failure_fails_too():
-    """Also when both are asked for again, or only the second one."""
+def test_results_computed_from_a_failure_fail_too():
+    """Also if both are evaluated again, or only the second."""
 
     def call():
         out = flash_attention(*inputs(), kv_lens=late(1, S + 1))
@@ -124,7 +124,7 @@ def test_what_is_computed_from_a_failure_fails_too():
     fails_whenever_evaluated(call, "kv_lens")
 
 
-def test_what_was_asked_for_together_with_a_failure_can_be_had():
+def test_arrays_evaluated_together_with_a_failure_are_right():
     before, after = mx.arange(4) * 2, mx.arange(4) * 3
     with refused("kv_lens", RuntimeError):
         mx.eval(before, flash_attention(*inputs(), kv_lens=late(1, S + 1)), after)
@@ -137,7 +137,7 @@ def test_lengths_that_another_stream_computes_are_waited_for():
     with mx.stream(mx.new_stream(mx.cpu)):
         work = mx.ones((300, 300))
         for _ in range(20):
-            work = mx.matmul(work, work) / 300  # long enough to be under way
+            work = mx.matmul(work, work) / 300  # long enough to still run at the call
         lengths = (work[0, :B] * 0 + S).astype(mx.int32)
     assert mx.array_equal(
         flash_attention(query, key, value, kv_lens=lengths), flash_attention(query, key, value)
@@ -146,7 +146,7 @@ def test_lengths_that_another_stream_computes_are_waited_for():
 
 @pytest.mark.parametrize("asynchronously", [False, True])
 def test_many_failures_leave_mlx_alive(asynchronously):
-    """On the first thread, where MLX waited for good once ten failures had lost tasks."""
+    """On the main thread, where MLX hung after ten failures had lost tasks."""
     program = f"""
 import mlx.core as mx
 from tiny_llm.attention import flash_attention, paged_attention

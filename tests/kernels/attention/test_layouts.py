@@ -1,4 +1,4 @@
-"""Any rank from 3, any strides, shared and donated inputs: the same result as with packed copies."""
+"""Any rank from 3, any strides, shared and donated inputs: the same result as with contiguous copies."""
 
 import mlx.core as mx
 import numpy as np
@@ -22,7 +22,7 @@ def sequence_first(x):
 
 
 def head_size_first(x):
-    """Last axis not contiguous."""
+    """The last axis is not contiguous."""
     return mx.contiguous(mx.swapaxes(x, -1, -2)).swapaxes(-1, -2)
 
 
@@ -35,7 +35,7 @@ def every_second_column(x):
 
 
 def inside_a_larger_cache(x):
-    """A slice of a bigger array whose other slots hold NaN: a read outside the slice is loud."""
+    """A slice of a larger array of NaN: a read outside the slice gives NaN."""
     return mx.pad(x, [(1, 1)] * x.ndim, constant_values=mx.nan)[1:-1, 1:-1, 1:-1, 1:-1]
 
 
@@ -76,8 +76,8 @@ def test_one_array_as_query_key_and_value():
     check(x, x, x, causal=True)
 
 
-def test_inputs_that_nobody_else_holds_are_not_written_early():
-    """MLX may give the memory of a dying input to an output; the kernel must not read it afterwards."""
+def test_donated_inputs_are_not_overwritten_early():
+    """MLX may give the memory of an unused input to an output; the kernel must not read it afterwards."""
     for L, S in ((70, 70), (1, 300)):
         q, k, v = qkv(L=L, S=S, kv_heads=4)
         want = flash_attention(q + 1, k + 1, v + 1)

@@ -1,4 +1,4 @@
-"""Every number of queries and keys: below, at and beyond tile edges, equal or not, many or one."""
+"""Any number of queries and keys: below, at and above tile sizes, equal or not, many or one."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_as_many_queries_as_keys(length, dtype, causal):
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize(("L", "S"), OBLONG)
-def test_the_last_query_meets_the_last_key(L, S, dtype, causal):
+def test_the_last_query_is_aligned_with_the_last_key(L, S, dtype, causal):
     check(*qkv(L=L, S=S, E=48, dtype=dtype), causal=causal)
 
 
@@ -40,5 +40,5 @@ def test_no_batch_is_an_empty_result(causal):
     check(*qkv(batch=(0,), L=33, S=65), causal=causal)
 
 
-def test_causal_may_be_named_by_the_mask():
+def test_the_mask_may_be_the_word_causal():
     check(*qkv(L=33, S=65), mask="causal")

@@ -1,4 +1,4 @@
-"""Bool and float masks of every broadcastable shape and stride, read where they lie."""
+"""Bool and float masks of every broadcastable shape and stride, read in place."""
 
 import mlx.core as mx
 import pytest
@@ -59,7 +59,7 @@ def test_a_mask_is_combined_with_causal_window_and_lengths():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_nan_and_infinity_in_a_mask_surface(value):
+def test_nan_and_infinity_in_a_mask_reach_the_result(value):
     mask = mx.zeros((L, S))
     mask[5, 7] = value
     want = check(*qkv(L=L, S=S), mask=mask)

@@ -1,4 +1,4 @@
-"""LSE is the log-sum-exp of the scores, and attention over parts of the keys merges into the whole."""
+"""LSE is the log-sum-exp of the scores; results over parts of the keys merge into the result over all."""
 
 import itertools
 
@@ -65,7 +65,7 @@ def test_an_empty_side_returns_the_other_bitwise(dtype):
     assert (lse == -mx.inf).all()
 
 
-def test_rows_empty_on_either_side_may_stand_beside_full_ones():
+def test_empty_rows_on_either_side_beside_full_ones():
     q, k, v = qkv(L=70, S=70)
     early = part(q, k, v, slice(0, 35), mask=mx.tri(70, 35, dtype=mx.bool_))
     late = part(q, k, v, slice(35, 70), mask=mx.tri(70, 35, -35, dtype=mx.bool_))
@@ -73,7 +73,7 @@ def test_rows_empty_on_either_side_may_stand_beside_full_ones():
 
 
 def test_merging_has_a_gradient():
-    """The gradient through two merged parts equals that through the whole; empty rows stay finite."""
+    """The gradient through two merged parts equals that of attention over all keys; it is finite."""
     q, k, v = qkv(L=20, S=20)
 
     def whole(q, k, v):
@@ -92,7 +92,7 @@ OUT, LSE = (2, 4, 9, 16), (2, 4, 9)
 
 
 def halves(**changes):
-    """Two parts, of which some arrays are changed."""
+    """Two parts, with some arrays replaced."""
     arrays = {"o1": normal(*OUT), "lse1": normal(*LSE), "o2": normal(*OUT), "lse2": normal(*LSE)} | changes
     return arrays.values()
 
@@ -136,13 +136,13 @@ def test_parts_of_other_shapes_are_refused(changes):
 
 
 @pytest.mark.parametrize("wrong", [{"o1": [1.0]}, {"lse1": 1.0}, {"o2": None}, {"lse2": "lse"}], ids=case_id)
-def test_what_is_no_array_is_refused(wrong):
+def test_parts_that_are_not_arrays_are_refused(wrong):
     (argument,) = wrong
     with refused(argument, TypeError, function="merge_lse"):
         merge_lse(*halves(**wrong))
 
 
-def test_no_parts_are_refused_and_one_is_the_whole():
+def test_no_parts_are_refused_and_one_is_returned_as_it_is():
     with pytest.raises(ValueError, match=r"^merge_partials: got no parts, expected at least one"):
         merge_partials([])
     out, lse, *_ = halves()

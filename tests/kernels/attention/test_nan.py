@@ -1,4 +1,4 @@
-"""What must not be seen cannot leak, whatever it holds; what is seen surfaces, NaN included."""
+"""Hidden values never reach the result, NaN included; visible NaN and infinities do."""
 
 import mlx.core as mx
 import numpy as np
@@ -14,7 +14,7 @@ L, S = 70, 131
 
 
 def poisoned(x, keep, value):
-    """x [..., n, E] where the slots of axis -2 that keep [B, n] leaves out hold that value."""
+    """x [..., n, E] with `value` in all slots of axis -2 that are not in keep [B, n]."""
     return mx.where(keep[:, None, :, None], x, mx.array(value, dtype=x.dtype))
 
 
@@ -55,7 +55,7 @@ def test_slots_outside_the_valid_range_change_no_gradient():
 
 @pytest.mark.parametrize("hide", ["bool", "float", "causal", "window"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_nan_in_a_hidden_key_cannot_leak(dtype, hide):
+def test_nan_in_a_hidden_key_does_not_reach_the_result(dtype, hide):
     q, k, v = qkv(L=L, S=S, dtype=dtype)
     k[..., 77, :] = mx.nan
     keep = mx.broadcast_to(mx.arange(S) != 77, (L, S))
@@ -78,7 +78,7 @@ def test_a_hidden_key_changes_no_bit(dtype):
 @pytest.mark.parametrize(("rows", "keys"), [(L, S), (1, 300)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("which", ["query", "key", "value"])
-def test_nan_in_a_visible_input_surfaces(which, dtype, rows, keys):
+def test_nan_in_a_visible_input_reaches_the_result(which, dtype, rows, keys):
     inputs = dict(zip(("query", "key", "value"), qkv(L=rows, S=keys, dtype=dtype), strict=True))
     inputs[which][0, 1, 0, 3] = mx.nan
     q, k, v = inputs.values()
@@ -97,7 +97,7 @@ def test_a_row_of_nan_scores_is_nan_not_zero(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_infinite_values_surface(dtype):
+def test_infinite_values_reach_the_result(dtype):
     q, k, v = qkv(L=L, S=S, dtype=dtype)
     v[0, 0, 0, 2] = mx.inf
     out = to_float64(flash_attention(q, k, v))

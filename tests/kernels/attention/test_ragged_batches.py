@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one batch give what each gives alone, whatever fills the rest."""
+"""Sequences of different lengths in one batch give the same results as alone, whatever the padding holds."""
 
 import mlx.core as mx
 import pytest
@@ -9,7 +9,7 @@ from ...support.attention.check import check
 from ...support.cases import DTYPE_IDS, DTYPES, lengths, qkv
 
 L, S = 70, 131
-# (q_len, kv_start, kv_len) of each sequence; more than a tile, less, one, none.
+# (q_len, kv_start, kv_len) of each sequence: longer than a tile, shorter, one, none.
 SEQUENCES = ((70, 0, 131), (33, 7, 65), (1, 100, 31), (0, 0, 131), (70, 131, 0), (5, 60, 1), (64, 64, 64))
 
 
@@ -36,12 +36,12 @@ def test_each_length_alone(which):
     check(*qkv(batch=(3,), L=L, S=S), causal=True, **{which: lengths(70, 1, 33)})
 
 
-def test_lengths_that_are_themselves_strided():
+def test_strided_lengths():
     inputs, ragged_lengths = ragged()
     check(*inputs, causal=True, **{name: mx.repeat(x, 2)[::2] for name, x in ragged_lengths.items()})
 
 
-def test_lengths_of_a_batch_of_two_axes():
+def test_lengths_of_a_batch_with_two_axes():
     grid = mx.array([[131, 65, 0], [1, 64, 33]])
     check(*qkv(batch=(2, 3), L=33, S=S), causal=True, kv_lens=grid)
 
@@ -51,7 +51,7 @@ def test_a_sequence_without_a_batch_axis():
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_each_sequence_equals_itself_alone(causal):
+def test_each_sequence_gives_the_same_as_alone(causal):
     (q, k, v), ragged_lengths = ragged()
     together = flash_attention(q, k, v, causal=causal, **ragged_lengths)
     for b, (n_q, start, n_k) in enumerate(SEQUENCES):
@@ -62,7 +62,7 @@ def test_each_sequence_equals_itself_alone(causal):
 
 
 def test_a_left_padded_batch_needs_no_mask():
-    """Both prompts end at the last slot, as batched generation lays them out."""
+    """Both prompts end at the last slot, the layout of batched generation."""
     q, k, v = qkv(L=65, S=65)
     start = lengths(40, 0)
     check(q, k, v, causal=True, kv_start=start)

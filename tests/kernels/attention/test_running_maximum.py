@@ -1,4 +1,4 @@
-"""The result does not depend on how the running maximum moves from tile to tile."""
+"""The result does not depend on how the running maximum changes from tile to tile."""
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +20,7 @@ SHAPES_OF_SCORES = {
 
 
 def scores(shape_of_scores, L, dtype):
-    """query and key with q.k = about the given score, times 1 or 2 by row."""
+    """query and key with q.k = about the given score, times 1 or 2 depending on the row."""
     direction = normal(E, seed=2)
     q = direction * (1 + mx.arange(L) % 2)[None, :, None]
     k = direction / direction.square().sum() * mx.array(shape_of_scores, dtype=mx.float32)[:, None]

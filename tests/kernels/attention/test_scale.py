@@ -1,4 +1,4 @@
-"""A scale is a number or an array without axes; a derivative with respect to it is right or refused."""
+"""A scale is a number or a scalar array; a derivative with respect to it is right or refused."""
 
 import mlx.core as mx
 import numpy as np
@@ -45,7 +45,7 @@ def test_a_scale_in_an_array_is_the_number_in_it(scale, dtype):
 
 
 @FUNCTIONS
-def test_it_leaves_the_other_gradients_alone(function):
+def test_a_scale_array_changes_no_other_gradient(function):
     q, k, v = qkv(L=5, S=7, E=4)
     (want,) = gradient(lambda q: squares(q, to_float64(k), to_float64(v), scale=0.5), to_float64(q))
     got = mx.grad(lambda q: function(q, k, v, scale=mx.array(0.5)).square().sum())(q)
@@ -99,7 +99,7 @@ def test_the_fused_call_refuses_its_gradient(which, derived):
 
 
 @pytest.mark.parametrize("transform", [mx.compile, mx.vmap], ids=["compile", "vmap"])
-def test_the_fused_call_refuses_one_whose_value_is_not_known(transform):
+def test_the_fused_call_refuses_a_traced_scale(transform):
     q, k, v = qkv()
     traced = transform(lambda scales: flash_attention(q, k, v, scale=scales.sum()))
     with scale_refused():
@@ -108,7 +108,7 @@ def test_the_fused_call_refuses_one_whose_value_is_not_known(transform):
 
 @FUNCTIONS
 @pytest.mark.parametrize("dtypes", [(mx.float32, mx.float16), (mx.int32, mx.int32)], ids=str)
-def test_the_inputs_are_checked_beside_an_array(function, dtypes):
+def test_the_inputs_are_checked_with_a_scale_array(function, dtypes):
     query, key, value = qkv()
     inputs = (query.astype(dtypes[0]), key.astype(dtypes[1]), value)
     with pytest.raises((ValueError, NotImplementedError), match=rf"^{function.__name__}: (query|key)"):

@@ -1,4 +1,4 @@
-"""Soft-capped scores and attention sinks, alone, together, and with everything else."""
+"""Soft-capped scores and attention sinks, alone, together, and with other options."""
 
 import mlx.core as mx
 import numpy as np
@@ -40,7 +40,7 @@ def test_sinks_far_from_the_scores(size):
 
 
 def test_infinite_sinks():
-    """-inf is no sink at all; the rest of the heads keep theirs."""
+    """A sink of -inf is none; the other heads keep theirs."""
     check(*qkv(L=33, S=65), sinks=mx.array([0.0, -mx.inf, 1.0, -mx.inf]))
 
 

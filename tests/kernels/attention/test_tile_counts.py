@@ -1,4 +1,4 @@
-"""The kernels compute exactly the score tiles that hold a visible key, as the counter of a run shows."""
+"""The kernels compute exactly the score tiles with a visible key, by the counter of the run."""
 
 import mlx.core as mx
 import pytest
@@ -11,7 +11,7 @@ from ...support.native import last_run
 
 
 def tiles_with_a_visible_key(L, S, rows, keys, group=1, **visibility):
-    """(visited, total) when rows of a group's heads are folded: folded row r is position r // group."""
+    """(visited, total) with the heads of a GQA group folded into the rows: row r is position r // group."""
     seen = visible_keys(L, S, **visibility)
     visited = 0
     for first in range(0, L * group, rows):
@@ -74,7 +74,7 @@ def test_a_run_visits_the_tiles_with_a_visible_key(L, S, group, dtype):
         assert (plan.tiles_visited, plan.tiles_total) == (4 * visited, 4 * total), visibility
 
 
-def test_lengths_shrink_the_work():
+def test_lengths_reduce_the_work():
     L, S = 300, 500
     q, k, v = qkv(batch=(3,), heads=2, kv_heads=2, L=L, S=S, E=16)
     n_q, start, n_k = (300, 70, 0), (0, 130, 3), (500, 64, 400)
@@ -92,7 +92,7 @@ def test_lengths_shrink_the_work():
     assert last_run()["tiles_visited"] == 2 * visited
 
 
-def test_causal_work_is_half_and_a_window_is_a_band():
+def test_causal_work_is_half_and_window_work_is_a_band():
     q, k, v = qkv(batch=(1,), heads=1, kv_heads=1, L=2048, S=2048, E=8)
     tiles = {}
     for name, options in {
@@ -106,7 +106,7 @@ def test_causal_work_is_half_and_a_window_is_a_band():
     assert tiles["window"] / tiles["full"] < 0.2
 
 
-def test_a_mask_array_hides_no_tile_by_geometry():
+def test_a_mask_array_skips_no_tiles():
     q, k, v = qkv(batch=(1,), heads=1, kv_heads=1, L=300, S=300, E=8)
     mx.eval(flash_attention(q, k, v))
     plain = last_run()

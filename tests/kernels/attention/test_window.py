@@ -1,4 +1,4 @@
-"""A sliding window of W keys sees exactly W keys, however long the prompt."""
+"""A row with a sliding window of W keys sees exactly W keys, however long the prompt."""
 
 import mlx.core as mx
 import numpy as np
@@ -21,7 +21,7 @@ def test_window(L, S, width, causal):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("window", [(0, 0), (3, 5), (-1, 2), (2, -1), (-1, -1), (0, 70)], ids=str)
-def test_window_of_two_sides(window, dtype):
+def test_two_sided_window(window, dtype):
     check(*qkv(L=70, S=131, dtype=dtype), window=window)
     check(*qkv(L=70, S=131, dtype=dtype), window=window, causal=True)
 
@@ -29,7 +29,7 @@ def test_window_of_two_sides(window, dtype):
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("width", [1, 7, 8, 64, 65])
 def test_a_row_sees_exactly_that_many_keys(width, causal):
-    """With equal scores and one-hot values the output of a row names the keys it saw."""
+    """With equal scores and one-hot values the output of a row shows the keys it sees."""
     n = 4 * width + 40
     q = k = mx.zeros((1, n, 4))
     for key in (n // 2, n - 1):
@@ -50,7 +50,7 @@ def test_window_with_lengths_and_starts():
     )  # fmt: skip
 
 
-def test_a_window_is_not_forgotten_on_a_long_prompt():
+def test_a_window_on_a_long_prompt():
     q, k, v = qkv(batch=(), heads=1, kv_heads=1, L=2100, S=2100, E=16)
     want = check(q, k, v, window=512, causal=True)
     full = flash_attention(q, k, v, causal=True)

@@ -1,4 +1,4 @@
-"""Attention to caches gives, bit by bit, what rotation, slice update and attention give one by one."""
+"""Attention with caches is bitwise equal to rotation, slice update and attention one by one."""
 
 import mlx.core as mx
 import pytest
@@ -27,7 +27,7 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 
 
 def check(tokens, caches, offset, **options):
-    """Both ways agree, and neither touches the caches that were given."""
+    """Both ways give the same, and neither changes the caches passed in."""
     table = table_of(tokens[0].shape[-1])
     kept = [mx.array(x) for cache in caches if cache for x in cache[:2]]
     mx.eval(kept)
@@ -59,7 +59,7 @@ def test_each_head_size(size, traditional, dtype):
 @pytest.mark.parametrize("length", [0, 1, 1023, 1024, 4097])
 @pytest.mark.parametrize("L", [1, 7])
 def test_each_length(L, length, dtype):
-    """Thousands of keys are split among threads."""
+    """Threads share thousands of keys."""
     check(*case([length], L, dtype=dtype), length)
 
 
@@ -129,7 +129,7 @@ def test_a_head_without_a_kernel(dtype):
 @pytest.mark.parametrize("traditional", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(layout, traditional, dtype):
-    """Of every input; what comes back in the place of a cache is the same, and lies on its own."""
+    """Every input has the layout; the returned cache has equal contents and its own memory."""
     tokens, caches = case([21, 9], 3, dtype=dtype)
     table = table_of(SIZE)
     expected = flat(one_by_one(*tokens, caches, table, [21, 9], traditional=traditional))
@@ -145,8 +145,8 @@ def test_layouts(layout, traditional, dtype):
         assert mx.array_equal(before[1], cache[1])
 
 
-def test_heads_cut_out_of_one_product():
-    """As layers have them: query, key and value are slices of one array, and a row is one of a batch."""
+def test_heads_that_are_slices_of_one_product():
+    """As in layers: query, key and value are slices of one array."""
     together = normal(2, 3, HEADS + 2 * KV_HEADS, SIZE)
     tokens = mx.split(together, [HEADS, HEADS + KV_HEADS], axis=2)
     check(tokens, [filled_cache(20, 11, KV_HEADS, SIZE, rows=2)], 11)
@@ -165,8 +165,8 @@ def test_one_array_as_keys_and_values_and_in_two_caches():
     check(new_tokens(2, 3, HEADS, KV_HEADS, SIZE), [(keys, keys, 30), (keys, keys, 7)], [30, 7])
 
 
-def test_new_tokens_that_lie_in_the_cache():
-    """One operation reads and writes that memory, which nobody else holds."""
+def test_new_tokens_in_the_memory_of_the_cache():
+    """One operation reads and writes this memory, which nothing else uses."""
     table = table_of(SIZE)
     stored = normal(1, KV_HEADS, 40, SIZE)
 
@@ -180,7 +180,7 @@ def test_new_tokens_that_lie_in_the_cache():
         assert mx.array_equal(x, same)
 
 
-def test_what_lies_behind_the_tokens_does_not_matter():
+def test_memory_after_the_tokens_does_not_matter():
     tokens, ((keys, values, length),) = case([21], 3)
     room = mx.full((1, KV_HEADS, 8, SIZE), mx.nan)
     out, ((grown, _),) = attend(

@@ -1,4 +1,4 @@
-"""Arguments that do not fit together are refused by name, before any cache is touched."""
+"""Wrong arguments are refused by name, before any cache is written."""
 
 import mlx.core as mx
 import pytest
@@ -118,18 +118,18 @@ def test_refused_at_the_call(argument, wrong):
     ],
     ids=case_id,
 )
-def test_what_is_no_cache_is_a_type_error(caches):
+def test_anything_but_a_cache_is_a_type_error(caches):
     with pytest.raises(TypeError, match=r"cached_attention\(\): incompatible"):
         cached_attention(**(FITTING | {"caches": caches}))
 
 
-def test_the_last_places_of_a_cache_and_of_the_table_are_within_them():
+def test_the_last_places_of_a_cache_and_of_the_table_can_be_used():
     whole = KEYS, KEYS, CAPACITY - L
     out, caches = cached_attention(**(FITTING | {"caches": [whole, whole], "offset": POSITIONS - L}))
     mx.eval(out, caches)
 
 
-def test_one_that_does_not_fit_leaves_the_others_as_they_are():
+def test_one_wrong_cache_leaves_the_others_unchanged():
     keys = normal(1, KV_HEADS, CAPACITY, SIZE)
     kept = mx.array(keys)
     with refused("length", function="cached_attention"):
@@ -150,7 +150,7 @@ def test_one_that_does_not_fit_leaves_the_others_as_they_are():
     ids=case_id,
 )
 def test_a_compiled_graph_checks_other_shapes(argument, shapes):
-    """Otherwise it would write behind the end of a cache."""
+    """Otherwise it would write beyond the end of a cache."""
     offset = 30 if argument == "offset" else 0
 
     def call(query, key, keys):
@@ -180,8 +180,8 @@ def test_a_compiled_graph_refuses_heads_without_a_kernel():
         mx.eval(compiled(*arguments(300)))
 
 
-def test_memory_that_cannot_be_had_is_an_error_each_time():
-    """Whichever result is asked for first, and then again."""
+def test_a_failed_allocation_is_an_error_each_time():
+    """For each result evaluated first, and again after that."""
     capacity = 2**31 - 1
     huge = mx.broadcast_to(zeros(1, 1, 1, 256), (1, 64, capacity, 256))
     table = RotationTable(256, 9, 10000)

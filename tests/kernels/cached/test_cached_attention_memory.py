@@ -1,4 +1,4 @@
-"""A cache takes new tokens in its memory if nobody else holds that, or those places; others are copied."""
+"""A cache grows in place if nothing else uses its memory or the places of the new tokens, else in a copy."""
 
 import mlx.core as mx
 import pytest
@@ -28,7 +28,7 @@ def step(pairs, length, dtype=mx.float32, *, kept=False):
 
 
 def memory_of(evaluate) -> int:
-    """The most bytes that it needs beside what was there before."""
+    """The peak memory of `evaluate`, in bytes above the memory before."""
     mx.synchronize()
     mx.reset_peak_memory()
     before = mx.get_active_memory()
@@ -40,8 +40,8 @@ def memory_of(evaluate) -> int:
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_nobody_else_holds_them(first, count, dtype):
-    """Whichever result is asked for."""
+def test_caches_that_nothing_else_uses_grow_in_place(first, count, dtype):
+    """Whichever result is evaluated."""
     pairs = [rows_of_keys(dtype) for _ in range(count)]
     kept = [[mx.array(x[:, :, :9]) for x in pair] for pair in pairs]
     mx.eval(kept)
@@ -55,8 +55,8 @@ def test_nobody_else_holds_them(first, count, dtype):
 
 @pytest.mark.parametrize("held", [0, 1])
 @pytest.mark.parametrize("how", [lambda x: x, lambda x: x[:, :, :9], lambda x: x.swapaxes(1, 2)])
-def test_what_somebody_holds_keeps_its_contents(how, held):
-    """And the other one of the two is written in place."""
+def test_an_array_in_use_keeps_its_contents(how, held):
+    """The other one of the two is written in place."""
     pairs = [rows_of_keys()]
     kept, size = [mx.array(x) for x in pairs[0]], pairs[0][0].nbytes
     mine = how(pairs[0][held])
@@ -74,7 +74,7 @@ def test_what_somebody_holds_keeps_its_contents(how, held):
 
 
 def test_two_steps_from_one_cache():
-    """Like two beams: each has tokens of its own."""
+    """As in beam search: each has tokens of its own."""
     pair = rows_of_keys()
     kept = [mx.array(x) for x in pair]
     mx.eval(kept)
@@ -89,15 +89,15 @@ def test_two_steps_from_one_cache():
 
 
 def grown(dtype=mx.float32):
-    """Caches that came back from a step, with ten tokens."""
+    """Caches returned by a step, with ten tokens."""
     out, (pair,) = step([rows_of_keys(dtype)], 9, dtype)
     mx.eval(out)
     return pair
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_a_cache_that_came_back_grows_while_it_is_held(dtype):
-    """What is behind its tokens is nobody's; those that it has do not change."""
+def test_a_returned_cache_grows_in_place_while_it_is_in_use(dtype):
+    """The places after its tokens are free; its tokens do not change."""
     pair = grown(dtype)
     kept, size = [mx.array(x[:, :, :10]) for x in pair], pair[0].nbytes
     expected, (same,) = step([[mx.array(x) + 0 for x in pair]], 10, dtype)
@@ -110,8 +110,8 @@ def test_a_cache_that_came_back_grows_while_it_is_held(dtype):
         assert mx.array_equal(more[:, :, :11], other[:, :, :11])
 
 
-def test_steps_that_are_under_way():
-    """Each is started before anything is known of the one before."""
+def test_steps_that_are_still_being_computed():
+    """Each is started before the previous one is computed."""
     pair = rows_of_keys()
     expected, same = [], [[mx.array(x) + 0 for x in pair]]
     for length in range(9, 30):
@@ -133,8 +133,8 @@ def test_steps_that_are_under_way():
     assert all(mx.array_equal(x, y) for x, y in zip(pairs[0], same[0], strict=True))
 
 
-def test_two_steps_from_one_cache_that_came_back():
-    """The places behind its tokens go to the first; the other one has memory of its own."""
+def test_two_steps_from_one_returned_cache():
+    """The first takes the places after its tokens; the second has new memory."""
     pair = grown()
     kept, size = [mx.array(x[:, :, :10]) for x in pair], pair[0].nbytes
     tokens = [new_tokens(1, 1, HEADS, KV_HEADS, SIZE) for _ in range(2)]
@@ -151,8 +151,8 @@ def test_two_steps_from_one_cache_that_came_back():
         assert mx.abs(one[:, :, 10]).max() > 0
 
 
-def test_a_cache_that_was_rewound_while_somebody_holds_it():
-    """The places of the tokens that it no longer has are not nobody's."""
+def test_a_cache_that_was_rewound_while_in_use():
+    """The places of the removed tokens are not free."""
     pair = grown()
     kept = [mx.array(x[:, :, :10]) for x in pair]
     out, (other,) = step([pair], 6, kept=True)
@@ -164,7 +164,7 @@ def test_a_cache_that_was_rewound_while_somebody_holds_it():
 
 
 def test_a_cache_that_was_rewound_and_grows_again():
-    """In its own memory, where nobody holds it then, and after that while it is held."""
+    """In place if nothing else uses it, and from then on also while it is in use."""
     results, size = [grown()], rows_of_keys()[0].nbytes
     out, results = step(results, 4, kept=True)
     assert memory_of(lambda: mx.eval(out)) < size / 4
@@ -173,7 +173,7 @@ def test_a_cache_that_was_rewound_and_grows_again():
 
 
 def test_the_same_memory_in_another_shape():
-    """Where a token lies is another place then."""
+    """Its tokens have other places."""
     pair = grown()
     kept = [mx.array(x[:, :, :10]) for x in pair]
     mx.eval(kept)
@@ -186,8 +186,8 @@ def test_the_same_memory_in_another_shape():
         assert mx.array_equal(x[:, :, :10], old)
 
 
-def test_the_same_memory_turned_round():
-    """Its heads lie elsewhere."""
+def test_the_same_memory_transposed():
+    """Its heads have other places."""
     pair = grown()
     kept = [mx.array(x[:, :, :10]) for x in pair]
     mx.eval(kept)
@@ -204,8 +204,8 @@ def written(x):
 
 
 @pytest.mark.parametrize("how", [written, lambda x: 2 * x])
-def test_memory_that_went_to_another_array(how):
-    """MLX hands on what nobody holds any more; that array is nobody's cache."""
+def test_memory_that_mlx_gave_to_another_array(how):
+    """MLX reuses the memory of unused arrays; the new array is not a cache."""
     arrays = [how(x) for x in grown()]
     mx.eval(arrays)
     kept = [mx.array(x) + 0 for x in arrays]
@@ -216,8 +216,8 @@ def test_memory_that_went_to_another_array(how):
         assert mx.array_equal(x, old)
 
 
-def test_results_that_nobody_waits_for():
-    """Their memory stays until the worker has written it."""
+def test_results_that_are_never_read():
+    """Their memory stays until the worker thread has written it."""
     expected, _ = step([rows_of_keys()], 9)
     mx.eval(expected)
     for _ in range(30):

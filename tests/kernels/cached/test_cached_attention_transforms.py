@@ -1,4 +1,4 @@
-"""Derivatives and compiled graphs of attention to caches are those of its operations one by one."""
+"""Derivatives and compiled graphs of attention with caches equal those of its operations one by one."""
 
 import mlx.core as mx
 import pytest
@@ -13,7 +13,7 @@ cached_attention = load_extension().cached_attention
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 
 
-def test_each_result_can_be_asked_for_alone_and_again():
+def test_each_result_can_be_evaluated_alone_and_again():
     tokens, caches = case([21, 9], 3)
     expected = flat(attend(*tokens, caches, [21, 9]))
     mx.eval(expected)
@@ -31,8 +31,8 @@ def test_each_result_can_be_asked_for_alone_and_again():
 @each_dtype
 @pytest.mark.parametrize("size", [16, 300])
 @pytest.mark.parametrize("traditional", [False, True])
-def test_gradients_are_those_of_the_operations(traditional, size, dtype):
-    """Along query, key, value and both arrays of each cache, from all results."""
+def test_gradients_equal_those_of_the_operations(traditional, size, dtype):
+    """With respect to query, key, value and both arrays of each cache, from all results."""
     tokens, caches = case([6, None, 3], 3, size=size, dtype=dtype)
     table = table_of(size)
     arrays = [*tokens, *(x for cache in caches if cache for x in cache[:2])]
@@ -68,7 +68,7 @@ def test_other_transforms_are_refused_by_name(transform):
         )
 
 
-def test_gradients_leave_the_caches_as_they_are():
+def test_gradients_leave_the_caches_unchanged():
     tokens, caches = case([21], 3)
     kept = [mx.array(x) for x in caches[0][:2]]
     mx.eval(kept)
@@ -106,7 +106,7 @@ def test_calls_that_differ_in_a_number_are_not_merged(other):
     usual = {"length": 9, "offset": 9, "scale": None, "traditional": False}
 
     def call(arrays, length, offset, **options):
-        # Twice that: MLX merges what is no result itself.
+        # Times two: MLX merges no arrays that are outputs themselves.
         return 2 * attend(*arrays[:3], [(*arrays[3:], length)], offset, **options)[0]
 
     arrays = [*tokens, keys, values]
@@ -116,7 +116,7 @@ def test_calls_that_differ_in_a_number_are_not_merged(other):
     assert not mx.array_equal(one, two)
 
 
-def test_idle_rows_are_told_apart_by_their_place():
+def test_calls_with_other_idle_rows_are_not_merged():
     tokens, _ = case([9, 9, 9], 1)
     held = filled_cache(12, 9, KV_HEADS, SIZE)
 

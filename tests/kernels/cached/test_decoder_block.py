@@ -1,6 +1,6 @@
-"""The native block on its own: what it refuses, the memory of its caches, and compiled graphs.
+"""`DecoderBlock` alone: refused arguments, the memory of its caches, and compiled graphs.
 
-Its results are compared with those of the layers in tests/models/test_native_block.py.
+tests/models/test_native_block.py compares its results with those of the layers.
 """
 
 import mlx.core as mx
@@ -49,14 +49,14 @@ def cache(capacity=40, dtype=mx.float32):
         ("arrays", {"arrays": arrays_of()[:-1]}),
     ],
 )
-def test_parts_that_are_not_those_of_a_block(argument, wrong):
+def test_wrong_parts(argument, wrong):
     with refused(argument, function="DecoderBlock"):
         block_of(**wrong)
 
 
 @pytest.mark.parametrize("matrix", range(7))
-def test_a_matrix_that_fits_nothing(matrix):
-    """Whatever its place, before anything is computed."""
+def test_a_matrix_of_the_wrong_shape(matrix):
+    """Any of the matrices, before anything is computed."""
     shapes = [*SHAPES]
     shapes[matrix] = (shapes[matrix][0] + SIZE, shapes[matrix][1] + 64)
     with pytest.raises(ValueError, match=r"^\w+: .+: got .+, expected .+"):
@@ -64,7 +64,7 @@ def test_a_matrix_that_fits_nothing(matrix):
 
 
 @pytest.mark.parametrize("place", [21, 22])
-def test_norms_that_fit_nothing(place):
+def test_norms_of_the_wrong_shape(place):
     arrays = arrays_of()
     arrays[place] = normal(HIDDEN + 1)
     with pytest.raises(ValueError, match=r"^\w+: .+: got .+, expected .+"):
@@ -79,7 +79,7 @@ def test_norms_that_fit_nothing(place):
         ("x", mx.zeros((1, 1, HIDDEN), mx.float16)),
     ],
 )
-def test_an_input_that_does_not_fit(argument, x):
+def test_a_wrong_input(argument, x):
     with refused(argument, function="DecoderBlock"):
         block_of()(x, [(*cache(), 9)], 9)
 
@@ -97,14 +97,14 @@ def test_an_input_that_does_not_fit(argument, x):
         ("offset", [(*cache(), 9)], [1, 2]),
     ],
 )
-def test_caches_that_do_not_fit(argument, caches, offset):
-    """They are refused as by the attention that is part of it."""
+def test_wrong_caches(argument, caches, offset):
+    """They are refused as by `cached_attention`."""
     with refused(argument, function="cached_attention"):
         block_of()(normal(1, 1, HIDDEN), caches, offset)
 
 
 @pytest.mark.parametrize("place", [0, 21])
-def test_arrays_of_other_axes(place):
+def test_arrays_with_another_number_of_axes(place):
     arrays = arrays_of()
     arrays[place] = mx.array(1, arrays[place].dtype)
     with refused("arrays", function="DecoderBlock"):
@@ -116,7 +116,7 @@ def test_an_offset_of_another_kind():
         block_of()(normal(1, 1, HIDDEN), [(*cache(), 9)], mx.array(9))
 
 
-def test_it_knows_its_arrays():
+def test_holds():
     arrays = arrays_of()
     block = block_of(arrays)
     assert block.holds(arrays)
@@ -136,7 +136,7 @@ def test_traced_arrays_make_no_block():
     mx.grad(loss)(arrays[21])
 
 
-def test_the_memory_of_a_cache_that_nobody_else_holds():
+def test_a_cache_that_nothing_else_uses_grows_in_place():
     block, x = block_of(), normal(1, 1, HIDDEN)
     keys, values = cache(4000)
     kept, size = mx.array(keys[:, :, :9]), keys.nbytes
@@ -151,7 +151,7 @@ def test_the_memory_of_a_cache_that_nobody_else_holds():
     assert mx.array_equal(keys[:, :, :9], kept)
 
 
-def test_a_cache_that_somebody_holds_is_copied():
+def test_a_cache_in_use_is_copied():
     block, x = block_of(), normal(1, 1, HIDDEN)
     keys, values = cache()
     before = mx.array(keys)
@@ -162,7 +162,7 @@ def test_a_cache_that_somebody_holds_is_copied():
     assert not mx.array_equal(grown, before)
 
 
-def test_a_compiled_graph_checks_what_it_is_given():
+def test_a_compiled_graph_checks_its_inputs():
     block, x = block_of(), normal(2, 1, HIDDEN)
 
     def run(x, keys, values):

@@ -27,13 +27,13 @@ ROWS = [1, 2, 3, 5, 7, 8, 9, 12, 13, 16, 17, 23, 31, 33, 128, 257]
 
 @every_pair({"M": ROWS, "K": [129, 896], "dtype": DTYPES})
 def test_each_number_of_rows(M, K, dtype):
-    """N is a multiple of no block."""
+    """N is not a multiple of any block size."""
     check(*inputs(M, 203, K, dtype))
 
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
-    """The instruction set is chosen once a process."""
+    """In a process of its own: the instruction set is chosen once per process."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
     assert_tests_pass(__file__, "each_number")
 
@@ -75,7 +75,7 @@ def test_sizes_of_zero(shape):
     ids=["up to 8", "up to 12", "17 to 23", "up to 64", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, dtype):
-    """Which rows have the same order of operations depends on the machine."""
+    """Which numbers of rows have the same order of summation depends on the machine."""
     most, *others = counts
     x, w, bias = inputs(most, 101, 1157, dtype)
     together = linear(x, w, bias)
@@ -86,8 +86,8 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(counts, dtype):
 
 
 @pytest.mark.parametrize("function", [linear, layer], ids=["kernel", "layer"])
-def test_the_bias_is_part_of_the_sum_that_is_rounded(function):
-    """257 lies between the bfloat16 numbers 256 and 258: rounded first, the sum with 1 would be 256."""
+def test_the_bias_is_added_before_rounding(function):
+    """257 is between the bfloat16 numbers 256 and 258: rounded first, the sum with 1 would be 256."""
     ones = mx.ones((1, 257), dtype=mx.bfloat16)
     assert function(ones, ones).item() == 256
     assert function(ones, ones, mx.array([1.0], dtype=mx.bfloat16)).item() == 258
@@ -103,7 +103,7 @@ def transposed(x):
 
 
 def rows_apart(x):
-    """The rows of 16-bit weights lie an odd number of elements apart."""
+    """The rows of 16-bit weights are an odd number of elements apart."""
     return mx.contiguous(mx.concatenate([x, x[:, :1]], axis=1))[:, : x.shape[1]]
 
 
@@ -144,7 +144,7 @@ def test_nan_and_infinity_stay_in_their_row_and_output(M, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("M", [1, 5, 12, 16, 80])
 def test_infinities_keep_their_sign(M, dtype):
-    """In a row of x, in weights, and in sums that a type cannot hold; other results are as they were."""
+    """In a row of x, in weights, and in sums that overflow; other results are unchanged."""
     x, w, _ = inputs(M, 40, 131, dtype)
     x[M - 1] = mx.abs(x[M - 1])
     plain = linear(x, w)
@@ -168,7 +168,7 @@ def test_infinities_keep_their_sign(M, dtype):
 )
 @pytest.mark.parametrize("M", [1, 12, 16, 80])
 def test_large_and_small_numbers_of_float32(M, of_x, of_w):
-    """Powers of two change the exponents alone, wherever float32 holds the results."""
+    """Powers of two change only the exponents, as long as float32 holds the results."""
     x, w, bias = inputs(M, 40, 131)
     out = linear(x * 2.0**of_x, w * 2.0**of_w, bias * 2.0 ** (of_x + of_w)) * 2.0 ** -(of_x + of_w)
     assert_near(out, expected(x, w, bias))
@@ -199,7 +199,7 @@ def test_refused_at_the_call(argument, wrong):
         linear(**(FITTING | wrong))
 
 
-def test_what_fits_is_not_refused():
+def test_correct_arguments_are_accepted():
     assert linear(**FITTING).shape == (3, 5)
 
 
@@ -221,7 +221,7 @@ def test_any_leading_axes(function, shape):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1), (0, 2, 1)], ids=str)
 def test_axes_in_any_order(order, dtype):
-    """No single stride leads from row to row, and in two of them elements lie apart."""
+    """Rows have no single stride; in two of the orders, elements of a row are not adjacent."""
     _, w, bias = inputs(1, 40, 130, dtype)
     x = normal(5, 7, 130, dtype=dtype)
     turned = mx.contiguous(mx.transpose(x, order))

@@ -29,7 +29,7 @@ def test_gradients_of_everything(M, dtype):
 
 @pytest.mark.parametrize("shape", [(130,), (2, 3, 130), (2, 0, 130)], ids=str)
 def test_gradients_with_any_leading_axes(shape):
-    """Those of the same rows as a matrix."""
+    """Equal to those of the same rows as a matrix."""
     _, w, bias = inputs(1, 41, 130)
     x = normal(*shape)
     loss = lambda x, w, bias: mx.sum(linear(x, w, bias) ** 2)  # noqa: E731

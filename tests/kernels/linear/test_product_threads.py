@@ -1,10 +1,10 @@
-"""Products give the same bits whatever the number of threads, which a process takes from its environment."""
+"""Products are bitwise equal for every number of threads, which a process reads from its environment."""
 
 import pytest
 
 from ...support.processes.child import run_python
 
-# Work enough for threads that sleep; outputs that no number of threads or lanes divides.
+# Enough work to wake threads; a number of outputs that no number of threads or lanes divides.
 BITS = """
 import hashlib
 import mlx.core as mx

@@ -1,4 +1,4 @@
-"""`explain` foretells attention over pages: the path, the tiles, the memory, and what a GPU does instead."""
+"""`explain` predicts paged attention: the path, the tiles, the memory, and what a GPU does instead."""
 
 import mlx.core as mx
 import pytest
@@ -21,17 +21,17 @@ def call(L=9, contexts=(300, 131), page_size=16, dtype=mx.float32, S=None):
 @pytest.mark.parametrize(
     ("L", "contexts"), [(1, (5000, 1500)), (4, (5000,)), (9, (300, 131)), (70, (300, 0, 5)), (1, (1,))]
 )
-def test_the_run_takes_the_path_foretold(L, contexts, mask, dtype):
+def test_the_run_takes_the_predicted_path(L, contexts, mask, dtype):
     inputs = call(L, contexts, dtype=dtype)
-    told = explain(paged_attention, *inputs, None, mask)
+    plan = explain(paged_attention, *inputs, None, mask)
     mx.eval(paged_attention(*inputs, None, mask))
     run = native.last_run()
     names = ("path", "splits", "tiles_visited", "tiles_total")
-    assert {name: getattr(told, name) for name in names} == {name: run[name] for name in names}
-    assert (told.fused, told.reasons, told.backward_path, told.saved_bytes) == (True, (), "none", 0)
+    assert {name: getattr(plan, name) for name in names} == {name: run[name] for name in names}
+    assert (plan.fused, plan.reasons, plan.backward_path, plan.saved_bytes) == (True, (), "none", 0)
 
 
-def test_contexts_that_are_not_there_yet_count_as_full():
+def test_contexts_that_are_not_computed_yet_count_as_full():
     query, key_pages, value_pages, table, contexts, page_size = call()
     later = explain(paged_attention, query, key_pages, value_pages, table, contexts + 0, page_size)
     slots = mx.full(contexts.shape, table.shape[1] * page_size, dtype=mx.int32)
@@ -39,32 +39,32 @@ def test_contexts_that_are_not_there_yet_count_as_full():
     assert later == full
 
 
-def test_a_copy_is_told_where_pages_have_gaps():
+def test_a_copy_is_predicted_if_pages_have_gaps():
     query, key_pages, value_pages, *rest = call()
     gaps = mx.repeat(value_pages, 2, axis=3)[..., ::2]
     mx.eval(gaps)
     assert explain(paged_attention, query, key_pages, value_pages, *rest).copies_bytes == 0
-    told = explain(paged_attention, query, key_pages, gaps, *rest)
-    assert told.copies_bytes == value_pages.nbytes
-    assert told.workspace_bytes >= told.copies_bytes
+    plan = explain(paged_attention, query, key_pages, gaps, *rest)
+    assert plan.copies_bytes == value_pages.nbytes
+    assert plan.workspace_bytes >= plan.copies_bytes
 
 
-def test_the_kernel_needs_no_more_memory_than_told():
+def test_the_kernel_needs_no_more_memory_than_predicted():
     inputs = call(L=1, contexts=(5000, 1500))
     mx.eval(*inputs[:5])
-    mx.eval(paged_attention(*inputs))  # the pool and its scratch exist
-    told = explain(paged_attention, *inputs)
+    mx.eval(paged_attention(*inputs))  # starts the thread pool and allocates its scratch
+    plan = explain(paged_attention, *inputs)
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     out = paged_attention(*inputs)
     mx.eval(out)
-    assert told.path == "cpu.split"
+    assert plan.path == "cpu.split"
     lse = out.size // out.shape[-1] * 4
     page = 16384
-    assert mx.get_peak_memory() - before <= told.workspace_bytes + out.nbytes + lse + 4 * page
+    assert mx.get_peak_memory() - before <= plan.workspace_bytes + out.nbytes + lse + 4 * page
 
 
-def test_what_the_call_refuses_has_no_explanation():
+def test_explain_refuses_what_the_call_refuses():
     query, key_pages, value_pages, table, contexts, page_size = call()
     with refused("key_pages", function="paged_attention"):
         explain(paged_attention, query, key_pages, value_pages, table, contexts, page_size + 1)

@@ -1,4 +1,4 @@
-"""Attention over pages equals the oracle over the tokens in them, wherever the pages lie."""
+"""Paged attention equals the oracle over the tokens in the pages, wherever the pages are in the pool."""
 
 import mlx.core as mx
 import numpy as np
@@ -28,7 +28,7 @@ def check(inputs, context_lens, page_size, mask=None, scale=None):
 
 @every_pair({"L": [1, 33, 70], "page_size": [1, 7, 16, 64, 100, 128, 256], "mask": [None, "causal"]})
 def test_page_sizes(L, page_size, mask):
-    """A tile of keys is a part of a page, a page, several pages, or straddles some."""
+    """A key tile is a part of a page, a page, several pages, or crosses page borders."""
     check(qkv(batch=(3,), L=L, S=300), [300, 131, 5], page_size, mask)
     assert last_run()["isa"] == active_isa()
 
@@ -59,8 +59,8 @@ def test_long_contexts_are_split_and_merged(L, page_size):
 
 @CAUSAL
 @pytest.mark.parametrize("page_size", [7, 64])
-def test_the_form_on_gathered_tokens_gives_the_same(page_size, mask):
-    """What serves devices without a kernel, with an idle row and an absent page."""
+def test_the_gathered_form_gives_the_same(page_size, mask):
+    """The form for devices without a kernel, with an idle row and an absent page."""
     query, key, value = qkv(batch=(3,), L=9, S=150)
     pages = paged(key, value, [150, 0, 70], page_size)
     pages.block_table[0, 1] = -1
@@ -108,7 +108,7 @@ def test_the_place_of_the_pages_does_not_change_a_bit(page_size):
     assert all(mx.array_equal(result, results[0]) for result in results)
 
 
-def test_the_bits_are_those_of_flash_attention_on_dense_keys():
+def test_bitwise_equal_to_flash_attention_on_dense_keys():
     for L, page_size in ((1, 7), (33, 128), (70, 16)):
         query, key, value = qkv(batch=(2,), L=L, S=300)
         dense = flash_attention(query, key, value, mask="causal")
@@ -127,8 +127,8 @@ def test_sequences_may_share_pages():
 
 
 @every_pair({"absent": [-1, -7, 2**31 - 1, -(2**31), None], "page_size": [7, 64], "mask": [None, "causal"]})
-def test_tokens_of_an_absent_page_are_seen_by_nobody(absent, page_size, mask):
-    """None: the first id beyond the last page."""
+def test_tokens_of_an_absent_page_are_hidden(absent, page_size, mask):
+    """An id of None stands for the first id after the last page."""
     query, key, value = qkv(batch=(2,), L=9, S=200)
     pages = paged(key, value, [200, 150], page_size)
     pages.block_table[0, 1] = len(pages.key_pages) if absent is None else absent
@@ -181,8 +181,8 @@ def test_wider_integers_do_not_wrap():
 @pytest.mark.parametrize("page_size", [7, 128])
 @pytest.mark.parametrize("L", [1, 9, 70])
 @HALF_TYPES
-def test_half_types_stay_what_they_are(dtype, L, page_size, mask):
-    """The result has the type of the query, from sums in float32; and the bits are those of dense keys."""
+def test_the_result_has_the_half_type_of_the_query(dtype, L, page_size, mask):
+    """Sums are float32; the result is bitwise equal to attention on dense keys."""
     query, key, value = qkv(batch=(2,), L=L, S=300, E=64, dtype=dtype)
     check((query, key, value), [300, 131], page_size, mask)
     full = paged_attention(query, *paged(key, value, [300, 300], page_size), None, mask)
@@ -190,7 +190,7 @@ def test_half_types_stay_what_they_are(dtype, L, page_size, mask):
 
 
 @HALF_TYPES
-def test_queries_and_pages_of_different_types_meet_in_float32(dtype):
+def test_queries_and_pages_of_different_types_are_computed_in_float32(dtype):
     query, key, value = qkv(L=9, S=65)
     for wide in ((True, False, False), (False, True, False), (False, True, True)):
         mixed = [x if stays else x.astype(dtype) for stays, x in zip(wide, (query, key, value), strict=True)]
@@ -202,7 +202,7 @@ def test_queries_and_pages_of_different_types_meet_in_float32(dtype):
 
 
 @HALF_TYPES
-def test_the_form_on_gathered_tokens_takes_half_types(dtype):
+def test_the_gathered_form_accepts_half_types(dtype):
     query, key, value = qkv(batch=(2,), L=9, S=150, dtype=dtype)
     pages = paged(key, value, [150, 70], 16)
     gathered = gathered_attention(query, *pages[:4], 0.2, True)
@@ -211,11 +211,11 @@ def test_the_form_on_gathered_tokens_takes_half_types(dtype):
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
-def test_memory_does_not_hold_the_gathered_context(dtype):
+def test_the_context_is_not_gathered_in_memory(dtype):
     query, key, value = qkv(batch=(4,), heads=2, kv_heads=2, L=1, S=4096, E=64, dtype=dtype)
     pages = paged(key, value, [4096] * 4, 7)
     mx.eval(query, *pages[:4])
-    paged_attention(query, *pages)  # the pool and its scratch exist
+    paged_attention(query, *pages)  # starts the thread pool and allocates its scratch
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     mx.eval(paged_attention(query, *pages))
@@ -237,7 +237,7 @@ def test_transforms_are_refused(transform):
         mx.eval(transform(lambda q: paged_attention(q, *pages), query))
 
 
-def test_compile_joins_only_equal_calls():
+def test_compile_merges_only_equal_calls():
     query, key, value = qkv(L=9, S=64)
     pages = paged(key, value, [64, 33], 16)
     variants = [(None, None), (0.3, None), (None, "causal")]

@@ -1,4 +1,4 @@
-"""What does not fit a paged call is refused at the call."""
+"""Wrong arguments of paged attention are refused at the call."""
 
 import mlx.core as mx
 import pytest
@@ -38,7 +38,7 @@ def wrapper_arguments():
     ],
     ids=case_id,
 )
-def test_the_wrapper_refuses_what_does_not_fit(argument, wrong):
+def test_the_wrapper_refuses_wrong_arguments(argument, wrong):
     with refused(argument, function="paged_attention"):
         paged_attention(**(wrapper_arguments() | wrong))
 
@@ -79,12 +79,12 @@ def binding_arguments():
     ],
     ids=case_id,
 )
-def test_the_binding_refuses_what_does_not_fit(argument, wrong):
+def test_the_binding_refuses_wrong_arguments(argument, wrong):
     with refused(argument, function="paged_attention"):
         load_extension().paged_attention(**(binding_arguments() | wrong))
 
 
-def test_what_fits_is_not_refused():
+def test_correct_arguments_are_accepted():
     assert paged_attention(**wrapper_arguments()).shape == (2, 4, 9, 32)
     assert load_extension().paged_attention(**binding_arguments()).shape == (8, 9, 32)
 

@@ -1,4 +1,4 @@
-"""Linear layers in one pass give, bit by bit, what one product and one operation after the other give."""
+"""Linear layers in one pass are bitwise equal to their products and operations one by one."""
 
 import mlx.core as mx
 import numpy as np
@@ -69,7 +69,7 @@ def test_a_residual(M, dtype):
 @pytest.mark.parametrize("weight_dtype", [mx.float32, None], ids=["float32 weight", "weight like x"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("M", ROWS)
-def test_a_norm_first(M, dtype, weight_dtype):
+def test_a_norm_before_the_product(M, dtype, weight_dtype):
     weights, x = packed(70, 576, dtype=dtype), normal(M, 576, dtype=dtype) * 3
     norm = normal(576, dtype=weight_dtype or dtype, seed=5)
     residual = normal(M, 70, dtype=dtype, seed=3)
@@ -82,7 +82,7 @@ def test_a_norm_first(M, dtype, weight_dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("M", ROWS)
-def test_results_in_heads(M, dtype):
+def test_results_split_into_heads(M, dtype):
     matrices = [packed(heads * 24, 192, dtype=dtype, seed=heads) for heads in (6, 1, 2)]
     biases = [normal(len(w.words), dtype=dtype) for w in matrices]
     x = normal(2, M, 192, dtype=dtype)
@@ -111,7 +111,7 @@ def test_matrices_without_outputs(M, sizes):
 
 
 def test_layouts():
-    """Rows a stride apart, rows without one stride, and gaps between elements; residual and bias likewise."""
+    """Rows with one stride, rows without, and gaps between elements; residual and bias likewise."""
     weights = packed(50, 192)
     x, residual, bias = normal(4, 6, 192), normal(4, 6, 50), normal(50)
     plain = linear(x, [weights], residual=residual, bias=[bias])[0]
@@ -125,7 +125,7 @@ def test_layouts():
         assert mx.array_equal(y, plain)
 
 
-def test_gradient_along_x_and_the_residual():
+def test_gradient_with_respect_to_x_and_the_residual():
     gate, up, x, residual = (
         packed(40, 64, seed=1),
         packed(40, 64, seed=2),
@@ -192,8 +192,8 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_derivatives_along_a_single_vector(name):
-    """What a row of a matrix gives, it gives as a vector too."""
+def test_derivatives_of_a_single_vector(name):
+    """A vector gives the same as a matrix of one row."""
     options = dict(OPTIONS[name])
     matrices = [packed(40, 64, seed=seed) for seed in range(2 if options.get("gated") else 1)]
     if options.pop("bias", False):
@@ -221,14 +221,14 @@ def test_derivatives_along_a_single_vector(name):
 
 
 @pytest.mark.parametrize("sizes", [(3, 0, 64), (0, 0, 0), (3, 5, 0)], ids=str)
-def test_the_gradient_of_no_numbers_or_of_no_outputs_is_zero(sizes):
+def test_the_gradient_of_an_empty_product_is_zero(sizes):
     M, N, K = sizes
     x, matrices = mx.ones((M, K)), [packed(N, K), packed(N, K)]
     gradient = mx.grad(lambda x: linear(x, matrices, gated=True)[0].sum())(x)
     assert mx.array_equal(gradient, mx.zeros_like(x))
 
 
-def test_the_gradient_along_weights_is_refused():
+def test_the_gradient_with_respect_to_weights_is_refused():
     weights, x = packed(4, 64), normal(2, 64)
     with pytest.raises(NotImplementedError, match="quantized_matmul"):
         mx.grad(lambda s: linear(x, [weights._replace(scales=s)])[0].sum())(weights.scales)

@@ -1,4 +1,4 @@
-"""The quantized product equals the float64 product with the weights that its words stand for."""
+"""The quantized product equals the float64 product with the decoded weights."""
 
 import mlx.core as mx
 import pytest
@@ -30,19 +30,19 @@ def check(a, weights):
     }
 )
 def test_each_format_and_dtype(M, bits, group_size, dtype):
-    """N and the number of groups are multiples of no block."""
+    """N and the number of quantization groups are not multiples of any block size."""
     weights = packed(101, 5 * group_size, group_size=group_size, bits=bits, dtype=dtype)
     check(normal(M, 5 * group_size, dtype=dtype), weights)
 
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
-    """In a process of its own: the instruction set is chosen once."""
+    """In a process of its own: the instruction set is chosen once per process."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
     assert_tests_pass(__file__, "each_format")
 
 
-# In float32, and in bfloat16, which instruction sets may multiply in pairs or tiles.
+# In float32, and in bfloat16, for which some instruction sets have pairs or tiles.
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("M", [*range(1, 14), 16, 17, 31, 33, 48, 63, 64, 65, 67, 128, 129, 256, 257, 300])
 def test_each_number_of_rows(M, dtype):
@@ -179,7 +179,7 @@ def test_gradient_of_the_activations(dtype):
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 64), (3, 0, 64), (3, 5, 0), (0, 0, 0)], ids=str)
-def test_the_gradient_of_no_numbers_or_of_no_outputs_is_zero(shape):
+def test_the_gradient_of_an_empty_product_is_zero(shape):
     M, N, K = shape
     a = mx.ones((M, K), dtype=mx.bfloat16)
     gradient = mx.grad(lambda a: mx.sum(multiply(a, packed(N, K, dtype=mx.bfloat16))))(a)
@@ -224,7 +224,7 @@ def test_compile_and_shapeless_compile():
 
 
 def test_calls_of_another_format_are_not_merged():
-    """The same 40 words in a row are 320 numbers of 4 bits; compile joins equal nodes only."""
+    """40 words are also a row of 320 numbers of 4 bits; compile merges equal nodes only."""
     words = packed(40, 128, group_size=32).words
     a, scales, biases = normal(3, 128), normal(40, 4, seed=1), normal(40, 4, seed=2)
     narrow = mx.concatenate([a, a], axis=1)
@@ -279,7 +279,7 @@ def test_refused_at_the_call(argument, wrong):
         quantized_matmul(**(FITTING | wrong))
 
 
-def test_what_fits_is_not_refused():
+def test_correct_arguments_are_accepted():
     assert quantized_matmul(**FITTING).shape == (3, 40)
 
 

@@ -18,8 +18,8 @@ def assert_close(a, weights):
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("M", [1, 2, 4, 8, 16, 33])
-def test_large_elements_that_are_many_leave_the_others_their_digits(M, bits, group_size):
-    """A form that scales a group of x by its largest number has the fewest bits for the others here."""
+def test_many_large_elements_leave_the_others_exact(M, bits, group_size):
+    """A path that scales a quantization group by its largest element has the fewest bits for the others."""
     large = mx.arange(0, 5 * group_size, 4)
     a = normal(M, 5 * group_size)
     a[:, large] = 40
@@ -27,7 +27,7 @@ def test_large_elements_that_are_many_leave_the_others_their_digits(M, bits, gro
     assert_close(a, without_weight(weights, large, "middle"))
 
 
-# One, as many beside each other as a row of 896 may have, and as many all over it.
+# One outlier, as many adjacent ones as a row of 896 may have, and as many spread over the row.
 PLACES = {"one": [70], "adjacent": range(200, 214), "scattered": range(3, 896, 64)}
 
 
@@ -40,8 +40,8 @@ PLACES = {"one": [70], "adjacent": range(200, 214), "scattered": range(3, 896, 6
         "dtype": [mx.float32, mx.bfloat16],
     }
 )
-def test_outliers_without_weight_leave_no_error(M, bits, number, places, dtype):
-    """The largest result, which errors are compared with, then is that of the others."""
+def test_outliers_with_weights_of_zero_leave_no_error(M, bits, number, places, dtype):
+    """Errors are then relative to the results of the other elements."""
     outliers = mx.array(list(PLACES[places]))
     weights = without_weight(packed(101, 896, bits=bits, dtype=dtype), outliers, number)
     for size in (1e3, -6e4, 1e6, 1e12):
@@ -53,7 +53,7 @@ def test_outliers_without_weight_leave_no_error(M, bits, number, places, dtype):
 
 @pytest.mark.parametrize("M", [1, 2, 16, 40])
 def test_tiny_elements_of_a_short_row_make_no_outliers_of_the_others(M):
-    """Where all elements count as larger than usual, they are too many, and the large one stays."""
+    """Otherwise there would be too many outliers, and the element of 1e8 would not be treated as one."""
     weights, a = without_weight(packed(40, 128, group_size=128), mx.array([34]), "lowest"), normal(M, 128)
     a[:, :5] = 1e-4
     a[:, 34] = 1e8
@@ -61,7 +61,7 @@ def test_tiny_elements_of_a_short_row_make_no_outliers_of_the_others(M):
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 16, 31])
-def test_too_many_large_elements_are_multiplied_as_the_others_are(M):
+def test_too_many_large_elements_are_not_outliers(M):
     weights, a = packed(101, 192), normal(M, 192)
     a[:, mx.array(np.flatnonzero(np.arange(192) % 16 < 8))] *= 1e6
     assert_close(a, weights)
@@ -69,7 +69,7 @@ def test_too_many_large_elements_are_multiplied_as_the_others_are(M):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("M", [1, 2, 8])
-def test_infinities_have_their_sign_or_are_too_many(M, dtype):
+def test_infinities_keep_their_sign_or_are_too_many(M, dtype):
     """Four of 192 may be outliers; a row with more of them is NaN, as is one with a NaN among them."""
     weights = packed(101, 192, dtype=dtype)
     weights = weights._replace(biases=mx.abs(weights.biases))
@@ -86,6 +86,6 @@ def test_infinities_have_their_sign_or_are_too_many(M, dtype):
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
-    """In a process of its own: the instruction set is chosen once."""
+    """In a process of its own: the instruction set is chosen once per process."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
     assert_tests_pass(__file__, "outlier")

@@ -1,4 +1,4 @@
-"""The quantized product of numbers at the ends of the range, and of numbers that are none."""
+"""The quantized product of very large and small numbers, of infinities and of NaN."""
 
 import mlx.core as mx
 import numpy as np
@@ -23,21 +23,21 @@ def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
 
 
 @every_pair({"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.inf, -mx.inf]})
-def test_an_infinity_has_its_sign(bits, dtype, M, number):
+def test_an_infinity_keeps_its_sign(bits, dtype, M, number):
     a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number
     got, exact = to_float64(multiply(a, weights))[M // 2], np.sign(weights.dense()[:, 7]) * number
     assert np.array_equal(got, exact)
 
 
-# About the largest whole number of three digits with a sign, which AMX makes of the largest of a group.
+# About the largest number of three int8 digits, to which AMX scales the largest element of a group.
 EDGES = [0x7F7F7F, 0x7F7F80, 0x7F7F7E, -0x808080, -0x808081, 0x7FFFFF, -0x7FFFFF, 8355711.5, 0x800000]
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("M", [1, 2, 3, 11, 20, 33])
 def test_numbers_of_every_size(M, bits):
-    """Each row holds groups of zeros, of edges, and of numbers far smaller and far larger than the others."""
+    """Each row has groups of zeros, of limits, and of numbers far smaller and far larger than the others."""
     weights = packed(40, 640, bits=bits)
     a = np.random.default_rng(1).standard_normal((M, 10, 64)).astype(np.float32)
     a[:, 1] = 0
@@ -58,14 +58,14 @@ def test_numbers_of_every_size(M, bits):
 
 @pytest.mark.parametrize("M", [1, 2, 3, 11, 20])
 def test_large_and_tiny_rows(M):
-    """What a row of ordinary size gives, times a power of two, unless that is beyond float32."""
+    """Equal to the result of an ordinary row times a power of two, if float32 holds that."""
     weights, a = packed(40, 640), normal(M, 640)
     for factor in (2.0**90, 2.0**-90):
         assert mx.array_equal(multiply(a * factor, weights), multiply(a, weights) * factor)
 
 
 def all_nines(bits, scale, bias):
-    """40 outputs of two groups of 64 numbers, each of them 9."""
+    """40 outputs of two quantization groups of 64 numbers that are all 9."""
     word = 0x99999999 if bits == 4 else 0x09090909
     return packed(40, 128, bits=bits, dtype=mx.bfloat16)._replace(
         words=mx.full((40, 4 * bits), word, mx.uint32),
@@ -76,8 +76,8 @@ def all_nines(bits, scale, bias):
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("M", [1, 3, 8, 9, 20, 33])
-def test_denormal_numbers_count_in_full_or_as_zero(M, bits):
-    """Not as zero in the products and in full in the sums that meet the biases: scales may be large."""
+def test_denormals_count_in_full_or_as_zero(M, bits):
+    """Not as zero in the products but in full in the sums for the biases: scales may be large."""
     weights = all_nines(bits, 2.0**10, 0)
     for pair in ([2.0**-128, 2.0**-128], [1.5 * 2.0**-126, -(2.0**-126)]):
         a = mx.tile(mx.array(pair, mx.bfloat16), (M, 64))
@@ -90,6 +90,6 @@ def test_denormal_numbers_count_in_full_or_as_zero(M, bits):
 
 @pytest.mark.parametrize("M", [1, 3, 8, 20, 33])
 def test_large_rows_of_bfloat16(M):
-    """A group's numbers, as kernels have them, times large x stay within float32."""
+    """The decoded numbers of a quantization group times large x stay within float32."""
     out = multiply(mx.full((M, 128), 2.0**119, mx.bfloat16), all_nines(4, 2.0**-7, -(2.0**-4)))
     assert mx.array_equal(out, mx.full((M, 40), 2.0**119, mx.bfloat16))

@@ -1,4 +1,4 @@
-"""A draw takes the first index up to which the probabilities add up to more than its uniform number."""
+"""A draw is the first index at which the running sum of probabilities exceeds its uniform number."""
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +20,7 @@ def uniform(*shape: int) -> mx.array:
 
 
 def check(logits: mx.array, numbers: mx.array) -> None:
-    """The index is the one of the definition, but for numbers as close to a border as float32 may err."""
+    """The index is that of the definition, unless the number is within float32 rounding of a border."""
     found = categorical(logits, numbers)
     assert found.dtype == mx.uint32
     assert found.shape == numbers.shape
@@ -42,7 +42,7 @@ def test_each_size_and_dtype(size, dtype):
 
 
 def test_the_ends_of_the_range():
-    """0 is the first index with a chance, the number below 1 the last one."""
+    """0 draws the first index of nonzero probability, the largest number below 1 the last."""
     logits = mx.array([-mx.inf, -mx.inf, 0.5, -1, 0.5, -mx.inf, -mx.inf])
     logits = mx.concatenate([mx.full(2000, -mx.inf), logits, mx.full(3000, -mx.inf)])
     numbers = mx.array([0.0, 1 - 2.0**-24])
@@ -56,7 +56,7 @@ def test_draws_follow_the_probabilities():
 
 
 def test_rows_without_probabilities_give_some_index():
-    """Never one outside of the row."""
+    """It is within the row."""
     rows = mx.array([[mx.nan, 1, 2], [1, 2, mx.nan], [mx.inf, 1, 2], [-mx.inf] * 3, [mx.inf, mx.inf, 0]])
     assert mx.all(categorical(rows, uniform(5)) < 3)
     assert categorical(rows, uniform(5))[2].item() == 0
@@ -72,7 +72,7 @@ def test_shapes():
     assert categorical(normal(9), mx.array(0.5)).shape == ()
     assert categorical(mx.zeros((0, 9)), mx.zeros(0)).shape == (0,)
     check(normal(2, 3, 9), uniform(2, 3))
-    check(normal(30, 20_000), uniform(30))  # shared out among threads
+    check(normal(30, 20_000), uniform(30))  # on several threads
 
 
 @pytest.mark.parametrize("axes", [(0, 0), (1, None), (None, 0)], ids=str)

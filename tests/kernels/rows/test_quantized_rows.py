@@ -1,4 +1,4 @@
-"""The rows of packed weights are what their words stand for, and NaN for ids that are none."""
+"""`quantized_rows` gives the decoded rows of packed weights, and NaN for invalid ids."""
 
 import mlx.core as mx
 import numpy as np
@@ -39,12 +39,12 @@ def test_each_format_and_dtype(bits, group_size, dtype):
 @pytest.mark.parametrize("dtype", [mx.int32, mx.uint32, mx.int64])
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,), (2, 0, 3), (600,)], ids=str)
 def test_each_shape_and_type_of_ids(shape, dtype):
-    """The longest one is shared out among threads."""
+    """The longest one runs on several threads."""
     count = int(np.prod(shape))
     check((mx.arange(count) % 50).reshape(shape).astype(dtype), packed(50, 896))
 
 
-def test_ids_that_are_none_give_nan():
+def test_invalid_ids_give_nan():
     weights = packed(50, 64)
     ids = [-1, 50, 2**31 - 1, -(2**31), 2**40, -(2**40), 7]
     result = look_up(mx.array(ids, dtype=mx.int64), weights)
@@ -137,7 +137,7 @@ def test_refused_at_the_call(argument, wrong):
         quantized_rows(**(FITTING | wrong))
 
 
-def test_the_longest_rows_that_an_array_has_are_not_refused():
+def test_the_longest_possible_rows_are_accepted():
     groups = (2**31 - 1) // 64
     rows = quantized_rows(
         mx.zeros((0,), dtype=mx.int32),

@@ -41,7 +41,7 @@ def test_each_size_and_dtype(size, dtype, weight_dtype):
 
 @pytest.mark.parametrize("shape", [(16,), (1, 16), (2, 3, 16), (5, 1, 2, 16), (700, 896)], ids=str)
 def test_each_shape(shape):
-    """The last one is shared out among threads."""
+    """The last one runs on several threads."""
     check(normal(*shape), normal(shape[-1], seed=1))
 
 
@@ -51,8 +51,8 @@ def test_sizes_of_zero(shape):
     assert rms_norm(x, mx.zeros(shape[-1]), EPS).shape == shape
 
 
-def test_arrays_that_somebody_holds_are_left_as_they_are():
-    """And the memory of those that nobody does may be used again."""
+def test_arrays_in_use_are_unchanged():
+    """The memory of unused arrays may be reused."""
     x, weight = normal(4, 70), normal(70, seed=2)
     held = to_float64(x)
     result = rms_norm(x, weight, EPS)
@@ -91,7 +91,7 @@ def test_broadcast_rows():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_gradients_are_those_of_the_graph(dtype):
+def test_gradients_equal_those_of_the_graph(dtype):
     inputs = [normal(3, 40, dtype=dtype), normal(40, seed=2)]
     same_gradients(lambda x, w: rms_norm(x, w, EPS), plain, inputs)
 

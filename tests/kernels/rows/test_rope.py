@@ -58,7 +58,7 @@ def test_each_head_size_and_dtype(dims, traditional, dtype):
 @pytest.mark.parametrize("shape", [(1, 1, 1, 8), (1, 1, 14, 64), (3, 1, 2, 64), (1, 80, 14, 64)], ids=str)
 @pytest.mark.parametrize("offset", [0, 7])
 def test_each_shape(shape, offset):
-    """The last one is shared out among threads."""
+    """The last one runs on several threads."""
     check(normal(*shape), offset)
 
 
@@ -91,7 +91,7 @@ def test_layouts(layout, traditional, dtype):
         assert mx.array_equal(moved, rotate(x, [3, 40], **options))
 
 
-def test_heads_that_were_first_and_one_head_for_all():
+def test_transposed_and_broadcast_heads():
     x = normal(N, S, H, D)
     assert mx.array_equal(rotate(mx.contiguous(x.swapaxes(1, 2)).swapaxes(1, 2), 7), rotate(x, 7))
     same = mx.broadcast_to(x[:, :, :1], x.shape)
@@ -122,8 +122,8 @@ def plain(traditional: bool, heads_first: bool, offset: int | list[int]):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("heads_first", [False, True])
 @pytest.mark.parametrize("traditional", [False, True])
-def test_results_and_gradients_are_those_of_the_graph(traditional, heads_first, dtype):
-    """The results bit by bit: both round at the same places."""
+def test_results_and_gradients_equal_those_of_the_graph(traditional, heads_first, dtype):
+    """The results are bitwise equal: both round at the same places."""
     x, offset = normal(N, S, H, D, dtype=dtype), [3, 40]
 
     def fused(x):
@@ -172,7 +172,7 @@ def test_calls_at_other_positions_are_not_merged():
     table = RotationTable(D, POSITIONS, BASE)
 
     def twice(x, offset):
-        # MLX merges calls with the same inputs, unless they are results themselves.
+        # MLX merges no arrays that are outputs themselves.
         return 2 * rope(x, table.cos, table.sin, offset)
 
     one, two = mx.compile(lambda x: (twice(x, 7), twice(x, 8)))(x)
@@ -218,7 +218,7 @@ def test_refused_at_the_call(argument, wrong):
         rope(**(FITTING | wrong))
 
 
-def test_the_last_positions_of_the_table_are_within_it():
+def test_the_last_positions_of_the_table_can_be_used():
     check(normal(N, S, H, D), POSITIONS - S)
 
 
@@ -228,7 +228,7 @@ BEYOND_THE_TABLE = pytest.mark.parametrize(
 
 
 @BEYOND_THE_TABLE
-def test_positions_that_are_there_are_checked_at_the_call(offset):
+def test_computed_positions_are_checked_at_the_call(offset):
     with refused("offset", function="rope"):
         rotate(normal(N, S, H, D), mx.array(offset))
     with refused("offset", function="rope"):
@@ -238,7 +238,7 @@ def test_positions_that_are_there_are_checked_at_the_call(offset):
 @BEYOND_THE_TABLE
 def test_late_positions_are_checked_when_they_are_evaluated(offset):
     fails_whenever_evaluated(lambda: [rotate(normal(N, S, H, D), mx.array(offset) * 1)], "offset", "rope")
-    check(normal(N, S, H, D), 3)  # the worker lives on
+    check(normal(N, S, H, D), 3)  # the worker thread still runs
 
 
 def test_a_gpu_without_a_kernel_is_named():
@@ -248,7 +248,7 @@ def test_a_gpu_without_a_kernel_is_named():
 
 @pytest.mark.parametrize("traditional", [False, True])
 def test_the_layer_and_its_readable_form_agree(traditional):
-    """Whichever way it is called."""
+    """For every kind of call."""
     layer, x = RoPE(D, POSITIONS, BASE, traditional), normal(N, S, H, D, dtype=mx.float16)
     calls = [
         lambda: layer(x).swapaxes(1, 2),

@@ -1,4 +1,4 @@
-"""argmax, top_k and logsumexp of long rows are what sorting and float64 say, ties and NaN included."""
+"""argmax, top_k and logsumexp of long rows agree with sorting and float64, ties and NaN included."""
 
 import mlx.core as mx
 import numpy as np
@@ -21,7 +21,7 @@ SIZES = [1, 7, 8, 9, 31, 33, 63, 64, 65, 511, 512, 513, 1025, 5000]
 
 
 def sorted_indices(row: np.ndarray) -> np.ndarray:
-    """By definition: falling, of equals the first one first, NaN last."""
+    """By definition: descending, equal ones by index, NaN last."""
     return np.array(sorted(range(len(row)), key=lambda i: (np.isnan(row[i]), -row[i], i)))
 
 
@@ -38,12 +38,12 @@ def check_top_k(x: mx.array, k: int) -> None:
 
 
 def with_ties(*shape: int, dtype: mx.Dtype) -> mx.array:
-    """A few different numbers, so that most places hold one of the largest."""
+    """A few different numbers, so that many elements are equal to the largest."""
     return mx.round(normal(*shape) * 1.5).astype(dtype)
 
 
 @every_pair({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
-def test_argmax_is_that_of_mlx(size, make, dtype):
+def test_argmax_agrees_with_mlx(size, make, dtype):
     x = make(4, size, dtype=dtype)
     result = argmax(x)
     assert result.dtype == mx.uint32
@@ -64,7 +64,7 @@ SPECIAL = st.sampled_from([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 2.5, 3e38, -3e3
 @settings(max_examples=300)
 @given(st.lists(SPECIAL, min_size=1, max_size=40), st.integers(0, 600), st.data())
 def test_special_values_and_ties(numbers, padding, data):
-    """For argmax a NaN is larger than any number, for top_k it stands behind -inf."""
+    """For argmax, NaN is larger than any number; for top_k it comes after -inf."""
     with mx.stream(mx.cpu):
         x = mx.concatenate([mx.array(numbers), mx.full(padding, -INF)])
         assert argmax(x).item() == mx.argmax(x).item()
@@ -72,15 +72,15 @@ def test_special_values_and_ties(numbers, padding, data):
 
 
 @every_pair({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
-def test_top_k_is_the_beginning_of_the_sorted_row(size, make, dtype):
+def test_top_k_is_the_start_of_the_sorted_row(size, make, dtype):
     x = make(2, size, dtype=dtype)
     for k in {1, min(size, 2), min(size, 40), max(1, size - 1), size}:
         check_top_k(x, k)
 
 
 @pytest.mark.parametrize("order", ["rising", "falling", "equal", "peak"])
-def test_orders_in_which_the_running_is_close(order):
-    """Where each number is better than all before it, none is dismissed at once."""
+def test_orders_with_many_candidates(order):
+    """In a rising row every element is a candidate."""
     rising = mx.arange(4000).astype(mx.float32)
     x = {
         "rising": rising,
@@ -123,7 +123,7 @@ def test_shapes_and_many_rows():
     assert argmax(normal(17)).shape == ()
     assert logsumexp(normal(17)).shape == ()
     check_top_k(normal(17), 3)
-    many = normal(40, 20_000)  # shared out among threads
+    many = normal(40, 20_000)  # on several threads
     assert mx.array_equal(argmax(many), mx.argmax(many, axis=-1))
     assert mx.array_equal(top_k(many, 1)[1].squeeze(-1), argmax(many))
     assert mx.allclose(logsumexp(many), mx.logsumexp(many, axis=-1), rtol=1e-5)
@@ -156,14 +156,14 @@ def test_compile():
 
 
 @pytest.mark.parametrize("x", [mx.array(1.0), mx.zeros((3, 0)), mx.zeros(3, dtype=mx.int32)], ids=str)
-def test_what_is_no_row_of_numbers_is_refused(x):
+def test_anything_but_rows_of_numbers_is_refused(x):
     for name, call in {"argmax": argmax, "top_k": lambda x: top_k(x, 1), "logsumexp": logsumexp}.items():
         with refused("x", function=name):
             call(x)
 
 
 @pytest.mark.parametrize("k", [0, -1, 6])
-def test_more_than_there_are_is_refused(k):
+def test_k_out_of_range_is_refused(k):
     with refused("k", function="top_k"):
         top_k(mx.zeros((2, 5)), k)
 

@@ -33,7 +33,7 @@ def inputs(*shape, dtype=mx.float32):
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 33, 64, 896, 4095, 4096, 4097, 200_001])
 def test_each_size_and_dtype(size, dtype):
-    """The longest ones are shared out among threads."""
+    """The longest ones run on several threads."""
     gate, up = inputs(size, dtype=dtype)
     assert_rounded_once(silu_multiply(gate, up), definition(gate, up), dtype)
 
@@ -65,13 +65,13 @@ def test_layouts(shape, layout, dtype):
 
 
 def test_two_halves_of_one_array():
-    """As a product with both matrices at once would give them."""
+    """As from a product with both matrices at once."""
     both = normal(4, 140)
     gate, up = both[:, :70], both[:, 70:]
     assert_rounded_once(silu_multiply(gate, up), definition(gate, up), mx.float32)
 
 
-def test_arrays_that_somebody_holds_are_left_as_they_are():
+def test_arrays_in_use_are_unchanged():
     gate, up = inputs(3, 50)
     held = to_float64(gate), to_float64(up)
     expected = silu_multiply(gate, up)
@@ -82,7 +82,7 @@ def test_arrays_that_somebody_holds_are_left_as_they_are():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_gradients_are_those_of_the_graph(dtype):
+def test_gradients_equal_those_of_the_graph(dtype):
     same_gradients(silu_multiply, plain, inputs(4, 40, dtype=dtype))
 
 

@@ -1,4 +1,4 @@
-"""A refused argument is an ArgumentError whose fields say what its text says."""
+"""A refused argument is an ArgumentError whose fields are the parts of its text."""
 
 import mlx.core as mx
 import pytest
@@ -88,7 +88,7 @@ def test_the_fields_are_the_parts_of_the_text(case):
     assert str(error) == f"{operation}: {argument}: got {got}, expected {expected}"
 
 
-# In processes of their own: the class is one for the whole process.
+# In processes of their own: the class is set per process.
 PROGRAM = """
 import mlx.core as mx
 {imports}
@@ -137,7 +137,7 @@ def test_a_setting_of_the_process_has_no_operation(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["KeyError", "ValueError()"])
-def test_only_a_class_of_value_errors_is_taken(wrong):
+def test_only_a_subclass_of_value_error_is_accepted(wrong):
     output = output_of(f"print(raised(lambda: native._set_argument_error({wrong})))", FIRST)
     assert "_set_argument_error: cls: got " in output
     assert "expected a class of ValueErrors" in output

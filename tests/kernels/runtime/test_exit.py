@@ -1,8 +1,8 @@
-"""A program that ends while something is being computed."""
+"""A program that ends during an evaluation."""
 
 from ...support.processes.child import run_python
 
-# What is registered first runs last.
+# The first function registered runs last.
 PROGRAM = """
 import atexit
 atexit.register(lambda: print(load_extension().last_run()["tiles_total"]))
@@ -18,8 +18,8 @@ mx.async_eval(flash_attention(tokens[:, :1, :8], tokens[:, :1, :8], tokens[:, :1
 """
 
 
-def test_what_is_being_computed_is_waited_for():
-    """Else a program ended in one of some dozens of cases with a corrupted heap."""
+def test_exit_waits_for_the_evaluation():
+    """Otherwise the heap was corrupted at exit once in some dozens of runs."""
     done = run_python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1\n"

@@ -1,4 +1,4 @@
-"""What a layer frees the next one gets, without asking the system for each of its pages anew."""
+"""Memory that one layer frees is reused by the next, without a page fault for each of its pages."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ import resource
 import mlx.core as mx
 import tiny_llm_ext
 
-PR_SET_THP_DISABLE = 41  # one fault for hundreds of pages would hide what is counted
+PR_SET_THP_DISABLE = 41  # huge pages would have one fault for hundreds of pages
 ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 x, weight = mx.ones((2048, 1024)), mx.ones(1024)
 
@@ -55,11 +55,11 @@ def no_settings(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_memory_that_was_freed_is_kept():
+def test_freed_memory_is_kept():
     assert faults() < PAGES / 20
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings_of_the_environment_stay(name, monkeypatch):
+def test_settings_in_the_environment_win(name, monkeypatch):
     monkeypatch.setenv(name, SETTINGS[name])
     assert faults() > PAGES / 2

@@ -13,7 +13,7 @@ from ...support.processes.child import run_python
 
 native = load_extension()
 
-# What went wrong would end the process; and MLX may wait forever after an evaluation that fails.
+# In a process of its own: a wrong kernel would crash it, and MLX may hang after a failed evaluation.
 PROGRAM = """
 import resource
 import mlx.core as mx
@@ -22,7 +22,7 @@ from tiny_llm.runtime.extension import load_extension
 
 native = load_extension()
 mx.set_default_device(mx.cpu)
-resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))  # a kernel that writes on and on soon ends
+resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))  # a kernel that writes out of bounds soon crashes
 MANY, FEW = 1_600_000_000, 25_000_000  # multiples of 64; MANY * MANY numbers of float32 are over 2^63 bytes
 
 def of(*shape, dtype=mx.float32):
@@ -61,14 +61,14 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_it_is_refused(name):
+def test_impossible_sizes_are_refused(name):
     done = run_python("-c", PROGRAM.format(call=OPERATIONS[name]))
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"tiny_llm_ext: out of memory: cannot allocate {2**62} bytes or more\n"
 
 
 @pytest.mark.parametrize("shape", [(2**30, 2**30, 2**30, 0), (0, 2**30, 2**30, 2**30)], ids=str)
-def test_a_result_of_no_numbers_needs_no_memory(shape):
+def test_an_empty_result_needs_no_memory(shape):
     nothing = mx.zeros(shape)
     y = native.silu_multiply(nothing, nothing)
     mx.eval(y)

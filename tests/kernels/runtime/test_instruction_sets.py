@@ -1,4 +1,4 @@
-"""Which instruction set runs is visible, can be forced by name, and is never chosen in silence."""
+"""The instruction set in use is visible and can be forced by name; a wrong name is an error."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from ...support.cases import DTYPE_IDS, DTYPES, qkv
 from ...support.processes.child import run_python
 from ...support.refusal import refused
 
-# One that this machine lacks.
+# An instruction set that this machine lacks.
 FOREIGN = "neon" if "avx2" in native.available_isas() else "avx2"
 
 
@@ -28,7 +28,7 @@ def test_an_instruction_set_forced_in_a_call_is_the_one_that_runs(L, S, isa, dty
     compare(out, lse, q, k, v, causal=True)
 
 
-def test_the_list_ends_with_the_one_that_always_works():
+def test_the_list_ends_with_scalar():
     assert native.available_isas()[-1] == "scalar"
     assert len(set(native.available_isas())) == len(native.available_isas())
 
@@ -52,7 +52,7 @@ print(tiny_llm_ext.cpu_isa(), tiny_llm_ext.cpu_threads())
 
 @pytest.fixture
 def run_with(monkeypatch):
-    """What a fresh process prints of its instruction set and threads after one call, in that environment."""
+    """The instruction set and threads of a new process with these variables, after one call."""
 
     def run(**environment):
         for name in ("TINY_LLM_CPU_ISA", "TINY_LLM_THREADS"):
@@ -83,7 +83,7 @@ def test_the_environment_sets_the_number_of_threads(threads, run_with):
 
 
 def granted_cpus() -> list[float]:
-    """What the control groups around this process grant it; folders as in tests/quota_test.cpp."""
+    """The CPU quotas of the control groups of this process; folders as in tests/quota_test.cpp."""
     groups = Path("/proc/self/cgroup")
     granted = []
     for line in groups.read_text().splitlines() if groups.exists() else []:
@@ -101,8 +101,8 @@ def granted_cpus() -> list[float]:
     return granted
 
 
-def test_without_a_number_every_processor_of_the_process_gets_a_thread(run_with):
-    # Linux tells which processors those are; elsewhere a process may use them all.
+def test_by_default_there_is_a_thread_for_each_cpu_of_the_process(run_with):
+    # Linux has an affinity; elsewhere a process may use all CPUs.
     mine = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
     assert int(run_with().stdout.split()[1]) == math.ceil(min(len(mine(0)), *granted_cpus(), math.inf))
 

@@ -1,4 +1,4 @@
-"""Python threads with their own graphs and streams do not disturb each other, nor does a fork the parent."""
+"""Python threads with their own graphs and streams do not affect each other, nor does a fork the parent."""
 
 import threading
 
@@ -15,7 +15,7 @@ SHAPES = ((130, 130), (1, 3000), (33, 65))
 
 
 def results():
-    """Attention of several shapes as NumPy, computed on a stream of the calling thread."""
+    """Attention of several shapes as NumPy arrays, computed on a stream of the calling thread."""
     with mx.stream(mx.new_stream(mx.cpu)):
         return [np.array(flash_attention(*qkv(L=L, S=S), causal=True)) for L, S in SHAPES]
 
@@ -57,14 +57,14 @@ assert mx.array_equal(before, flash_attention(q, q, q))
 
 
 @pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
-def test_a_fork_does_not_disturb_the_parent(leave):
-    """Nor does the child wait for threads that it does not have."""
+def test_a_fork_does_not_affect_the_parent(leave):
+    """The child does not wait for the parent's threads, which it does not have."""
     result = run_python("-c", FORK.replace("os._exit", leave))
     assert result.returncode == 0, result.stderr
 
 
-def test_a_process_ends_with_its_pool_running(monkeypatch):
-    """On a stream that nobody waits for."""
+def test_a_process_can_end_while_the_thread_pool_runs(monkeypatch):
+    """On a stream that is never synchronized."""
     monkeypatch.setenv("TINY_LLM_THREADS", "8")
     last = "\nwith mx.stream(mx.new_stream(mx.cpu)):\n    mx.async_eval(flash_attention(q + 1, q, q))"
     program = FORK.split("child =")[0] + last

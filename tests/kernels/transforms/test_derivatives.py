@@ -1,4 +1,4 @@
-"""mx.jvp, the gradient of a gradient and mx.vmap of a gradient: as of the plain form, or refused by name."""
+"""mx.jvp, second derivatives and mx.vmap of a gradient: equal to MLX's own operations, or refused by name."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -104,7 +104,7 @@ def test_the_gradient_of_fused_attention_can_be_mapped():
     assert_near(mapped, mx.stack([mx.grad(plain)(query) for query in several]))
 
 
-def test_fused_attention_refuses_what_its_help_says():
+def test_fused_attention_refuses_the_derivatives_that_its_help_excludes():
     query = normal(2, 4, 5, 32)
     refused = {
         "jvp": lambda: mx.jvp(attend, [query], [query]),

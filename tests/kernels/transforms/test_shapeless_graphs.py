@@ -1,4 +1,4 @@
-"""A graph compiled for any shapes checks those of each call: no kernel reads beyond an array."""
+"""A shapeless compiled graph checks the shapes of each call: no kernel reads beyond an array."""
 
 import mlx.core as mx
 import pytest
@@ -28,7 +28,7 @@ def paged(name):
     return lambda x: native.paged_attention(**(PAGES | {name: x}), num_kv_heads=1, num_heads=2)
 
 
-# What is compiled, with an array that fits it and one that does not.
+# A function to compile, an array that it accepts, and one that it refuses.
 CALLS = {
     "linear": (lambda x: native.linear(x, mx.ones((8, K))), normal(3, K), normal(3, OTHER)),
     "quantized_matmul": (

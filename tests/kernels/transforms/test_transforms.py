@@ -1,4 +1,4 @@
-"""grad, compile, shapeless compile, vmap and streams give what the plain call gives."""
+"""grad, compile, shapeless compile, vmap and streams give the same results as the plain call."""
 
 import itertools
 
@@ -42,7 +42,7 @@ def test_shapeless_compile_serves_every_length():
 
 
 def grown(**shapes):
-    """Arguments (q, k, v) of one batch entry, 2 query heads, with the named shapes replaced."""
+    """Arguments (q, k, v) of one batch entry with 2 query heads; `shapes` replaces some shapes."""
     return [mx.zeros(shapes.get(name, (1, 2, 16, 8))) for name in "qkv"]
 
 
@@ -79,7 +79,7 @@ def test_shapeless_compile_refuses_captured_options_that_no_longer_fit(name, val
 
 
 def test_calls_that_differ_in_an_option_are_not_merged():
-    """compile joins equal nodes; nodes with different parameters are not equal."""
+    """compile merges equal nodes; nodes with different parameters are not equal."""
     q, k, v = qkv(L=33, S=33)
     variants = ({}, {"scale": 0.3}, {"causal": True}, {"window": 5}, {"window": 6}, {"softcap": 2.0},
                 {"sinks": normal(4)}, {"mask": random_mask(33, 33)})  # fmt: skip
@@ -93,7 +93,7 @@ def test_calls_that_differ_in_an_option_are_not_merged():
 
 @pytest.mark.parametrize("mapped", [x for x in itertools.product([False, True], repeat=3) if any(x)], ids=str)
 def test_vmap_over_each_set_of_inputs(mapped):
-    """Three of each mapped input on a new first axis; with groups and a batch axis of its own."""
+    """Three of each mapped input on a new first axis, with grouped heads and a batch axis of its own."""
     inputs = [qkv(L=33, S=65, seed=seed) for seed in range(3)]
     stacked = [mx.stack(x) if m else x[0] for m, x in zip(mapped, zip(*inputs, strict=True), strict=True)]
     axes = tuple(0 if m else None for m in mapped)
@@ -174,7 +174,7 @@ def test_two_streams():
         assert mx.array_equal(out, flash_attention(q + i, k, v, causal=True))
 
 
-def test_the_default_stream_is_followed():
+def test_the_default_stream_is_used():
     q, k, v = qkv(L=33)
     with mx.stream(mx.new_stream(mx.cpu)):
         inside = attend(q, k, v)

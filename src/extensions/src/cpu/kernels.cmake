@@ -1,5 +1,5 @@
 # The kernels of this processor: one object library per instruction set, so that its flags reach no other code.
-# machine.h lists the same names, machine.cpp what each needs at run time. After including this file CPU_ISAS holds the
+# kernels/machine.h lists the same names, machine.cpp the CPU bits of each. After including this file CPU_ISAS holds the
 # names, and a target that links to cpu_kernels gets the kernels, the choice among them and the thread pool.
 set(CPU_ISAS scalar)
 set(cpu_flags_scalar "")
@@ -14,14 +14,14 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(cpu_flags_neon "")
 endif()
 
-# Plain C++ runs where no vectors do, and compiles in half the time at -O2. Kernels of AVX-512 read a prompt of
-# qwen2-0.5b up to 7 % slower at -O2.
+# Scalar kernels compile in half the time at -O2. AVX-512 kernels stay at -O3: prefill of qwen2-0.5b was up to 7 % slower
+# at -O2.
 if(CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")
   set(cpu_effort_scalar $<$<CONFIG:Release>:-O2>)
 endif()
 
-# Every rounding is the one the source says, in all of the extension: the kernels compare sums that are rounded in
-# the same way in different places, which a compiler that fuses a product into an addition breaks.
+# No contraction of a * b + c into one rounding, in all of the extension: kernels rely on equal expressions being rounded
+# alike in different places.
 set(EXACT_ROUNDING -ffp-contract=off)
 
 find_package(Threads REQUIRED)
@@ -40,7 +40,7 @@ function(add_cpu_objects name)
   target_sources(cpu_kernels INTERFACE $<TARGET_OBJECTS:${name}>)
 endfunction()
 
-# What is compiled into the source tree stays on this machine; a package goes to others.
+# A build in the source tree is for this machine; a package is for others too.
 set(TINY_LLM_BUILD_ISAS
     ""
     CACHE STRING "Instruction sets to compile: all, or native: this machine's; if empty, native in place, else all")
@@ -51,9 +51,9 @@ elseif(NOT wanted_isas)
   set(wanted_isas all)
 endif()
 
-# The instruction sets of this machine, by the code that chooses among them at run time, and of those that built in
-# this folder before: machines that share it would else compile in turn. The program stays in the build folder with the
-# names: `pdm run` asks it whether this machine needs others.
+# The instruction sets of this machine, found by the code that chooses among them at run time, plus those of earlier
+# machines that built in this folder, so that machines which share it do not rebuild in turn. The program and the names
+# stay in the build folder: `pdm run` runs it to see whether this machine needs more.
 function(find_machine_isas result)
   set(program "${CMAKE_BINARY_DIR}/machine_isas")
   set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels)
@@ -83,7 +83,7 @@ endfunction()
 
 if(wanted_isas STREQUAL "all")
   set(built_isas ${CPU_ISAS})
-  file(REMOVE "${CMAKE_BINARY_DIR}/machine_isas")  # this build is for every machine
+  file(REMOVE "${CMAKE_BINARY_DIR}/machine_isas")  # unused: this build has them all
 elseif(NOT wanted_isas STREQUAL "native")
   message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got '${TINY_LLM_BUILD_ISAS}', expected all or native")
 elseif(CMAKE_CROSSCOMPILING)

@@ -1,4 +1,4 @@
-// The front door of a draw by log probabilities, and its transforms.
+// The operation `categorical`: a draw by log probabilities.
 #include "core/checks.h"
 #include "rows/row_operations.h"
 
@@ -34,7 +34,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> Categorical::vmap(const std:
   return {{drawn(lead(inputs[0], axes[0], size), lead(inputs[1], axes[1], size), stream())}, {0}};
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> Categorical::output_shapes(const std::vector<mx::array>& inputs) {
   check_logits(inputs[0], inputs[1]);
   return {inputs[1].shape()};

@@ -1,4 +1,4 @@
-// The front door of the look-up in packed weights, and its transforms.
+// The operation `quantized_rows`: a look-up in packed weights.
 #include <limits>
 
 #include "core/checks.h"
@@ -72,7 +72,7 @@ bool QuantizedRows::is_equivalent(const mx::Primitive& other) const {
   return group_size_ == that.group_size_ && bits_ == that.bits_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> QuantizedRows::output_shapes(const std::vector<mx::array>& inputs) {
   check_rows(inputs[0], inputs[1], inputs[2], inputs[3], group_size_, bits_);
   return {rows_shape(inputs[0], inputs[2], group_size_)};

@@ -1,4 +1,4 @@
-// The front door of the root mean square norm, its meaning and its transforms.
+// The operation `rms_norm`: the root mean square norm.
 #include <cmath>
 
 #include "core/checks.h"
@@ -36,7 +36,7 @@ mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::
   return normalised({x, weight}, checked, cpu_stream(kRmsNorm, stream));
 }
 
-// Weights of any shape that broadcasts with x: vmap may bring one for each mapped x.
+// The weight has any shape that broadcasts with x: vmap may have one for each mapped x.
 std::vector<mx::array> RmsNorm::graph(const std::vector<mx::array>& inputs) {
   auto widen = [&](const mx::array& array) { return mx::astype(array, mx::float32, stream()); };
   const mx::array x = widen(inputs[0]);
@@ -50,7 +50,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> RmsNorm::vmap(const std::vec
                                                                   const std::vector<int>& axes) {
   const int size = axes[0] >= 0 ? inputs[0].shape(axes[0]) : inputs[1].shape(axes[1]);
   std::vector<mx::array> mapped = {lead(inputs[0], axes[0], size), inputs[1]};
-  if (axes[1] >= 0) {  // each x has its own weight
+  if (axes[1] >= 0) {  // one weight for each mapped x
     mx::Shape shape(mapped[0].ndim(), 1);
     shape.front() = size;
     shape.back() = mapped[0].shape(-1);
@@ -64,7 +64,7 @@ bool RmsNorm::is_equivalent(const mx::Primitive& other) const {
   return eps_ == static_cast<const RmsNorm&>(other).eps_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> RmsNorm::output_shapes(const std::vector<mx::array>& inputs) {
   check_norm(kRmsNorm, "weight", inputs[0], inputs[1], eps_);
   return {inputs[0].shape()};

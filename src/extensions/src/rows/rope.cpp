@@ -1,4 +1,4 @@
-// The front door of rotary embedding, and its transforms: it is linear, and turning back is its transpose.
+// The operation `rope`: rotary embedding. It is linear in x, and its transpose is the inverse rotation.
 #include "core/checks.h"
 #include "rows/row_operations.h"
 
@@ -38,7 +38,7 @@ void check_offsets(const char* function, const Offsets& offset, const mx::array&
     for (int64_t number : *numbers) check_offset(function, number, length, positions);
   } else {
     const mx::array& array = std::get<mx::array>(offset);
-    if (length > positions) check_offset(function, 0, length, positions);  // whatever it holds
+    if (length > positions) check_offset(function, 0, length, positions);  // with any offset
     if (array.dtype() != mx::int32 && array.dtype() != mx::int64)
       reject(function, "offset", to_text(array.dtype()), "int32 or int64");
     if (array.ndim() > 1 || (array.ndim() == 1 && array.shape(0) != N))
@@ -74,16 +74,16 @@ void check_rotation(const char* function, const mx::array& x, const mx::array& c
 
 std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
                                   const Wrong& wrong) {
-  const int64_t most = int64_t{cos.shape(0)} - x.shape(1);
+  const int64_t largest = int64_t{cos.shape(0)} - x.shape(1);
   const int64_t stride = offset.ndim() == 0 ? 0 : offset.strides(0);
   std::vector<int64_t> offsets;
   for (int64_t row = 0; row < x.shape(0); row++) {
     const int64_t place = row * stride;
     const int64_t number =
         offset.dtype() == mx::int64 ? offset.data<int64_t>()[place] : offset.data<int32_t>()[place];
-    if (number < 0 || number > most) {
+    if (number < 0 || number > largest) {
       wrong("offset", std::to_string(number) + " for row " + std::to_string(row),
-            "0 to " + std::to_string(most));
+            "0 to " + std::to_string(largest));
     }
     offsets.push_back(number);
   }
@@ -123,7 +123,7 @@ std::vector<mx::array> Rope::jvp(const std::vector<mx::array>& primals,
   return {rotated(std::move(inputs), params_, stream())};
 }
 
-// Mapped rows are more rows; each brings the offset that it had.
+// Mapped rows are more rows; each keeps its offset.
 std::pair<std::vector<mx::array>, std::vector<int>> Rope::vmap(const std::vector<mx::array>& inputs,
                                                                const std::vector<int>& axes) {
   only_along_x("vmap", axes[1] < 0 && axes[2] < 0);
@@ -151,7 +151,7 @@ bool Rope::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const Rope&>(other).params_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> Rope::output_shapes(const std::vector<mx::array>& inputs) {
   const Offsets offset = inputs.size() == 4
                              ? Offsets(inputs[3])

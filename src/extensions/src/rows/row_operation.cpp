@@ -1,4 +1,4 @@
-// What the primitives that work row by row share: derivatives through their graph, and mapped axes.
+// The base class of the row operations: derivatives through their graph, and mapped axes.
 #include "core/checks.h"
 #include "core/dtype.h"
 #include "cpu/kernels/isa.h"

@@ -1,5 +1,5 @@
-// The small operations around the products of a model, each one primitive with kernels for the CPU: they
-// calculate in float32 and round once.
+// Row operations: the small operations between the products of a model, each a primitive with CPU kernels.
+// They calculate in float32 and round once.
 #pragma once
 
 #include <functional>
@@ -16,53 +16,52 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-// x (..., K) over the root of the mean square of its last axis, times the weight (K,), which may be of
+// x (..., K) divided by the root of the mean square of its last axis, times the weight (K,), which may have
 // another floating-point type.
 mx::array rms_norm(const mx::array& x, const mx::array& weight, double eps, mx::StreamOrDevice stream);
 
-// Throws unless `rms_norm` takes these for x; gives eps.
+// Throws unless these are valid arguments of `rms_norm`; returns eps.
 float check_norm(const char* function, const char* argument, const mx::array& x, const mx::array& weight,
                  double eps);
 
-// Where the tokens of each row of a batch begin in their sequences: one number for all rows, one for each, or
-// an array () or (N,) of int32 or int64, which is checked at the call if its data is there, or else when it
-// is evaluated.
+// The position of the first token of each row of a batch: one number for all rows, one for each, or an array
+// () or (N,) of int32 or int64. An array is checked at the call if it is computed, else at evaluation.
 using Offsets = std::variant<int64_t, std::vector<int64_t>, mx::array>;
 
-// x (N, S, H, D) with the pairs of its last axis rotated by the angles of their positions, the S from offset
-// on, of which cos and sin (P, D / 2) float32 hold a row each. Pair i is (2i, 2i + 1) if traditional, else
-// (i, i + D / 2). The result is (N, H, S, D) if heads_first.
+// x (N, S, H, D) with the pairs of its last axis rotated by the angles of the positions offset .. offset + S
+// - 1. Row p of cos and sin (P, D / 2) float32 belongs to position p. Pair i is (2i, 2i + 1) if traditional,
+// else (i, i + D / 2). The result is (N, H, S, D) if heads_first.
 mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, const Offsets& offset,
                bool traditional, bool heads_first, mx::StreamOrDevice stream);
 
-// Throws unless the table and the offset are what `rope` takes for an x (N, S, H, D).
+// Throws unless these are valid arguments of `rope` for an x (N, S, H, D).
 void check_rotation(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin,
                     const Offsets& offset);
 
-// Such an array, whose data is there, as a number for each row of x; `wrong` is called for one out of range.
+// The offset of each row of x from a computed array; calls `wrong` for one that is out of range.
 std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
                                   const Wrong& wrong);
 
 // silu(gate) * up for two arrays of one shape and dtype.
 mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream);
 
-// The rows at `ids` (...) of the quantized weights (V, K * bits / 32), each group of K / group_size with its
-// scale and bias (V, K / group_size): (..., K) in the dtype of scales. An id outside 0 .. V - 1 gives NaN.
+// The rows `ids` (...) of the quantized weights (V, K * bits / 32), with scales and biases (V, K /
+// group_size):
+// (..., K) in the dtype of scales. An id outside 0 .. V - 1 gives a row of NaN.
 mx::array quantized_rows(const mx::array& ids, const mx::array& weight, const mx::array& scales,
                          const mx::array& biases, int group_size, int bits, mx::StreamOrDevice stream);
 
-// Along the last axis of x (..., V): the index of the largest number, as mx::argmax defines it; the k largest
-// numbers and their indices (..., k), in falling order and of equals the first one first; and log(sum e^x) in
-// float32.
+// Along the last axis of x (..., V): the index of the largest number, as in mx::argmax; the k largest numbers
+// and their indices (..., k), in descending order, equal ones by index; and log(sum e^x) in float32.
 mx::array argmax(const mx::array& x, mx::StreamOrDevice stream);
 std::pair<mx::array, mx::array> top_k(const mx::array& x, int k, mx::StreamOrDevice stream);
 mx::array logsumexp(const mx::array& x, mx::StreamOrDevice stream);
 
-// An index for each row of logits (..., V), drawn with the probabilities e^x / sum e^x: the first one up to
-// which they add up to more than that row's number of uniform (...), float32 from [0, 1).
+// An index for each row of logits (..., V), drawn with probabilities e^x / sum e^x: the first one at which
+// their running sum exceeds the row's number in uniform (...), float32 in [0, 1).
 mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream);
 
-// What these primitives share. The kernels and the number of threads are those of the process.
+// The base class of these primitives. Kernels and number of threads are those of the process.
 class RowOperation : public mx::Primitive {
  public:
   // `function` is the name in errors.
@@ -78,10 +77,10 @@ class RowOperation : public mx::Primitive {
   const char* name() const override { return function_; }
 
  protected:
-  // The meaning in MLX operations, through which derivatives go. Throws NotImplemented where there are none.
+  // The same in MLX operations, for derivatives. Throws NotImplemented if there are no derivatives.
   virtual std::vector<mx::array> graph(const std::vector<mx::array>& inputs);
 
-  // The input with the mapped axis in front, or repeated along a new one of that size where it has none.
+  // The input with its mapped axis first. Without one (axis < 0), it is broadcast along a new axis of `size`.
   mx::array lead(const mx::array& input, int axis, int size);
 
   const cpu::RowKernels& kernels_of(const mx::array& x) const;
@@ -114,14 +113,14 @@ class RmsNorm : public RowOperation {
 };
 
 struct RopeParams {
-  std::variant<int64_t, std::vector<int64_t>> offset;  // unless it is an input
+  std::variant<int64_t, std::vector<int64_t>> offset;  // unless the offset is an input
   bool traditional, heads_first;
   bool inverse = false;
 
   bool operator==(const RopeParams&) const = default;
 };
 
-// Inputs: x, cos, sin and perhaps the offset. Linear in x: derivatives are rotations too.
+// Inputs: x, cos, sin and optionally the offset. Linear in x: its derivatives are rotations.
 class Rope : public RowOperation {
  public:
   Rope(mx::Stream stream, RopeParams params) : RowOperation("rope", stream), params_(std::move(params)) {}

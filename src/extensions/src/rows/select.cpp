@@ -1,4 +1,4 @@
-// The front doors of the largest numbers of a row and of its logsumexp, their meaning and their transforms.
+// The operations `argmax`, `top_k` and `logsumexp`.
 #include "core/checks.h"
 #include "rows/row_operations.h"
 
@@ -69,7 +69,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> TopK::vmap(const std::vector
   return {{numbers, indices}, {0, 0}};
 }
 
-// The indices are constants of the derivative, which picks what they point at.
+// Derivatives go through the selected elements; the indices are constants.
 std::vector<mx::array> TopK::graph(const std::vector<mx::array>& inputs) {
   mx::array indices = top_k_of(mx::stop_gradient(inputs[0], stream()), k_, stream()).second;
   return {mx::take_along_axis(inputs[0], indices, -1, stream()), indices};
@@ -83,7 +83,7 @@ bool TopK::is_equivalent(const mx::Primitive& other) const {
   return k_ == static_cast<const TopK&>(other).k_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> ArgMax::output_shapes(const std::vector<mx::array>& inputs) {
   check_row(function_, inputs[0]);
   return {without_last(inputs[0])};

@@ -1,4 +1,4 @@
-// The front door of silu(gate) * up, its meaning and its transforms.
+// The operation `silu_multiply`: silu(gate) * up.
 #include "core/checks.h"
 #include "rows/row_operations.h"
 
@@ -38,7 +38,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> SiluMultiply::vmap(const std
   return {{mx::array(gate.shape(), gate.dtype(), std::make_shared<SiluMultiply>(stream()), {gate, up})}, {0}};
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> SiluMultiply::output_shapes(const std::vector<mx::array>& inputs) {
   check_gate(inputs[0], inputs[1]);
   return {inputs[0].shape()};

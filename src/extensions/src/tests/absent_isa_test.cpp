@@ -1,4 +1,4 @@
-// A build with plain C++ only, as one in place is on a machine without more.
+// A build with scalar kernels only, as a build in place on a machine without vectors.
 #include <stdexcept>
 #include <string>
 
@@ -9,8 +9,8 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-void test_what_is_left_out_is_not_offered() {
-  check(cpu::available_isas() == std::vector<std::string>{"scalar"}, "scalar is all that is offered");
+void test_only_scalar_is_available() {
+  check(cpu::available_isas() == std::vector<std::string>{"scalar"}, "only scalar is available");
   check(cpu::active_kernels().name == std::string("scalar"), "scalar is chosen");
 }
 
@@ -29,7 +29,7 @@ void test_the_error_says_how_to_build(const std::string& isa, bool machine_runs_
 
 int main() {
   using namespace tiny_llm_ext;
-  tests::test_what_is_left_out_is_not_offered();
+  tests::test_only_scalar_is_available();
 #define TINY_LLM_TEST(isa) tests::test_the_error_says_how_to_build(#isa, cpu::machine_runs_##isa());
   TINY_LLM_ISAS(TINY_LLM_TEST)
   return tests::finish("absent_isa_test");

@@ -1,4 +1,4 @@
-// The test frame: counted checks, failures with their text, a closing line, and the exit code.
+// A minimal test framework: counted checks, the text of failures, a summary and the exit code.
 #pragma once
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 namespace tiny_llm_ext::tests {
 
-constexpr int kSkipped = 77;  // exit code: this machine cannot run the test
+constexpr int kSkipped = 77;  // exit code of a test that this machine cannot run
 
 inline int passed = 0, failed = 0;
 

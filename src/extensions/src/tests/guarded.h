@@ -1,4 +1,4 @@
-// Arrays that end, or begin, at a page nobody may touch: one element too far is a crash, not a wrong digit.
+// Arrays that end, or begin, at an inaccessible page: an access out of bounds crashes.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ enum class Guard { before, after };
 
 class Guarded {
  public:
-  // Every byte starts as 0xff: a NaN in each floating-point type. With Guard::after the bytes end at the
+  // Every byte starts as 0xff, a NaN in each floating-point type. With Guard::after the bytes end at the
   // guard page, rounded up to the alignment.
   Guarded(size_t bytes, Guard side, size_t alignment = 1) {
     const size_t page = sysconf(_SC_PAGESIZE);

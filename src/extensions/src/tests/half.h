@@ -1,4 +1,4 @@
-// 16-bit floating-point formats by definition, in double: slow, and written without any trick of the kernels.
+// 16-bit floating-point formats by definition, in double: slow, and independent of the kernels.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,7 @@ struct HalfFormat {
     return sign * std::ldexp(significand, exponent - fraction_bits);
   }
 
-  // The nearest number, ties to an even significand. Counting in units of the last place numbers the bit
-  // patterns.
+  // The nearest number, ties to an even significand. Bit patterns count units in the last place.
   uint16_t encode(double x) const {
     const int sign = std::signbit(x) ? 0x8000 : 0;
     if (std::isnan(x)) return static_cast<uint16_t>(sign | infinity | 1 << (fraction_bits - 1));

@@ -1,4 +1,4 @@
-// The list of instruction sets, and the two environment variables, each read once a process.
+// The list of instruction sets, and the two environment variables, which are read once per process.
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -12,7 +12,7 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-void test_every_listed_name_has_its_kernels() {
+void test_every_instruction_set_has_its_kernels() {
   const std::vector<std::string>& names = cpu::available_isas();
   check(names.back() == "scalar", "scalar is last");
   check(std::set<std::string>(names.begin(), names.end()).size() == names.size(), "names are unique");
@@ -28,7 +28,7 @@ void test_every_listed_name_has_its_kernels() {
   }
 }
 
-void test_what_the_environment_asks_for(const std::string& isa, const std::string& threads) {
+void test_the_environment_variables(const std::string& isa, const std::string& threads) {
   std::string listed;
   for (const std::string& name : cpu::available_isas()) listed += (listed.empty() ? "" : ", ") + name;
   setenv("TINY_LLM_CPU_ISA", "sse9", 1);
@@ -53,7 +53,7 @@ void test_what_the_environment_asks_for(const std::string& isa, const std::strin
 
 int main() {
   using namespace tiny_llm_ext::tests;
-  test_every_listed_name_has_its_kernels();
-  test_what_the_environment_asks_for("scalar", "3");
+  test_every_instruction_set_has_its_kernels();
+  test_the_environment_variables("scalar", "3");
   return finish("isa_test");
 }

@@ -1,4 +1,4 @@
-// A matrix of numbers, its image in guarded memory, and the check of a product.
+// A matrix, its copy in guarded memory, and the check of a product.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +31,13 @@ inline Guarded write(const Matrix& matrix, Element element, Guard side) {
   return memory;
 }
 
-// A sum of products, and that of their sizes.
+// A sum of products, and the sum of their absolute values.
 struct ExactSum {
   double sum, size;
 };
 
-// y (M, N) is exact(m, n), within an `error` relative to the size, one rounding to its type and `least`;
-// between its rows nothing was written.
+// Checks that y (M, N) is exact(m, n) within `error` times the size, one rounding to its type and `least`,
+// and that nothing was written between its rows.
 template <class Exact>
 void check_product(const Guarded& y, Element element, int64_t M, int64_t N, int64_t stride, double error,
                    const std::string& name, Exact exact, double least = 0x1p-25) {

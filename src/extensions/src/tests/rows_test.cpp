@@ -17,7 +17,7 @@ namespace {
 using cpu::RowKernels;
 using Row = std::vector<double>;
 
-// One case: an element type, a length, and on which side of the rows nobody may touch the memory.
+// One case: an element type, a length, and the side of the rows on which memory is inaccessible.
 struct RowCase {
   Element element;
   int64_t count;
@@ -43,10 +43,10 @@ struct RowCase {
     return memory;
   }
 
-  Guarded room(int64_t size) const { return Guarded(size * bytes_of(element), guard); }
+  Guarded memory(int64_t size) const { return Guarded(size * bytes_of(element), guard); }
 
-  // Each number is `expected` rounded once, but for what float32 arithmetic before that may lose, most of it
-  // where large numbers cancel.
+  // Checks that each number is `expected`, rounded once, within the error of the float32 arithmetic before:
+  // up to `lost`, where large numbers cancel.
   void expect(const Guarded& got, const Row& expected, const std::string& what, double lost = 0x1p-24) const {
     const double storage = element == Element::f32 ? 0x1p-24 : element == Element::f16 ? 0x1p-11 : 0x1p-8;
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -63,14 +63,14 @@ struct RowCase {
   }
 };
 
-void test_maps(const RowKernels& rows, RowCase c) {
+void test_elementwise(const RowKernels& rows, RowCase c) {
   const Row a = c.draw(c.count, 3), b = c.draw(c.count);
   Row product, sum;
   for (int64_t i = 0; i < c.count; ++i) {
     product.push_back(a[i] / (1 + std::exp(-a[i])) * b[i]);
     sum.push_back(a[i] + b[i]);
   }
-  const Guarded first = c.write(a), second = c.write(b), out = c.room(c.count);
+  const Guarded first = c.write(a), second = c.write(b), out = c.memory(c.count);
   rows.silu_multiply(first.as<void>(), second.as<void>(), out.as<void>(), c.count);
   c.expect(out, product, "silu_multiply");
   rows.silu_multiply(first.as<void>(), second.as<void>(), second.as<void>(), c.count);
@@ -83,7 +83,7 @@ void test_maps(const RowKernels& rows, RowCase c) {
 void test_rms_norm(const RowKernels& rows, RowCase c) {
   const Row x = c.draw(c.count), weight = c.draw(c.count);
   const Guarded memory = c.write(x), weights = c.write(weight);
-  const Guarded y = c.room(c.count);
+  const Guarded y = c.memory(c.count);
   double squares = 0;
   for (int64_t i = 0; i < c.count; ++i) squares += x[i] * x[i];
   Row expected;
@@ -111,7 +111,7 @@ void test_rope(const RowKernels& rows, RowCase c) {
   const Guarded memory = c.write(x), cosines = table.write(cos), sines = table.write(sin);
   for (bool traditional : {false, true}) {
     for (bool inverse : {false, true}) {
-      const Guarded y = c.room(heads * dims);
+      const Guarded y = c.memory(heads * dims);
       rows.rope({.x = memory.as<void>(),
                  .x_head_stride = stride,
                  .y = y.as<void>(),
@@ -142,7 +142,7 @@ void test_unpack(const RowKernels& rows, RowCase c) {
   const int64_t groups = c.count % 4, words = groups * group * bits / 32;
   const Row scales = c.draw(groups), biases = c.draw(groups);
   const Guarded scale = c.write(scales), bias = c.write(biases), packed(words * 4, c.guard);
-  const Guarded out = c.room(groups * group);
+  const Guarded out = c.memory(groups * group);
   Row expected;
   for (int64_t w = 0; w < words; ++w) {
     const auto word = static_cast<uint32_t>(c.generator());
@@ -193,14 +193,14 @@ void test_select(const RowKernels& rows, RowCase c) {
   for (int64_t i = 0; i < count; ++i) {
     if (x[i] > threshold) expected.push_back(static_cast<uint32_t>(i));
   }
-  const int64_t room = 1 + c.count % 20;
-  const Guarded ranks(room * 8, c.guard, 8);
-  cpu::ScanTask task = {memory.as<void>(), 0, count, threshold, ranks.as<uint64_t>(), 0, room};
+  const int64_t capacity = 1 + c.count % 20;
+  const Guarded ranks(capacity * 8, c.guard, 8);
+  cpu::ScanTask task = {memory.as<void>(), 0, count, threshold, ranks.as<uint64_t>(), 0, capacity};
   while (task.next < count) {
     task.found = 0;
     rows.scan(task);
     for (int64_t i = 0; i < task.found; ++i) found.push_back(~static_cast<uint32_t>(ranks.as<uint64_t>()[i]));
-    if (!check(task.found == room || task.next == count, "a scan stops early")) break;
+    if (!check(task.found == capacity || task.next == count, "a scan stops early")) break;
   }
   check(found == expected, "scan of " + std::to_string(count));
 }
@@ -214,7 +214,7 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) {
     const RowCase c(number);
-    for (auto test : {test_maps, test_rms_norm, test_rope, test_unpack, test_select})
+    for (auto test : {test_elementwise, test_rms_norm, test_rope, test_unpack, test_select})
       test(kernels->rows[static_cast<int>(c.element)], c);
   }
   return finish("rows_test " + isa);

@@ -23,7 +23,7 @@
 
 #include "check.h"
 
-// While it is true, this thread has no memory left, but for objects of more than the usual alignment.
+// While true, allocations of this thread fail, except for objects with extended alignment.
 thread_local bool out_of_memory = false;
 
 void* operator new(size_t bytes) {
@@ -41,7 +41,7 @@ namespace {
 using cpu::parallel_for;
 using cpu::parallel_ranges;
 
-// Whether each item was called once; plain ints, so that the thread sanitizer sees a missing join.
+// Whether each item ran once. Plain ints, so that the thread sanitizer sees missing synchronization.
 bool each_item_once(int64_t items, int threads, decltype(parallel_for)& parallel = parallel_for) {
   std::vector<int> calls(items, 0);
   parallel(items, threads, [&](int64_t item) { ++calls[item]; });
@@ -51,8 +51,8 @@ bool each_item_once(int64_t items, int threads, decltype(parallel_for)& parallel
   return true;
 }
 
-// A call asks for more threads than there are, and there is no memory to start them.
-void test_threads_that_cannot_start_are_done_without() {
+// The call would start threads, for which there is no memory.
+void test_a_call_without_the_threads_that_cannot_start() {
   parallel_for(2, 2, [](int64_t) {});
   std::vector<int> calls(8, 0);
   const std::function<void(int64_t)> count = [&](int64_t item) { ++calls[item]; };
@@ -64,10 +64,10 @@ void test_threads_that_cannot_start_are_done_without() {
     calls.clear();
   }
   out_of_memory = false;
-  check(calls == std::vector<int>(8, 1), "a call does its items without the threads that cannot start");
+  check(calls == std::vector<int>(8, 1), "a call runs its items without the threads that cannot start");
 }
 
-void test_every_item_is_done_once() {
+void test_every_item_runs_once() {
   for (int64_t items : {0, 1, 2, 3, 7, 100, 10000}) {
     for (int threads : {0, 1, 2, 3, 8}) {
       const std::string text = std::to_string(items) + ", threads " + std::to_string(threads);
@@ -110,7 +110,7 @@ void test_idle_threads_are_kept_spinning() {
   check(becomes_true(all_sleep), "it goes to sleep afterwards");
 }
 
-void test_items_are_handed_out_from_zero_upwards() {
+void test_items_start_from_zero_upwards() {
   std::vector<int64_t> order;
   parallel_for(1000, 1, [&](int64_t item) { order.push_back(item); });
   bool ascending = true;
@@ -121,7 +121,7 @@ void test_items_are_handed_out_from_zero_upwards() {
   parallel_for(1000, 3, [&](int64_t item) {
     if (item > next.fetch_add(1) + 3) far_ahead = true;
   });
-  check(!far_ahead, "no item before those below it were handed out");
+  check(!far_ahead, "no item starts before those below it");
 }
 
 // The first item of each range waits for those of the others: until then no thread may start another item.
@@ -154,8 +154,8 @@ void test_a_huge_number_of_threads_is_not_started() {
   check(ids.size() <= most, "asked for 3000 threads: " + std::to_string(ids.size()) + " worked");
 }
 
-// Blocks in each item until `threads` threads hold one: passes only when that many really work side by side.
-void test_the_asked_number_of_threads_works(int threads) {
+// Each item blocks until `threads` threads have one: passes only if as many threads run at the same time.
+void test_the_given_number_of_threads_runs(int threads) {
   std::atomic<int> arrived{0};
   std::mutex mutex;
   std::set<std::thread::id> ids;
@@ -169,12 +169,12 @@ void test_the_asked_number_of_threads_works(int threads) {
     while (arrived < threads && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   });
   check(static_cast<int>(ids.size()) == threads,
-        "threads at work: " + std::to_string(ids.size()) + ", asked for " + std::to_string(threads));
+        "threads: " + std::to_string(ids.size()) + ", expected " + std::to_string(threads));
   check(ids.count(std::this_thread::get_id()) == 1, "the caller takes part");
 }
 
-// The first call wakes more helpers than the second one asks for; its items sleep, so there is time to join.
-void test_no_more_threads_than_asked_for() {
+// The first call wakes more threads than the second may use; its items sleep, so that they could join.
+void test_no_more_threads_than_given() {
   std::mutex mutex;
   std::set<std::thread::id> ids;
   for (int i = 0; i < 20; ++i) {
@@ -219,8 +219,8 @@ int in_child(Work work) {
   return -1;
 }
 
-// Two calls under way at once; the first one keeps its threads until the second has had a helper. Without one
-// the second call would wait for its other item.
+// Two calls at the same time. The first keeps its threads until the second has had a helper, without which
+// the second would wait for its other item.
 void test_two_callers_share_the_threads() {
   parallel_for(3, 3, [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
   std::atomic<bool> first_begun{false}, second_done{false};
@@ -231,13 +231,13 @@ void test_two_callers_share_the_threads() {
     });
   });
   becomes_true([&] { return first_begun.load(); });
-  test_the_asked_number_of_threads_works(2);
+  test_the_given_number_of_threads_runs(2);
   second_done = true;
   first.join();
 }
 
-// The only helper is with the first call when the second one begins, and comes when the first is done.
-void test_a_thread_that_is_done_helps_the_other_caller() {
+// The only helper works on the first call when the second begins, and joins it after the first.
+void test_a_thread_helps_the_next_call() {
   const int status = in_child([] {
     std::atomic<int> held{0};
     std::atomic<bool> second_begun{false};
@@ -258,7 +258,7 @@ void test_a_thread_that_is_done_helps_the_other_caller() {
     first.join();
     return helped ? 0 : 1;
   });
-  check(status == 0, "the helper of a call that is done comes to the one under way");
+  check(status == 0, "the helper of a finished call joins the other one");
 }
 
 void test_nested_calls() {
@@ -283,7 +283,7 @@ void test_exceptions(int rounds, decltype(parallel_for)& parallel) {
           ++done;
         });
       });
-      check(done < 50000, "after an exception the rest is dropped");
+      check(done < 50000, "after an exception no further items run");
     }
     check_throws<std::runtime_error>(
         "each", [&] { parallel(50, 3, [](int64_t) { throw std::runtime_error("each"); }); });
@@ -298,18 +298,18 @@ void test_fork() {
             for (int j = 0; j < 20; ++j) {
               if (!each_item_once(100, 3)) return 1;
             }
-            test_the_asked_number_of_threads_works(3);
+            test_the_given_number_of_threads_runs(3);
             return failed;
           }) == 0,
-          "a child makes its own pool");
+          "a child has its own pool");
   }
-  // Forked while another thread is inside the pool: its mutex may be locked, its job is half done.
+  // Forks while another thread runs a job: the mutex of the pool may be locked.
   std::atomic<bool> stop{false};
   std::thread busy([&] {
     while (!stop) each_item_once(16, 3);
   });
   for (int i = 0; i < 20; ++i) {
-    check(in_child([] { return each_item_once(100, 3) ? 0 : 1; }) == 0, "forked in the middle of a job");
+    check(in_child([] { return each_item_once(100, 3) ? 0 : 1; }) == 0, "forked during a job");
   }
   stop = true;
   busy.join();
@@ -321,7 +321,7 @@ void test_scratch() {
   for (size_t bytes : {1, 64, 100, 4096, 1000001}) {
     char* memory = static_cast<char*>(cpu::thread_scratch(bytes));
     check(reinterpret_cast<uintptr_t>(memory) % 64 == 0, "scratch is aligned to 64");
-    memory[0] = memory[bytes - 1] = 1;  // the sanitizer sees a short one
+    memory[0] = memory[bytes - 1] = 1;  // sanitizers see an overflow
   }
   check(address(10) == address(1000001), "scratch is reused when large enough");
   const uintptr_t mine = address(64);
@@ -337,14 +337,14 @@ void test_scratch() {
 int main(int argc, char** argv) {
   using namespace tiny_llm_ext::tests;
   const int rounds = std::stoi(argv[1]);
-  test_threads_that_cannot_start_are_done_without();
-  test_every_item_is_done_once();
+  test_a_call_without_the_threads_that_cannot_start();
+  test_every_item_runs_once();
   test_many_calls_in_a_row(10 * rounds);
   test_idle_threads_are_kept_spinning();
-  test_items_are_handed_out_from_zero_upwards();
+  test_items_start_from_zero_upwards();
   test_each_thread_starts_with_its_own_range();
-  for (int threads : {2, 3, 5, 9}) test_the_asked_number_of_threads_works(threads);
-  test_no_more_threads_than_asked_for();
+  for (int threads : {2, 3, 5, 9}) test_the_given_number_of_threads_runs(threads);
+  test_no_more_threads_than_given();
   test_a_huge_number_of_threads_is_not_started();
   test_many_callers(rounds);
   test_two_callers_share_the_threads();
@@ -354,7 +354,7 @@ int main(int argc, char** argv) {
   test_scratch();
   if (argc < 3) {
     test_fork();
-    test_a_thread_that_is_done_helps_the_other_caller();
+    test_a_thread_helps_the_next_call();
   }
   return finish("thread_pool_test");
 }

@@ -1,4 +1,4 @@
-// Numbers in guarded memory, in any of the kernels' element types.
+// Numbers of any element type in guarded memory.
 #pragma once
 
 #include "cpu/kernels/kernels.h"

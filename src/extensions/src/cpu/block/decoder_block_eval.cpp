@@ -1,33 +1,23 @@
-// CPU evaluation of a decoder's block: its operations one after the other, on one trip to the worker thread.
+// CPU evaluation of a decoder block: all of its operations in one task of the stream's worker thread.
 #include <algorithm>
 
 #include "core/dtype.h"
+#include "core/product_shape.h"
 #include "cpu/attention/cached/append_and_attend.h"
 #include "cpu/attention/cached/cache_dispatch.h"
 #include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/allocate.h"
+#include "cpu/runtime/rows.h"
 #include "cpu/runtime/thread_pool.h"
-#include "decoder_block.h"
+#include "decoder_block_steps.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds of a block that are worth one of the threads that are woken for it. Most of its operations
-// alone are not worth that, and those of small models would never be shared.
+// Multiply-adds of a block for which another thread is woken and kept spinning. Most operations of a block
+// are too small to wake a thread for, in small models all of them.
 constexpr double kWorkOfThread = 5e5;
-
-struct Machine {
-  const cpu::Kernels* kernels;
-  int threads;
-};
-
-// Calculates y, which has memory.
-void multiply(const mx::array& x, const PackedLayer& layer, const std::optional<mx::array>& residual,
-              bool gated, Machine machine, cpu::Arrays y) {
-  const QuantizedParams params = {layer.group_size, layer.bits, machine.kernels, machine.threads};
-  cpu::multiply_quantized({x, layer.matrices, layer.norm, residual, gated, params}, y);
-}
 
 double multiply_adds(const DecoderParts& parts, int64_t rows) {
   double work = 0;
@@ -38,51 +28,60 @@ double multiply_adds(const DecoderParts& parts, int64_t rows) {
   return work * rows;
 }
 
-void normalise(mx::array& heads, const std::optional<FirstNorm>& norm, Machine machine) {
-  if (!norm || heads.size() == 0) return;
-  cpu::NormRows rows(heads, norm->weight, static_cast<float>(norm->eps));
-  rows.y = heads.data<std::byte>();
-  rows.run(machine.kernels->rows[static_cast<int>(element_of(heads.dtype()))], machine.threads);
+// The arrays of a product, with memory.
+cpu::Arrays new_results(const mx::array& x, const PackedLayer& layer, const ProductOptions& options) {
+  cpu::Arrays results;
+  for (const QuantizedMatrix& matrix : layer.matrices) {
+    mx::Shape shape = product_shape(x, matrix.weight);
+    if (options.split) {
+      shape.back() /= *options.split;
+      shape.push_back(*options.split);
+    }
+    results.push_back(cpu::new_array(std::move(shape), x.dtype()));
+    if (options.gated) break;
+  }
+  return results;
 }
 
 }  // namespace
 
 void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  // Before the caches are placed: who is still asked about them then holds them.
+  // Before the caches are placed: the inputs of attention hold them, and a cache that is held is copied.
   const cpu::CacheArrays caches = {kFirstCache, attention_.places(attention_inputs(inputs)),
                                    inputs[0].shape(1)};
   cpu::dispatch_on_caches(
       stream(), inputs, outputs, caches,
-      [parts = parts_, params = attention_.params(), places = caches.places,
-       machine = Machine{&kernels_, threads_}](const cpu::Arrays& arrays, cpu::Arrays& results,
-                                               const std::vector<bool>& in_place) {
-        const mx::array& x = arrays[0];
-        const int B = x.shape(0), L = x.shape(1), size = parts->head_size;
-        const double worth = multiply_adds(*parts, int64_t{B} * L) / kWorkOfThread;
-        const int woken = static_cast<int>(std::min<double>(machine.threads, worth));
+      [parts = parts_, params = attention_.params(), places = caches.places, kernels = &kernels_,
+       threads = threads_](const cpu::Arrays& arrays, cpu::Arrays& results,
+                           const std::vector<bool>& in_place) {
+        const double worth = multiply_adds(*parts, cpu::rows_of(arrays[0])) / kWorkOfThread;
+        const int woken = static_cast<int>(std::min<double>(threads, worth));
         std::optional<cpu::KeepSpinning> spinning;
         if (woken > 1) spinning.emplace(woken);
-        const auto like_x = [&](mx::Shape shape) { return cpu::new_array(std::move(shape), x.dtype()); };
 
-        cpu::Arrays heads;
-        for (const QuantizedMatrix& matrix : parts->heads.matrices)
-          heads.push_back(like_x({B, L, matrix.weight.shape(0) / size, size}));
-        multiply(x, parts->heads, {}, false, machine, heads);
-        normalise(heads[0], parts->query_norm, machine);
-        normalise(heads[1], parts->key_norm, machine);
-
-        heads.insert(heads.end(), {parts->cos, parts->sin});
-        heads.insert(heads.end(), arrays.begin() + kFirstCache, arrays.end());
-        cpu::Arrays grown = results;
-        grown[0] = like_x({B, L, heads[0].shape(2) * size});
-        cpu::append_and_attend(heads, grown, params, places, *machine.kernels, machine.threads, in_place);
-
-        const mx::array attended = like_x(x.shape());
-        multiply(grown[0], parts->output, x, false, machine, {attended});
-        const mx::array hidden =
-            like_x({B, L, parts->down.matrices[0].scales.shape(1) * parts->down.group_size});
-        multiply(attended, parts->gate_up, {}, true, machine, {hidden});
-        multiply(hidden, parts->down, attended, false, machine, {results[0]});
+        const auto multiply = [&](const mx::array& x, const PackedLayer& layer,
+                                  const ProductOptions& options) {
+          cpu::Arrays y = options.last ? cpu::Arrays{results[0]} : new_results(x, layer, options);
+          const QuantizedParams quantized = {layer.group_size, layer.bits, kernels, threads};
+          cpu::multiply_quantized({x, layer.matrices, layer.norm, options.residual, options.gated, quantized},
+                                  y);
+          return y;
+        };
+        const auto normalise = [&](mx::array& heads, const FirstNorm& norm) {
+          cpu::NormRows rows(heads, norm.weight, static_cast<float>(norm.eps));
+          rows.y = heads.data<std::byte>();
+          if (heads.size() > 0) rows.run(kernels->rows[static_cast<int>(element_of(heads.dtype()))], threads);
+          return heads;
+        };
+        const auto attend = [&](const cpu::Arrays& heads) {
+          const mx::array& query = heads[0];
+          cpu::Arrays grown = results;
+          grown[0] = cpu::new_array({query.shape(0), query.shape(1), query.shape(2) * query.shape(3)},
+                                    query.dtype());
+          cpu::append_and_attend(heads, grown, params, places, *kernels, threads, in_place);
+          return grown;
+        };
+        run_decoder_block(*parts, arrays, multiply, normalise, attend);
       });
 }
 

@@ -1,4 +1,4 @@
-// In the place of isa_<name>.cpp where a build leaves that instruction set out: a table without kernels.
+// Replaces isa_<name>.cpp in a build without that instruction set: a table without kernels.
 #include "cpu/kernels/kernels.h"
 
 #define TINY_LLM_JOIN(isa, suffix) isa##suffix

@@ -16,8 +16,8 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxOperands, amx::forward_or_decode_amx>(table);
-    // One or two rows are whole numbers in vectors: these processors have slow vector products of bfloat16,
-    // and fast ones of small integers. Of some more rows digits are fewer tiles than terms.
+    // One or two rows are int8 digits in vectors: these processors have slow vector products of bfloat16 and
+    // fast ones of int8. For some more rows, int8 digits need fewer tile products than split bfloat16.
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
     amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);
     amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);

@@ -1,4 +1,4 @@
-// The table of an instruction set that computes every element type in float32.
+// The kernels of an instruction set that computes every element type in float32.
 #pragma once
 
 #include "cpu/attention/forward-inl.h"

@@ -25,15 +25,15 @@ constexpr Isa kIsas[] = {
 #undef TINY_LLM_ROW
 };
 
-// Asked once, not at every call: in a virtual machine each cpuid is a trip to the host, some 20 microseconds.
+// Determined once: in a virtual machine each cpuid leaves the guest, which takes some 20 microseconds.
 const std::vector<const Isa*>& usable() {
   static const std::vector<const Isa*> found = [] {
     std::vector<const Isa*> isas;
     for (const Isa& isa : kIsas) {
-      if (isa.supported() && isa.kernels().name) isas.push_back(&isa);  // there are none in absent_isa.cpp
+      if (isa.supported() && isa.kernels().name) isas.push_back(&isa);  // null in absent_isa.cpp
     }
 #if defined(__x86_64__)
-    // Where products of bfloat16 are slow they are offered, but not preferred.
+    // avx512bf16 is available but not preferred where its products are slow.
     auto slow = [](const Isa* isa) {
       return isa->kernels == avx512bf16_kernels && !machine_has_fast_bf16_products();
     };

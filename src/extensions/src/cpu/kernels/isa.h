@@ -1,4 +1,4 @@
-// Which instruction sets this build and this machine offer, and which one is in use.
+// The instruction sets that this build and this machine have, and the one in use.
 #pragma once
 
 #include <string>

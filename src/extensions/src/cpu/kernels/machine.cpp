@@ -1,4 +1,4 @@
-// What the processor reports and the operating system saves.
+// Detects instruction sets: the processor must have them, the operating system must save their registers.
 #include "cpu/kernels/machine.h"
 
 #if defined(__x86_64__)
@@ -18,7 +18,7 @@ struct Cpuid {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-// All zero where the processor has no such leaf.
+// All zero if the processor has no such leaf.
 Cpuid cpuid(unsigned leaf, unsigned subleaf) {
   Cpuid r;
   __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
@@ -30,8 +30,7 @@ bool all_bits(unsigned word, Bits... bits) {
   return ((word >> bits & 1) && ...);
 }
 
-// The registers that the operating system saves on a task switch (XCR0); an instruction set without that is
-// unusable.
+// Whether the operating system saves these registers on a task switch (XCR0); else they are unusable.
 template <class... Components>
 bool os_saves(Components... components) {
   if (!all_bits(cpuid(1, 0).ecx, 27)) return false;  // OSXSAVE: xgetbv exists
@@ -43,7 +42,7 @@ bool os_saves(Components... components) {
 #if defined(TINY_LLM_EMULATED_TILES)
 bool has_tiles() { return true; }
 #else
-// Linux hands out the tile registers on request; one request covers all threads of the process.
+// On Linux a process must request the tile registers, once for all of its threads.
 bool tiles_permitted() {
 #if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -80,8 +79,8 @@ bool machine_runs_amx() {
          && has_tiles();
 }
 
-// Intel's vector bfloat16 product reaches half the float32 rate (measured on Emerald Rapids, one core: 87
-// against 184 GFLOP/s), AMD's twice that rate (Zen 5: 540 against 270).
+// Intel's vector bfloat16 products run at half the float32 rate (measured on Emerald Rapids, one core: 87
+// against 184 GFLOP/s), AMD's at twice that rate (Zen 5: 540 against 270).
 bool machine_has_fast_bf16_products() { return cpuid(0, 0).ebx != signature_INTEL_ebx; }
 
 #else

@@ -1,6 +1,6 @@
 // The instruction sets of this architecture, and which of them this machine runs.
 //
-// kernels.cmake asks before anything else is compiled, so this needs neither the kernels nor the STL.
+// kernels.cmake compiles this first of all, so it includes neither the kernels nor the STL.
 #pragma once
 
 // Best first. kernels.cmake lists the same names with the flags they are compiled with.
@@ -18,7 +18,7 @@ namespace tiny_llm_ext::cpu {
 TINY_LLM_ISAS(TINY_LLM_DECLARE)
 #undef TINY_LLM_DECLARE
 
-// Whether sums of bfloat16 products are faster in vectors than those of float32 products.
+// Whether vector products of bfloat16 are faster than those of float32.
 bool machine_has_fast_bf16_products();
 
 }  // namespace tiny_llm_ext::cpu

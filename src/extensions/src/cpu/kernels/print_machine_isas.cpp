@@ -1,4 +1,4 @@
-// Prints the instruction sets that this machine runs, best first, for the build: see kernels.cmake.
+// Prints the instruction sets of this machine, best first; kernels.cmake runs it.
 #include <stdio.h>
 
 #include "cpu/kernels/machine.h"

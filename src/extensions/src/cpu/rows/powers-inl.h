@@ -1,4 +1,4 @@
-// Powers of e of a row, less its largest number: what a draw adds up.
+// Powers of e of a row, the weights of `categorical`.
 #pragma once
 
 #include "cpu/rows/select-inl.h"

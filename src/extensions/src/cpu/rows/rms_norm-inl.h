@@ -7,7 +7,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Calls step(i, left) for vectors from element i of a row on, the last one with left < kLanes perhaps.
+// Calls step(i, count) for each vector of a row: it starts at element i and has `count` elements.
 template <class Step>
 VEC_FN void for_vectors(int64_t width, Step step) {
   int64_t i = 0;

@@ -1,11 +1,11 @@
-// Rotation of the pairs of elements of head vectors, all of one token.
+// Rotary embedding of all heads of one token.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Pairs (i, i + half): whole vectors of both sides.
+// Pairs (i, i + half): vectors of the two halves.
 template <Element kElement>
 static void rotate_halves(const RopeTask& task) {
   typedef StorageOf<kElement> T;
@@ -24,9 +24,9 @@ static void rotate_halves(const RopeTask& task) {
   }
 }
 
-// Pairs (2i, 2i + 1), one by one: no model here has them.
+// Pairs (2i, 2i + 1), one by one: none of the supported models has them.
 template <Element kElement>
-static void rotate_neighbours(const RopeTask& task) {
+static void rotate_adjacent(const RopeTask& task) {
   typedef StorageOf<kElement> T;
   const float sign = task.inverse ? -1.0f : 1.0f;
   for (int64_t h = 0; h < task.heads; h++) {
@@ -50,7 +50,7 @@ static void rotate_neighbours(const RopeTask& task) {
 template <Element kElement>
 static void rope(const RopeTask& task) {
   if (task.traditional)
-    rotate_neighbours<kElement>(task);
+    rotate_adjacent<kElement>(task);
   else
     rotate_halves<kElement>(task);
 }

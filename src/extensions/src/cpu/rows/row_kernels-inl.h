@@ -1,4 +1,4 @@
-// The table of the row kernels.
+// Fills the table of row kernels.
 #pragma once
 
 #include "cpu/rows/powers-inl.h"

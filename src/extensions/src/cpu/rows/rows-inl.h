@@ -1,4 +1,4 @@
-// Element by element along dense rows: what stands between the products of a model.
+// Elementwise operations on dense rows.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"

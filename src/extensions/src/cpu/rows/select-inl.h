@@ -1,4 +1,4 @@
-// The largest numbers of a long row, and the logarithm of its sum of powers.
+// The largest elements of a long row, and its logsumexp.
 #pragma once
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// b where it is larger than a; a NaN is never larger.
+// The larger of a and b; a if either is NaN.
 VEC_FN F larger(F a, F b) { return select(less_equal(a, b), b, a); }
 
 VEC_FN float largest_lane(F x) {
@@ -25,7 +25,7 @@ VEC_FN float number_at(const StorageOf<kElement>* p) {
   return lanes[0];
 }
 
-// The largest numbers of `count` elements, in lanes; -inf where there are only NaNs.
+// In each lane the largest of its part of the elements; -inf if all are NaN.
 template <Element kElement>
 VEC_FN F largest_in(const StorageOf<kElement>* x, int64_t count) {
   F best[4] = {set1(-INFINITY), set1(-INFINITY), set1(-INFINITY), set1(-INFINITY)};
@@ -53,7 +53,7 @@ VEC_FN bool has_nan(const StorageOf<kElement>* x, int64_t count) {
   return !all(numbers);
 }
 
-// The block with the largest number is found first, then the number in it. The first NaN ends the search.
+// Finds the block with the largest element, then the element. The first NaN ends the search.
 template <Element kElement>
 static int64_t argmax(const void* row, int64_t count) {
   constexpr int64_t kBlock = 512;
@@ -75,11 +75,11 @@ static int64_t argmax(const void* row, int64_t count) {
   return where;
 }
 
-// Order of falling numbers, and of rising indices where they are equal; NaN comes last.
+// See ScanTask: larger elements have larger ranks, of equal ones the smaller index; NaN has the lowest.
 VEC_FN uint64_t rank_of(float x, int64_t index) {
   uint32_t order = 0;
   if (x == x) {
-    x += 0.0f;  // of two zeros the first counts, whatever their signs
+    x += 0.0f;  // -0 becomes +0: they are equal
     memcpy(&order, &x, sizeof x);
     order = order & 0x80000000 ? ~order : order | 0x80000000;
   }
@@ -90,7 +90,7 @@ template <Element kElement>
 static void scan(ScanTask& task) {
   const StorageOf<kElement>* x = (const StorageOf<kElement>*)task.row;
   const F limit = set1(task.threshold);
-  while (task.next < task.count && task.found < task.room) {
+  while (task.next < task.count && task.found < task.capacity) {
     const int64_t left = task.count - task.next;
     if (left >= 4 * kLanes) {
       M low = less_equal(load_as<kElement>(x + task.next), limit);
@@ -105,12 +105,12 @@ static void scan(ScanTask& task) {
     float lanes[kLanes];
     store(lanes, load_some<kElement>(x + task.next, left));
     const int64_t stop = left < kLanes ? task.count : task.next + kLanes;
-    for (int j = 0; task.next < stop && task.found < task.room; j++, task.next++)
+    for (int j = 0; task.next < stop && task.found < task.capacity; j++, task.next++)
       if (!(lanes[j] <= task.threshold)) task.ranks[task.found++] = rank_of(lanes[j], task.next);
   }
 }
 
-// log(sum e^x), taken against the largest x so that nothing overflows.
+// log(sum e^x), relative to the largest x so that nothing overflows.
 template <Element kElement>
 static float logsumexp(const void* row, int64_t count) {
   const StorageOf<kElement>* x = (const StorageOf<kElement>*)row;
@@ -119,11 +119,11 @@ static float logsumexp(const void* row, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
       float lanes[kLanes];
       store(lanes, fill_from<kElement>(x + i));
-      if (lanes[0] != lanes[0]) return lanes[0];  // a NaN beside it
+      if (lanes[0] != lanes[0]) return lanes[0];  // NaN wins over infinity
     }
     return best;
   }
-  // Where all are -inf, so is the result: they are taken against 0.
+  // If all are -inf, so is the result: the reference is then 0.
   const F reference = set1(best == -INFINITY ? 0.0f : best), scale = set1(kLog2e);
   F sums[4] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;

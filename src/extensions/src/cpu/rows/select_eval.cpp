@@ -32,7 +32,7 @@ void choose_best(const cpu::RowKernels& kernels, const std::byte* row, int64_t c
   task.count = count;
   task.threshold = std::numeric_limits<float>::quiet_NaN();
   task.ranks = ranks;
-  task.room = 2 * k + kMoreCandidates;
+  task.capacity = 2 * k + kMoreCandidates;
   const auto best_first = std::greater<uint64_t>();
   while (task.next < count) {
     kernels.scan(task);

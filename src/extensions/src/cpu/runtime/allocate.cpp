@@ -1,4 +1,4 @@
-// The checks that MLX's allocator leaves to its caller, and what becomes of memory that is freed.
+// The checks that MLX's allocator leaves to its caller, and how malloc keeps freed memory.
 #include "cpu/runtime/allocate.h"
 
 #if defined(__linux__)
@@ -14,14 +14,14 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-// A layer frees what the next one asks for. Left alone, glibc returns such blocks to the system, and each of
-// their pages costs a fault when it is back: up to a tenth of the time of a prefill of 512 tokens. So blocks
-// below kLargestKept come from the heaps of glibc's arenas, and an arena keeps up to kMostKept that is free
-// at the end of its heap (what is free before that stays in any case). An environment with settings of its
-// own for malloc keeps those.
+// A layer frees memory that the next layer allocates. By default glibc returns large blocks to the system,
+// and each of their pages costs a fault when it is allocated again: up to a tenth of a prefill of 512 tokens.
+// So blocks below kLargestKept come from the heaps of glibc's arenas, and an arena keeps up to kMostKept of
+// free memory at the end of its heap (free memory before that always stays). Settings for malloc in the
+// environment win.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
-  constexpr int kLargestKept = 32 << 20;  // of a block: glibc takes no more
+  constexpr int kLargestKept = 32 << 20;  // bytes of a block: glibc accepts no more
   constexpr int kMostKept = 256 << 20;
   [[maybe_unused]] static const bool set = [] {
     const char* const tunables = std::getenv("GLIBC_TUNABLES");
@@ -58,12 +58,11 @@ int64_t bytes_of(std::initializer_list<int64_t> sizes) { return product(sizes, 1
 
 mlx::core::allocator::Data allocate(int64_t bytes) {
   keep_freed_memory();
-  // MLX 0.32.4 counts even what it could not get as memory in use, and waits for it to be freed: so ask the
-  // system first, where the answer may be no.
+  // MLX 0.32.4 counts a failed allocation as memory in use, and waits for it to be freed: so large sizes are
+  // tried with malloc first.
   constexpr int64_t kLarge = int64_t{1} << 30;
   if (bytes >= kLarge) {
-    void* volatile probe =
-        std::malloc(bytes);  // volatile: compilers may take an unused allocation as granted
+    void* volatile probe = std::malloc(bytes);  // volatile: or a compiler may assume that it succeeds
     std::free(probe);
     if (!probe) fail(std::to_string(bytes) + " bytes");
   }

@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr size_t kLanes = kLine / sizeof(uint64_t);
-constexpr size_t kUnroll = 4;  // independent sums, so that no addition waits for the one before
+constexpr size_t kUnroll = 4;  // independent sums, so that no addition waits for the previous one
 
 typedef uint64_t Line __attribute__((vector_size(kLine), may_alias));
 
@@ -52,14 +52,14 @@ double read_bandwidth(size_t bytes, int threads, double seconds) {
   if (bytes == 0) reject(kName, "bytes", "0", "at least 1");
   if (threads < 1) reject(kName, "threads", std::to_string(threads), "at least 1");
   if (!(seconds > 0)) reject(kName, "seconds", to_text(seconds), "a number above 0");
-  // Every thread gets whole groups of lines.
-  const size_t group = kUnroll * kLine;
-  const size_t part = std::max<size_t>(1, (bytes + threads * group - 1) / (threads * group)) * kUnroll;
+  // Every thread reads a multiple of kUnroll lines.
+  const size_t step = kUnroll * kLine;
+  const size_t part = std::max<size_t>(1, (bytes + threads * step - 1) / (threads * step)) * kUnroll;
   std::vector<uint64_t> memory((part * threads + 1) * kLanes, 1);
   const uintptr_t start = (reinterpret_cast<uintptr_t>(memory.data()) + kLine - 1) / kLine * kLine;
   const uint64_t* aligned = reinterpret_cast<const uint64_t*>(start);
 
-  // One job is many rounds over the buffer, so that handing out work costs nothing beside it.
+  // Each pass reads the buffer `rounds` times, so that the cost of starting threads is negligible.
   int rounds = 1;
   auto pass = [&] {
     const double begin = seconds_now();
@@ -69,7 +69,7 @@ double read_bandwidth(size_t bytes, int threads, double seconds) {
     return seconds_now() - begin;
   };
 
-  constexpr int kPasses = 4;  // at the least: few of them may all be disturbed
+  constexpr int kPasses = 4;  // at least
   const double end = seconds_now() + seconds;
   double best = 0;
   for (int passes = 0; passes < kPasses || seconds_now() < end; ++passes) {

@@ -1,4 +1,4 @@
-// Which places of a cache are nobody's: those behind all tokens that any array in its memory has.
+// Tracks which places of a cache are free: those after the last token of any array in the same memory.
 #include "cpu/runtime/cache_memory.h"
 
 #include <algorithm>
@@ -16,17 +16,17 @@ namespace {
 
 using Memory = mx::array::Data;
 
-// Memory that was grown here, and how many tokens there are in it, over all arrays that came from here. MLX
-// may hand it on to other arrays, without a word; so only a cache that is kept, which holds it, counts.
+// The memory of all caches that place_grown returned, with the number of tokens in it. MLX may pass the
+// memory on to other arrays; so only a cache that is kept, which prevents this, is looked up.
 class GrownMemory {
  public:
-  // Whether the places behind `length` tokens are nobody's. If so, `added` of them are taken.
+  // Whether the places after `length` tokens are free. If so, takes `added` of them.
   bool take(const mx::array& cache, int64_t length, int64_t added) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(cache.data_shared_ptr().get());
     if (found == entries_.end()) return false;
     Entry& entry = found->second;
-    // Other memory may have come to lie there; another shape counts tokens in another way.
+    // New memory may have the same address; another shape has its tokens elsewhere.
     if (entry.memory.expired() || entry.shape != cache.shape() || entry.tokens != length) return false;
     entry.tokens += added;
     return true;

@@ -1,5 +1,5 @@
-// The memory of caches, which only grow: who holds one of so many tokens never sees these change, so what
-// comes behind them may be written while somebody still holds it, a step that is being computed for example.
+// The memory of caches, which only grow: the tokens of an array never change, so the memory after them may be
+// written while the array is still in use, by a step that is being computed for example.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Gives `out`, which has `added` tokens behind those of `cache` (N, H, capacity, E), memory: that of `cache`
-// if the places of the new tokens are nobody's or nobody else holds it, or else its own. Returns whether it
-// is that of `cache`.
+// Gives memory to `out`, which is `cache` (N, H, capacity, E) with `added` tokens more: the memory of `cache`
+// if the places of the new tokens are free, or if nothing else uses it; else new memory. Returns whether it
+// is the memory of `cache`.
 bool place_grown(mlx::core::array& out, const mlx::core::array& cache, CacheState state, int64_t added);
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,4 +1,3 @@
-// Affinity from the system, the quota from the files of control groups.
 #include "cpu/runtime/cpus.h"
 
 #if defined(__linux__)
@@ -19,8 +18,7 @@ namespace {
 
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
-// The beginning of a file, all of those read here; nothing where there is none. Not through a stream, see
-// to_text in core/checks.cpp.
+// The first 64 KB of a file, empty if there is none. Without iostreams, see to_text in core/checks.cpp.
 std::string contents(const std::string& path) {
   std::string text(1 << 16, '\0');
   std::FILE* file = std::fopen(path.c_str(), "r");
@@ -29,7 +27,7 @@ std::string contents(const std::string& path) {
   return text;
 }
 
-// What comes before the separator; `rest` keeps what follows it.
+// Removes the text before the first separator, and that, from `rest`; returns the text.
 std::string_view cut(std::string_view& rest, char separator) {
   const size_t end = std::min(rest.find(separator), rest.size());
   const std::string_view first = rest.substr(0, end);
@@ -37,7 +35,7 @@ std::string_view cut(std::string_view& rest, char separator) {
   return first;
 }
 
-// "max" and -1, which stand for no limit, are no number of microseconds.
+// None for "max" and -1, which mean no limit.
 std::optional<int64_t> microseconds(std::string_view text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -50,7 +48,7 @@ int cpus_of(std::optional<int64_t> quota, std::optional<int64_t> period) {
   return static_cast<int>(std::min<int64_t>((*quota - 1) / *period + 1, kNoLimit));
 }
 
-// Of one group, in whichever version its folder is.
+// The quota of one group, in version 1 or 2.
 int limit_of(const std::string& group) {
   const std::string text = contents(group + "/cpu.max");
   std::string_view rest = text;
@@ -60,8 +58,8 @@ int limit_of(const std::string& group) {
                           microseconds(contents(group + "/cpu.cfs_period_us"))));
 }
 
-// Of a group and those around it, up to where the hierarchy is mounted. Within a container, the path may be
-// that of the host, which does not exist here: then the container's own group is the mounted one.
+// The smallest quota of a group and its parents up to the mount point. In a container, the path may be that
+// of the host, which does not exist here: the container's own group is then the mounted one.
 int limit_along(const std::string& mounted, std::string_view path) {
   int least = limit_of(mounted);
   if (path.find("..") != path.npos) return least;  // outside of what is mounted

@@ -1,4 +1,4 @@
-// The only file of this back end that knows MLX's internal headers.
+// The only file of the CPU back end that includes MLX's internal headers.
 #include "cpu/runtime/dispatch.h"
 
 #include <algorithm>
@@ -51,17 +51,18 @@ void dispatch_placed(mx::Stream stream, const Arrays& inputs, const Arrays& outp
 }
 
 void wait_for(mx::Stream stream, const Arrays& inputs) {
-  // Within an evaluation, "evaluated" means that the work was handed out, whatever is_available() says.
-  const auto is_there = [](const mx::array& input) { return input.status() == mx::array::available; };
-  if (std::all_of(inputs.begin(), inputs.end(), is_there)) return;
+  // Within an evaluation, status `evaluated` means only that the work was dispatched, even if
+  // is_available() is true.
+  const auto is_computed = [](const mx::array& input) { return input.status() == mx::array::available; };
+  if (std::all_of(inputs.begin(), inputs.end(), is_computed)) return;
   if (mx::is_available(mx::Device::gpu)) {
-    // The GPU may not have been told yet to compute what the stream is to wait for.
+    // The stream may wait for GPU work that has not been committed yet.
     for (mx::Stream other : mx::get_streams()) {
       if (other.device != mx::Device::gpu) continue;
       try {
         mx::synchronize(other);
       } catch (const std::runtime_error&) {
-        // A stream of another thread, on which nothing of this evaluation waits.
+        // A stream of another thread, which this evaluation does not depend on.
       }
     }
   }

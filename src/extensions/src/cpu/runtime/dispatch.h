@@ -1,4 +1,4 @@
-// The way onto the worker thread of a CPU stream, which runs what is evaluated in order.
+// Runs work on the worker thread of a CPU stream, in the order of evaluation.
 #pragma once
 
 #include <functional>
@@ -10,25 +10,25 @@ namespace tiny_llm_ext::cpu {
 
 using Arrays = std::vector<mlx::core::array>;
 
-// Gives the outputs memory now and calls work(inputs, outputs) when the data of the inputs is there. They are
-// NaN if that throws.
+// Allocates the outputs now and calls work(inputs, outputs) once the inputs are computed. If that throws, the
+// outputs are filled with NaN.
 void dispatch(mlx::core::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work);
 
-// The same with outputs that have memory; what they hold when work() throws is its own business.
+// The same for outputs that have memory. If work() throws, it leaves them in a defined state itself.
 void dispatch_placed(mlx::core::Stream stream, const Arrays& inputs, const Arrays& outputs,
                      std::function<void(const Arrays& inputs, Arrays& outputs)> work);
 
-// What a failed evaluation leaves behind: MLX hands the memory out again when the array is read once more.
+// For the outputs of a failed evaluation, which can still be read.
 void fill_with_nan(mlx::core::array& array);
 
-// Returns once the data of these inputs of an evaluation is there. What is wrong with it can then be thrown
-// on the evaluating thread: the output stays a graph, whose evaluation fails again. What the worker throws
-// leaves an array that looks evaluated, and MLX waiting for good after some repetitions.
+// Waits until these inputs of an evaluation are computed, so that bad values can be thrown on the evaluating
+// thread: the output then stays a graph, whose evaluation fails again. An exception on the worker thread
+// leaves an array that counts as evaluated, and after some repetitions MLX hangs.
 void wait_for(mlx::core::Stream stream, const Arrays& inputs);
 
-// Calls work() there likewise. For kernels with little to do, to which `dispatch` is most of the cost: they
-// take the addresses of their arrays beforehand, which MLX keeps until the work is done.
+// Calls work() likewise, without arrays. For small kernels, in which `dispatch` is most of the cost: they
+// take the addresses of their arrays beforehand, which MLX keeps alive until the work is done.
 void enqueue(mlx::core::Stream stream, std::function<void()> work);
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,4 +1,3 @@
-// Times the peak loops of the kernels.
 #include "cpu/runtime/peak.h"
 
 #include <algorithm>

@@ -25,12 +25,12 @@ namespace {
 
 constexpr const char* kWeightMemory = "WeightMemory";
 constexpr int64_t kCacheLine = 64;
-constexpr int64_t kMost = int64_t{1} << 47;  // bytes: no machine has as many
+constexpr int64_t kMost = int64_t{1} << 47;  // bytes, more than any machine has
 
 int64_t round_up(int64_t bytes, int64_t unit) { return divide_up(bytes, unit) * unit; }
 
 int64_t in_lines(const std::vector<int64_t>& sizes) {
-  int64_t bytes = kCacheLine;  // memory does not begin where a line does
+  int64_t bytes = kCacheLine;  // to align the first array
   for (int64_t size : sizes) {
     if (size < 0 || size > kMost - bytes)
       reject(kWeightMemory, "sizes", std::to_string(size), "numbers of bytes");
@@ -39,8 +39,8 @@ int64_t in_lines(const std::vector<int64_t>& sizes) {
   return bytes;
 }
 
-// Advice: what the system cannot follow, or does not know, is as it was.
-void ask_for_large_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] int64_t bytes) {
+// Advice, which the system may ignore.
+void advise_huge_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__)
   constexpr int64_t kPage = 2 << 20;
   const auto address = reinterpret_cast<int64_t>(begin);
@@ -55,7 +55,7 @@ WeightMemory::WeightMemory(const std::vector<int64_t>& sizes)
     : memory_(allocate(in_lines(sizes)), {1}, mx::uint8), end_(in_lines(sizes)) {
   auto* const begin = memory_.data<std::byte>();
   next_ = round_up(reinterpret_cast<int64_t>(begin), kCacheLine) - reinterpret_cast<int64_t>(begin);
-  ask_for_large_pages(begin, end_);
+  advise_huge_pages(begin, end_);
 }
 
 mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {

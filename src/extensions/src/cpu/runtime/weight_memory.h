@@ -1,4 +1,4 @@
-// Memory for weights in the large pages of the system.
+// Memory for weights in huge pages.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace tiny_llm_ext::cpu {
 
-// One piece of memory for arrays of a model, each from the beginning of a cache line on. Linux is asked for
-// large pages there: with small ones, who reads a model once a token has a page looked up every 4 KB. The
-// memory lives as long as one of its arrays, so that it is for what stays together. To MLX each of them has a
-// buffer as large as all; mx::contiguous would copy it.
+// One allocation for arrays of a model, each aligned to a cache line, in huge pages where Linux provides
+// them: decoding reads all weights for every token, with a TLB miss every 4 KB in small pages. The memory is
+// freed with the last of its arrays. To MLX each array has a buffer of the size of the allocation;
+// mx::contiguous would copy it.
 class WeightMemory {
  public:
   explicit WeightMemory(const std::vector<int64_t>& sizes);  // of the arrays, in bytes
 
-  // The next array: a copy of this one,
+  // The next array, a copy of `array`.
   mlx::core::array copy(const mlx::core::array& array);
-  // or what lies in an open file, from byte `begin` on. Its room is lost if it cannot be read.
+  // The next array, read from an open file from byte `begin` on. If reading fails, its memory is not reused.
   mlx::core::array read(int file, int64_t begin, mlx::core::Shape shape, mlx::core::Dtype dtype);
 
  private:
-  // Room for an array that is about to be written.
+  // The next array, uninitialized.
   mlx::core::array place(mlx::core::Shape shape, mlx::core::Dtype dtype);
 
   mlx::core::array memory_;

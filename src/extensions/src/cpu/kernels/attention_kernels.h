@@ -1,0 +1,63 @@
+// The tasks of attention kernels; part of kernels.h.
+#pragma once
+
+#include <stdint.h>
+
+#include "core/mask.h"
+
+namespace tiny_llm_ext::cpu {
+
+// A mask in its own layout: a stride is 0 along an axis that broadcasts. Strides count elements.
+struct MaskView {
+  const void* data;
+  MaskKind kind;
+  int64_t head_stride;
+  int64_t row_stride;
+  int64_t key_stride;
+};
+
+// The pages of one sequence: its logical key t lies in slot t % size of page ids[t / size]. An id outside
+// 0 .. count - 1 is an absent page, which is never read: the mask must hide its keys.
+struct PageTable {
+  const int32_t* ids;  // null: the keys are not in pages
+  int64_t count, size;
+  int64_t k_stride, v_stride;  // from page to page
+};
+
+// One task of the forward pass: some query rows of one KV head against a range of that head's keys.
+//
+// The query heads of a GQA group are folded into the rows, so that one pass over a K/V tile serves all of
+// them: row r is query position i = r / group of head g = r % group in the GQA group.
+//
+// Query position i has the logical position p = i + n_k - n_q and sees the logical keys
+// max(0, p - left) <= t <= min(n_k - 1, p + right). Positions i >= n_q are padding: O = 0, LSE = -inf.
+// Strides count elements; the last axis of q, k, v and o has stride 1.
+struct ForwardTask {
+  const void* q;
+  int64_t q_head_stride, q_row_stride;
+  const void* k;  // at logical key 0, or at slot 0 of page 0
+  int64_t k_row_stride;
+  const void* v;  // likewise
+  int64_t v_row_stride;
+  MaskView mask;       // at head 0 of the GQA group, row 0, logical key 0
+  const float* sinks;  // one per head of the GQA group, or null
+  void* o;
+  int64_t o_head_stride, o_row_stride;
+  float* lse;  // natural logarithm; row stride 1
+  int64_t lse_head_stride;
+  float* partial;  // null, or [rows][E + 2]: O before the division, m, l; o, lse, sinks unused
+  int32_t E;
+  int32_t group;  // query heads per KV head
+  int64_t row_begin, row_end;
+  int64_t n_q, n_k;
+  int64_t left, right;         // kUnbounded where there is no limit
+  int64_t key_begin, key_end;  // logical keys to read; key_begin is a multiple of the key tile
+  float scale;
+  float softcap;  // 0: none
+  PageTable pages;
+  // For kernels of one position: the first keys of the task that probably runs next, k_row_stride apart, to
+  // prefetch; or null.
+  const void* next_k;
+};
+
+}  // namespace tiny_llm_ext::cpu

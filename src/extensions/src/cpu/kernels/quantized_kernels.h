@@ -1,0 +1,46 @@
+// The kernels of products with quantized weights; part of kernels.h.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace tiny_llm_ext::cpu {
+
+// One task of a quantized product: some rows of y (M, N) = x (M, K) w^T at some outputs n.
+//
+// Row n of w holds K numbers q of `bits` bits in 32-bit words, the lowest bits first; a weight is
+// q * scale + bias, with one scale and bias per quantization group. x, scales, biases and y have one element
+// type. Strides count elements; all last axes have stride 1.
+struct QuantizedTask {
+  const void* x;
+  int64_t x_row_stride;
+  const uint32_t* w;
+  int64_t w_row_stride;
+  const void* scales;
+  int64_t scales_row_stride;
+  const void* biases;
+  int64_t biases_row_stride;
+  void* y;
+  int64_t y_row_stride;
+  int64_t rows, outputs;  // at least 1 of each
+  int64_t groups;         // quantization groups of a row: K / group
+  int32_t group;          // 32, 64 or 128 numbers
+  int32_t bits;           // 4 or 8
+  bool few;               // the product has at most few_rows rows, and each task has all of them
+};
+
+// Quantized products of one element type. First x is packed, `pack_rows` rows at a time or, if they are few,
+// in one piece; the packed pieces follow each other. Then each task runs on its packed rows. If a packed
+// piece has no bytes, tasks read x itself. Tasks of few rows, and of many rows taken few at a time, also read
+// x: its outliers are multiplied separately.
+struct QuantizedKernels {
+  size_t (*packed_bytes)(const QuantizedTask& task);
+  void (*pack)(const QuantizedTask& task, void* packed);
+  size_t (*scratch_bytes)(const QuantizedTask& task);
+  void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
+  int few_rows;  // up to this number, rows are few
+  // For many rows. Tasks have at most task_rows rows, a multiple of pack_rows, and task_outputs outputs.
+  int64_t pack_rows, task_rows, task_outputs;
+};
+
+}  // namespace tiny_llm_ext::cpu
