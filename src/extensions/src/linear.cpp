@@ -1,4 +1,4 @@
-// The front door of the dense product, the primitive's identity and its transforms.
+// The dense product: its entry point with the checks, its primitive and its transforms.
 #include "core/checks.h"
 #include "core/product_shape.h"
 #include "cpu/kernels/isa.h"
@@ -44,7 +44,8 @@ mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx:
   return product(inputs, {&cpu::active_kernels(), cpu::default_threads()}, cpu_stream(kLinear, stream));
 }
 
-// The GPU folders have no dense product: MLX's own are tuned there. Only a graph moved to a GPU comes here.
+// There is no dense product on GPUs: MLX's own are tuned there. Only a graph that was moved to a GPU calls
+// this.
 void Linear::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
   cpu_stream(kLinear, stream());
 }
@@ -69,9 +70,8 @@ std::vector<mx::array> Linear::vjp(const std::vector<mx::array>& primals,
   return gradients;
 }
 
-// The product is linear in x and in w: the tangents of both add up, and that of the bias is added as a bias.
-// Its shape is that of an array, the product, and no list of sizes: those would stay in a graph for any
-// shapes.
+// The product is linear in x and in w, so their tangents are added. The tangent of the bias is broadcast to
+// the shape of the product as an array: a list of sizes would be fixed in a shapeless graph.
 std::vector<mx::array> Linear::jvp(const std::vector<mx::array>& primals,
                                    const std::vector<mx::array>& tangents, const std::vector<int>& argnums) {
   std::optional<mx::array> sum;
@@ -87,7 +87,7 @@ std::vector<mx::array> Linear::jvp(const std::vector<mx::array>& primals,
   return {*sum};
 }
 
-// Mapped rows are more rows. Mapped weights are a product each.
+// A mapped axis of x becomes more rows. With mapped weights, each entry is a product of its own.
 std::pair<std::vector<mx::array>, std::vector<int>> Linear::vmap(const std::vector<mx::array>& inputs,
                                                                  const std::vector<int>& axes) {
   bool rows_only = axes[0] >= 0;
@@ -123,7 +123,7 @@ bool Linear::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const Linear&>(other).params_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> Linear::output_shapes(const std::vector<mx::array>& inputs) {
   check_linear(inputs);
   return {product_shape(inputs[0], inputs[1])};

@@ -1,4 +1,5 @@
-// The front door of linear layers on quantized weights, their meaning and their transforms.
+// Linear layers on quantized weights: their entry point with the checks, their reference graph and
+// transforms.
 #include "quantized_linear.h"
 
 #include "core/checks.h"
@@ -113,7 +114,7 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
                  cpu_stream(kQuantizedLinear, stream));
 }
 
-// One product after the other; derivatives along weights, scales and biases do not exist.
+// One product after the other. There are no derivatives with respect to weights, scales and biases.
 std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inputs) {
   const QuantizedCall call = quantized_call(inputs, params_);
   const mx::array x = call.norm ? rms_norm(call.x, call.norm->weight, call.norm->eps, stream()) : call.x;
@@ -122,7 +123,7 @@ std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inpu
     mx::array product =
         quantized_product({x, matrix.weight, matrix.scales, matrix.biases}, params_, stream());
     if (matrix.bias) product = mx::add(product, *matrix.bias, stream());
-    // Only the last axis changes, whose size no other shape of x does.
+    // Only the last axis is split, so the graph holds for any shape of x.
     if (params_.split > 0) product = mx::unflatten(product, -1, {-1, params_.split}, stream());
     outputs.push_back(product);
   }
@@ -137,7 +138,7 @@ std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inpu
   return outputs;
 }
 
-// Mapped rows are more rows.
+// A mapped axis becomes more rows.
 std::pair<std::vector<mx::array>, std::vector<int>> QuantizedLinear::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
   const size_t rows = params_.residual ? 2 : 1;
@@ -158,7 +159,7 @@ bool QuantizedLinear::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const QuantizedLinear&>(other).params_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> QuantizedLinear::output_shapes(const std::vector<mx::array>& inputs) {
   check_call(quantized_call(inputs, params_),
              params_.split > 0 ? std::optional(params_.split) : std::nullopt);

@@ -1,4 +1,4 @@
-// Linear layers on quantized weights, with what a transformer does before and after them in the same pass.
+// Linear layers on quantized weights, fused with the norm before them and bias, gate and residual after them.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,19 @@
 
 namespace tiny_llm_ext {
 
-// A matrix (N, K) of `bits` bits a number: see `quantized_matmul`. The bias is (N,).
+// Packed weights (N, K), see `quantized_matmul`, and a bias (N,).
 struct QuantizedMatrix {
   mx::array weight, scales, biases;
   std::optional<mx::array> bias;
 };
 
-// The root mean square norm with a weight (K,), which x passes first: see `rms_norm`.
+// RMS norm of x with a weight (K,), see `rms_norm`.
 struct FirstNorm {
   mx::array weight;
   double eps;
 };
 
-// What errors call the function and its arguments.
+// The names of the function and its arguments in errors.
 struct QuantizedNames {
   const char *function, *rows, *weight;
 };
@@ -30,10 +30,10 @@ struct QuantizedNames {
 void check_quantized(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
                      int group_size, int bits, const mx::array& a, const mx::array& b);
 
-// The product of such arrays, a (..., K), b, scales and biases, by the primitive, checked before: (..., N).
+// The product a b^T, (..., N), of checked inputs: a (..., K), b, scales and biases.
 mx::array quantized_product(const std::vector<mx::array>& inputs, QuantizedParams params, mx::Stream stream);
 
-// One evaluation.
+// The arguments of one evaluation.
 struct QuantizedCall {
   mx::array x;
   std::vector<QuantizedMatrix> matrices;
@@ -45,8 +45,8 @@ struct QuantizedCall {
 
 // x (..., K), normalised if there is a norm, times the transpose of each matrix, plus its bias: arrays (...,
 // N) in the dtype of x. If gated there are two matrices of one shape and one result, silu(first) * second. A
-// residual (..., N) is added to a single result. Each of these steps rounds, as if it were an operation of
-// its own. With a `split` the results are (..., N / split, split): heads of that size.
+// residual (..., N) is added to a single result. Each step rounds like an operation of its own. With a
+// `split` the results are (..., N / split, split): heads of that size.
 std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<QuantizedMatrix>& matrices,
                                         int group_size, int bits, const std::optional<FirstNorm>& norm,
                                         const std::optional<mx::array>& residual, bool gated,
@@ -55,16 +55,16 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
 struct QuantizedLinearParams : QuantizedParams {
   bool biased, residual, gated;
   int split;                 // 0: the results are not split
-  std::optional<float> eps;  // of the norm, if there is one
+  std::optional<float> eps;  // of the norm
 
   bool operator==(const QuantizedLinearParams&) const = default;
 };
 
-// What the inputs of a QuantizedLinear stand for.
+// The call that the inputs of a QuantizedLinear represent.
 QuantizedCall quantized_call(const std::vector<mx::array>& inputs, const QuantizedLinearParams& params);
 
-// Inputs: x, perhaps the residual, perhaps the weight of the norm, then each matrix: weight, scales, biases
-// and perhaps the bias.
+// Inputs: x, the residual if any, the weight of the norm if any, then for each matrix weight, scales, biases
+// and the bias if any.
 class QuantizedLinear : public RowOperation {
  public:
   QuantizedLinear(mx::Stream stream, QuantizedLinearParams params)

@@ -1,4 +1,4 @@
-// The front door of the quantized product, the primitive's identity and its transforms.
+// The quantized product: its entry point with the checks, its primitive and its transforms.
 #include "core/checks.h"
 #include "core/product_shape.h"
 #include "cpu/kernels/isa.h"
@@ -16,7 +16,7 @@ constexpr QuantizedNames kNames = {kQuantizedMatmul, "a", "b"};
                        " is supported along a only, not along b, scales and biases");
 }
 
-// (..., words) of a matrix whose group g of a row has a scale.
+// Checks that a, the packed weights b, scales and biases fit each other.
 void check_shapes(const QuantizedNames& names, const mx::array& scales, const mx::array& biases,
                   int group_size, int bits, const mx::array& a, const mx::array& b) {
   const char* const function = names.function;
@@ -72,14 +72,14 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
                            kernel_stream(kQuantizedMatmul, stream));
 }
 
-// y = a w^T is linear in a: the gradient is the cotangent times w, written out in float32.
+// y = a w^T is linear in a: the gradient is the cotangent times w, decoded to float32.
 std::vector<mx::array> QuantizedMatmul::vjp(const std::vector<mx::array>& primals,
                                             const std::vector<mx::array>& cotangents,
                                             const std::vector<int>& argnums, const std::vector<mx::array>&) {
   if (argnums != std::vector<int>{0}) refuse_weights("the gradient");
   auto widen = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
   const mx::Shape shape = {primals[1].shape(0), primals[2].shape(1) * params_.group_size};
-  const bool empty = primals[1].size() == 0;  // MLX unpacks no such array
+  const bool empty = primals[1].size() == 0;  // mx::dequantize refuses empty arrays
   const mx::array w =
       empty ? mx::zeros(shape, mx::float32, stream())
             : mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
@@ -102,7 +102,7 @@ std::vector<mx::array> QuantizedMatmul::jvp(const std::vector<mx::array>& primal
   return {quantized_product({tangents[0], primals[1], primals[2], primals[3]}, params_, stream())};
 }
 
-// Mapped rows are more rows.
+// A mapped axis becomes more rows.
 std::pair<std::vector<mx::array>, std::vector<int>> QuantizedMatmul::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
   if (axes[0] < 0 || axes[1] >= 0 || axes[2] >= 0 || axes[3] >= 0) refuse_weights("vmap");
@@ -114,7 +114,7 @@ bool QuantizedMatmul::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const QuantizedMatmul&>(other).params_;
 }
 
-// A shapeless compiled graph asks again for every new set of shapes.
+// A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> QuantizedMatmul::output_shapes(const std::vector<mx::array>& inputs) {
   check_quantized(kNames, inputs[2], inputs[3], params_.group_size, params_.bits, inputs[0], inputs[1]);
   return {product_shape(inputs[0], inputs[1])};

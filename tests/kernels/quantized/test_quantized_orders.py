@@ -1,4 +1,4 @@
-"""The documentation of `quantized_matmul` tells for which numbers of rows a row is added up in one order."""
+"""The documentation of `quantized_matmul` lists the numbers of rows that share an order of summation."""
 
 import itertools
 import re
@@ -18,12 +18,12 @@ GROUPS, GROUP, N, MOST = 16, 64, 256, 70
 def orders(dtype: mx.Dtype) -> list[range]:
     """The numbers of rows of each order on this processor, by the documentation."""
     lines = dict(re.findall(r"^ *- (.+): (.+), more$", quantized_matmul.__doc__, re.MULTILINE))
-    assert set(lines) == {"AMX, bfloat16", "AMX, other types", "AVX-512", "elsewhere"}
+    bf16 = {"amx": "AMX, bfloat16", "avx512bf16": "AVX-512 BF16, bfloat16"}
+    others = {"amx": "AMX, other types", "avx512bf16": "AVX-512", "avx512": "AVX-512"}
+    assert set(lines) == {*bf16.values(), *others.values(), "elsewhere"}
     isa = active_isa()
-    if isa == "amx":
-        line = lines["AMX, bfloat16" if dtype == mx.bfloat16 else "AMX, other types"]
-    else:
-        line = lines["AVX-512" if isa.startswith("avx512") else "elsewhere"]
+    name = others.get(isa, "elsewhere")
+    line = lines[bf16.get(isa, name) if dtype == mx.bfloat16 else name]
     ends = [tuple(map(int, part.split("-"))) for part in line.split(", ")]
     return [range(first, last + 1) for first, last in ends] + [range(ends[-1][1] + 1, MOST)]
 

@@ -1,6 +1,6 @@
-// AMX's tile registers in plain C++, for processors without them: included before the kernels of `amx`, whose
-// instructions on tiles become calls of these. Sanitizers then see what tiles read and write. What a compiler
-// may move past an instruction on tiles is not seen: only AMX itself shows that.
+// AMX tile registers in plain C++, for processors without them: included before the kernels of `amx`, whose
+// tile instructions become calls of these functions. Sanitizers then see what tiles read and write. Stores
+// that a compiler moves past a tile instruction are not seen: only AMX itself shows them.
 #pragma once
 
 #include <immintrin.h>
@@ -49,7 +49,7 @@ inline void require_tile(int t) {
           "a tile that is not configured");
 }
 
-// As the processor: rows and bytes behind those of the configuration become zero.
+// As on the processor: rows and bytes beyond those of the configuration become zero.
 inline void zero(int t) {
   require_tile(t);
   memset(&tile[t], 0, sizeof tile[t]);
@@ -67,7 +67,7 @@ inline void store(int t, void* memory, int64_t stride) {
     memcpy((char*)memory + row * stride, tile[t].bytes[row], config.row_bytes[t]);
 }
 
-// Denormal numbers are zero, before and after, as the processor has it.
+// As on the processor, denormals are zero, as operands and as results.
 inline float flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? 0 : x; }
 
 inline float number(const Tile& t, int row, int column) {
@@ -83,7 +83,7 @@ inline void require_sizes(int c, int a, int b) {
           "sizes of a product");
 }
 
-// The even numbers of a row of A first, then the odd ones; both sums come to C at the end.
+// The even numbers of a row of A are summed first, then the odd ones; both sums are added to C at the end.
 inline void multiply_bf16(int c, int a, int b) {
   require_sizes(c, a, b);
   for (int row = 0; row < config.rows[c]; row++)
@@ -100,8 +100,7 @@ inline void multiply_bf16(int c, int a, int b) {
     }
 }
 
-// Bytes with a sign.
-inline void multiply_bytes(int c, int a, int b) {
+inline void multiply_int8(int c, int a, int b) {
   require_sizes(c, a, b);
   for (int row = 0; row < config.rows[c]; row++)
     for (int column = 0; column < config.row_bytes[c] / 4; column++) {
@@ -128,4 +127,4 @@ inline void multiply_bytes(int c, int a, int b) {
 #define _tile_loadd tiny_llm_ext::tests::tiles::load
 #define _tile_stored tiny_llm_ext::tests::tiles::store
 #define _tile_dpbf16ps tiny_llm_ext::tests::tiles::multiply_bf16
-#define _tile_dpbssd tiny_llm_ext::tests::tiles::multiply_bytes
+#define _tile_dpbssd tiny_llm_ext::tests::tiles::multiply_int8

@@ -1,4 +1,4 @@
-// The dense product of one instruction set against its definition in double, on memory with guarded ends.
+// The dense product of one instruction set against its definition in double; memory ends at guard pages.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +26,7 @@ struct Sizes {
   int64_t M, N, K;
 };
 
-// Values of the problem with that number, and its sizes if none are given; rows of given sizes have no gap
-// between them.
+// The problem with that number. Its sizes are random unless given; with given sizes rows are contiguous.
 struct LinearCase {
   Element element;
   int64_t M, N, K;
@@ -100,7 +99,7 @@ void test_case(const LinearForm& form, const LinearCase& c) {
   });
 }
 
-// However many rows there are, each has the bits that it has alone in the same form.
+// Whatever the number of rows, each has the bits that it has alone in the same driver.
 void test_bits(const LinearForm& form, const LinearCase& c) {
   const Guarded together = multiply(form, c, 0, c.M);
   for (int64_t m = 0; m < c.M; m += form.streamed ? 1 : 29) {
@@ -111,7 +110,7 @@ void test_bits(const LinearForm& form, const LinearCase& c) {
   }
 }
 
-// An infinity makes the results of its row infinite, and changes no other.
+// An infinity makes the results of its row infinite and changes no other row.
 void test_infinity(const LinearForm& form, const LinearCase& c) {
   if (c.N == 0 || c.K == 0) return;
   LinearCase infinite = c;
@@ -131,8 +130,8 @@ void test_infinity(const LinearForm& form, const LinearCase& c) {
   }
 }
 
-// What chance does not meet: weights that tiles multiply in place, in several blocks of K, with rows of one
-// to four vectors, of one tile and two, and with more rows, for which they are copied.
+// Sizes that random cases miss: weights that tiles read in place, in several blocks of K, with rows of one to
+// four vectors, of one tile and two, and with more rows, for which weights are packed.
 void test_in_place(const Kernels& kernels) {
   int number = 0;
   for (int element = 0; element < kElements; ++element)

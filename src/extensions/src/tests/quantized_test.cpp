@@ -1,4 +1,4 @@
-// The quantized product of one instruction set against its definition in double, on memory with guarded ends.
+// The quantized product of one instruction set against its definition in double; memory ends at guard pages.
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -28,11 +28,11 @@ struct Sizes {
   int64_t M, N, groups;
 };
 
-// The problem with that number, of sizes that it draws if none are given.
+// The problem with that number. Its sizes are random unless given.
 struct QuantizedCase : Sizes {
   Element element;
-  int64_t few_outputs;  // of a task of few rows
-  int exponent;         // of the size of x
+  int64_t few_outputs;  // of a GEMV or skinny task
+  int exponent;         // of the magnitude of x
   Guard guard;
   Matrix x, scales, biases, q;
 
@@ -43,9 +43,9 @@ struct QuantizedCase : Sizes {
     element = static_cast<Element>(number % kElements);
     bits = number / 3 % 2 ? 8 : 4;
     group = 32 << number / 6 % 3;
-    // Of no rows nobody asks the kernels for a product.
+    // Kernels are not called without rows.
     M = 1 + below(number % 7 == 2 ? 2 : number % 4 ? 33 : number % 12 ? 64 : 256);
-    N = 1 + below(M <= 2 ? 400 : 100);  // one or two rows are multiplied in parts of the outputs
+    N = 1 + below(M <= 2 ? 400 : 100);  // GEMV runs on several runs of outputs
     groups = below(1 + 1200 / group);
     if (given) static_cast<Sizes&>(*this) = *given;
     guard = below(2) ? Guard::after : Guard::before;
@@ -55,7 +55,7 @@ struct QuantizedCase : Sizes {
       return matrix;
     };
     const auto number_of_type = [&] { return rounded(element, normal(generator)); };
-    // Large and small rows too, whose products must neither overflow nor vanish on the way.
+    // Also large and small rows, whose intermediate results must neither overflow nor underflow.
     exponent = number % 5 || element == Element::f16 ? 0 : number % 10 ? 100 : -100;
     x = draw(M, groups * group, [&] { return std::ldexp(number_of_type(), exponent); });
     scales = draw(N, groups, number_of_type);
@@ -65,8 +65,8 @@ struct QuantizedCase : Sizes {
     if (groups > 0 && below(2)) hide(1 + below(4), below(2), below);
   }
 
-  // Gives rows of x some elements, beside each other or anywhere, that no output sees: their size is in
-  // nothing that errors are compared with.
+  // Gives rows of x outliers, neighbouring or anywhere, whose weights are all zero: their magnitude does not
+  // enter the error bounds.
   template <class Below>
   void hide(int64_t count, bool adjacent, Below below) {
     const int64_t first = below(q.columns - count);
@@ -103,13 +103,13 @@ Guarded pack(const QuantizedCase& c, int64_t row_words) {
   return memory;
 }
 
-// Packs the rows of a task, and takes its outputs some at a time.
+// Packs the rows of a task and runs it, some outputs at a time.
 void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task, const QuantizedCase& c) {
   const size_t packed_bytes = quantized.packed_bytes(task);  // 0: x is used where it lies
   Guarded packed(packed_bytes, Guard::after, 64);
   if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
   Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
-  // The last task first: what one writes behind its outputs spoils those of another.
+  // The last outputs first: a write beyond the outputs of a run overwrites results of an earlier one.
   const int64_t step = task.few ? c.few_outputs : quantized.task_outputs;
   for (int64_t n = (c.N - 1) / step * step; n >= 0; n -= step) {
     QuantizedTask part = task;
@@ -153,7 +153,7 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
     run_rows(quantized, rows, c);
   }
 
-  // Where bfloat16 rows multiply in pairs, many of them take weights rounded to bfloat16.
+  // Blocked bfloat16 products round weights to bfloat16.
   const bool rounded_weights = kernels.bf16_products[static_cast<int>(c.element)] && !task.few;
   const double error = rounded_weights ? 0x1p-9 : 2e-6;
   check_product(
@@ -171,8 +171,8 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
       std::ldexp(0x1p-25, c.exponent));
 }
 
-// Some rows, but not many: no size of tile is left to chance.
-void test_some_rows(const Kernels& kernels) {
+// Skinny products with every size of tile.
+void test_skinny_rows(const Kernels& kernels) {
   int number = 0;
   for (int bits : {4, 8})
     for (int group : {32, 64, 128})
@@ -182,8 +182,8 @@ void test_some_rows(const Kernels& kernels) {
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
 }
 
-// Rows so large that what a group adds up to before its scale is infinite, unless they count in units of
-// their largest number, as they do on AMX.
+// Rows so large that the sum of a group before its scale is infinite, unless rows are in units of their
+// largest element, as on AMX.
 void test_large_rows(const Kernels& kernels) {
   if (std::string(kernels.name) != "amx") return;
   for (int bits : {4, 8})
@@ -198,7 +198,7 @@ void test_large_rows(const Kernels& kernels) {
     }
 }
 
-// Weights at the upper end of their range, and rows of a number whose digits are as large as they get.
+// The largest weights, and rows of a number whose int8 digits are the largest.
 void test_largest_sums(const Kernels& kernels) {
   for (int number = 0; number < kElements; ++number)
     for (int64_t M : {3, 7}) {
@@ -209,13 +209,12 @@ void test_largest_sums(const Kernels& kernels) {
     }
 }
 
-// Rows of small numbers, and of zeros, in a thread that takes tiny ones for zero, as libraries built for
-// speed ask it to.
-void test_where_tiny_numbers_are_flushed([[maybe_unused]] const Kernels& kernels) {
+// Rows of small numbers, and of zeros, in a thread with FTZ and DAZ on, as some libraries leave it.
+void test_with_flushed_denormals([[maybe_unused]] const Kernels& kernels) {
 #if defined(__SSE__)
-  constexpr unsigned kFlush = 0x8040;  // results and operands
+  constexpr unsigned kFtzAndDaz = 0x8040;
   const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | kFlush);
+  _mm_setcsr(before | kFtzAndDaz);
   constexpr int64_t kRows[] = {1, 2, 3, 7, 11, 33};
   for (int number = 0; number < 36; ++number) {
     QuantizedCase small(number, Sizes{number < 18 ? 4 : 8, 64, kRows[number / 3 % 6], 17, 3});
@@ -225,7 +224,7 @@ void test_where_tiny_numbers_are_flushed([[maybe_unused]] const Kernels& kernels
     test_case(kernels, small);
     std::fill(small.x.values.begin(), small.x.values.end(), 0);
     test_case(kernels, small);
-    check((_mm_getcsr() & kFlush) == kFlush, "the thread goes on as it was told to");
+    check((_mm_getcsr() & kFtzAndDaz) == kFtzAndDaz, "the mode of the thread is restored");
   }
   _mm_setcsr(before);
 #endif
@@ -239,10 +238,10 @@ int test_isa(const std::string& isa, int cases) {
     return kSkipped;
   }
   for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
-  test_some_rows(*kernels);
+  test_skinny_rows(*kernels);
   test_large_rows(*kernels);
   test_largest_sums(*kernels);
-  test_where_tiny_numbers_are_flushed(*kernels);
+  test_with_flushed_denormals(*kernels);
   return finish("quantized_test " + isa);
 }
 

@@ -1,5 +1,4 @@
-// The operations of one vec/<isa>.h behind function pointers, so that code built without its flags can test
-// them.
+// The operations of one vec/<isa>.h as function pointers, so that code built without its flags can test them.
 #pragma once
 
 #include <stdint.h>
@@ -23,12 +22,12 @@ struct VecProbe {
   void (*store_bf16)(const float* x, uint16_t* out);
   void (*load_u4)(const uint8_t* p, float* out);
   void (*load_u8)(const uint8_t* p, float* out);
-  // Number `index` of `bits` bits in every word of p, less half the range.
+  // Number `index` of `bits` bits in every word of p, minus half the range.
   void (*number)(int bits, int index, const uint32_t* p, float* out);
   void (*pick)(const float* x, const int32_t* from, float* out);
   void (*broadcast)(int G, const float* p, float* out);
-  // Reads a vector of what lies at p as 32-bit words, writes there p[i] + 1, and reads it again; G as above,
-  // or 0 for `load`.
+  // Reads a vector of the 32-bit words at p, writes p[i] + 1 there, and reads it again; G as above, or 0 for
+  // `load`.
   void (*reread)(int G, uint32_t* p, float* before, float* after);
   void (*sum_groups)(int G, const float* x, float* out);
   void (*sum_lanes)(const float* p, int64_t stride, float* out);
@@ -42,9 +41,9 @@ struct PairProbe {
   void (*zip_pairs)(const uint16_t* low, const uint16_t* high, int count, uint16_t* out);
   void (*make_pairs)(const float* low, const float* high, uint16_t* out);
   void (*dot_pairs)(const uint16_t* a, const uint16_t* b, const float* acc, float* out);
-  // Adds up the pair at p, writes `other` there, and adds up that.
+  // Sums the pair at p, writes `other` there, and sums that.
   void (*reread)(uint16_t* p, const uint16_t* other, float* before, float* after);
-  // Half bytes `index` and `index` + 4 of every word of p, each less `less` and times `times`, for one of the
+  // Half bytes `index` and `index` + 4 of every word of p as (half byte - less) * times, for one of the
   // tables of the kernels: (8, 1), (0, 1) or (8, 16).
   void (*look_up)(int less, int times, int index, const uint32_t* p, uint16_t* out);
 };

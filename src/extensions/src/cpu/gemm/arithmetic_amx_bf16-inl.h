@@ -1,4 +1,4 @@
-// Many rows times weights in bfloat16 on AMX tiles.
+// The arithmetic of blocked products on AMX tiles of bfloat16.
 #pragma once
 
 #include "cpu/gemm/arithmetic_bf16-inl.h"
@@ -6,25 +6,25 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-struct AmxProduct : PairsProduct {
+struct AmxBf16Arithmetic : Bf16Arithmetic {
   static constexpr int kDepthUnit = 32;
   static constexpr int kOutputUnit = 16;
-  static constexpr bool kTileByTile = true;
-  static constexpr bool kAsksAhead = true;
-  static constexpr int kTaskOutputs = 384;  // x streams by once for each so many
-  // MLX's arrays do not begin where a cache line does, so that every row of a tile of weights lies in two.
-  // Many rows of x pay for a copy that does better.
+  static constexpr bool kPackedByVector = true;
+  static constexpr bool kPrefetches = true;
+  static constexpr int kTaskOutputs = 384;  // x is_skinny by once for each so many
+  // MLX's arrays are not aligned to cache lines, so each row of a tile of weights lies in two. With many rows
+  // of x packing pays off.
   static constexpr int kInPlaceTiles = 2;
   static constexpr int kDepth = 256;  // 16 kB of x for two tiles of lanes
 
   VEC_FN void enter() { WithTiles::enter(); }
   VEC_FN void leave() { WithTiles::leave(); }
 
-  // 32 kB of x: what comes from memory, a row here and a row there, is read in longer pieces.
+  // 32 kB of x: longer pieces of each row, which come from memory.
   static constexpr int in_place_depth(int vectors) { return vectors == 1 ? 1024 : 512; }
 
   static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
-    multiply_tiles<1>(w, outputs, x, depth, c);
+    multiply_on_tiles<1>(w, outputs, x, depth, c);
   }
 };
 

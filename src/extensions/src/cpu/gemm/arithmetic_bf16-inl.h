@@ -1,20 +1,20 @@
-// Many rows times weights in pairs of bfloat16.
+// The arithmetic of blocked products with pair dot products of bfloat16.
 #pragma once
 
 #include "cpu/gemm/blocked-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-struct PairsProduct {
+struct Bf16Arithmetic {
   static constexpr int kElementsPerStep = 2;
-  static constexpr int kTerms = 1;
+  static constexpr int kParts = 1;
   static constexpr int kResultsPerLane = 2;
   static constexpr int kDepthUnit = 2;
   static constexpr int kOutputUnit = 1;
-  static constexpr bool kTileByTile = false;
-  static constexpr bool kAsksAhead = true;
+  static constexpr bool kPackedByVector = false;
+  static constexpr bool kPrefetches = true;
   static constexpr int kTaskOutputs = 96;
-  static constexpr int kInPlaceTiles = kProductTiles;
+  static constexpr int kInPlaceTiles = kTaskTiles;
   static constexpr int kDepth = 256;
   typedef uint16_t Weight;
   typedef PairMac Mac;
@@ -30,7 +30,7 @@ struct PairsProduct {
   }
 
   VEC_FN F start(float bias) { return set1(bias); }
-  // Neighbouring outputs are rounded to pairs before they are transposed: half the work.
+  // Neighbouring outputs are rounded to pairs before they are transposed, which halves the work.
   VEC_FN F outputs(const float* c, int64_t next) { return make_pairs(load(c), load(c + next)); }
   template <Element kElement>
   VEC_FN void write(uint16_t* y, F pairs, int64_t count) {
@@ -42,7 +42,7 @@ struct PairsProduct {
 
   static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
     gemm_vectors<Mac, true, Walk::along_rows>(x.vectors, {(const float*)w.data, w.stride / 2, 1, w.ahead / 2},
-                                              x.data, depth / 2, c, outputs, x.following(depth / 2));
+                                              x.data, depth / 2, c, outputs, x.prefetch(depth / 2));
   }
 };
 

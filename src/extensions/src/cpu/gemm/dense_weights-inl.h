@@ -1,11 +1,11 @@
-// Dense weights as products take them: where they lie, or copied block by block into the unit of a product.
+// Dense weights for the drivers: read in place, or packed block by block in the unit of an arithmetic.
 #pragma once
 
-#include "cpu/gemm/blocked-inl.h"
+#include "cpu/gemm/arithmetic_f32-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-VEC_FN ProductTask product_of(const LinearTask& task) {
+VEC_FN GemmTask gemm_task(const LinearTask& task) {
   return {task.x, task.x_row_stride, task.y, task.y_row_stride, task.rows, task.outputs, task.K};
 }
 
@@ -24,30 +24,32 @@ struct DenseWeights {
     return lanes[0];
   }
 
-  template <class Product>
-  void fill(int64_t n, int64_t begin, int depth, typename Product::Weight* out, int64_t apart) const {
-    constexpr int kTerms = Product::kTerms;
+  template <class Arithmetic>
+  void fill(int64_t n, int64_t begin, int depth, typename Arithmetic::Weight* out, int64_t apart) const {
+    constexpr int kParts = Arithmetic::kParts;
     const T* p = row(n) + begin;
-    for (int e = 0, vector = 0; e < depth; e += kElementsOfVector<Product>) {
-      F terms[kTerms];
+    for (int e = 0, vector = 0; e < depth; e += kElementsOfVector<Arithmetic>) {
+      F parts[kParts];
 #pragma GCC unroll 3
-      for (int i = 0; i < kTerms; i++)
-        terms[i] = Product::template read<kElement>(p + e, task.K - begin - e, i);
+      for (int i = 0; i < kParts; i++)
+        parts[i] = Arithmetic::template read<kElement>(p + e, task.K - begin - e, i);
 #pragma GCC unroll 3
-      for (int i = 0; i < kTerms; i++) store((float*)(out + vector++ * apart), terms[i]);
+      for (int i = 0; i < kParts; i++) store((float*)(out + vector++ * apart), parts[i]);
     }
   }
 
-  void ask_for(int64_t n, int64_t begin, int depth) const { prefetch(row(n) + begin, depth * sizeof(T)); }
+  void prefetch_block(int64_t n, int64_t begin, int depth) const {
+    prefetch(row(n) + begin, depth * sizeof(T));
+  }
 
-  template <class Product>
-  WeightRows<typename Product::Weight> in_place() const {
-    typedef typename Product::Weight Weight;
-    constexpr int kAlignment = 4;  // of what a product broadcasts
-    if (task.rows <= Product::kInPlaceTiles * kTileLanes && sizeof(T) == sizeof(Weight) &&
-        task.K % Product::kDepthUnit == 0 && task.outputs % Product::kOutputUnit == 0 &&
+  template <class Arithmetic>
+  WeightRows<typename Arithmetic::Weight> in_place() const {
+    typedef typename Arithmetic::Weight Weight;
+    constexpr int kAlignment = 4;  // of the words that a microkernel broadcasts
+    if (task.rows <= Arithmetic::kInPlaceTiles * kTileLanes && sizeof(T) == sizeof(Weight) &&
+        task.K % Arithmetic::kDepthUnit == 0 && task.outputs % Arithmetic::kOutputUnit == 0 &&
         task.w_row_stride * sizeof(T) % kAlignment == 0 && (uintptr_t)task.w % kAlignment == 0)
-      return {(const Weight*)task.w, task.w_row_stride, kElementsOfVector<Product>,
+      return {(const Weight*)task.w, task.w_row_stride, kElementsOfVector<Arithmetic>,
               kLanes * task.w_row_stride, 0};
     return {};
   }

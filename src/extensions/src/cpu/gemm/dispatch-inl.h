@@ -1,55 +1,56 @@
 // Products with dense weights: y (M, N) = x (M, K) w^T + bias, sums in float32.
 //
-// Rows stream where that is faster, in the form that is as fast as memory; others take one that is as fast as
-// the multiply units. They round differently, so a row's bits depend on which of them it is, but on nothing
-// else.
+// Few rows take the skinny driver, which is limited by memory, more rows the blocked one, limited by
+// arithmetic. They round differently, so the bits of a row depend on which of them runs, and on nothing else.
 #pragma once
 
 #include "cpu/gemm/skinny-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-template <class Product, Element kElement, class Ahead = FarAhead>
-struct StreamedLinear {
+template <class Arithmetic, Element kElement, class Prefetch = PrefetchL2>
+struct SkinnyLinear {
   static size_t packed_bytes(const LinearTask& task) {
-    return streamed_x_floats<Product>(task) * sizeof(float);
+    return skinny_x_floats<Arithmetic>(task) * sizeof(float);
   }
   static void pack(const LinearTask& task, void* packed) {
-    pack_streamed<Product, kElement>(task, (float*)packed);
+    pack_skinny<Arithmetic, kElement>(task, (float*)packed);
   }
-  static size_t scratch_bytes(const LinearTask& task) { return streamed_sums_floats(task) * sizeof(float); }
+  static size_t scratch_bytes(const LinearTask& task) { return skinny_sums_floats(task) * sizeof(float); }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
-    stream_dense<Product, kElement, Ahead>(task, (const float*)packed, (float*)scratch);
+    skinny<Arithmetic, kElement, Prefetch>(task, (const float*)packed, (float*)scratch);
   }
 
   static constexpr LinearForm form = {packed_bytes, pack,       scratch_bytes, run,
-                                      true,         kTileLanes, kProductTiles, Product::kTaskOutputs};
+                                      true,         kTileLanes, kTaskTiles,    Arithmetic::kTaskOutputs};
 };
 
-template <class Product, Element kElement>
-struct TiledLinear {
+template <class Arithmetic, Element kElement>
+struct BlockedLinear {
   static size_t packed_bytes(const LinearTask& task) {
-    const ProductTask all = product_of(task);
-    return all.tiles() * packed_floats<Product>(all.K) * sizeof(float);
+    const GemmTask all = gemm_task(task);
+    return all.tiles() * packed_floats<Arithmetic>(all.K) * sizeof(float);
   }
   static void pack(const LinearTask& task, void* packed) {
-    pack_product<Product, kElement>(product_of(task), (float*)packed);
+    pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed);
   }
-  static size_t scratch_bytes(const LinearTask& task) { return product_bytes<Product>(product_of(task)); }
+  static size_t scratch_bytes(const LinearTask& task) {
+    return blocked_scratch_bytes<Arithmetic>(gemm_task(task));
+  }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
-    product<Product, kElement>(product_of(task), DenseWeights<kElement>{task}, (const float*)packed,
-                               (float*)scratch);
+    blocked<Arithmetic, kElement>(gemm_task(task), DenseWeights<kElement>{task}, (const float*)packed,
+                                  (float*)scratch);
   }
 
   static constexpr LinearForm form = {packed_bytes, pack,       scratch_bytes, run,
-                                      false,        kTileLanes, kProductTiles, Product::kTaskOutputs};
+                                      false,        kTileLanes, kTaskTiles,    Arithmetic::kTaskOutputs};
 };
 
-template <class Product, Element kElement>
+template <class Arithmetic, Element kElement>
 static void offer_linear(Kernels& kernels) {
   kernels.linear[(int)kElement] = [](int64_t rows) -> const LinearForm& {
-    return streams_beside_lanes(rows) ? StreamedLinear<Product, kElement>::form
-                                      : TiledLinear<Product, kElement>::form;
+    return is_skinny_in_vectors(rows) ? SkinnyLinear<Arithmetic, kElement>::form
+                                      : BlockedLinear<Arithmetic, kElement>::form;
   };
 }
 

@@ -8,20 +8,21 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 template <Element kElement>
-using NearLinear = StreamedLinear<WideProduct, kElement, NearAhead>;
+using SkinnyOnAmx = SkinnyLinear<F32Arithmetic, kElement, PrefetchL1>;
 
-// Infinities are no sum of terms. Results that are not finite are multiplied again, as few rows are: each by
-// itself, so that they do not change others.
+// Infinities cannot be split. Results that are not finite are calculated again by the skinny driver, a few
+// rows at a time; others stay as they are.
 template <Element kElement>
-struct TermsLinear {
-  typedef TiledLinear<TermsProduct<kElement>, kElement> OnTiles;
+struct SplitBf16Linear {
+  typedef BlockedLinear<AmxSplitBf16Arithmetic<kElement>, kElement> OnTiles;
   typedef StorageOf<kElement> T;
-  typedef NearLinear<kElement> Again;
-  static constexpr int64_t kRows = 8;  // at once
+  typedef SkinnyOnAmx<kElement> Fallback;
+  static constexpr int64_t kRows = 8;  // of the fallback, at a time
 
   static size_t scratch_bytes(const LinearTask& task) {
-    const size_t on_tiles = OnTiles::scratch_bytes(task), again = Places(some_rows(task, 0), nullptr).bytes;
-    return on_tiles > again ? on_tiles : again;
+    const size_t on_tiles = OnTiles::scratch_bytes(task),
+                 fallback = Memory(some_rows(task, 0), nullptr).bytes;
+    return on_tiles > fallback ? on_tiles : fallback;
   }
 
   static void run(const LinearTask& task, const void* packed, void* scratch) {
@@ -29,16 +30,16 @@ struct TermsLinear {
     for (int64_t m = 0; m < task.rows; m += kRows) {
       LinearTask rows = some_rows(task, m);
       if (all_finite(rows)) continue;
-      const Places places(rows, (char*)scratch);
+      const Memory memory(rows, (char*)scratch);
       T* const y = (T*)rows.y;
-      rows.y = places.y;
+      rows.y = memory.y;
       rows.y_row_stride = task.outputs;
-      Again::pack(rows, places.packed);
-      Again::run(rows, places.packed, places.scratch);
+      Fallback::pack(rows, memory.packed);
+      Fallback::run(rows, memory.packed, memory.scratch);
       for (int64_t row = 0; row < rows.rows; row++)
         for (int64_t n = 0; n < task.outputs; n++) {
           T& result = y[row * task.y_row_stride + n];
-          if (!finite(result)) result = places.y[row * task.outputs + n];
+          if (!finite(result)) result = memory.y[row * task.outputs + n];
         }
     }
   }
@@ -49,24 +50,24 @@ struct TermsLinear {
                                       run,
                                       false,
                                       kTileLanes,
-                                      kProductTiles,
-                                      TermsProduct<kElement>::kTaskOutputs};
+                                      kTaskTiles,
+                                      AmxSplitBf16Arithmetic<kElement>::kTaskOutputs};
 
  private:
-  // Where results of some rows are, and what they need.
-  struct Places {
+  // The results of the fallback, and what it needs.
+  struct Memory {
     T* y;
     char *packed, *scratch;
     size_t bytes;
 
-    Places(const LinearTask& rows, char* from) {
+    Memory(const LinearTask& rows, char* from) {
       const auto whole_lines = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
       const size_t y_bytes = whole_lines(rows.rows * rows.outputs * sizeof(T));
-      const size_t packed_bytes = whole_lines(Again::packed_bytes(rows));
+      const size_t packed_bytes = whole_lines(Fallback::packed_bytes(rows));
       y = (T*)from;
       packed = from + y_bytes;
       scratch = packed + packed_bytes;
-      bytes = y_bytes + packed_bytes + Again::scratch_bytes(rows);
+      bytes = y_bytes + packed_bytes + Fallback::scratch_bytes(rows);
     }
   };
 
@@ -91,19 +92,20 @@ struct TermsLinear {
   }
 };
 
-// Terms from so many rows on (benches/LOG.md).
+// Split bf16 from kFirst rows on (benches/LOG.md).
 template <Element kElement, int64_t kFirst>
-static const LinearForm& form_with_terms(int64_t rows) {
-  if (streams(rows)) return NearLinear<kElement>::form;
+static const LinearForm& form_with_split_bf16(int64_t rows) {
+  if (is_skinny(rows)) return SkinnyOnAmx<kElement>::form;
   if (rows < kFirst) return avx512_kernels().linear[(int)kElement](rows);
-  return TermsLinear<kElement>::form;
+  return SplitBf16Linear<kElement>::form;
 }
 
-static void offer_linear_on_tiles(Kernels& kernels) {
-  kernels.linear[(int)Element::f32] = form_with_terms<Element::f32, 65>;
-  kernels.linear[(int)Element::f16] = form_with_terms<Element::f16, 13>;
+static void offer_linear_on_amx(Kernels& kernels) {
+  kernels.linear[(int)Element::f32] = form_with_split_bf16<Element::f32, 65>;
+  kernels.linear[(int)Element::f16] = form_with_split_bf16<Element::f16, 13>;
   kernels.linear[(int)Element::bf16] = [](int64_t rows) -> const LinearForm& {
-    return streams(rows) ? NearLinear<Element::bf16>::form : TiledLinear<AmxProduct, Element::bf16>::form;
+    return is_skinny(rows) ? SkinnyOnAmx<Element::bf16>::form
+                           : BlockedLinear<AmxBf16Arithmetic, Element::bf16>::form;
   };
 }
 

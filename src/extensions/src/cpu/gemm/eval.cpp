@@ -1,4 +1,4 @@
-// CPU evaluation of the dense product: blocks of rows and outputs, each a task for the kernel.
+// CPU evaluation of the dense product.
 #include <algorithm>
 #include <optional>
 
@@ -6,7 +6,6 @@
 #include "core/dtype.h"
 #include "cpu/gemm/tasks.h"
 #include "cpu/kernels/kernels.h"
-#include "cpu/runtime/allocate.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
@@ -16,7 +15,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds below which waking a second thread costs more than it brings.
+// Multiply-adds below which waking a second thread costs more than it saves.
 constexpr double kSingleThreadWork = 200e3;
 
 void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
@@ -33,46 +32,35 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   all.w_row_stride = w.stride();
   all.y_row_stride = N;
   all.K = K;
+  const auto task_of = [&](int64_t row, int64_t rows) {
+    cpu::LinearTask task = all;
+    task.x = x.at(row);
+    task.rows = rows;
+    return task;
+  };
 
-  const int64_t pack_rows = form.streamed ? M : form.tile_rows, tiles = divide_up(M, pack_rows);
-  all.rows = pack_rows;
-  const int64_t tile_bytes = form.packed_bytes(all);
-  // Vectors that straddle two cache lines cost two reads.
-  constexpr uintptr_t kAlignment = 64;
-  const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({tile_bytes, tiles}) + kAlignment);
-  auto* const packed_x = reinterpret_cast<std::byte*>(
-      divide_up(reinterpret_cast<uintptr_t>(packed.buffer().raw_ptr()), kAlignment) * kAlignment);
-  const int64_t task_tiles = form.streamed ? 1 : divide_up(tiles, divide_up(tiles, form.task_tiles));
-  const int64_t row_blocks = divide_up(tiles, task_tiles);
-  const int64_t outputs = cpu::outputs_of_task(N, row_blocks, threads, form.task_outputs);
-  const int64_t output_blocks = divide_up(N, outputs);
+  all.rows = form.streamed ? M : form.tile_rows;
+  const cpu::RowBlocks blocks(M, all.rows, form.packed_bytes(all), form.streamed ? 1 : form.task_tiles);
+  const int64_t outputs = cpu::outputs_of_task(N, blocks.count(), threads, form.task_outputs);
+  const int64_t output_tasks = divide_up(N, outputs);
 
-  // If all sleep, those that will share the product wake up while x is packed, which few rows are by one.
-  const auto sharing = static_cast<int>(std::min<int64_t>(threads, row_blocks * output_blocks));
+  // Sleeping threads that will share the product wake up while x is packed; one thread packs few rows.
+  const auto sharing = static_cast<int>(std::min<int64_t>(threads, blocks.count() * output_tasks));
   std::optional<cpu::KeepSpinning> spinning;
   if (sharing > 1) spinning.emplace(sharing);
-  cpu::parallel_for(tiles, threads, [&](int64_t tile) {
-    cpu::LinearTask task = all;
-    task.x = x.at(tile * pack_rows);
-    task.rows = std::min(pack_rows, M - tile * pack_rows);
-    form.pack(task, packed_x + tile * tile_bytes);
-  });
+  blocks.pack(threads, [&](int64_t row, int64_t rows, void* to) { form.pack(task_of(row, rows), to); });
 
   spinning.reset();  // the threads spin a while longer
-  const auto share_out = form.streamed ? cpu::parallel_ranges : cpu::parallel_for;
-  share_out(row_blocks * output_blocks, threads, [&](int64_t item) {
-    // The rows of a block stay in the caches while the weights stream by.
-    const int64_t tile = item / output_blocks * task_tiles, m = tile * pack_rows;
-    const int64_t n = item % output_blocks * outputs;
-    cpu::LinearTask task = all;
-    task.x = x.at(m);
-    task.w = w.at(n);
-    task.bias = bias ? bias->at(0, n) : nullptr;
-    task.y = y.data<std::byte>() + (m * N + n) * y.itemsize();
-    task.rows = std::min(task_tiles * pack_rows, M - m);
-    task.outputs = std::min(outputs, N - n);
-    form.run(task, packed_x + tile * tile_bytes, cpu::thread_scratch(form.scratch_bytes(task)));
-  });
+  blocks.run(output_tasks, form.streamed, threads,
+             [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
+               const int64_t n = output_task * outputs;
+               cpu::LinearTask task = task_of(row, rows);
+               task.w = w.at(n);
+               task.bias = bias ? bias->at(0, n) : nullptr;
+               task.y = y.data<std::byte>() + (row * N + n) * y.itemsize();
+               task.outputs = std::min(outputs, N - n);
+               form.run(task, packed, cpu::thread_scratch(form.scratch_bytes(task)));
+             });
 }
 
 }  // namespace

@@ -26,12 +26,12 @@ struct Broadcasts {
   const float* data;
   int64_t n_stride;     // between output rows
   int64_t step_stride;  // between steps
-  int64_t ahead;        // from an element to the one of the next tile
+  int64_t ahead;        // prefetch distance: from an element to that of the next tile
 };
 
-// Asks for the next tile's part of what a block reads in one step. With a single row vector the loops are as
-// fast as memory, and their short runs hide from the hardware what comes next; spread over the steps like
-// this, the requests neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
+// Prefetches the next tile's part of what a block reads in one step. With a single row vector the loops are
+// as fast as memory, and their short runs are not predicted by the hardware; spread over the steps,
+// prefetches neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
 template <int NR, int G, Walk kWalk>
 VEC_FN void prefetch_ahead(Broadcasts a, int step) {
   if constexpr (kWalk == Walk::down_columns) {
@@ -41,8 +41,8 @@ VEC_FN void prefetch_ahead(Broadcasts a, int step) {
   }
 }
 
-// The addresses of one element in each of NR rows. Left alone, a compiler keeps an offset for every row, more
-// than there are registers; a base for every four rows and two strides will do.
+// The addresses of one element in each of NR rows, as a base for every four rows and two strides: compilers
+// keep an offset for every row, more than there are registers.
 template <int NR>
 struct RowAddresses {
   const float* base[(NR + 3) / 4];
@@ -59,7 +59,7 @@ struct RowAddresses {
 #pragma GCC unroll 4
     for (const float*& p : base) {
       p += by;
-      __asm__("" : "+r"(p));  // what it is equal to is not to be worked out
+      __asm__("" : "+r"(p));  // keeps the compiler from recomputing it
     }
   }
   inline __attribute__((always_inline)) const float* operator[](int n) const {
@@ -67,22 +67,22 @@ struct RowAddresses {
   }
 };
 
-// What is read after a product, asked for while it is computed; by itself nothing.
-struct NothingFollows {
+// What a product prefetches of the data that is read after it.
+struct NoPrefetch {
   template <int NR, int MR>
-  VEC_FN NothingFollows lines(int, int) {
+  VEC_FN NoPrefetch lines(int, int) {
     return {};
   }
-  VEC_FN void ask() {}
+  VEC_FN void advance() {}
 };
 
-// Lines of memory, one every few steps.
-struct FollowingLines {
+// Cache lines, one every few steps.
+struct PrefetchLines {
   const char* data;
   int every;
   int left = 1;  // steps to the next line
 
-  inline __attribute__((always_inline)) void ask() {
+  inline __attribute__((always_inline)) void advance() {
     if (--left) return;
     ask_for_line(data);
     data += kLine * sizeof(float);
@@ -90,14 +90,14 @@ struct FollowingLines {
   }
 };
 
-// As many bytes as B has. All asked for at once, they would keep the product waiting.
-struct FollowingBytes {
+// As many bytes as B has, spread over the steps: prefetched at once, they would stall the product.
+struct PrefetchBytes {
   const char* data;
   int64_t bytes;
 
-  // Those that a block asks for: NR of N rows of C, from row n on, of MR vectors each.
+  // The share of a block: NR of N rows of C, from row n on, of MR vectors each.
   template <int NR, int MR>
-  inline __attribute__((always_inline)) FollowingLines lines(int n, int N) const {
+  inline __attribute__((always_inline)) PrefetchLines lines(int n, int N) const {
     const int every = N * kLine / (NR * MR * kLanes);
     return {data + bytes * n / N, every ? every : 1};
   }
@@ -106,7 +106,7 @@ struct FollowingBytes {
 // NR x MR accumulators. A advances G elements a step: with few rows, G neighbouring lanes share a row, each
 // takes every G-th element, and their sums are added at the end.
 template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Lines>
-VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines following) {
+VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines prefetch) {
   F acc[NR][MR];
 #pragma GCC unroll 16
   for (int n = 0; n < NR; n++)
@@ -119,7 +119,7 @@ VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines 
 #pragma GCC unroll 4
     for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
     if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kWalk>(a, step);
-    if constexpr (MR > 1) following.ask();  // a single vector asks for A instead
+    if constexpr (MR > 1) prefetch.advance();  // a single vector prefetches A instead
 #pragma GCC unroll 16
     for (int n = 0; n < NR; n++) {
       const float* p = kManyRows ? rows[n] : a.data + n * a.n_stride;
@@ -150,40 +150,38 @@ constexpr int block_rows(int MR) {
   return kRegisters == 32 ? (MR == 1 ? 16 : MR <= 3 ? 8 : 6) : (MR == 1 ? 8 : 6);
 }
 
-template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Following>
-VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N, Following following) {
+template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Prefetch>
+VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N, Prefetch prefetch) {
   for (; n + NR <= N; n += NR)
     gemm_block<Mac, NR, MR, G, kAccumulate, kWalk>(
         {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes,
-        following.template lines<NR, MR>(n, N));
+        prefetch.template lines<NR, MR>(n, N));
   return n;
 }
 
-template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk, class Following = NothingFollows>
-static void gemm(Broadcasts a, const float* b, int steps, float* c, int N, Following following = {}) {
+template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
+static void gemm(Broadcasts a, const float* b, int steps, float* c, int N, Prefetch prefetch = {}) {
   constexpr int NR = block_rows(MR);
-  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N, following);
-  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
-  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
-  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
-  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, following);
+  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N, prefetch);
+  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
+  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
+  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
+  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
 }
 
 // Picks the instance for a tile's number of row vectors.
-template <class Mac, bool kAccumulate, Walk kWalk, class Following = NothingFollows>
+template <class Mac, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
 static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int N,
-                         Following following = {}) {
+                         Prefetch prefetch = {}) {
   switch (vectors) {
     case 1:
-      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
     case 2:
-      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
     case 3:
-      if constexpr (kRowVectors >= 3)
-        return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
     case 4:
-      if constexpr (kRowVectors >= 4)
-        return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N, following);
+      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
   }
 }
 

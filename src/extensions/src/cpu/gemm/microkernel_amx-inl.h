@@ -1,52 +1,32 @@
-// Matrix products on AMX tile registers.
+// AMX tile registers, and the microkernel of attention on them.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Of eight registers products name as few as they can, and load one after the other into the same. At times,
-// it seems where somebody else's thread shares the core, products that take turns with loads need 14 ns each
-// with four registers, 18 with six and 32 with eight, where all of them take 7 else (benches/LOG.md).
+// Microkernels use as few of the eight registers as they can, and reload the same ones. At times, probably
+// when another thread shares the core, products alternating with loads take 14 ns each with four registers,
+// 18 with six and 32 with eight, instead of 7 (benches/LOG.md).
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Compilers do not know that instructions on tiles read memory: what was written must be there before them.
+// Compilers do not know that tile instructions read memory: stores must be complete before them.
 VEC_FN void settle_stores() { __asm__ volatile("" ::: "memory"); }
 
 VEC_FN void load_config(const TileConfig& config) {
-  __asm__ volatile("" : : "r"(&config) : "memory");  // all of it, of which GCC believes eight bytes are read
+  __asm__ volatile("" : : "r"(&config) : "memory");  // GCC believes that only eight bytes are read
   _tile_loadconfig(&config);
 }
 
-// What products on whole tiles begin and end with.
+// The begin and the end of products on whole tiles.
 struct WithTiles {
   VEC_FN void enter() { load_config(TileConfig()); }
   VEC_FN void leave() { _tile_release(); }
 };
-
-// How many terms in bfloat16 a number is, exactly.
-template <Element kElement>
-constexpr int kTerms = 1;
-template <>
-constexpr int kTerms<Element::f16> = 2;
-template <>
-constexpr int kTerms<Element::f32> = 3;
-
-// The next term of two vectors of numbers, and what it leaves of them. Terms are rounded, so that what is
-// left has either sign.
-VEC_FN __m512i next_term(F& first, F& second) {
-  const auto wide = [](__m256i halves) __attribute__((always_inline)) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-  };
-  const auto term = (__m512i)neighbours(first, second);
-  first = sub(first, wide(_mm512_castsi512_si256(term)));
-  second = sub(second, wide(_mm512_extracti64x4_epi64(term, 1)));
-  return term;
-}
 
 // Two neighbouring tiles of C are computed at a time: two columns of one row block, two rows of one column
 // block, or a single tile where there is no neighbour.
@@ -65,7 +45,7 @@ VEC_FN void zero_set() {
   }
 }
 
-// The second tile lies `second` bytes behind the first; 0 means there is none.
+// The second tile lies `second` bytes after the first; 0: there is none.
 template <int kSet>
 VEC_FN void load_set(const char* c, int64_t second, int64_t stride) {
   if constexpr (kSet == 0) {
@@ -88,11 +68,11 @@ VEC_FN void store_set(char* c, int64_t second, int64_t stride) {
   }
 }
 
-// The sums in a tile += tile 4 * tile 5, of bfloat16 or, as whole numbers, of bytes with a sign.
-template <int kSums, bool kWhole = false>
+// The sums in a tile += tile 4 * tile 5, of bfloat16 or int8.
+template <int kSums, bool kInt8 = false>
 VEC_FN void add_product() {
   static_assert(kSums < 4);
-  if constexpr (kWhole) {
+  if constexpr (kInt8) {
     if constexpr (kSums == 0) _tile_dpbssd(0, 4, 5);
     if constexpr (kSums == 1) _tile_dpbssd(1, 4, 5);
     if constexpr (kSums == 2) _tile_dpbssd(2, 4, 5);
@@ -105,8 +85,8 @@ VEC_FN void add_product() {
   }
 }
 
-// Steps of 32 elements. Strides count bytes. What both tiles of a pair need is loaded once, and what each
-// needs by itself one after the other into the same register.
+// Steps of 32 elements. Strides count bytes. The operand that both tiles of a pair share is loaded once,
+// their own operands one after the other into the same register.
 template <int kSet, Pair kPair>
 VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t b_stride, int steps) {
   for (int step = 0; step < steps; step++, a += 64, b += 16 * b_stride) {

@@ -4,9 +4,6 @@
 #include "cpu/attention/amx_operands-inl.h"
 #include "cpu/attention/decode/decode_amx-inl.h"
 #include "cpu/gemm/dispatch_amx-inl.h"
-#include "cpu/quantized/blocked_bf16-inl.h"
-#include "cpu/quantized/blocked_f32-inl.h"
-#include "cpu/quantized/dispatch-inl.h"
 #include "cpu/quantized/dispatch_amx-inl.h"
 
 namespace tiny_llm_ext::cpu {
@@ -16,12 +13,10 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::offer<amx::AmxOperands, amx::forward_or_decode_amx>(table);
-    // One or two rows are int8 digits in vectors: these processors have slow vector products of bfloat16 and
-    // fast ones of int8. For some more rows, int8 digits need fewer tile products than split bfloat16.
-    amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f32>(table);
-    amx::offer_quantized<amx::OnTiles, amx::FewAtATime<amx::PiecesOnTiles>, Element::f16>(table);
-    amx::offer_quantized<amx::OnTiles, amx::RoundedMany<amx::AmxProduct>, Element::bf16>(table);
-    amx::offer_linear_on_tiles(table);
+    amx::offer_quantized<kAmxPaths, Element::f32>(table);
+    amx::offer_quantized<kAmxPaths, Element::f16>(table);
+    amx::offer_quantized<kAmxBf16Paths, Element::bf16>(table);
+    amx::offer_linear_on_amx(table);
     return table;
   }();
   return kernels;

@@ -4,9 +4,7 @@
 #include "cpu/attention/decode/decode_bf16-inl.h"
 #include "cpu/gemm/arithmetic_bf16-inl.h"
 #include "cpu/gemm/dispatch-inl.h"
-#include "cpu/quantized/blocked_bf16-inl.h"
-#include "cpu/quantized/codec_bf16-inl.h"
-#include "cpu/quantized/dispatch-inl.h"
+#include "cpu/quantized/dispatch_bf16-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -17,9 +15,8 @@ const Kernels& avx512bf16_kernels() {
     avx512bf16::offer<avx512bf16::Bf16Operands,
                       avx512bf16::forward_or_decode<avx512bf16::Bf16Operands,
                                                     avx512bf16::Bf16Decode<avx512bf16::Bf16Operands>>>(table);
-    avx512bf16::offer_quantized<avx512bf16::InVectors<avx512bf16::PairUnits>,
-                                avx512bf16::RoundedMany<avx512bf16::PairsProduct>, Element::bf16>(table);
-    avx512bf16::offer_linear<avx512bf16::PairsProduct, Element::bf16>(table);
+    avx512bf16::offer_quantized<kAvx512Bf16Paths, Element::bf16>(table);
+    avx512bf16::offer_linear<avx512bf16::Bf16Arithmetic, Element::bf16>(table);
     return table;
   }();
   return kernels;

@@ -3,11 +3,12 @@
 
 #include "cpu/attention/forward-inl.h"
 #include "cpu/gemm/dispatch-inl.h"
-#include "cpu/quantized/blocked_f32-inl.h"
 #include "cpu/quantized/dispatch-inl.h"
 #include "cpu/rows/row_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+constexpr const PathTable& kFmaPaths = kLanes == 16 ? kAvx512Paths : kPaths;
 
 static Kernels wide_kernels(const char* name) {
   Kernels kernels = {};
@@ -15,15 +16,15 @@ static Kernels wide_kernels(const char* name) {
   offer<FloatOperands<Element::f32>>(kernels);
   offer<FloatOperands<Element::f16>>(kernels);
   offer<FloatOperands<Element::bf16>>(kernels);
-  offer_quantized<InVectors<WideUnits>, WideMany, Element::f32>(kernels);
-  offer_quantized<InVectors<WideUnits>, WideMany, Element::f16>(kernels);
-  offer_quantized<InVectors<WideUnits>, WideMany, Element::bf16>(kernels);
+  offer_quantized<kFmaPaths, Element::f32>(kernels);
+  offer_quantized<kFmaPaths, Element::f16>(kernels);
+  offer_quantized<kFmaPaths, Element::bf16>(kernels);
   offer_rows<Element::f32>(kernels);
   offer_rows<Element::f16>(kernels);
   offer_rows<Element::bf16>(kernels);
-  offer_linear<WideProduct, Element::f32>(kernels);
-  offer_linear<WideProduct, Element::f16>(kernels);
-  offer_linear<WideProduct, Element::bf16>(kernels);
+  offer_linear<F32Arithmetic, Element::f32>(kernels);
+  offer_linear<F32Arithmetic, Element::f16>(kernels);
+  offer_linear<F32Arithmetic, Element::bf16>(kernels);
   return kernels;
 }
 

@@ -1,29 +1,28 @@
-// What few rows times quantized weights add up to on AMX tiles: groups' sums, as tiles have them, times
-// scales come to those of kLanes outputs, which stay in registers. Scales and biases are read for
-// kFactorGroups groups at a time, into the layout that this takes.
+// Accumulators of skinny products on AMX: the sums that tiles have of a quantization group, times its scales,
+// are added to kLanes outputs, which stay in registers.
 //
-// What each of them says: kTiles tiles of x, kWidth lanes each, and kGroupFloats floats of it for a group,
-// its sums first; `Factors`, `clear`, and `add_group`, the product of a group; `give_rows`, kLanes outputs
-// each.
+// An accumulator takes kTiles tiles of x, kWidth lanes each, and kGroupFloats floats of x for a group, its
+// sums first. `Scales` is how it reads the scales and biases of kScaleGroups groups. `add_group` adds a
+// group, `transpose_to_rows` gives the result, kLanes outputs a row.
 #pragma once
 
 #include "cpu/quantized/pack_int8_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kFactorGroups = kLanes;
+constexpr int kScaleGroups = kLanes;
 
 VEC_FN __m512i eight_in_second_half() {
   return _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
 }
 
-// A row of factors for each output.
-class FactorRows {
+// Scales and biases, [output][group].
+class ScaleRows {
   static constexpr int kMiddle = kLanes / 2;
-  alignas(64) float scale_[kLanes][kFactorGroups], bias_[kLanes][kFactorGroups];
+  alignas(64) float scale_[kLanes][kScaleGroups], bias_[kLanes][kScaleGroups];
 
  public:
-  // Of two outputs, from an even one on.
+  // Of two outputs, the first of which is even.
   inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
@@ -32,33 +31,33 @@ class FactorRows {
     }
   }
 
-  // Of a group. From the middle one all are so near that an instruction names them in a byte.
+  // Of a group. The pointers are to the middle output: from there every offset fits one byte.
   class Column {
     const float *scale_, *bias_;
 
    public:
-    VEC_FN Column of(const FactorRows& factors, int group) {
+    VEC_FN Column of(const ScaleRows& scales, int group) {
       Column column;
-      column.scale_ = &factors.scale_[kMiddle][group];
-      column.bias_ = &factors.bias_[kMiddle][group];
+      column.scale_ = &scales.scale_[kMiddle][group];
+      column.bias_ = &scales.bias_[kMiddle][group];
       __asm__("" : "+r"(column.scale_), "+r"(column.bias_));
       return column;
     }
     inline __attribute__((always_inline)) F scale(int i) const {
-      return set1(scale_[(i - kMiddle) * kFactorGroups]);
+      return set1(scale_[(i - kMiddle) * kScaleGroups]);
     }
     inline __attribute__((always_inline)) F bias(int i) const {
-      return set1(bias_[(i - kMiddle) * kFactorGroups]);
+      return set1(bias_[(i - kMiddle) * kScaleGroups]);
     }
   };
 };
 
-// One or two tiles of kLanes rows: a vector for each output and tile.
+// bfloat16, one or two tiles of kLanes rows: a vector for each output and tile.
 template <int kTiles_>
-struct WideSums {
+struct WideAccumulator {
   static constexpr int kTiles = kTiles_, kWidth = kLanes;
   static constexpr int kGroupFloats = kTiles * kLanes;
-  typedef FactorRows Factors;
+  typedef ScaleRows Scales;
   F y[kTiles][kLanes];
 
   inline __attribute__((always_inline)) void clear() {
@@ -70,8 +69,8 @@ struct WideSums {
 
   // y += scale * (what a group adds up to) + bias * (the sum of x over it).
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
-                                                       const Factors& factors, int group) {
-    const auto column = Factors::Column::of(factors, group);
+                                                       const Scales& scales, int group) {
+    const auto column = Scales::Column::of(scales, group);
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++, sums += kLanes * kLanes) {
       const F x_sum = load(x_sums + tile * kLanes);
@@ -83,7 +82,7 @@ struct WideSums {
     }
   }
 
-  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+  inline __attribute__((always_inline)) void transpose_to_rows(F* rows) const {
 #pragma GCC unroll 2
     for (int tile = 0; tile < kTiles; tile++, rows += kLanes) {
 #pragma GCC unroll 16
@@ -93,13 +92,13 @@ struct WideSums {
   }
 };
 
-// A tile of half as many rows: a vector for two outputs.
-struct NarrowSums {
+// bfloat16, a tile of kLanes / 2 rows: a vector for two outputs.
+struct NarrowAccumulator {
   static constexpr int kTiles = 1, kWidth = kLanes / 2, kPairs = kLanes / 2;
   static constexpr int kGroupFloats = kLanes;
-  struct Factors {
-    // For two outputs at a time: half of the groups for both, and the other half.
-    alignas(64) float scale[kPairs][2][2][kFactorGroups / 2], bias[kPairs][2][2][kFactorGroups / 2];
+  struct Scales {
+    // [pair of outputs][half of the groups][output][group]
+    alignas(64) float scale[kPairs][2][2][kScaleGroups / 2], bias[kPairs][2][2][kScaleGroups / 2];
 
     inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
       put_halves(scale[output / 2], scales);
@@ -107,11 +106,10 @@ struct NarrowSums {
     }
 
    private:
-    inline __attribute__((always_inline)) void put_halves(float (*to)[2][kFactorGroups / 2],
-                                                          const F* factors) {
+    inline __attribute__((always_inline)) void put_halves(float (*to)[2][kScaleGroups / 2], const F* scales) {
       constexpr int kFirstHalves = 0x44, kSecondHalves = 0xee;
-      store(to[0][0], _mm512_shuffle_f32x4(factors[0], factors[1], kFirstHalves));
-      store(to[1][0], _mm512_shuffle_f32x4(factors[0], factors[1], kSecondHalves));
+      store(to[0][0], _mm512_shuffle_f32x4(scales[0], scales[1], kFirstHalves));
+      store(to[1][0], _mm512_shuffle_f32x4(scales[0], scales[1], kSecondHalves));
     }
   };
   F y[kPairs];
@@ -122,23 +120,23 @@ struct NarrowSums {
   }
 
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
-                                                       const Factors& factors, int group) {
-    constexpr int kHalf = kFactorGroups / 2;
+                                                       const Scales& scales, int group) {
+    constexpr int kHalf = kScaleGroups / 2;
     const __m512i places = _mm512_add_epi32(eight_in_second_half(), _mm512_set1_epi32(group % kHalf));
     const int half = group / kHalf;
     const F x_sum = load(x_sums);
 #pragma GCC unroll 8
     for (int i = 0; i < kPairs; i++) {
-      const F scale = _mm512_permutexvar_ps(places, _mm512_load_ps(factors.scale[i][half][0]));
-      const F bias = _mm512_permutexvar_ps(places, _mm512_load_ps(factors.bias[i][half][0]));
+      const F scale = _mm512_permutexvar_ps(places, _mm512_load_ps(scales.scale[i][half][0]));
+      const F bias = _mm512_permutexvar_ps(places, _mm512_load_ps(scales.bias[i][half][0]));
       y[i] = fma(x_sum, bias, y[i]);
       y[i] = fma(_mm512_load_ps(sums + i * kLanes), scale, y[i]);
     }
   }
 
-  // A vector's number says 8, 4 and 2 of the output and its lane 1, then the row: each step puts a bit of
-  // the row into the number and one of the output into the lane.
-  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+  // Before: the index of a vector holds bits 8, 4 and 2 of the output, its lane bit 1 and then the row. Each
+  // step exchanges a bit of the row in the lane for a bit of the output in the index.
+  inline __attribute__((always_inline)) void transpose_to_rows(F* rows) const {
 #pragma GCC unroll 8
     for (int i = 0; i < kPairs; i++) rows[i] = y[i];
     exchange<1>(rows, [](int lane, int bit) { return (lane & 14) + bit + lane % 2 * kLanes; });
@@ -148,7 +146,8 @@ struct NarrowSums {
   }
 
  private:
-  // Lane `from(lane, bit)` of two vectors whose numbers differ by kBit goes to `lane` of the one that has it.
+  // Of two vectors whose indices differ by kBit, lane from(lane, bit) goes to `lane` of the one with that
+  // bit.
   template <int kBit, class From>
   static inline __attribute__((always_inline)) void exchange(F* rows, From from) {
     alignas(64) int32_t places[2][kLanes];
@@ -165,12 +164,12 @@ struct NarrowSums {
   }
 };
 
-// Whole numbers: the lanes of `DigitLanes`, whose tiles are put together as integers.
+// int8 digits: the lanes of Int8Lanes, whose tiles are combined as integers.
 template <int kTiles_>
-struct DigitSums {
+struct Int8Accumulator {
   static constexpr int kTiles = kTiles_, kWidth = kLanes;
-  static constexpr int kGroupFloats = 2 * kLanes;  // the second half is what digits are worth
-  typedef FactorRows Factors;
+  static constexpr int kGroupFloats = 2 * kLanes;  // the second half: scales of digits
+  typedef ScaleRows Scales;
   F y[kLanes];
 
   inline __attribute__((always_inline)) void clear() {
@@ -179,33 +178,34 @@ struct DigitSums {
   }
 
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
-                                                       const Factors& factors, int group) {
-    const auto column = Factors::Column::of(factors, group);
+                                                       const Scales& scales, int group) {
+    const auto column = Scales::Column::of(scales, group);
     const __m512i to_middle = eight_in_second_half();
-    const F x_sum = load(x_sums), worth = load(x_sums + kLanes);
+    const F x_sum = load(x_sums), x_scale = load(x_sums + kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
-      __m512i whole = _mm512_load_si512(sums + i * kLanes);
+      __m512i sum = _mm512_load_si512(sums + i * kLanes);
       if constexpr (kTiles == 2)
-        whole = _mm512_add_epi32(_mm512_sllv_epi32(whole, to_middle),
-                                 _mm512_load_si512(sums + (kLanes + i) * kLanes));
+        sum = _mm512_add_epi32(_mm512_sllv_epi32(sum, to_middle),
+                               _mm512_load_si512(sums + (kLanes + i) * kLanes));
       y[i] = fma(x_sum, column.bias(i), y[i]);
-      y[i] = fma(mul(_mm512_cvtepi32_ps(whole), worth), column.scale(i), y[i]);
+      y[i] = fma(mul(_mm512_cvtepi32_ps(sum), x_scale), column.scale(i), y[i]);
     }
   }
 
-  inline __attribute__((always_inline)) void give_rows(F* rows) const {
+  inline __attribute__((always_inline)) void transpose_to_rows(F* rows) const {
     F lanes[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
     transpose(lanes);
     if constexpr (kTiles == 1) {
-      for (int m = 0; m < DigitLanes::kOneTileRows; m++) {
+      for (int m = 0; m < Int8Lanes<1>::kMostRows; m++) {
         const F* digits = lanes + m * kDigits;
         rows[m] = add(digits[0], add(digits[1], digits[2]));
       }
     } else {
-      for (int m = 0; m < DigitLanes::kRows; m++) rows[m] = add(lanes[m], lanes[DigitLanes::kRows + m]);
+      for (int m = 0; m < Int8Lanes<2>::kMostRows; m++)
+        rows[m] = add(lanes[m], lanes[Int8Lanes<2>::kMostRows + m]);
     }
   }
 };

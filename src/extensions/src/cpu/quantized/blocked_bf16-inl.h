@@ -1,34 +1,36 @@
-// Many rows times quantized weights rounded to bfloat16: the product of dense weights, block by block of
-// weights that are unpacked instead of copied.
+// Blocked product in bfloat16: many rows of x times quantized weights that are rounded to bfloat16. It is the
+// driver of dense weights (cpu/gemm/blocked-inl.h), whose blocks of weights are decoded instead of copied.
 #pragma once
 
 #include "cpu/gemm/arithmetic_bf16-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Weights for `product`, which takes whole groups of them. A row is unpacked along K, as it lies.
+// Weights for `blocked`, in blocks of whole quantization groups. Rows are decoded along K, as they lie.
 template <int kBits>
-struct PackedWeights {
+struct QuantizedWeights {
   const QuantizedTask& task;
 
   float bias(int64_t) const { return 0; }
 
-  template <class Product>
+  template <class Arithmetic>
   void fill(int64_t n, int64_t begin, int depth, uint16_t* out, int64_t apart) const {
     const uint8_t* numbers = bytes(n, begin);
     const int64_t group = begin / task.group;
     auto* scale = (const uint16_t*)task.scales + n * task.scales_row_stride + group;
     auto* bias = (const uint16_t*)task.biases + n * task.biases_row_stride + group;
     for (int k = 0; k < depth; k += task.group, scale++, bias++) {
-      const GroupOfPairs<kBits> weights(*scale, *bias);
+      const Bf16GroupCodec<kBits> codec(*scale, *bias);
       for (int e = 0; e < task.group; e += 2 * kLanes, out += apart, numbers += kLanes * kBits / 4)
-        store((float*)out, weights.unpack(numbers));
+        store((float*)out, codec.decode(numbers));
     }
   }
 
-  void ask_for(int64_t n, int64_t begin, int depth) const { prefetch(bytes(n, begin), depth * kBits / 8); }
+  void prefetch_block(int64_t n, int64_t begin, int depth) const {
+    prefetch(bytes(n, begin), depth * kBits / 8);
+  }
 
-  template <class Product>
+  template <class Arithmetic>
   WeightRows<uint16_t> in_place() const {
     return {};
   }
@@ -39,37 +41,34 @@ struct PackedWeights {
   }
 };
 
-template <class Product>
-struct RoundedMany {
-  static_assert(Product::kDepth % 128 == 0);  // whole groups
+template <class Arithmetic, int kBits, Element kElement>
+struct BlockedBf16 {
+  static_assert(kElement == Element::bf16);
+  static_assert(Arithmetic::kDepth % 128 == 0);  // whole groups
   static constexpr int kPackRows = kTileLanes;
-  static constexpr int kTaskRows = 4 * kTileLanes;  // their sums leave room for weights in the second cache
-  static constexpr int kTaskOutputs = Product::kTaskOutputs;
+  static constexpr int kTaskRows =
+      4 * kTileLanes;  // their sums leave room for weights in the second-level cache
+  static constexpr int kTaskOutputs = Arithmetic::kTaskOutputs;
 
-  template <Element kElement>
   static size_t packed_bytes(const QuantizedTask& task) {
-    const ProductTask all = product_of(task);
-    return all.tiles() * packed_floats<Product>(all.K) * sizeof(float);
+    const GemmTask all = gemm_task(task);
+    return all.tiles() * packed_floats<Arithmetic>(all.K) * sizeof(float);
   }
-  template <Element kElement>
   static void pack(const QuantizedTask& task, void* packed) {
-    pack_product<Product, kElement>(product_of(task), (float*)packed);
+    pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed);
   }
 
-  template <Element>
   static size_t scratch_bytes(const QuantizedTask& task) {
-    return product_bytes<Product>(product_of(task));
+    return blocked_scratch_bytes<Arithmetic>(gemm_task(task));
   }
 
-  template <Element kElement, int kBits>
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
-    static_assert(kElement == Element::bf16);
-    product<Product, kElement>(product_of(task), PackedWeights<kBits>{task}, (const float*)packed,
-                               (float*)scratch);
+    blocked<Arithmetic, kElement>(gemm_task(task), QuantizedWeights<kBits>{task}, (const float*)packed,
+                                  (float*)scratch);
   }
 
  private:
-  static ProductTask product_of(const QuantizedTask& task) {
+  static GemmTask gemm_task(const QuantizedTask& task) {
     return {task.x,       task.x_row_stride,       task.y, task.y_row_stride, task.rows,
             task.outputs, task.groups * task.group};
   }

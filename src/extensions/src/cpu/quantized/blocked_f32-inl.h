@@ -1,6 +1,8 @@
-// Many rows times quantized weights in float32, as fast as the multiply units: blocks of weights are widened,
-// outputs across the lanes, and multiplied with all rows of a task while they are in the caches. Rows of x
-// are read where they lie if they are float32.
+// Blocked product in float32: many rows of x times quantized weights. A block of weights is decoded, outputs
+// across the lanes, and multiplied with all rows of the task while it is in the caches. Unlike the blocked
+// driver of dense weights (cpu/gemm/blocked-inl.h), whose lanes are rows, this neither packs float32 rows of
+// x nor transposes y, and pads no lanes with rows that x does not have (benches/LOG.md, "Lanes across
+// outputs").
 #pragma once
 
 #include "cpu/gemm/microkernel-inl.h"
@@ -8,27 +10,26 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// A word's weights, to steps `stride` floats apart.
+// Decodes a word into weights in float32, `stride` floats from each other.
 template <int kBits, int kIndex = 0>
-VEC_FN void widen(W word, F scale, F bias, float* out, int64_t stride) {
+VEC_FN void decode_word(W word, F scale, F bias, float* out, int64_t stride) {
   if constexpr (kIndex < 32 / kBits) {
     store(out + kIndex * stride, fma(number<kBits, kIndex>(word), scale, bias));
-    widen<kBits, kIndex + 1>(word, scale, bias, out, stride);
+    decode_word<kBits, kIndex + 1>(word, scale, bias, out, stride);
   }
 }
 
-struct WideMany {
+template <int kBits, Element kElement>
+struct BlockedF32 {
   static constexpr int kTaskOutputs = kRowVectors * kLanes;
   static constexpr int kTaskRows = 256;
   static constexpr int kPackRows = 64;
-  // Elements of K that are widened at a time; no more groups than lanes.
+  // Elements of K that are decoded at a time; no more groups than lanes.
   static constexpr int kDepth = kLanes < 8 ? 128 : 256;
 
-  template <Element kElement>
   static size_t packed_bytes(const QuantizedTask& task) {
     return kElement == Element::f32 ? 0 : task.rows * task.groups * task.group * sizeof(float);
   }
-  template <Element kElement>
   static void pack(const QuantizedTask& task, void* packed) {
     const int64_t K = task.groups * task.group;
     for (int64_t m = 0; m < task.rows; m++) {
@@ -37,13 +38,11 @@ struct WideMany {
     }
   }
 
-  // The sums [row][output], then the widened weights [step][output].
-  template <Element>
+  // The sums [row][output], then the decoded weights [step][output].
   static size_t scratch_bytes(const QuantizedTask&) {
     return kTaskOutputs * (kTaskRows + kDepth) * sizeof(float);
   }
 
-  template <Element kElement, int kBits>
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
     typedef StorageOf<kElement> T;
     const int64_t K = task.groups * task.group;
@@ -62,8 +61,7 @@ struct WideMany {
                                  left, task.groups);
         const RowBlock<T> biases((const T*)task.biases + row * task.biases_row_stride, task.biases_row_stride,
                                  left, task.groups);
-        widen_block<kElement, kBits>(words, scales, biases, task.group * kBits / 32, begin, depth,
-                                     weights + n);
+        decode_block(words, scales, biases, task.group * kBits / 32, begin, depth, weights + n);
       }
       gemm_vectors<FloatMac, true, Walk::along_rows>(kRowVectors, {x + begin, x_stride, 1, 0}, weights, depth,
                                                      sums, (int)task.rows);
@@ -75,22 +73,22 @@ struct WideMany {
   }
 
  private:
-  // The weights of kLanes outputs, from element `begin` on, into the lanes at `out`.
-  template <Element kElement, int kBits>
-  static void widen_block(const RowBlock<uint32_t>& words, const RowBlock<StorageOf<kElement>>& scales,
-                          const RowBlock<StorageOf<kElement>>& biases, int group_words, int64_t begin,
-                          int depth, float* out) {
+  // Decodes the weights of kLanes outputs, from element `begin` on, into the lanes at `out`.
+  static void decode_block(const RowBlock<uint32_t>& words, const RowBlock<StorageOf<kElement>>& scales,
+                           const RowBlock<StorageOf<kElement>>& biases, int group_words, int64_t begin,
+                           int depth, float* out) {
     const int64_t first_word = begin * kBits / 32;
     const int count = depth * kBits / 32;
-    TurnedFactors<kBits, kElement> factors;
+    TransposedScales<kBits, kElement> factors;
     factors.read(scales, biases, first_word / group_words);
-    float turned[kLanes * kLanes];
+    float transposed[kLanes * kLanes];
     for (int at = 0; at < count; at += kLanes) {
-      turn_words(words, first_word + at, turned);
+      transpose_words(words, first_word + at, transposed);
       for (int word = 0; word < kLanes && at + word < count; word++) {
         const int group = (at + word) / group_words;
-        widen<kBits>(load_words<kBits>((const uint32_t*)turned + word * kLanes), factors.scale[group],
-                     factors.bias[group], out + (at + word) * (32 / kBits) * kTaskOutputs, kTaskOutputs);
+        decode_word<kBits>(load_words<kBits>((const uint32_t*)transposed + word * kLanes),
+                           factors.scale[group], factors.bias[group],
+                           out + (at + word) * (32 / kBits) * kTaskOutputs, kTaskOutputs);
       }
     }
   }

@@ -1,98 +1,101 @@
-// The numbers of quantized weights as the A operand of AMX products, of bfloat16 or of bytes.
+// Codecs of packed weights for AMX tiles: rows of weights decode into rows of the A operand, as bfloat16 or
+// int8 numbers, which hold q exactly.
+//
+// A quantization group is kSteps steps along K of kStepNumbers numbers each. `decode` writes row `row` of
+// kStepsAtOnce steps. With kInt8 numbers are int8, else bfloat16; a decoded number is (q + kAdded) /
+// kDivisor. Numbers stand in an order of the codec: place i of a step holds number source(step, i) of those
+// steps. With kSplitX x may be split bf16.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kStep = 2 * kLanes;  // numbers along K that a product of tiles of bfloat16 adds up
+constexpr int kBf16Step = 2 * kLanes;  // numbers along K in a product of bfloat16 tiles
 
-// How the numbers of a group of kSteps steps of kStepNumbers become bfloat16, which holds them exactly:
-// `write` gives (number + kAdded) / kUnit of kTogether steps at p, a row of a tile each, in an order of its
-// own: place i of a step has the number `number(step, i)` of them. With kSeveralTerms x may come in terms,
-// see LaneRows; with kWhole they are bytes instead, in steps by themselves.
+// For x in bfloat16.
 template <int kBits, int kSteps>
-struct NumbersOfTiles;
+struct Bf16TileCodec;
 
-// The bytes of those steps are repeated until they fill a vector, and each copy takes another half byte of
-// each 16 bits. In the upper bits of the mantissa of 4 it counts quarters: 4 to 7.75, which takes no table
-// and adds up to no more than numbers from -8 to 7.
+// The bytes of the steps are repeated until they fill a vector, and each copy rotates another half byte of
+// each 16 bits into the upper bits of the mantissa of 4, where it counts quarters: 4 to 7.75. That takes no
+// table, and sums are no larger than with numbers from -8 to 7.
 template <int kSteps_>
-struct NumbersOfTiles<4, kSteps_> {
-  static constexpr int kBits = 4, kSteps = kSteps_, kStepNumbers = kStep;
-  static constexpr bool kWhole = false, kSeveralTerms = false;
-  static constexpr int kTogether = kSteps < 2 ? 1 : 2;
-  static constexpr int kCopies = 4 / kTogether, kCopyNumbers = kStep / kCopies;
-  static constexpr float kAdded = 16, kUnit = 4;
+struct Bf16TileCodec<4, kSteps_> {
+  static constexpr int kBits = 4, kSteps = kSteps_, kStepNumbers = kBf16Step;
+  static constexpr bool kInt8 = false, kSplitX = false;
+  static constexpr int kStepsAtOnce = kSteps < 2 ? 1 : 2;
+  static constexpr int kCopies = 4 / kStepsAtOnce, kCopyNumbers = kBf16Step / kCopies;
+  static constexpr float kAdded = 16, kDivisor = 4;
 
   static constexpr int half_byte(int step, int copy) { return step * kCopies + copy; }
-  static constexpr int number(int step, int i) {
+  static constexpr int source(int step, int i) {
     return i % kCopyNumbers * 4 + half_byte(step, i / kCopyNumbers);
   }
 
-  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
+  VEC_FN void decode(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
     const __m512i mantissa = _mm512_set1_epi16(0x0078), four = _mm512_set1_epi16(0x4080);
     constexpr int kFirstAndSecondOrThird = 0xea;
     __m512i copies;
-    if constexpr (kTogether == 1)
+    if constexpr (kStepsAtOnce == 1)
       copies = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)p));
     else
       copies = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i*)p));
 #pragma GCC unroll 2
-    for (int step = 0; step < kTogether; step++) {
-      const __m512i turned = _mm512_rorv_epi32(copies, to_mantissa(step));
+    for (int step = 0; step < kStepsAtOnce; step++) {
+      const __m512i rotated = _mm512_rorv_epi32(copies, to_mantissa(step));
       _mm512_store_si512(to[step][row],
-                         _mm512_ternarylogic_epi32(turned, mantissa, four, kFirstAndSecondOrThird));
+                         _mm512_ternarylogic_epi32(rotated, mantissa, four, kFirstAndSecondOrThird));
     }
   }
 
  private:
   VEC_FN __m512i to_mantissa(int step) {
-    alignas(64) int32_t turns[kLanes];
-    for (int i = 0; i < kLanes; i++) turns[i] = (4 * half_byte(step, i * kCopies / kLanes) - 3) & 31;
-    return _mm512_load_si512(turns);
+    alignas(64) int32_t bits[kLanes];
+    for (int i = 0; i < kLanes; i++) bits[i] = (4 * half_byte(step, i * kCopies / kLanes) - 3) & 31;
+    return _mm512_load_si512(bits);
   }
 };
 
 template <int kSteps_>
-struct NumbersOfTiles<8, kSteps_> {
-  static constexpr int kBits = 8, kSteps = kSteps_, kStepNumbers = kStep;
-  static constexpr bool kWhole = false, kSeveralTerms = false;
-  static constexpr int kTogether = 1;
-  static constexpr float kAdded = -128, kUnit = 1;
+struct Bf16TileCodec<8, kSteps_> {
+  static constexpr int kBits = 8, kSteps = kSteps_, kStepNumbers = kBf16Step;
+  static constexpr bool kInt8 = false, kSplitX = false;
+  static constexpr int kStepsAtOnce = 1;
+  static constexpr float kAdded = -128, kDivisor = 1;
 
-  static constexpr int number(int, int i) { return i; }
+  static constexpr int source(int, int i) { return i; }
 
-  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
-    const F first = _mm512_cvtepi32_ps(GroupOfPairs<8>::numbers(p));
-    const F second = _mm512_cvtepi32_ps(GroupOfPairs<8>::numbers(p + kLanes));
+  VEC_FN void decode(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
+    const F first = _mm512_cvtepi32_ps(Bf16GroupCodec<8>::numbers(p));
+    const F second = _mm512_cvtepi32_ps(Bf16GroupCodec<8>::numbers(p + kLanes));
     _mm512_store_si512(to[0][row], (__m512i)_mm512_cvtne2ps_pbh(second, first));
   }
 };
 
-// The same less half the range of the weights' numbers, which leaves weights of zero nothing to round: what
+// Centred, q minus half its range, for x as split bf16: weights of zero then leave nothing to round, which
 // float32 needs.
 template <int kBits, int kSteps>
-struct CentredNumbers : NumbersOfTiles<kBits, kSteps> {
-  static constexpr bool kSeveralTerms = true;
+struct CentredBf16TileCodec : Bf16TileCodec<kBits, kSteps> {
+  static constexpr bool kSplitX = true;
 };
 
-// Both bytes of 16 bits hold the half byte that they stand for, and look up theirs of its bfloat16: the upper
-// one in the second quarter of the table.
+// Both bytes of 16 bits hold the half byte of their number. Each looks up its own byte of the bfloat16, the
+// upper one in the second quarter of the table.
 template <int kSteps_>
-struct CentredNumbers<4, kSteps_> {
-  static constexpr int kBits = 4, kSteps = kSteps_, kStepNumbers = kStep;
-  static constexpr bool kWhole = false, kSeveralTerms = true;
-  static constexpr int kTogether = kSteps < 2 ? 1 : 2;
-  static constexpr float kAdded = -8, kUnit = 1;
+struct CentredBf16TileCodec<4, kSteps_> {
+  static constexpr int kBits = 4, kSteps = kSteps_, kStepNumbers = kBf16Step;
+  static constexpr bool kInt8 = false, kSplitX = true;
+  static constexpr int kStepsAtOnce = kSteps < 2 ? 1 : 2;
+  static constexpr float kAdded = -8, kDivisor = 1;
 
-  static constexpr int number(int step, int i) {
-    return kTogether == 2 ? 2 * i + step : i % kLanes * 2 + i / kLanes;
+  static constexpr int source(int step, int i) {
+    return kStepsAtOnce == 2 ? 2 * i + step : i % kLanes * 2 + i / kLanes;
   }
 
-  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
+  VEC_FN void decode(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
     const __m512i lower = repeated(p), upper = _mm512_srli_epi16(lower, 4);
-    if constexpr (kTogether == 2) {
+    if constexpr (kStepsAtOnce == 2) {
       _mm512_store_si512(to[0][row], look_up(lower));
       _mm512_store_si512(to[1][row], look_up(upper));
     } else {
@@ -101,12 +104,12 @@ struct CentredNumbers<4, kSteps_> {
   }
 
  private:
-  // Each byte twice, beside itself; those of a single step twice over.
+  // Each byte twice in a row; the bytes of a single step twice over.
   VEC_FN __m512i repeated(const uint8_t* p) {
     alignas(64) uint8_t from[64];
-    for (int i = 0; i < 64; i++) from[i] = (uint8_t)(i / 2 % (kLanes * kTogether));
+    for (int i = 0; i < 64; i++) from[i] = (uint8_t)(i / 2 % (kLanes * kStepsAtOnce));
     __m512i bytes;
-    if constexpr (kTogether == 2)
+    if constexpr (kStepsAtOnce == 2)
       bytes = _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i*)p));
     else
       bytes = _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i*)p));
@@ -127,20 +130,20 @@ struct CentredNumbers<4, kSteps_> {
   }
 };
 
-// Numbers as bytes with a sign, less half their range, which products of bytes take; a group of kGroup.
+// int8: q minus half its range. For x as int8 digits, in quantization groups of kGroup numbers.
 template <int kBits_, int kGroup>
-struct WholeNumbers {
+struct Int8TileCodec {
   static constexpr int kBits = kBits_, kSteps = kGroup < 128 ? 1 : 2, kStepNumbers = kGroup / kSteps;
-  static constexpr int kTogether = 1;
-  static constexpr bool kWhole = true, kSeveralTerms = false;
+  static constexpr int kStepsAtOnce = 1;
+  static constexpr bool kInt8 = true, kSplitX = false;
   static constexpr float kAdded = -(1 << (kBits - 1));
 
-  // The lower halves of all bytes, then the upper ones.
-  static constexpr int number(int i) {
+  // 4 bits: the lower half bytes of all bytes, then the upper ones.
+  static constexpr int source(int i) {
     return kBits == 8 ? i : i < kStepNumbers / 2 ? 2 * i : 2 * (i - kStepNumbers / 2) + 1;
   }
 
-  VEC_FN void write(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
+  VEC_FN void decode(const uint8_t* p, uint8_t (*to)[kLanes][64], int row) {
     if constexpr (kStepNumbers == 64)
       _mm512_store_si512(to[0][row], numbers(p));
     else
@@ -164,7 +167,7 @@ struct WholeNumbers {
     }
   }
 
-  // Of six bits that a look-up takes the upper two belong to a neighbour.
+  // A look-up takes six bits, of which the upper two belong to a neighbour: the table repeats.
   VEC_FN __m512i look_up(__m512i half_bytes) {
     alignas(64) int8_t table[64];
     for (int i = 0; i < 64; i++) table[i] = (int8_t)(i % 16 - 8);

@@ -1,123 +1,111 @@
-// Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32.
-//
-// Few rows take a form that is as fast as memory, more the one that is as fast as the multiply units; where
-// one is both, many rows are few at a time. Forms round differently, so a row's bits depend on which of them
-// it is, but on nothing else.
+// Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32. The task table of an instruction
+// set and an element type (paths.h) chooses the path of a task.
 #pragma once
 
+#include "cpu/quantized/blocked_f32-inl.h"
 #include "cpu/quantized/gemv-inl.h"
 #include "cpu/quantized/outliers-inl.h"
+#include "cpu/quantized/paths.h"
 #include "cpu/quantized/skinny-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Few rows in vectors: one or two along the words, more across outputs.
-template <template <int> class Units>
-struct InVectors {
-  static constexpr int kRows = kFewRows;
-  template <int kBits, Element kElement>
-  using One = OneInVectors<Units<kBits>, kElement>;
-  template <int kBits, Element kElement>
-  using Few = FewInVectors<Units<kBits>, kElement>;
-};
+// The kernel of a path: packed_bytes, pack and run, and the most rows of a task; blocked ones have scratch
+// and a size of pieces and tasks, too.
+template <Path kPath, int kBits, Element kElement>
+struct KernelOf;
 
-// Few rows, in the form for so many. Packed: what the form has made of them, and behind it their outliers.
-template <class Forms, Element kElement>
-struct FewQuantized {
+template <int kBits, Element kElement>
+struct KernelOf<Path::gemv_fma, kBits, kElement> : Gemv<F32Codec<kBits>, kElement> {};
+template <int kBits, Element kElement>
+struct KernelOf<Path::skinny_fma, kBits, kElement> : Skinny<F32Codec<kBits>, kElement> {};
+template <int kBits, Element kElement>
+struct KernelOf<Path::blocked_fma, kBits, kElement> : BlockedF32<kBits, kElement> {};
+
+// A GEMV or skinny kernel with the outliers of its rows, which follow the packed rows. As the path of many
+// rows it runs on a piece of them at a time.
+template <Path kPath, int kPieceRows, int kBits, Element kElement>
+struct WithOutliers {
+  typedef KernelOf<kPath, kBits, kElement> Kernel;
+  static_assert(kPieceRows <= Kernel::kMostRows);
+  static constexpr int kPackRows = kPieceRows, kTaskRows = kPieceRows;
+  static constexpr int kTaskOutputs = 512;
+
   static size_t packed_bytes(const QuantizedTask& task) {
-    return form_bytes(task) + OutlierLayout<kElement>(task).bytes();
+    return row_bytes(task) + OutlierLayout<kElement>(task).bytes();
   }
 
   static void pack(const QuantizedTask& task, void* packed) {
-    const QuantizedTask others = set_outliers_aside<kElement>(task, outliers(task, packed));
-    in_form(task, [&](auto form) { form.pack(others, packed); });
+    Kernel::pack(zero_outliers<kElement>(task, outliers(task, packed)), packed);
   }
 
-  static void run(const QuantizedTask& task, const void* packed) {
+  static size_t scratch_bytes(const QuantizedTask&) { return 0; }
+
+  static void run(const QuantizedTask& task, const void* packed, void*) {
     const OutlierLayout<kElement> layout(task);
     void* const memory = outliers(task, packed);
-    const FewTask few = {task, layout.ends(memory), layout.places(memory)};
-    in_form(task, [&](auto form) { form.run(few, packed); });
+    Kernel::run({task, layout.ends(memory), layout.places(memory)}, packed);
   }
 
  private:
-  static size_t form_bytes(const QuantizedTask& task) {
-    const size_t bytes = in_form(task, [&](auto form) { return form.packed_bytes(task); });
-    return (bytes + 63) / 64 * 64;
-  }
+  static size_t row_bytes(const QuantizedTask& task) { return (Kernel::packed_bytes(task) + 63) / 64 * 64; }
   static void* outliers(const QuantizedTask& task, const void* packed) {
-    return (char*)packed + form_bytes(task);
+    return (char*)packed + row_bytes(task);
+  }
+};
+
+// The path of many rows, if it is a blocked one.
+template <Path kPath, int kPieceRows, int kBits, Element kElement>
+struct ManyRows : KernelOf<kPath, kBits, kElement> {};
+template <int kPieceRows, int kBits, Element kElement>
+struct ManyRows<Path::skinny_amx_bf16, kPieceRows, kBits, kElement>
+    : WithOutliers<Path::skinny_amx_bf16, kPieceRows, kBits, kElement> {};
+
+template <const PathTable& kTable, Element kElement>
+struct QuantizedProduct {
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return with_kernel(task, [&](auto kernel) { return kernel.packed_bytes(task); });
+  }
+  static void pack(const QuantizedTask& task, void* packed) {
+    with_kernel(task, [&](auto kernel) { kernel.pack(task, packed); });
+  }
+  static size_t scratch_bytes(const QuantizedTask& task) {
+    return with_kernel(task, [&](auto kernel) { return kernel.scratch_bytes(task); });
+  }
+  static void run(const QuantizedTask& task, const void* packed, void* scratch) {
+    with_kernel(task, [&](auto kernel) { kernel.run(task, packed, scratch); });
   }
 
+  static constexpr QuantizedKernels kernels() {
+    typedef ManyRows<kTable.many, kTable.few_rows(), 4, kElement> Many;  // as for 8 bits
+    return {packed_bytes,      pack, scratch_bytes, run, kTable.few_rows(), Many::kPackRows, Many::kTaskRows,
+            Many::kTaskOutputs};
+  }
+
+ private:
+  // Calls call(kernel) with the kernel of the task's path.
   template <class Call>
-  static auto in_form(const QuantizedTask& task, Call call) {
-    if (task.bits == 4) return in_form_of_bits<4>(task, call);
-    return in_form_of_bits<8>(task, call);
+  static auto with_kernel(const QuantizedTask& task, Call call) {
+    if (task.bits == 4) return with_bits<4>(task, call);
+    return with_bits<8>(task, call);
   }
   template <int kBits, class Call>
-  static auto in_form_of_bits(const QuantizedTask& task, Call call) {
-    if (task.rows <= kOneRows) return call(typename Forms::template One<kBits, kElement>());
-    return call(typename Forms::template Few<kBits, kElement>());
+  static auto with_bits(const QuantizedTask& task, Call call) {
+    if (task.few) return with_few<kBits, 0>(task, call);
+    return call(ManyRows<kTable.many, kTable.few_rows(), kBits, kElement>());
+  }
+  template <int kBits, int kRange, class Call>
+  static auto with_few(const QuantizedTask& task, Call call) {
+    constexpr RowRange range = kTable.few[kRange];
+    if constexpr (range.last < kTable.few_rows())
+      if (task.rows > range.last) return with_few<kBits, kRange + 1>(task, call);
+    return call(WithOutliers<range.path, range.last, kBits, kElement>());
   }
 };
 
-// Many rows as few at a time, a piece each, where that is faster than what else there is for many.
-template <class Forms>
-struct FewAtATime {
-  static constexpr int kPackRows = Forms::kRows, kTaskRows = kPackRows;
-  static constexpr int kTaskOutputs = 512;
-
-  template <Element kElement>
-  static size_t packed_bytes(const QuantizedTask& task) {
-    return FewQuantized<Forms, kElement>::packed_bytes(task);
-  }
-  template <Element kElement>
-  static void pack(const QuantizedTask& task, void* packed) {
-    FewQuantized<Forms, kElement>::pack(task, packed);
-  }
-
-  template <Element>
-  static size_t scratch_bytes(const QuantizedTask&) {
-    return 0;
-  }
-
-  template <Element kElement, int>
-  static void run(const QuantizedTask& task, const void* packed, void*) {
-    FewQuantized<Forms, kElement>::run(task, packed);
-  }
-};
-
-template <class Forms, class Many, Element kElement>
-struct Quantized {
-  typedef FewQuantized<Forms, kElement> Few;
-
-  static size_t packed_bytes(const QuantizedTask& task) {
-    return task.few ? Few::packed_bytes(task) : Many::template packed_bytes<kElement>(task);
-  }
-
-  static void pack(const QuantizedTask& task, void* packed) {
-    if (task.few) return Few::pack(task, packed);
-    Many::template pack<kElement>(task, packed);
-  }
-
-  static size_t scratch_bytes(const QuantizedTask& task) {
-    return task.few ? 0 : Many::template scratch_bytes<kElement>(task);
-  }
-
-  static void run(const QuantizedTask& task, const void* packed, void* scratch) {
-    if (task.few) return Few::run(task, packed);
-    if (task.bits == 4)
-      Many::template run<kElement, 4>(task, packed, scratch);
-    else
-      Many::template run<kElement, 8>(task, packed, scratch);
-  }
-};
-
-template <class Forms, class Many, Element kElement>
+template <const PathTable& kTable, Element kElement>
 static void offer_quantized(Kernels& kernels) {
-  typedef Quantized<Forms, Many, kElement> Q;
-  kernels.quantized[(int)kElement] = {Q::packed_bytes, Q::pack,         Q::scratch_bytes, Q::run,
-                                      Forms::kRows,    Many::kPackRows, Many::kTaskRows,  Many::kTaskOutputs};
+  kernels.quantized[(int)kElement] = QuantizedProduct<kTable, kElement>::kernels();
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,4 +1,4 @@
-// CPU evaluation of products with quantized weights: blocks of rows and outputs, each a task for the kernel.
+// CPU evaluation of quantized linear layers.
 #include <algorithm>
 
 #include "core/divide_up.h"
@@ -7,7 +7,6 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
-#include "cpu/runtime/allocate.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -17,18 +16,11 @@ namespace tiny_llm_ext {
 namespace {
 
 constexpr cpu::ParallelThreshold kParallelThreshold = {2e5, 4e6};
-// Few rows stream the weights, each thread a range of them; small tasks leave little to wait for at the
-// end. A gate and what it opens are one list of tasks, with half as many.
+// GEMV and skinny products stream the weights, each thread a range of them; with small tasks threads end at
+// the same time. A gate and its other matrix are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
-// The smallest task: a multiple of the outputs that any kernel of few rows takes at once.
+// The smallest task: a multiple of the outputs that any GEMV or skinny kernel takes at once.
 constexpr int64_t kFewUnit = 64;
-
-// Of packed x: vectors and tiles then lie in as few cache lines as they can.
-constexpr uintptr_t kAlignment = 64;
-
-std::byte* aligned(std::byte* p) {
-  return p + (kAlignment - reinterpret_cast<uintptr_t>(p) % kAlignment) % kAlignment;
-}
 
 struct Weights {
   Weights(const QuantizedMatrix& matrix, int threads)
@@ -39,8 +31,8 @@ struct Weights {
     if (matrix.bias) bias.emplace(*matrix.bias, 1);
   }
 
-  // The weights of the outputs from n on.
-  void give(cpu::QuantizedTask& task, int64_t n) const {
+  // Points a task at the weights of the outputs from n on.
+  void set(cpu::QuantizedTask& task, int64_t n) const {
     task.w = reinterpret_cast<const uint32_t*>(words.at(n));
     task.w_row_stride = words.stride();
     task.scales = scales.at(n);
@@ -54,7 +46,7 @@ struct Weights {
   int64_t outputs;
 };
 
-// Some rows of an array (M, N) from column n on, or of what is not there.
+// Some rows of an array (M, N) from column n on; without data, only their size.
 struct Block {
   std::byte* data = nullptr;
   int64_t row_bytes = 0;
@@ -88,29 +80,21 @@ class Products {
     const cpu::RowMatrix x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
-    const int64_t pack_rows = all_.few ? M_ : kernels_.pack_rows, pieces = divide_up(M_, pack_rows);
-    all_.rows = pack_rows;
-    const int64_t packed_bytes = kernels_.packed_bytes(all_);  // of a piece
-    const mx::allocator::Data packed = cpu::allocate(cpu::bytes_of({packed_bytes, pieces}) + kAlignment);
-    auto* const packed_x = aligned(static_cast<std::byte*>(packed.buffer().raw_ptr()));
+    all_.rows = all_.few ? M_ : kernels_.pack_rows;
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
       task.x = x.at(row);
-      task.rows = std::min(rows, M_ - row);
+      task.rows = rows;
       return task;
     };
-    if (packed_bytes > 0) {
-      cpu::parallel_for(pieces, threads_, [&](int64_t piece) {
-        kernels_.pack(task_of(piece * pack_rows, pack_rows), packed_x + piece * packed_bytes);
-      });
-    }
+    const cpu::RowBlocks blocks(M_, all_.rows, kernels_.packed_bytes(all_),
+                                all_.few ? 1 : kernels_.task_rows / kernels_.pack_rows);
+    blocks.pack(threads_,
+                [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
 
-    const int64_t most_pieces = all_.few ? 1 : kernels_.task_rows / pack_rows;
-    const int64_t row_blocks = divide_up(pieces, most_pieces);
-    const int64_t task_pieces = divide_up(pieces, row_blocks);
     const int64_t most_outputs =
         all_.few ? few_outputs()
-                 : cpu::outputs_of_task(outputs_, row_blocks, threads_, kernels_.task_outputs);
+                 : cpu::outputs_of_task(outputs_, blocks.count(), threads_, kernels_.task_outputs);
     const int64_t unit = all_.few ? kFewUnit : most_outputs;  // many rows have whole tasks
     std::vector<int64_t> begins = {0};                        // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
@@ -120,22 +104,19 @@ class Products {
       const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
       return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
     };
-    const auto share_out = all_.few ? cpu::parallel_ranges : cpu::parallel_for;
-    share_out(row_blocks * begins.back(), threads_, [&](int64_t item) {
-      // The rows of a block stay in the caches while the weights stream by.
-      const int64_t block = item / begins.back(), place = item % begins.back();
-      const auto next = std::upper_bound(begins.begin(), begins.end(), place);
-      const size_t which = next - begins.begin() - 1;
-      const int64_t of_array = place - begins[which], n = first_output(which, of_array);
-      const int64_t row = block * task_pieces * pack_rows;
-      cpu::QuantizedTask task = task_of(row, task_pieces * pack_rows);
-      task.outputs = first_output(which, of_array + 1) - n;
-      run(task, packed_x + block * task_pieces * packed_bytes, which, row, n);
-    });
+    blocks.run(begins.back(), all_.few, threads_,
+               [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
+                 const auto next = std::upper_bound(begins.begin(), begins.end(), output_task);
+                 const size_t which = next - begins.begin() - 1;
+                 const int64_t of_array = output_task - begins[which], n = first_output(which, of_array);
+                 cpu::QuantizedTask task = task_of(row, rows);
+                 task.outputs = first_output(which, of_array + 1) - n;
+                 run(task, packed, which, row, n);
+               });
   }
 
  private:
-  // Of a task, where rows are few. What is gated goes through a buffer, which tasks keep small.
+  // Outputs of a GEMV or skinny task. Gated results go through a buffer, which small tasks keep small.
   int64_t few_outputs() const {
     if (threads_ == 1 && !call_.gated) return outputs_;
     return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
@@ -151,7 +132,7 @@ class Products {
     return normalised;
   }
 
-  // One array of outputs from row m and column n on.
+  // A task of an output array, from row m and column n on: product, bias, gate, residual.
   void run(cpu::QuantizedTask task, const void* packed, size_t which, int64_t m, int64_t n) const {
     const int64_t N = weights_[which].outputs;
     const Block y = {y_[which].data<std::byte>() + (m * N + n) * itemsize_, N * itemsize_};
@@ -172,7 +153,7 @@ class Products {
 
   void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
                 Block y) const {
-    weights_[matrix].give(task, n);
+    weights_[matrix].set(task, n);
     task.y = y.data;
     task.y_row_stride = y.row_bytes / itemsize_;
     kernels_.run(task, packed, scratch);

@@ -1,4 +1,4 @@
-// The evaluation of a product with quantized weights, for whoever is on a worker thread already.
+// The evaluation of quantized linear layers on a worker thread.
 #pragma once
 
 #include "cpu/runtime/dispatch.h"
@@ -6,7 +6,7 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Calculates y, which has memory, now.
+// Calculates y, whose memory is allocated.
 void multiply_quantized(const QuantizedCall& call, Arrays& y);
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,10 +1,10 @@
-// One or two rows times quantized weights, at the speed of memory: lanes along the words of an output's row,
-// so that weights are used as they come. What the lanes have added up is summed last.
+// GEMV: one or two rows of x times quantized weights, limited by memory. The lanes run along the words of a
+// row of weights, which are multiplied in the order of memory; each output sums its lanes last.
 //
-// Each word of a vector is multiplied with units of x, which lie in memory in the same order. A vector's sums
-// are multiplied by the scales of its groups, each in the lanes of its words; the biases meet the sums of x
-// over the groups. A row's bits do not depend on whether there is another, nor do those of an output depend
-// on which others are calculated with it.
+// x is packed as the operands of its codec, in the order of the words. Sums over a vector of words are
+// multiplied by the scales of its quantization groups, each in the lanes of its words; biases are multiplied
+// by the sums of x over the groups. The bits of a row do not depend on the other row, nor those of an output
+// on the outputs that are calculated with it.
 #pragma once
 
 #include "cpu/quantized/codec_f32-inl.h"
@@ -12,147 +12,152 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kOneRows = 2;                            // at most
-constexpr int kOneOutputs = kRegisters == 32 ? 4 : 2;  // that share each unit of x
-// Words of weights that are asked for ahead, and as far of their factors, of each of these outputs.
-constexpr int64_t kOneWordsAhead = 4096 / kOneOutputs;
-constexpr int64_t kOneWordsNext = 64;  // words that are brought: four lines
-constexpr int kMostGroupWords = 32;    // 128 numbers of 8 bits
+constexpr int kGemvOutputs = kRegisters == 32 ? 4 : 2;  // that share each load of x
+// Prefetch distances in words of a row of weights: to the second-level cache, scales and biases as far, and
+// to the first-level cache.
+constexpr int64_t kGemvL2Words = 4096 / kGemvOutputs;
+constexpr int64_t kGemvL1Words = 64;
+constexpr int kMostGroupWords = 32;  // 128 numbers of 8 bits
 
-// x of a call: [vector of words][unit][row][lane], then the sums over groups, [vector of groups][row][lane].
-// Where x is in whole numbers, what one is worth in each group comes behind that in the same way, and then,
-// in a vector a row, what one of those and of the sums is worth. What is behind the end of x is zero.
-template <class Units>
-struct OneRows {
+// Packed x: [vector of words][operand][row][lane], then sums over groups, [vector of groups][row][lane].
+// int8 digits: the scales of the groups follow, [vector of groups][row][lane], then one scale a row, in all
+// lanes, which multiplies those scales and the sums. Beyond the end of x everything is zero.
+template <class Codec>
+struct GemvRows {
   int64_t rows, words, groups, group_words;
 
-  explicit OneRows(const QuantizedTask& task)
-      : rows(task.rows < 2 ? 1 : 2), groups(task.groups), group_words(task.group * Units::kBits / 32) {
+  explicit GemvRows(const QuantizedTask& task)
+      : rows(task.rows < 2 ? 1 : 2), groups(task.groups), group_words(task.group * Codec::kBits / 32) {
     words = groups * group_words;
   }
 
   static int64_t vectors(int64_t count) { return (count + kLanes - 1) / kLanes; }
-  int64_t sums() const { return vectors(words) * Units::kUnits * rows * kLanes; }
-  int64_t worths() const { return sums() + vectors(groups) * rows * kLanes; }
-  int64_t row_worths() const { return worths() + vectors(groups) * rows * kLanes; }
-  size_t floats() const { return Units::kWhole ? row_worths() + rows * kLanes : worths(); }
-  // Of a row, in a vector of one of those.
+  int64_t sums() const { return vectors(words) * Codec::kOperands * rows * kLanes; }
+  int64_t x_scales() const { return sums() + vectors(groups) * rows * kLanes; }
+  int64_t row_scales() const { return x_scales() + vectors(groups) * rows * kLanes; }
+  size_t floats() const { return Codec::kInt8 ? row_scales() + rows * kLanes : x_scales(); }
+  // Of group g and row m, in the sums or the scales.
   int64_t group_lane(int64_t g, int64_t m) const { return (g / kLanes * rows + m) * kLanes + g % kLanes; }
 };
 
-// The worths and sums of row m, in the largest worth of its groups: their products with scales then are
-// numbers of usual size, whatever that of x.
-template <class Units>
-static void count_in_largest(const OneRows<Units>& layout, int64_t m, float* packed) {
+// Divides the scales and sums of row m by its largest scale: their products with the scales of the weights
+// are then of moderate size, whatever the size of x.
+template <class Codec>
+static void normalise_scales(const GemvRows<Codec>& layout, int64_t m, float* packed) {
   float largest = 0;
   for (int64_t g = 0; g < layout.groups; g++) {
-    const float worth = packed[layout.worths() + layout.group_lane(g, m)];
-    if (worth > largest) largest = worth;
+    const float scale = packed[layout.x_scales() + layout.group_lane(g, m)];
+    if (scale > largest) largest = scale;
   }
   for (int64_t g = 0; g < layout.groups; g++) {
-    packed[layout.worths() + layout.group_lane(g, m)] /= largest;
+    packed[layout.x_scales() + layout.group_lane(g, m)] /= largest;
     packed[layout.sums() + layout.group_lane(g, m)] /= largest;
   }
-  store(packed + layout.row_worths() + m * kLanes, set1(largest));
+  store(packed + layout.row_scales() + m * kLanes, set1(largest));
 }
 
-template <class Units, Element kElement>
-static void pack_one(const QuantizedTask& task, float* packed) {
-  const OneRows<Units> layout(task);
+template <class Codec, Element kElement>
+static void pack_gemv(const QuantizedTask& task, float* packed) {
+  const GemvRows<Codec> layout(task);
   memset(packed, 0, layout.floats() * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
       float wide[128];
-      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<Units, kElement>(x, task.group, wide);
-      const auto place = [&](int64_t word, int unit) {
-        return packed + ((word / kLanes * Units::kUnits + unit) * layout.rows + m) * kLanes + word % kLanes;
+      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<Codec, kElement>(x, task.group, wide);
+      const auto place = [&](int64_t word, int operand) {
+        return packed + ((word / kLanes * Codec::kOperands + operand) * layout.rows + m) * kLanes +
+               word % kLanes;
       };
       const int words = (int)layout.group_words;
-      if constexpr (Units::kWhole)
-        packed[layout.worths() + layout.group_lane(g, m)] = Units::write_group(wide, words, g * words, place);
+      if constexpr (Codec::kInt8)
+        packed[layout.x_scales() + layout.group_lane(g, m)] =
+            Codec::write_group(wide, words, g * words, place);
       else
-        write_shares<Units>(wide, words, g * words, place);
+        write_operands<Codec>(wide, words, g * words, place);
     }
-    if constexpr (Units::kWhole) {
+    if constexpr (Codec::kInt8) {
       for (int64_t v = 0; v < layout.vectors(layout.words); v++)
-        Units::write_beginnings(packed + (v * Units::kUnits * layout.rows + m) * kLanes,
-                                layout.rows * kLanes);
-      count_in_largest(layout, m, packed);
+        Codec::write_initial_sums(packed + (v * Codec::kOperands * layout.rows + m) * kLanes,
+                                  layout.rows * kLanes);
+      normalise_scales(layout, m, packed);
     }
   }
 }
 
-// dot[output][row] += a vector of words times their units of x, factor by factor unless they are whole.
-template <class Units, int kFactor, int MR>
-VEC_FN void multiply_words(const W* words, const float* x, F (*dot)[MR]) {
-  if constexpr (Units::kWhole) {
+// dot[output][row] += a vector of words times their operands of x.
+template <class Codec, int kIndex, int MR>
+VEC_FN void dot_words(const W* words, const float* x, F (*dot)[MR]) {
+  if constexpr (Codec::kInt8) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kOneOutputs; i++)
+    for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-      for (int m = 0; m < MR; m++) dot[i][m] = Units::dot(words[i], x + m * kLanes, MR * kLanes);
-  } else if constexpr (kFactor < Units::kFactors) {
+      for (int m = 0; m < MR; m++) dot[i][m] = Codec::dot(words[i], x + m * kLanes, MR * kLanes);
+  } else if constexpr (kIndex < Codec::kDecoded) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kOneOutputs; i++) {
-      const F factor = Units::template factor<kFactor>(words[i]);
+    for (int i = 0; i < kGemvOutputs; i++) {
+      const F decoded = Codec::template decode<kIndex>(words[i]);
 #pragma GCC unroll 2
       for (int m = 0; m < MR; m++)
-        dot[i][m] = Units::mac(factor, load(x + (Units::unit_of(kFactor) * MR + m) * kLanes), dot[i][m]);
+        dot[i][m] =
+            Codec::Mac::mac(decoded, load(x + (Codec::operand_of(kIndex) * MR + m) * kLanes), dot[i][m]);
     }
-    multiply_words<Units, kFactor + 1, MR>(words, x, dot);
+    dot_words<Codec, kIndex + 1, MR>(words, x, dot);
   }
 }
 
-// Words from p on, of which `count` are there; zeros behind them.
-template <class Units>
-VEC_FN W words_at(const uint32_t* p, int64_t count) {
-  if (count >= kLanes) return Units::load((const float*)p);
+// A vector of the words at p, of which `count` exist; the others are zero.
+template <class Codec>
+VEC_FN W load_words_at(const uint32_t* p, int64_t count) {
+  if (count >= kLanes) return Codec::load((const float*)p);
   uint32_t part[kLanes] = {};
   memcpy(part, p, count * sizeof *p);
-  return Units::load((const float*)part);
+  return Codec::load((const float*)part);
 }
 
-// Of each word of kLanes groups, its group.
-struct GroupLanes {
+// The group of each word of kLanes groups.
+struct GroupOfWord {
   int32_t group[kMostGroupWords * kLanes];
 
-  explicit GroupLanes(int64_t group_words) {
+  explicit GroupOfWord(int64_t group_words) {
     int32_t* of = group;
     for (int32_t g = 0; g < kLanes; g++)
       for (int64_t word = 0; word < group_words; word++) *of++ = g;
   }
 };
 
-// The lanes of some outputs' sums: [block][row][output][lane], kLanes outputs a block.
+// Sums before their lanes are added up: [block][row][output][lane], kLanes outputs a block.
 template <int MR>
-struct OneSums {
+struct GemvSums {
   static constexpr int64_t kRow = kLanes * kLanes, kBlock = MR * kRow;
-  alignas(64) float lanes[kOneOutputs * kBlock];
+  alignas(64) float lanes[kGemvOutputs * kBlock];
 };
 
-// Outputs that are calculated together: kOneOutputs, `apart` from each other. `left` of the outputs in a row
-// that begins with each of them come next, then those of the next such rows.
-struct OneOutputs {
+// kGemvOutputs outputs that are calculated together, `apart` outputs from each other. Each begins a run of
+// `left` outputs, which are calculated next; the runs that follow begin kGemvOutputs * apart outputs later.
+struct OutputRuns {
   int64_t first, apart, left;
 
-  // How much further on than `at` lies what is read `later`, of what an output has `stride` of.
-  int64_t ahead(int64_t at, int64_t later, int64_t stride) const {
-    return at + later < left * stride ? later : later + (kOneOutputs - 1) * apart * stride;
+  // The distance from element `at` of an output to the element that is read `later` elements later, where an
+  // output has `stride` elements.
+  int64_t distance(int64_t at, int64_t later, int64_t stride) const {
+    return at + later < left * stride ? later : later + (kGemvOutputs - 1) * apart * stride;
   }
 };
 
-// Calculates the lanes of the sums of `outputs`, `sums_apart` floats from output to output. How far ahead is
-// asked for is decided once for kLanes groups.
-template <class Units, Element kElement, int MR>
-VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout, const GroupLanes& lanes,
-                        const float* x, const OneOutputs& outputs, float* sums, int64_t sums_apart) {
+// Calculates the sums of `outputs`, which lie `sums_apart` floats from each other. Prefetch distances are
+// chosen once for kLanes groups.
+template <class Codec, Element kElement, int MR>
+VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>& layout,
+                               const GroupOfWord& lanes, const float* x, const OutputRuns& outputs,
+                               float* sums, int64_t sums_apart) {
   typedef StorageOf<kElement> T;
-  const F offset = set1(Units::kOffset);
-  const uint32_t* words[kOneOutputs];
-  const T *scales[kOneOutputs], *biases[kOneOutputs];
-  F acc[kOneOutputs][MR];
+  const F offset = set1(Codec::kOffset);
+  const uint32_t* words[kGemvOutputs];
+  const T *scales[kGemvOutputs], *biases[kGemvOutputs];
+  F acc[kGemvOutputs][MR];
 #pragma GCC unroll 4
-  for (int i = 0; i < kOneOutputs; i++) {
+  for (int i = 0; i < kGemvOutputs; i++) {
     const int64_t output = outputs.first + i * outputs.apart;
     const int64_t row = output < task.outputs ? output : task.outputs - 1;
     words[i] = task.w + row * task.w_row_stride;
@@ -161,101 +166,104 @@ VEC_FN void sum_outputs(const QuantizedTask& task, const OneRows<Units>& layout,
 #pragma GCC unroll 2
     for (int m = 0; m < MR; m++) acc[i][m] = zero();
   }
-  const int64_t factors_ahead = kOneWordsAhead / layout.group_words;
-  const float *x_sums = x + layout.sums(), *worths = x + layout.worths();
+  const int64_t l2_groups = kGemvL2Words / layout.group_words;
+  const float *x_sums = x + layout.sums(), *x_scales = x + layout.x_scales();
   for (int64_t group = 0; group < layout.groups; group += kLanes) {
     const int64_t left = layout.groups - group;
-    const int64_t next_scales = group + outputs.ahead(group, factors_ahead, task.scales_row_stride);
-    const int64_t next_biases = group + outputs.ahead(group, factors_ahead, task.biases_row_stride);
-    F scale[kOneOutputs][MR];
+    const int64_t next_scales = group + outputs.distance(group, l2_groups, task.scales_row_stride);
+    const int64_t next_biases = group + outputs.distance(group, l2_groups, task.biases_row_stride);
+    F scale[kGemvOutputs][MR];
 #pragma GCC unroll 4
-    for (int i = 0; i < kOneOutputs; i++) {
+    for (int i = 0; i < kGemvOutputs; i++) {
       ask_for_line(scales[i] + next_scales);
       ask_for_line(biases[i] + next_biases);
-      const F given = load_some<kElement>(scales[i] + group, left);
-      const F bias = fma(offset, given, load_some<kElement>(biases[i] + group, left));
+      const F w_scale = load_some<kElement>(scales[i] + group, left);
+      const F bias = fma(offset, w_scale, load_some<kElement>(biases[i] + group, left));
 #pragma GCC unroll 2
       for (int m = 0; m < MR; m++) {
         acc[i][m] = fma(bias, load(x_sums + (group * MR + m * kLanes)), acc[i][m]);
-        scale[i][m] = Units::kWhole ? mul(given, load(worths + (group * MR + m * kLanes))) : given;
+        scale[i][m] = Codec::kInt8 ? mul(w_scale, load(x_scales + (group * MR + m * kLanes))) : w_scale;
       }
     }
     const int64_t begin = group * layout.group_words;
     const int64_t end = left < kLanes ? layout.words : begin + kLanes * layout.group_words;
-    const int64_t asked = outputs.ahead(begin, kOneWordsAhead, task.w_row_stride);
+    const int64_t l2_distance = outputs.distance(begin, kGemvL2Words, task.w_row_stride);
     const int32_t* lane = lanes.group;
-    for (int64_t word = begin; word < end; word += kLanes, lane += kLanes, x += Units::kUnits * MR * kLanes) {
-      W vector[kOneOutputs];
-      F dot[kOneOutputs][MR];
+    for (int64_t word = begin; word < end;
+         word += kLanes, lane += kLanes, x += Codec::kOperands * MR * kLanes) {
+      W vector[kGemvOutputs];
+      F dot[kGemvOutputs][MR];
 #pragma GCC unroll 4
-      for (int i = 0; i < kOneOutputs; i++) {
-        ask_for_line(words[i] + word + asked);
-        bring_line(words[i] + word + kOneWordsNext);
-        vector[i] = words_at<Units>(words[i] + word, end - word);
+      for (int i = 0; i < kGemvOutputs; i++) {
+        ask_for_line(words[i] + word + l2_distance);
+        bring_line(words[i] + word + kGemvL1Words);
+        vector[i] = load_words_at<Codec>(words[i] + word, end - word);
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) dot[i][m] = zero();
       }
-      multiply_words<Units, 0, MR>(vector, x, dot);
+      dot_words<Codec, 0, MR>(vector, x, dot);
 #pragma GCC unroll 4
-      for (int i = 0; i < kOneOutputs; i++)
+      for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) acc[i][m] = fma(dot[i][m], pick(scale[i][m], lane), acc[i][m]);
     }
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < kOneOutputs; i++)
+  for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-    for (int m = 0; m < MR; m++) store(sums + i * sums_apart + m * OneSums<MR>::kRow, acc[i][m]);
+    for (int m = 0; m < MR; m++) store(sums + i * sums_apart + m * GemvSums<MR>::kRow, acc[i][m]);
 }
 
-// A block's outputs, from n on, from the lanes of their sums.
-template <class Units, Element kElement, int MR>
-static void finish_block(const FewTask& task, const OneRows<Units>& layout, const float* x, const float* sums,
-                         int64_t n) {
+// Epilogue of a block of outputs from n on.
+template <class Codec, Element kElement, int MR>
+static void store_block(const TaskWithOutliers& task, const GemvRows<Codec>& layout, const float* x,
+                        const float* sums, int64_t n) {
   for (int64_t m = 0; m < MR; m++) {
-    F y = sum_lanes(sums + m * OneSums<MR>::kRow, kLanes);
-    if constexpr (Units::kWhole) y = mul(y, load(x + layout.row_worths() + m * kLanes));
+    F y = sum_lanes(sums + m * GemvSums<MR>::kRow, kLanes);
+    if constexpr (Codec::kInt8) y = mul(y, load(x + layout.row_scales() + m * kLanes));
     store_outputs<kElement>(task, m, n, y);
   }
 }
 
-// Outputs that are calculated together come from kOneOutputs parts of the task, as long as each other: a
-// processor fetches more when it reads in several places (benches/LOG.md). Blocks that are left over follow
-// one by one, from neighbours.
-template <class Units, Element kElement, int MR>
-static void one_rows(const FewTask& task, const float* x) {
-  typedef OneSums<MR> Sums;
-  const OneRows<Units> layout(task);
-  const GroupLanes lanes(layout.group_words);
+// Outputs that are calculated together come from kGemvOutputs runs of equal length: a processor fetches more
+// when it reads in several places (benches/LOG.md). The blocks that remain are calculated one by one, from
+// neighbouring outputs.
+template <class Codec, Element kElement, int MR>
+static void gemv(const TaskWithOutliers& task, const float* x) {
+  typedef GemvSums<MR> Sums;
+  const GemvRows<Codec> layout(task);
+  const GroupOfWord lanes(layout.group_words);
   Sums sums;
-  const int64_t part = task.outputs / kLanes / kOneOutputs * kLanes;
-  for (int64_t n = 0; n < part; n += kLanes) {
+  const int64_t run = task.outputs / kLanes / kGemvOutputs * kLanes;
+  for (int64_t n = 0; n < run; n += kLanes) {
     for (int64_t i = n; i < n + kLanes; i++)
-      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, {i, part, part - i},
-                                       sums.lanes + (i - n) * kLanes, Sums::kBlock);
-    for (int i = 0; i < kOneOutputs; i++)
-      finish_block<Units, kElement, MR>(task, layout, x, sums.lanes + i * Sums::kBlock, n + i * part);
+      accumulate_outputs<Codec, kElement, MR>(task, layout, lanes, x, {i, run, run - i},
+                                              sums.lanes + (i - n) * kLanes, Sums::kBlock);
+    for (int i = 0; i < kGemvOutputs; i++)
+      store_block<Codec, kElement, MR>(task, layout, x, sums.lanes + i * Sums::kBlock, n + i * run);
   }
-  for (int64_t n = kOneOutputs * part; n < task.outputs; n += kLanes) {
-    for (int64_t i = n; i < n + kLanes; i += kOneOutputs)
-      sum_outputs<Units, kElement, MR>(task, layout, lanes, x, {i, 1, 1}, sums.lanes + (i - n) * kLanes,
-                                       kLanes);
-    finish_block<Units, kElement, MR>(task, layout, x, sums.lanes, n);
+  for (int64_t n = kGemvOutputs * run; n < task.outputs; n += kLanes) {
+    for (int64_t i = n; i < n + kLanes; i += kGemvOutputs)
+      accumulate_outputs<Codec, kElement, MR>(task, layout, lanes, x, {i, 1, 1},
+                                              sums.lanes + (i - n) * kLanes, kLanes);
+    store_block<Codec, kElement, MR>(task, layout, x, sums.lanes, n);
   }
 }
 
-template <class Units, Element kElement>
-struct OneInVectors {
+template <class Codec, Element kElement>
+struct Gemv {
+  static constexpr int kMostRows = 2;
+
   static size_t packed_bytes(const QuantizedTask& task) {
-    return OneRows<Units>(task).floats() * sizeof(float);
+    return GemvRows<Codec>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
-    Units::in_mode([&] { pack_one<Units, kElement>(task, (float*)packed); });
+    Codec::in_fp_mode([&] { pack_gemv<Codec, kElement>(task, (float*)packed); });
   }
-  static void run(const FewTask& task, const void* packed) {
-    Units::in_mode([&] {
-      if (task.rows == 2) return one_rows<Units, kElement, 2>(task, (const float*)packed);
-      one_rows<Units, kElement, 1>(task, (const float*)packed);
+  static void run(const TaskWithOutliers& task, const void* packed) {
+    Codec::in_fp_mode([&] {
+      if (task.rows == 2) return gemv<Codec, kElement, 2>(task, (const float*)packed);
+      gemv<Codec, kElement, 1>(task, (const float*)packed);
     });
   }
 };

@@ -1,86 +1,76 @@
-// Few rows as the B operand of AMX products of bfloat16, in the order that the numbers of the weights have.
-// Wider types become terms in bfloat16 that add up to x.
+// Packs rows of x as the B operand of bfloat16 AMX products, in the order of the numbers of the weights'
+// codec. float32 and float16 are split bf16 (cpu/gemm/split_bf16-inl.h).
 #pragma once
 
 #include <math.h>
 
-#include "cpu/gemm/microkernel_amx-inl.h"
+#include "cpu/gemm/split_bf16-inl.h"
 #include "cpu/quantized/codec_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMostRowTiles = 2;
 
-// x of a call: [step][term][tile][pair of numbers][lane], and behind it in float32 the sums over groups,
-// [group][tile][kLanes], and what is one in a row, [row]. A lane is a row; those behind the last are zero.
-// Few enough rows have half as many lanes (less of x passes through the caches), and their sums stand twice.
-struct LaneRows {
-  int64_t rows, terms, steps, groups, tiles, lanes;
+// Packed x: [step][part][tile][pair of numbers][lane], then float32 sums over quantization groups,
+// [group][tile][kLanes], and one scale a row, [row]. A lane is a row; lanes beyond the last row are zero. Up
+// to kLanes / 2 rows take half as many lanes, so that less of x passes through the caches; their sums stand
+// twice.
+struct Bf16Lanes {
+  int64_t rows, parts, steps, groups, tiles, lanes;
 
-  LaneRows(const QuantizedTask& task, int terms)
+  Bf16Lanes(const QuantizedTask& task, int parts)
       : rows(task.rows),
-        terms(terms),
-        steps(task.groups * task.group / kStep),
+        parts(parts),
+        steps(task.groups * task.group / kBf16Step),
         groups(task.groups),
         tiles((rows + kLanes - 1) / kLanes),
         lanes(rows <= kLanes / 2 ? kLanes / 2 : kLanes) {}
 
   int64_t tile_floats() const { return kLanes * lanes; }
-  int64_t step_floats() const { return terms * tiles * tile_floats(); }
+  int64_t step_floats() const { return parts * tiles * tile_floats(); }
   int64_t sums() const { return steps * step_floats(); }
-  int64_t units() const { return sums() + groups * tiles * kLanes; }
-  size_t floats() const { return units() + rows; }
+  int64_t row_scales() const { return sums() + groups * tiles * kLanes; }
+  size_t floats() const { return row_scales() + rows; }
 };
 
-// What elements of x are multiplied as, in units of 2^exponent.
+// Elements of x as they are multiplied, in units of 2^exponent.
 template <Element kElement>
 VEC_FN F as_multiplied(F x, F exponent) {
   if constexpr (kElement == Element::bf16) return as_multiplied_in_pairs(x);
   return _mm512_scalef_ps(x, sub(zero(), exponent));
 }
 
-// The terms of 2 * kLanes elements of x, in units of 2^exponent. `next` gives one after the other: what
-// bfloat16 holds of what those before have left.
+// The parts of 2 * kLanes elements of x, in units of 2^exponent, one after the other.
 template <Element kElement>
-class TermsOf {
-  F first_, second_;
+struct PartsOfX {
+  Bf16Parts parts;
 
- public:
-  VEC_FN TermsOf of(const StorageOf<kElement>* x, F exponent) {
-    TermsOf terms;
-    terms.first_ = as_multiplied<kElement>(load_as<kElement>(x), exponent);
-    terms.second_ = as_multiplied<kElement>(load_as<kElement>(x + kLanes), exponent);
-    return terms;
+  VEC_FN PartsOfX of(const StorageOf<kElement>* x, F exponent) {
+    return {Bf16Parts::of(as_multiplied<kElement>(load_as<kElement>(x), exponent),
+                          as_multiplied<kElement>(load_as<kElement>(x + kLanes), exponent))};
   }
-
-  VEC_FN __m512i next(TermsOf& terms) { return next_term(terms.first_, terms.second_); }
+  VEC_FN __m512i next(PartsOfX& x) { return Bf16Parts::next(x.parts); }
 };
 
 template <>
-class TermsOf<Element::bf16> {
-  __m512i only_;
+struct PartsOfX<Element::bf16> {
+  __m512i only;
 
- public:
-  VEC_FN TermsOf of(const uint16_t* x, F) {
-    TermsOf terms;
-    terms.only_ = _mm512_loadu_si512(x);
-    return terms;
-  }
-
-  VEC_FN __m512i next(TermsOf& terms) { return terms.only_; }
+  VEC_FN PartsOfX of(const uint16_t* x, F) { return {_mm512_loadu_si512(x)}; }
+  VEC_FN __m512i next(PartsOfX& x) { return x.only; }
 };
 
-// The numbers of a step as `Numbers` has those of the weights, from all of the steps that it has together.
-template <class Numbers>
+// The numbers of a step in the order of the codec, from those of the first and the last of its steps.
+template <class Codec>
 VEC_FN F in_order(__m512i first, __m512i last, int step) {
-  alignas(64) uint16_t from[kStep];
-  for (int i = 0; i < kStep; i++) from[i] = (uint16_t)Numbers::number(step, i);
+  alignas(64) uint16_t from[kBf16Step];
+  for (int i = 0; i < kBf16Step; i++) from[i] = (uint16_t)Codec::source(step, i);
   return _mm512_castsi512_ps(_mm512_permutex2var_epi16(first, _mm512_load_si512(from), last));
 }
 
-// The exponent of the largest number of a row. Terms of small numbers would be too small for tiles, and sums
-// of large ones too large, those of digits, too. Results come back from its units last, so scales are of the
-// size that weights have.
+// The exponent of the largest element of a row, in whose units float32 rows and int8 digits are multiplied:
+// otherwise parts of small elements would be denormal, which tiles flush, and sums of large ones infinite.
+// Results are scaled back last, so the scales of weights keep their size.
 template <Element kElement>
 static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
   __m512i largest = _mm512_setzero_si512();
@@ -90,62 +80,62 @@ static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
   return (int)(_mm512_reduce_max_epu32(largest) >> 23) - 127;
 }
 
-// The lanes of a tile for the steps that `Numbers` has together, from `step` on.
-template <class Numbers, Element kElement>
-static void pack_tile(const QuantizedTask& task, const LaneRows& layout, const int* exponents, int64_t step,
+// The lanes of a tile for Codec::kStepsAtOnce steps, from `step` on.
+template <class Codec, Element kElement>
+static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const int* exponents, int64_t step,
                       int64_t tile, float* packed) {
-  typedef TermsOf<kElement> Terms;
-  constexpr int kTogether = Numbers::kTogether;
-  F block[kTerms<kElement>][kTogether][kLanes];
+  typedef PartsOfX<kElement> Parts;
+  constexpr int kStepsAtOnce = Codec::kStepsAtOnce;
+  F block[kSplitParts<kElement>][kStepsAtOnce][kLanes];
   for (int64_t lane = 0; lane < kLanes; lane++) {
     const int64_t m = tile * kLanes + lane;
     if (m >= task.rows) {
-      for (auto& term : block)
-        for (auto& lanes : term) lanes[lane] = zero();
+      for (auto& part : block)
+        for (auto& lanes : part) lanes[lane] = zero();
       continue;
     }
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + step * kStep;
+    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + step * kBf16Step;
     const F exponent = set1((float)exponents[m]);
-    Terms first = Terms::of(x, exponent), last = Terms::of(x + (kTogether - 1) * kStep, exponent);
-    for (auto& term : block) {
-      const __m512i of_first = Terms::next(first), of_last = Terms::next(last);
-      for (int at = 0; at < kTogether; at++) term[at][lane] = in_order<Numbers>(of_first, of_last, at);
+    Parts first = Parts::of(x, exponent), last = Parts::of(x + (kStepsAtOnce - 1) * kBf16Step, exponent);
+    for (auto& part : block) {
+      const __m512i of_first = Parts::next(first), of_last = Parts::next(last);
+      for (int at = 0; at < kStepsAtOnce; at++) part[at][lane] = in_order<Codec>(of_first, of_last, at);
     }
   }
   const __mmask16 lanes = (__mmask16)((1 << layout.lanes) - 1);
-  for (int term = 0; term < kTerms<kElement>; term++)
-    for (int at = 0; at < kTogether; at++) {
-      transpose(block[term][at]);
+  for (int part = 0; part < kSplitParts<kElement>; part++)
+    for (int at = 0; at < kStepsAtOnce; at++) {
+      transpose(block[part][at]);
       float* out =
-          packed + (step + at) * layout.step_floats() + (term * layout.tiles + tile) * layout.tile_floats();
+          packed + (step + at) * layout.step_floats() + (part * layout.tiles + tile) * layout.tile_floats();
       for (int pair = 0; pair < kLanes; pair++)
-        _mm512_mask_storeu_ps(out + pair * layout.lanes, lanes, block[term][at][pair]);
+        _mm512_mask_storeu_ps(out + pair * layout.lanes, lanes, block[part][at][pair]);
     }
 }
 
-template <class Numbers, Element kElement>
-static void pack_lanes(const QuantizedTask& task, const LaneRows& layout, float* packed) {
+template <class Codec, Element kElement>
+static void pack_bf16_lanes(const QuantizedTask& task, const Bf16Lanes& layout, float* packed) {
   int exponents[kMostRowTiles * kLanes];
-  float *sums = packed + layout.sums(), *units = packed + layout.units();
+  float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    // A single term, and two of float16, are taken as they are.
+    // bfloat16 and float16 need no common exponent.
     exponents[m] = kElement == Element::f32 ? row_exponent<kElement>(x, task.groups * task.group) : 0;
-    units[m] = ldexpf(Numbers::kUnit, exponents[m]);
+    scales[m] = ldexpf(Codec::kDivisor, exponents[m]);
     const F exponent = set1((float)exponents[m]);
     for (int64_t g = 0; g < task.groups; g++, x += task.group) {
       F sum = zero();
       for (int e = 0; e < task.group; e += kLanes)
         sum = add(sum, as_multiplied<kElement>(load_as<kElement>(x + e), exponent));
       float* of_group = sums + g * layout.tiles * kLanes;
-      of_group[m] = _mm512_reduce_add_ps(sum) / Numbers::kUnit;
+      of_group[m] = _mm512_reduce_add_ps(sum) / Codec::kDivisor;
       if (layout.lanes < kLanes) of_group[layout.lanes + m] = of_group[m];
     }
   }
-  for (int64_t step = 0; step < layout.steps; step += Numbers::kTogether)
+  for (int64_t step = 0; step < layout.steps; step += Codec::kStepsAtOnce)
     for (int64_t tile = 0; tile < layout.tiles; tile++)
-      pack_tile<Numbers, kElement>(task, layout, exponents, step, tile, packed);
+      pack_tile<Codec, kElement>(task, layout, exponents, step, tile, packed);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

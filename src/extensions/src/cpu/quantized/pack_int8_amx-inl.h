@@ -1,52 +1,52 @@
-// Few rows as the B operand of AMX products of bytes: rows as whole numbers, whose digits are lanes.
+// Packs rows of x as the B operand of int8 AMX products: each int8 digit of a row is a lane
+// (int8_digits-inl.h).
 #pragma once
 
 #include <math.h>
 #include <string.h>
 
-#include "cpu/quantized/codec_int8-inl.h"
+#include "cpu/quantized/int8_digits-inl.h"
 #include "cpu/quantized/pack_bf16_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// x of a call: [step][tile][four numbers][lane], and behind it in float32, [group], a vector of the sums over
-// it, at the lanes of high digits, and one of what digits are worth; then what is one in a row, [row]. Up to
-// kOneTileRows rows have all their digits in one tile, those of a row beside each other. Of more rows the
-// first half of the lanes are the high digits and the second half the middle ones; the low ones are the
-// second half of another tile, and worth as much once the middle ones are multiplied by 256.
-struct DigitLanes {
-  static constexpr int64_t kOneTileRows = kLanes / kDigits, kRows = kLanes / 2;
-  int64_t rows, groups, numbers, tiles;
+// Packed x: [step][tile][four numbers][lane], then float32 [group][2][lane]: the sums over the quantization
+// group, at the lanes of high digits, and the scales of the digits; then one scale a row, [row].
+//
+// One tile: the three digits of a row are neighbouring lanes. Two tiles: the first half of the lanes of the
+// first tile are high digits, the second half middle digits; low digits are the second half of the second
+// tile, and have the same scale once the sums of middle digits are multiplied by 256.
+template <int kTiles_>
+struct Int8Lanes {
+  static constexpr int64_t kTiles = kTiles_, kMostRows = kTiles == 1 ? kLanes / kDigits : kLanes / 2;
+  int64_t rows, groups, numbers;
 
-  explicit DigitLanes(const QuantizedTask& task)
-      : rows(task.rows),
-        groups(task.groups),
-        numbers(task.groups * task.group),
-        tiles(rows <= kOneTileRows ? 1 : 2) {}
+  explicit Int8Lanes(const QuantizedTask& task)
+      : rows(task.rows), groups(task.groups), numbers(task.groups * task.group) {}
 
   struct Place {
     int64_t tile, lane;
   };
   Place place(int64_t m, int digit) const {
-    if (tiles == 1) return {0, m * kDigits + digit};
-    return digit == 0 ? Place{0, m} : Place{digit - 1, kRows + m};
+    if (kTiles == 1) return {0, m * kDigits + digit};
+    return digit == 0 ? Place{0, m} : Place{digit - 1, kMostRows + m};
   }
 
-  int64_t sums() const { return numbers / 4 * tiles * kLanes; }
-  int64_t units() const { return sums() + groups * 2 * kLanes; }
-  size_t floats() const { return units() + rows; }
+  int64_t sums() const { return numbers / 4 * kTiles * kLanes; }
+  int64_t row_scales() const { return sums() + groups * 2 * kLanes; }
+  size_t floats() const { return row_scales() + rows; }
 };
 
-// One group of a row.
-template <class Numbers>
+// The digits of a row in one quantization group.
+template <class Codec>
 struct GroupDigits {
-  static constexpr int kNumbers = Numbers::kStepNumbers, kGroup = Numbers::kSteps * kNumbers;
-  // Sums of middle and low digits together are integers of 32 bits.
+  static constexpr int kNumbers = Codec::kStepNumbers, kGroup = Codec::kSteps * kNumbers;
+  // The sums of middle and low digits together fit 32 bits.
   static_assert(kGroup * 128LL * 128 * 257 < 1LL << 31);
-  alignas(64) uint8_t digits[kDigits][Numbers::kSteps][64] = {};
-  float sum, unit;
+  alignas(64) uint8_t digits[kDigits][Codec::kSteps][64] = {};
+  float sum, scale;
 
-  // x counts in units of 2^exponent.
+  // x is divided by 2^exponent.
   template <Element kElement>
   VEC_FN GroupDigits of(const StorageOf<kElement>* x, float exponent) {
     GroupDigits group;
@@ -58,55 +58,56 @@ struct GroupDigits {
       sums = add(sums, part);
     }
     group.sum = _mm512_reduce_add_ps(sums);
-    group.unit = write_digits<false>(wide, kGroup, [&](int first, int digit, __m128i of_numbers) {
+    group.scale = write_digits<false>(wide, kGroup, [&](int first, int digit, __m128i of_numbers) {
       _mm_store_si128((__m128i*)(group.digits[digit][first / kNumbers] + first % kNumbers), of_numbers);
     });
     return group;
   }
 
-  // Those of a step in the order of the weights' numbers.
+  // The digits of a step in the order of the codec.
   inline __attribute__((always_inline)) F lane(int digit, int step) const {
     alignas(64) uint8_t from[64];
-    for (int i = 0; i < 64; i++) from[i] = (uint8_t)Numbers::number(i % kNumbers);
+    for (int i = 0; i < 64; i++) from[i] = (uint8_t)Codec::source(i % kNumbers);
     return _mm512_castsi512_ps(
         _mm512_permutexvar_epi8(_mm512_load_si512(from), _mm512_load_si512(digits[digit][step])));
   }
 };
 
-template <class Numbers, Element kElement>
-static void pack_digit_lanes(const QuantizedTask& task, const DigitLanes& layout, float* packed) {
-  float exponents[DigitLanes::kRows], *sums = packed + layout.sums(), *units = packed + layout.units();
+template <class Codec, Element kElement, int kTiles>
+static void pack_int8_lanes(const QuantizedTask& task, const Int8Lanes<kTiles>& layout, float* packed) {
+  float exponents[Int8Lanes<kTiles>::kMostRows];
+  float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
   memset(sums, 0, layout.groups * 2 * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     const int exponent = row_exponent<kElement>(x, layout.numbers);
     exponents[m] = (float)exponent;
-    units[m] = ldexpf(1, exponent);
+    scales[m] = ldexpf(1, exponent);
   }
-  F lanes[Numbers::kSteps][2][kLanes];
+  F lanes[Codec::kSteps][kTiles][kLanes];
   for (auto& step : lanes)
     for (auto& tile : step)
       for (F& lane : tile) lane = zero();
   for (int64_t group = 0; group < layout.groups; group++, sums += 2 * kLanes) {
-    float* const worth = sums + kLanes;
+    float* const x_scales = sums + kLanes;
     for (int64_t m = 0; m < task.rows; m++) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + group * task.group;
-      const auto of = GroupDigits<Numbers>::template of<kElement>(x, exponents[m]);
+      const auto of = GroupDigits<Codec>::template of<kElement>(x, exponents[m]);
       for (int digit = 0; digit < kDigits; digit++) {
         const auto [tile, lane] = layout.place(m, digit);
-        for (int step = 0; step < Numbers::kSteps; step++) lanes[step][tile][lane] = of.lane(digit, step);
+        for (int step = 0; step < Codec::kSteps; step++) lanes[step][tile][lane] = of.lane(digit, step);
       }
       sums[layout.place(m, 0).lane] = of.sum;
-      worth[layout.place(m, 0).lane] = of.unit * 0x1p16f;
-      if (layout.tiles == 1) worth[layout.place(m, 1).lane] = of.unit * 0x1p8f;
-      worth[layout.place(m, 2).lane] = of.unit;
+      x_scales[layout.place(m, 0).lane] = of.scale * 0x1p16f;
+      if (kTiles == 1) x_scales[layout.place(m, 1).lane] = of.scale * 0x1p8f;
+      x_scales[layout.place(m, 2).lane] = of.scale;
     }
     for (const auto& step : lanes)
-      for (int64_t tile = 0; tile < layout.tiles; tile++) {
-        F turned[kLanes];
-        for (int lane = 0; lane < kLanes; lane++) turned[lane] = step[tile][lane];
-        transpose(turned);
-        for (int i = 0; i < Numbers::kStepNumbers / 4; i++, packed += kLanes) store(packed, turned[i]);
+      for (int64_t tile = 0; tile < kTiles; tile++) {
+        F rows[kLanes];
+        for (int lane = 0; lane < kLanes; lane++) rows[lane] = step[tile][lane];
+        transpose(rows);
+        for (int i = 0; i < Codec::kStepNumbers / 4; i++, packed += kLanes) store(packed, rows[i]);
       }
   }
 }

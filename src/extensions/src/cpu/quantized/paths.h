@@ -1,17 +1,58 @@
-// Up to how many rows a product with quantized weights adds up a row in one order: what its documentation
-// says.
+// The task table of quantized products: which path runs for an instruction set, an element type and a number
+// of rows. docs/quantized.md describes the paths and cites what each gained.
+//
+// A path is a driver (GEMV, skinny or blocked) with the arithmetic that its codec decodes weights for. Each
+// path has its own order of summation, so the last bits of a row may change where the path does.
 #pragma once
 
 namespace tiny_llm_ext::cpu {
 
-struct RowOrders {
-  const char* where;
-  int last[3];  // of each order but the one of all further rows; 0: there is none
+enum class Path {
+  gemv_fma,   // float32 in vectors
+  gemv_bf16,  // pairs of bfloat16 in vectors
+  gemv_int8,  // x as int8 digits, VNNI
+  skinny_fma,
+  skinny_bf16,
+  skinny_amx_int8,     // x as int8 digits in one tile
+  skinny_amx_int8_x2,  // in two tiles
+  skinny_amx_bf16,     // float32 and float16 x as split bf16
+  blocked_fma,
+  blocked_bf16,  // weights rounded to bfloat16; likewise the next
+  blocked_amx_bf16,
 };
 
-constexpr RowOrders kOrdersOnAmxOfBf16 = {"AMX, bfloat16", {2, 5, 32}};
-constexpr RowOrders kOrdersOnAmx = {"AMX, other types", {2, 5, 8}};
-constexpr RowOrders kOrdersOfAvx512 = {"AVX-512", {2, 16}};
-constexpr RowOrders kOrdersElsewhere = {"elsewhere", {2, 8}};
+struct RowRange {
+  int last;  // rows, at most; 0: the range is empty
+  Path path;
+};
+
+struct PathTable {
+  const char* where;
+  RowRange few[4];  // each task has all rows, and the weights are read once
+  Path many;        // a skinny path runs on as many rows at a time as its range has at most
+
+  constexpr int few_rows() const {
+    int last = 0;
+    for (RowRange range : few)
+      if (range.last > 0) last = range.last;
+    return last;
+  }
+};
+
+constexpr PathTable kPaths = {"elsewhere", {{2, Path::gemv_fma}, {8, Path::skinny_fma}}, Path::blocked_fma};
+constexpr PathTable kAvx512Paths = {
+    "AVX-512", {{2, Path::gemv_fma}, {16, Path::skinny_fma}}, Path::blocked_fma};
+constexpr PathTable kAvx512Bf16Paths = {
+    "AVX-512 BF16, bfloat16", {{2, Path::gemv_bf16}, {16, Path::skinny_bf16}}, Path::blocked_bf16};
+constexpr PathTable kAmxBf16Paths = {
+    "AMX, bfloat16",
+    {{2, Path::gemv_int8}, {5, Path::skinny_amx_int8}, {32, Path::skinny_amx_bf16}},
+    Path::blocked_amx_bf16};
+constexpr PathTable kAmxPaths = {"AMX, other types",
+                                 {{2, Path::gemv_int8},
+                                  {5, Path::skinny_amx_int8},
+                                  {8, Path::skinny_amx_int8_x2},
+                                  {32, Path::skinny_amx_bf16}},
+                                 Path::skinny_amx_bf16};
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,9 +1,9 @@
-// Few rows times quantized weights, more than one or two: the lanes go across outputs, so that a unit of x is
-// read once for many of them.
+// Skinny product: a few rows of x times quantized weights. The lanes are outputs, so that each operand of x
+// is broadcast once for kLanes of them.
 //
-// A word of packed weights gives some vectors of factors, each for one unit of x; a unit is broadcast from
-// memory. The sum over a group is multiplied by the scales once; the biases meet the sum of x over the group.
-// The order of the operations does not depend on the number of rows, nor do the bits of a row.
+// A word decodes into vectors, each multiplied with one operand of x (codec_f32-inl.h). The sum over a
+// quantization group is multiplied by its scales once; biases are multiplied by the sum of x over the group.
+// The order of operations, and so the bits of a row, do not depend on the number of rows.
 #pragma once
 
 #include "cpu/quantized/codec_f32-inl.h"
@@ -12,86 +12,88 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kFewRows = kLanes == 16 ? 16 : 8;           // at most
-constexpr int kFewRowsAtOnce = kRegisters == 32 ? 8 : 4;  // that share a word's factors
-constexpr int64_t kWordsAhead = 64;  // of a row, that are asked for; one request beside each word's products
-constexpr int64_t kOutputsAhead = 64;  // whose scales and biases are asked for
-constexpr int kSums = 2;  // of a row and an output, so that an addition need not wait for the one before
+constexpr int kSkinnyBatch = kRegisters == 32 ? 8 : 4;  // rows that share the decoded words
+// Prefetch distances: words of a row of weights, one line for each word that is multiplied; and outputs, for
+// scales and biases.
+constexpr int64_t kSkinnyPrefetchWords = 64, kSkinnyPrefetchOutputs = 64;
+constexpr int kPartialSums = 2;  // for each row and output: independent additions
 
-// x of a call, in batches of kFewRowsAtOnce rows, the last one of half as many if that will do. Those of a
-// batch: [word][unit][row], then the sum of every group, [group][row]; rows that x lacks are zero. The sums
-// are those of elements of x as they are multiplied.
-template <class Units>
-struct FewRows {
+// Packed x: batches of kSkinnyBatch rows, the last of half as many if they suffice. A batch is
+// [word][operand][row], then the sums over groups, [group][row], of x as it is multiplied. Rows beyond the
+// last are zero.
+template <class Codec>
+struct SkinnyRows {
   int64_t rows, words, groups;
 
-  explicit FewRows(const QuantizedTask& task)
-      : rows(task.rows), words(task.groups * task.group * Units::kBits / 32), groups(task.groups) {}
+  explicit SkinnyRows(const QuantizedTask& task)
+      : rows(task.rows), words(task.groups * task.group * Codec::kBits / 32), groups(task.groups) {}
 
-  // Of the batch that begins with row m.
+  // Rows of the batch that begins with row m.
   int64_t batch_rows(int64_t m) const {
-    return rows - m > kFewRowsAtOnce / 2 ? kFewRowsAtOnce : kFewRowsAtOnce / 2;
+    return rows - m > kSkinnyBatch / 2 ? kSkinnyBatch : kSkinnyBatch / 2;
   }
-  int64_t sums(int64_t batch_rows) const { return words * Units::kUnits * batch_rows; }
+  int64_t sums(int64_t batch_rows) const { return words * Codec::kOperands * batch_rows; }
   int64_t batch_floats(int64_t batch_rows) const { return sums(batch_rows) + groups * batch_rows; }
 
   size_t floats() const {
     size_t all = 0;
-    for (int64_t m = 0; m < rows; m += kFewRowsAtOnce) all += batch_floats(batch_rows(m));
+    for (int64_t m = 0; m < rows; m += kSkinnyBatch) all += batch_floats(batch_rows(m));
     return all;
   }
 };
 
-template <class Units, Element kElement>
-static void pack_few(const QuantizedTask& task, float* packed) {
-  const FewRows<Units> layout(task);
-  constexpr int kShare = 32 / Units::kBits;
+template <class Codec, Element kElement>
+static void pack_skinny(const QuantizedTask& task, float* packed) {
+  const SkinnyRows<Codec> layout(task);
+  constexpr int kWordNumbers = 32 / Codec::kBits;
   int64_t batch = 0;
-  for (int64_t first = 0; first < task.rows; first += kFewRowsAtOnce, packed += layout.batch_floats(batch)) {
+  for (int64_t first = 0; first < task.rows; first += kSkinnyBatch, packed += layout.batch_floats(batch)) {
     batch = layout.batch_rows(first);
-    const int64_t there = task.rows - first < batch ? task.rows - first : batch;
-    if (there < batch) memset(packed, 0, layout.batch_floats(batch) * sizeof(float));
-    for (int64_t m = 0; m < there; m++) {
+    const int64_t rows = task.rows - first < batch ? task.rows - first : batch;
+    if (rows < batch) memset(packed, 0, layout.batch_floats(batch) * sizeof(float));
+    for (int64_t m = 0; m < rows; m++) {
       auto* x = (const StorageOf<kElement>*)task.x + (first + m) * task.x_row_stride;
       float* out = packed + m;
       for (int64_t g = 0; g < task.groups; g++, x += task.group) {
         float wide[128];
-        packed[layout.sums(batch) + g * batch + m] = widen_group<Units, kElement>(x, task.group, wide);
-        for (int e = 0; e < task.group; e += kShare)
-          for (int unit = 0; unit < Units::kUnits; unit++, out += batch) *out = Units::pack(wide + e, unit);
+        packed[layout.sums(batch) + g * batch + m] = widen_group<Codec, kElement>(x, task.group, wide);
+        for (int e = 0; e < task.group; e += kWordNumbers)
+          for (int operand = 0; operand < Codec::kOperands; operand++, out += batch)
+            *out = Codec::pack_operand(wide + e, operand);
       }
     }
   }
 }
 
-// dot[row][sum] += the factors of a word.
-template <class Units, int kFactor, int MR>
-VEC_FN void multiply_word(W word, const float* x, F (*dot)[kSums]) {
-  if constexpr (kFactor < Units::kFactors) {
-    const F factor = Units::template factor<kFactor>(word);
-    const float* unit = x + Units::unit_of(kFactor) * MR;
+// dot[row][sum] += a word of kLanes outputs times its operands of x.
+template <class Codec, int kIndex, int MR>
+VEC_FN void dot_word(W word, const float* x, F (*dot)[kPartialSums]) {
+  if constexpr (kIndex < Codec::kDecoded) {
+    const F decoded = Codec::template decode<kIndex>(word);
+    const float* operand = x + Codec::operand_of(kIndex) * MR;
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
-      dot[m][kFactor % kSums] = Units::mac_broadcast(unit + m, factor, dot[m][kFactor % kSums]);
-    multiply_word<Units, kFactor + 1, MR>(word, x, dot);
+      dot[m][kIndex % kPartialSums] =
+          Codec::Mac::mac_broadcast(operand + m, decoded, dot[m][kIndex % kPartialSums]);
+    dot_word<Codec, kIndex + 1, MR>(word, x, dot);
   }
 }
 
-// The sums of kLanes outputs, for a batch of MR rows.
-template <class Units, Element kElement, int MR>
-struct FewSums {
+// kLanes outputs of a batch of MR rows.
+template <class Codec, Element kElement, int MR>
+struct SkinnySums {
   typedef StorageOf<kElement> T;
 
   RowBlock<uint32_t> words;
   RowBlock<T> scales, biases;
-  TurnedFactors<Units::kBits, kElement> factors;
-  float turned[kLanes * kLanes];
+  TransposedScales<Codec::kBits, kElement> factors;
+  float transposed[kLanes * kLanes];
   F acc[MR];
 
-  // Those of the outputs from n on.
-  FewSums(const QuantizedTask& task, int64_t n)
+  // The outputs from n on.
+  SkinnySums(const QuantizedTask& task, int64_t n)
       : words(task.w + n * task.w_row_stride, task.w_row_stride, task.outputs - n,
-              task.groups * task.group * Units::kBits / 32),
+              task.groups * task.group * Codec::kBits / 32),
         scales((const T*)task.scales + n * task.scales_row_stride, task.scales_row_stride, task.outputs - n,
                task.groups),
         biases((const T*)task.biases + n * task.biases_row_stride, task.biases_row_stride, task.outputs - n,
@@ -100,14 +102,15 @@ struct FewSums {
     for (int m = 0; m < MR; m++) acc[m] = zero();
   }
 
-  // `next` leads from a word to the one of the row that is read after this one.
-  VEC_FN void run(FewSums& sums, int group_words, int64_t next, const float* x, const float* x_sums) {
+  // `next`: words from the rows of this block to those of the next.
+  VEC_FN void run(SkinnySums& sums, int group_words, int64_t next, const float* x, const float* x_sums) {
     const int64_t length = sums.words.length;
-    const int part = group_words < kLanes ? group_words : kLanes;  // of a group, in one turn of words
+    const int part = group_words < kLanes ? group_words : kLanes;  // words of one group, transposed together
     for (int64_t word = 0; word < length; word += kLanes) {
-      turn_words(sums.words, word, sums.turned);
+      transpose_words(sums.words, word, sums.transposed);
       const int64_t left = length - word;
-      const int64_t ahead = left > kWordsAhead ? word + kWordsAhead : next + kWordsAhead - left;
+      const int64_t prefetched =
+          left > kSkinnyPrefetchWords ? word + kSkinnyPrefetchWords : next + kSkinnyPrefetchWords - left;
       const int count = left < kLanes ? (int)left : kLanes;
       for (int begin = 0; begin < count; begin += part) {
         const int64_t group = (word + begin) / group_words;
@@ -115,29 +118,30 @@ struct FewSums {
           if (group % kLanes == 0) sums.factors.read(sums.scales, sums.biases, group);
           add_biases(sums, group, x_sums + group * MR);
         }
-        multiply(sums, group, begin, part, ahead, x + (word + begin) * Units::kUnits * MR);
+        multiply(sums, group, begin, part, prefetched, x + (word + begin) * Codec::kOperands * MR);
       }
     }
   }
 
  private:
-  // The biases of a group, times the sums of x over it.
-  VEC_FN void add_biases(FewSums& sums, int64_t group, const float* x_sums) {
+  // The biases of a quantization group times the sums of x over it.
+  VEC_FN void add_biases(SkinnySums& sums, int64_t group, const float* x_sums) {
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
       sums.acc[m] = fma(sums.factors.bias[group % kLanes], set1(x_sums[m]), sums.acc[m]);
   }
 
-  // Turned words of a group, from `begin` on. Beside each a row's words further on are asked for.
-  VEC_FN void multiply(FewSums& sums, int64_t group, int begin, int count, int64_t ahead, const float* x) {
-    F dot[MR][kSums];
+  // `count` transposed words of a quantization group, from `begin` on. With each, a line is prefetched.
+  VEC_FN void multiply(SkinnySums& sums, int64_t group, int begin, int count, int64_t prefetched,
+                       const float* x) {
+    F dot[MR][kPartialSums];
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
 #pragma GCC unroll 2
-      for (int s = 0; s < kSums; s++) dot[m][s] = zero();
-    for (int word = begin; word < begin + count; word++, x += Units::kUnits * MR) {
-      bring_line(sums.words.row[word] + ahead);
-      multiply_word<Units, 0, MR>(Units::load(sums.turned + word * kLanes), x, dot);
+      for (int s = 0; s < kPartialSums; s++) dot[m][s] = zero();
+    for (int word = begin; word < begin + count; word++, x += Codec::kOperands * MR) {
+      bring_line(sums.words.row[word] + prefetched);
+      dot_word<Codec, 0, MR>(Codec::load(sums.transposed + word * kLanes), x, dot);
     }
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++)
@@ -145,49 +149,51 @@ struct FewSums {
   }
 };
 
-// kLanes outputs from n on of a batch whose first row is m.
-template <class Units, Element kElement, int MR>
-static void few_outputs(const FewTask& task, const FewRows<Units>& layout, const float* x, int64_t m,
-                        int64_t n) {
-  const int64_t next = kLanes * task.w_row_stride;  // perhaps of another task, or behind the end
-  FewSums<Units, kElement, MR> sums(task, n);
-  sums.run(sums, task.group * Units::kBits / 32, next, x, x + layout.sums(MR));
+// kLanes outputs from n on, of the batch whose first row is m.
+template <class Codec, Element kElement, int MR>
+static void skinny_outputs(const TaskWithOutliers& task, const SkinnyRows<Codec>& layout, const float* x,
+                           int64_t m, int64_t n) {
+  const int64_t next = kLanes * task.w_row_stride;  // may belong to another task, or lie beyond the end
+  SkinnySums<Codec, kElement, MR> sums(task, n);
+  sums.run(sums, task.group * Codec::kBits / 32, next, x, x + layout.sums(MR));
 #pragma GCC unroll 8
   for (int i = 0; i < MR; i++)
     if (m + i < task.rows) store_outputs<kElement>(task, m + i, n, sums.acc[i]);
 }
 
-template <class Units, Element kElement>
-static void few_rows(const FewTask& task, const float* packed) {
+template <class Codec, Element kElement>
+static void skinny(const TaskWithOutliers& task, const float* packed) {
   typedef StorageOf<kElement> T;
-  const FewRows<Units> layout(task);
+  const SkinnyRows<Codec> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
-    for (int64_t i = n + kOutputsAhead; i < n + kOutputsAhead + kLanes; i++) {
+    for (int64_t i = n + kSkinnyPrefetchOutputs; i < n + kSkinnyPrefetchOutputs + kLanes; i++) {
       bring_line((const T*)task.scales + i * task.scales_row_stride);
       bring_line((const T*)task.biases + i * task.biases_row_stride);
     }
     const float* x = packed;
-    for (int64_t m = 0; m < task.rows; m += kFewRowsAtOnce) {
+    for (int64_t m = 0; m < task.rows; m += kSkinnyBatch) {
       const int64_t batch = layout.batch_rows(m);
-      if (batch == kFewRowsAtOnce)
-        few_outputs<Units, kElement, kFewRowsAtOnce>(task, layout, x, m, n);
+      if (batch == kSkinnyBatch)
+        skinny_outputs<Codec, kElement, kSkinnyBatch>(task, layout, x, m, n);
       else
-        few_outputs<Units, kElement, kFewRowsAtOnce / 2>(task, layout, x, m, n);
+        skinny_outputs<Codec, kElement, kSkinnyBatch / 2>(task, layout, x, m, n);
       x += layout.batch_floats(batch);
     }
   }
 }
 
-template <class Units, Element kElement>
-struct FewInVectors {
+template <class Codec, Element kElement>
+struct Skinny {
+  static constexpr int kMostRows = 1 << 30;  // in batches
+
   static size_t packed_bytes(const QuantizedTask& task) {
-    return FewRows<Units>(task).floats() * sizeof(float);
+    return SkinnyRows<Codec>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
-    pack_few<Units, kElement>(task, (float*)packed);
+    pack_skinny<Codec, kElement>(task, (float*)packed);
   }
-  static void run(const FewTask& task, const void* packed) {
-    few_rows<Units, kElement>(task, (const float*)packed);
+  static void run(const TaskWithOutliers& task, const void* packed) {
+    skinny<Codec, kElement>(task, (const float*)packed);
   }
 };
 

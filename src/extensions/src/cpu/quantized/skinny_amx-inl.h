@@ -1,23 +1,23 @@
-// Few rows times quantized weights on AMX tiles. Weights are read as numbers that a tile's elements hold
-// exactly; scales and biases, in float32, come to what a group adds up to.
+// Skinny product on AMX: a few rows of x times quantized weights. Weights are decoded to numbers that
+// elements of a tile hold exactly; the sums of a quantization group are multiplied by its scales in float32.
 //
 // Rows of weights are the A operand, as they lie in memory. A lane of the B operand is a row of x, whose
-// terms come to the same sums, a product of tiles each (cpu/quantized/pack_bf16_amx-inl.h), or one digit of
-// a row (cpu/quantized/pack_int8_amx-inl.h). A unit of the work is one group of K of kLanes outputs,
-// and its three parts (weights to numbers, products, sums times scales) run some units apart, so that what is
-// read has been written well before (benches/LOG.md). Every lane adds up by itself, so the bits of a row do
-// not depend on other rows.
+// split parts are added to the same sums (pack_bf16_amx-inl.h), or an int8 digit of a row
+// (pack_int8_amx-inl.h). A unit of work is a quantization group of kLanes outputs. Its three stages (decode,
+// tile products, accumulate) are pipelined some units apart, so that what a stage reads was written well
+// before (benches/LOG.md). Lanes are independent, so the bits of a row do not depend on other rows.
 #pragma once
 
 #include "cpu/gemm/microkernel_amx-inl.h"
 #include "cpu/quantized/accumulate_amx-inl.h"
+#include "cpu/quantized/codec_amx-inl.h"
 #include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int64_t kRowsAhead = 2 * kLanes;  // how far ahead weights and their factors are asked for
+constexpr int64_t kPrefetchRows = 2 * kLanes;  // prefetch distance of weights, scales and biases
 
-// Tiles 0 and 1 hold sums of a unit, and 2 and 3 those of the next; 4 holds weights, 5 x.
+// Tiles 0 and 1 hold the sums of a unit, 2 and 3 those of the next; 4 holds weights, 5 x.
 struct LaneTileConfig : TileConfig {
   LaneTileConfig(int lane_bytes, int weight_bytes) {
     for (int tile = 0; tile < 6; tile++) row_bytes[tile] = (uint16_t)lane_bytes;
@@ -26,10 +26,10 @@ struct LaneTileConfig : TileConfig {
   }
 };
 
-// How outputs are taken kLanes at a time, from `first(block)` on: the last block ends where they do, and some
-// of its outputs are calculated twice. Fewer than kLanes are a block each, whose rows are all of that output:
-// what is stored behind it is overwritten by the blocks that follow. That is slow, and rare: widths of models
-// are multiples of 16.
+// Blocks of kLanes outputs, from first(block) on. The last block ends with the last output, and calculates
+// some outputs twice. With fewer than kLanes outputs, each is a block of its own, whose rows are all the row
+// of that output; what is stored beyond it is overwritten by the blocks that follow. That is slow, and rare:
+// widths of models are multiples of 16.
 struct OutputBlocks {
   int64_t outputs;
 
@@ -40,105 +40,104 @@ struct OutputBlocks {
     const int64_t n = block * kLanes;
     return n + kLanes <= outputs ? n : outputs - kLanes;
   }
-  // Between rows of a block, if those of outputs are so far apart.
+  // The stride between rows of a block, from that of the matrix.
   int64_t stride(int64_t row_stride) const { return whole() ? row_stride : 0; }
 };
 
-// Scales and biases of kLanes outputs and some groups, in float32, as they belong to the numbers that weights
-// are read as.
-template <class Numbers, Element kElement, class Factors>
-static void read_factors(const FewTask& task, int64_t n, int64_t group, Factors& to) {
+// Reads the scales and biases of kLanes outputs and kScaleGroups groups, in float32, for decoded numbers.
+template <class Codec, Element kElement, class Scales>
+static void read_scales(const TaskWithOutliers& task, int64_t n, int64_t group, Scales& to) {
   typedef StorageOf<kElement> T;
-  const F less = set1(-Numbers::kAdded);
-  // Copies: compilers believe that the stores below may change the task.
+  const F minus_added = set1(-Codec::kAdded);
+  // Copies: for a compiler, the stores below may change the task.
   const OutputBlocks blocks = {task.outputs};
   const int64_t left = task.groups - group;
   const int64_t scales_stride = blocks.stride(task.scales_row_stride);
   const int64_t biases_stride = blocks.stride(task.biases_row_stride);
   auto* scales = (const T*)task.scales + n * task.scales_row_stride;
   auto* biases = (const T*)task.biases + n * task.biases_row_stride;
-  // A part of later rows, as for the weights' words.
-  constexpr int64_t kAsked = kLanes * kFactorGroups, kLine = 64 / sizeof(T);
-  for (int64_t at = group * kLanes; at < group * kLanes + kAsked; at += kLine) {
-    bring_line(scales + kRowsAhead * scales_stride + at);
-    bring_line(biases + kRowsAhead * biases_stride + at);
+  // A part of later rows, as for words of weights.
+  constexpr int64_t kCount = kLanes * kScaleGroups, kLineElements = 64 / sizeof(T);
+  for (int64_t at = group * kLanes; at < group * kLanes + kCount; at += kLineElements) {
+    bring_line(scales + kPrefetchRows * scales_stride + at);
+    bring_line(biases + kPrefetchRows * biases_stride + at);
   }
   for (int i = 0; i < kLanes; i += 2) {
     F scale[2], bias[2];
 #pragma GCC unroll 2
     for (int j = 0; j < 2; j++, scales += scales_stride, biases += biases_stride) {
       scale[j] = load_some<kElement>(scales + group, left);
-      bias[j] = fma(less, scale[j], load_some<kElement>(biases + group, left));
+      bias[j] = fma(minus_added, scale[j], load_some<kElement>(biases + group, left));
     }
     to.put(i, scale, bias);
   }
 }
 
-// What the product below leaves to the element type, so that types share its code.
-template <class Factors>
-struct LaneAccess {
-  void (*read)(const FewTask& task, int64_t n, int64_t group, Factors& to);
-  void (*store)(const FewTask& task, int64_t n, const F* rows, const float* units);
+// The steps that depend on the element type, as pointers: the types share the code of the product below.
+template <class Scales>
+struct TypedSteps {
+  void (*read)(const TaskWithOutliers& task, int64_t n, int64_t group, Scales& to);
+  void (*store)(const TaskWithOutliers& task, int64_t n, const F* rows, const float* row_scales);
 
-  template <class Numbers, Element kElement>
-  static LaneAccess of() {
-    return {read_factors<Numbers, kElement, Factors>,
-            [](const FewTask& task, int64_t n, const F* rows, const float* units) {
+  template <class Codec, Element kElement>
+  static TypedSteps of() {
+    return {read_scales<Codec, kElement, Scales>,
+            [](const TaskWithOutliers& task, int64_t n, const F* rows, const float* row_scales) {
               for (int64_t m = 0; m < task.rows; m++)
-                store_outputs<kElement>(task, m, n, mul(rows[m], set1(units[m])));
+                store_outputs<kElement>(task, m, n, mul(rows[m], set1(row_scales[m])));
             }};
   }
 };
 
-// All rows of a task, which lie as `Layout` has them, times its weights.
-template <class Numbers, class Sums, class Layout>
-class TileProduct {
-  typedef LaneAccess<typename Sums::Factors> Access;
-  static constexpr int kTiles = Sums::kTiles;
-  static constexpr int kSteps = Numbers::kSteps;  // of a group
-  static constexpr int64_t kStepBytes = Numbers::kStepNumbers * Numbers::kBits / 8,
+// The rows of a task, packed as in `Layout`, times its weights.
+template <class Codec, class Accumulator, class Layout>
+class SkinnyTiles {
+  typedef TypedSteps<typename Accumulator::Scales> Typed;
+  static constexpr int kTiles = Accumulator::kTiles;
+  static constexpr int kSteps = Codec::kSteps;  // of a group
+  static constexpr int64_t kStepBytes = Codec::kStepNumbers * Codec::kBits / 8,
                            kGroupBytes = kSteps * kStepBytes;
-  // Units from writing weights to their products, and to adding up their sums. What is read sooner waits, and
-  // what is kept longer leaves less of the first cache to x.
+  // Units from decoding weights to their products, and to accumulating their sums. Shorter distances stall,
+  // longer ones leave less of the first-level cache to x.
   static constexpr int64_t kToProducts = 2, kToSums = 4;
-  static constexpr int64_t kKept = 2;  // units whose weights and sums are kept
+  static constexpr int64_t kKept = 2;  // units whose decoded weights and sums are kept
   static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
-  // Of a row of weights' tile, and of x and sums.
-  static constexpr int kWeightBytes = Numbers::kStepNumbers * (Numbers::kWhole ? 1 : 2);
-  static constexpr int kLaneBytes = Sums::kWidth * sizeof(float);
-  static constexpr int kTileFloats = kWeightBytes / 4 * Sums::kWidth;            // of x
+  // Bytes of a row of a tile: of weights, and of x and sums.
+  static constexpr int kWeightBytes = Codec::kStepNumbers * (Codec::kInt8 ? 1 : 2);
+  static constexpr int kLaneBytes = Accumulator::kWidth * sizeof(float);
+  static constexpr int kTileFloats = kWeightBytes / 4 * Accumulator::kWidth;     // of x
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * kLaneBytes : 0;  // as `store_set` takes it
 
-  // Where one of the three parts of the work is: a group of a block of outputs.
+  // The position of a stage: a quantization group of a block of outputs.
   struct Unit {
     int64_t block = 0, group = 0;
 
-    void move_on(int64_t groups) {
+    void advance(int64_t groups) {
       if (++group < groups) return;
       group = 0;
       block++;
     }
   };
 
-  const FewTask& task_;
-  const Access access_;
+  const TaskWithOutliers& task_;
+  const Typed typed_;
   const Layout& layout_;
   const float* const x_;
-  const float *const x_sums_ = x_ + layout_.sums(), *const x_units_ = x_ + layout_.units();
+  const float *const x_sums_ = x_ + layout_.sums(), *const row_scales_ = x_ + layout_.row_scales();
   const OutputBlocks blocks_ = {task_.outputs};
   const int64_t units_ = blocks_.count() * layout_.groups;
-  Unit written_, multiplied_, added_;
-  const uint8_t* words_ = nullptr;  // of the block that is written
+  Unit decoded_, multiplied_, accumulated_;
+  const uint8_t* words_ = nullptr;  // of the block that is decoded
   alignas(64) uint8_t weights_[kKept][kSteps][kLanes][64];
-  alignas(64) float sums_[kKept][kTiles * kLanes * Sums::kWidth];
-  typename Sums::Factors factors_;
+  alignas(64) float sums_[kKept][kTiles * kLanes * Accumulator::kWidth];
+  typename Accumulator::Scales scales_;
 
  public:
-  TileProduct(const FewTask& task, const Access& access, const Layout& layout, const float* x)
-      : task_(task), access_(access), layout_(layout), x_(x) {}
+  SkinnyTiles(const TaskWithOutliers& task, const Typed& typed, const Layout& layout, const float* x)
+      : task_(task), typed_(typed), layout_(layout), x_(x) {}
 
   void run() {
-    Sums y;
+    Accumulator y;
     y.clear();
     if (layout_.groups == 0) return write_zeros(y);
     load_config(LaneTileConfig(kLaneBytes, kWeightBytes));
@@ -150,79 +149,100 @@ class TileProduct {
   }
 
  private:
-  void write_zeros(Sums& y) {
+  void write_zeros(Accumulator& y) {
     for (int64_t block = 0; block < blocks_.count(); block++) write_outputs(blocks_.first(block), y);
   }
 
-  // The weights of `unit`, and the other two parts of units before it.
+  // Decodes `unit`, and runs the other two stages of earlier units.
   template <int kSet>
-  inline __attribute__((always_inline)) void pass(int64_t unit, Sums& y) {
+  inline __attribute__((always_inline)) void pass(int64_t unit, Accumulator& y) {
     const int64_t product = unit - kToProducts, before = product - 1, sum = unit - kToSums;
     settle_stores();
     if (product >= 0 && product < units_) multiply<kSet>(weights_[product % kKept]);
     if (before >= 0 && before < units_)
       store_set<1 - kSet>((char*)sums_[before % kKept], kSecondTile, kLaneBytes);
     settle_stores();
-    if (unit < units_) write_weights(weights_[unit % kKept]);
-    if (sum >= 0 && sum < units_) add_sums(sums_[sum % kKept], y);
+    if (unit < units_) decode(weights_[unit % kKept]);
+    if (sum >= 0 && sum < units_) accumulate(sums_[sum % kKept], y);
   }
 
   // [step][output][number]
-  inline __attribute__((always_inline)) void write_weights(uint8_t (*to)[kLanes][64]) {
-    const int64_t group = written_.group;
+  inline __attribute__((always_inline)) void decode(uint8_t (*to)[kLanes][64]) {
+    const int64_t group = decoded_.group;
     const int64_t row_bytes = task_.w_row_stride * sizeof(uint32_t), stride = blocks_.stride(row_bytes);
-    if (group == 0) words_ = (const uint8_t*)task_.w + blocks_.first(written_.block) * row_bytes;
-    // Where rows lie behind each other a part of later ones, perhaps of another task or behind the end.
-    prefetch(words_ + kRowsAhead * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
-    const uint8_t* p = words_ + group * kGroupBytes;  // moves with every fourth row, as in RowAddresses
+    if (group == 0) words_ = (const uint8_t*)task_.w + blocks_.first(decoded_.block) * row_bytes;
+    // Where rows are contiguous this is a part of later rows, perhaps of another task or beyond the end.
+    prefetch(words_ + kPrefetchRows * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
+    const uint8_t* p = words_ + group * kGroupBytes;  // advances with every fourth row, as in RowAddresses
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
 #pragma GCC unroll 4
-      for (int step = 0; step < kSteps; step += Numbers::kTogether)
-        Numbers::write(p + i % 4 * stride + step * kStepBytes, to + step, i);
+      for (int step = 0; step < kSteps; step += Codec::kStepsAtOnce)
+        Codec::decode(p + i % 4 * stride + step * kStepBytes, to + step, i);
       if (i % 4 == 3) p += 4 * stride;
     }
-    written_.move_on(layout_.groups);
+    decoded_.advance(layout_.groups);
   }
 
   template <int kSet>
   inline __attribute__((always_inline)) void multiply(const uint8_t (*weights)[kLanes][64]) {
-    int64_t terms = 1;
-    if constexpr (Numbers::kSeveralTerms) terms = layout_.terms;
-    const float* x = x_ + multiplied_.group * kSteps * terms * kTiles * kTileFloats;
+    int64_t parts = 1;
+    if constexpr (Codec::kSplitX) parts = layout_.parts;
+    const float* x = x_ + multiplied_.group * kSteps * parts * kTiles * kTileFloats;
     zero_set<kSet>();
 #pragma GCC unroll 4
     for (int step = 0; step < kSteps; step++) {
       _tile_loadd(4, weights[step], 64);
-      for (int64_t term = 0; term < terms; term++) {
+      for (int64_t part = 0; part < parts; part++) {
         _tile_loadd(5, x, kLaneBytes);
-        add_product<2 * kSet, Numbers::kWhole>();
+        add_product<2 * kSet, Codec::kInt8>();
         x += kTileFloats;
         if constexpr (kTiles == 1) continue;
         _tile_loadd(5, x, kLaneBytes);  // not into another register: see TileConfig
-        add_product<2 * kSet + 1, Numbers::kWhole>();
+        add_product<2 * kSet + 1, Codec::kInt8>();
         x += kTileFloats;
       }
     }
-    multiplied_.move_on(layout_.groups);
+    multiplied_.advance(layout_.groups);
   }
 
-  inline __attribute__((always_inline)) void add_sums(const float* sums, Sums& y) {
-    const auto [block, group] = added_;
-    const int factor = (int)(group % kFactorGroups);
-    if (factor == 0) access_.read(task_, blocks_.first(block), group, factors_);
-    y.add_group(sums, x_sums_ + group * Sums::kGroupFloats, factors_, factor);
-    added_.move_on(layout_.groups);
-    if (added_.group > 0) return;
+  inline __attribute__((always_inline)) void accumulate(const float* sums, Accumulator& y) {
+    const auto [block, group] = accumulated_;
+    const int scale_group = (int)(group % kScaleGroups);
+    if (scale_group == 0) typed_.read(task_, blocks_.first(block), group, scales_);
+    y.add_group(sums, x_sums_ + group * Accumulator::kGroupFloats, scales_, scale_group);
+    accumulated_.advance(layout_.groups);
+    if (accumulated_.group > 0) return;
     write_outputs(blocks_.first(block), y);
     y.clear();
   }
 
-  inline __attribute__((always_inline)) void write_outputs(int64_t n, const Sums& y) {
+  inline __attribute__((always_inline)) void write_outputs(int64_t n, const Accumulator& y) {
     F rows[kTiles * kLanes];
-    y.give_rows(rows);
-    access_.store(task_, n, rows, x_units_);
+    y.transpose_to_rows(rows);
+    typed_.store(task_, n, rows, row_scales_);
   }
 };
+
+template <class Codec, class Accumulator, Element kElement, class Layout>
+static void skinny_amx(const TaskWithOutliers& task, const Layout& layout, const void* packed) {
+  const auto typed = TypedSteps<typename Accumulator::Scales>::template of<Codec, kElement>();
+  SkinnyTiles<Codec, Accumulator, Layout>(task, typed, layout, (const float*)packed).run();
+}
+
+template <int kNumber>
+struct Constant {
+  constexpr int operator()() const { return kNumber; }
+};
+
+// Calls call(group) with the size of the task's quantization groups as a constant, with denormals enabled.
+template <class Call>
+static void with_group(const QuantizedTask& task, Call call) {
+  with_denormals([&] {
+    if (task.group == 32) return call(Constant<32>());
+    if (task.group == 64) return call(Constant<64>());
+    call(Constant<128>());
+  });
+}
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,16 +1,16 @@
-// Packed weights with the lanes across outputs: the words of kLanes rows are transposed while they are read,
-// so that lane n of a vector belongs to output n. Nothing is added up across lanes, and results are stored
-// where they are.
+// Packed words with outputs across the lanes: the words of kLanes rows of weights are transposed as they are
+// read, so that lane n of a vector belongs to output n. No sum crosses lanes, and results are stored where
+// they are.
 //
-// A weight is scale * q + bias = scale * (q - half) + (bias + half * scale) with half = 2^(bits - 1): the
-// numbers that `number` gives are small and their products exact for long.
+// A weight is scale * q + bias = scale * (q - half) + (bias + half * scale) with half = 2^(bits - 1): decoded
+// numbers are small, so sums of their products are exact for longer.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// kLanes rows of a matrix; those behind the last one are the last one again, whose results nobody keeps.
+// kLanes rows of a matrix. Rows beyond the last repeat it; their results are not stored.
 template <class T>
 struct RowBlock {
   const T* row[kLanes];
@@ -21,8 +21,8 @@ struct RowBlock {
   }
 };
 
-// words[j][lane] = word begin + j of the lane's row, for j < kLanes; 0 behind a row's end.
-VEC_FN void turn_words(const RowBlock<uint32_t>& rows, int64_t begin, float* words) {
+// words[j][lane] = word begin + j of the lane's row, for j < kLanes; 0 beyond the end of a row.
+VEC_FN void transpose_words(const RowBlock<uint32_t>& rows, int64_t begin, float* words) {
   F block[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; i++)
@@ -32,24 +32,24 @@ VEC_FN void turn_words(const RowBlock<uint32_t>& rows, int64_t begin, float* wor
   for (int i = 0; i < kLanes; i++) store(words + i * kLanes, block[i]);
 }
 
-// block[j] lane = scale or bias begin + j of the lane's row, for j < kLanes.
+// block[j] lane = element begin + j of the lane's row, for j < kLanes.
 template <Element kElement>
-VEC_FN void turn_factors(const RowBlock<StorageOf<kElement>>& rows, int64_t begin, F* block) {
+VEC_FN void transpose_elements(const RowBlock<StorageOf<kElement>>& rows, int64_t begin, F* block) {
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; i++) block[i] = load_some<kElement>(rows.row[i] + begin, rows.length - begin);
   transpose(block);
 }
 
-// The scales and biases of kLanes outputs for kLanes groups, in the form above.
+// The scales and biases, in the form above, of kLanes outputs for kLanes quantization groups.
 template <int kBits, Element kElement>
-struct TurnedFactors {
+struct TransposedScales {
   F scale[kLanes], bias[kLanes];
 
   void read(const RowBlock<StorageOf<kElement>>& scales, const RowBlock<StorageOf<kElement>>& biases,
             int64_t begin) {
     const F half = set1((float)(1 << (kBits - 1)));
-    turn_factors<kElement>(scales, begin, scale);
-    turn_factors<kElement>(biases, begin, bias);
+    transpose_elements<kElement>(scales, begin, scale);
+    transpose_elements<kElement>(biases, begin, bias);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) bias[i] = fma(half, scale[i], bias[i]);
   }

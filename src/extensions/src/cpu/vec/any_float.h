@@ -1,6 +1,5 @@
-// A float in memory, whatever was written there. Words of weights and pairs of bfloat16 come to the products
-// as `const float*`; read as a plain float, a compiler might take what it knew of the place before they were
-// written.
+// A float in memory that may have been written as another type: packed words and pairs of bfloat16 are read
+// through `const float*`. Through a plain float, a compiler could use an older value of that memory.
 #pragma once
 
 namespace tiny_llm_ext::cpu {

@@ -23,8 +23,8 @@ VEC_FN F zero() { return _mm256_setzero_ps(); }
 VEC_FN F set1(float x) { return _mm256_set1_ps(x); }
 VEC_FN F load(const float* p) { return _mm256_loadu_ps(p); }
 VEC_FN void store(float* p, F x) { _mm256_storeu_ps(p, x); }
-// Something loaded once for several products: GCC would read it from memory again for each of them, more
-// often than a core can.
+// Keeps a loaded vector in a register: GCC would reload it for each of several products, more loads than a
+// core has ports for.
 VEC_FN F kept(F x) {
   __asm__("" : "+x"(x));
   return x;

@@ -14,7 +14,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kLanes = 16;
 constexpr int kRegisters = 32;
 constexpr int kRowVectors = 4;
-constexpr bool kMasks = true;  // there are loads of the first n < kLanes elements, zeros behind them
+constexpr bool kMasks = true;  // loads of the first n < kLanes elements, then zeros
 
 typedef __m512 F;
 typedef __mmask16 M;
@@ -23,8 +23,8 @@ VEC_FN F zero() { return _mm512_setzero_ps(); }
 VEC_FN F set1(float x) { return _mm512_set1_ps(x); }
 VEC_FN F load(const float* p) { return _mm512_loadu_ps(p); }
 VEC_FN void store(float* p, F x) { _mm512_storeu_ps(p, x); }
-// Something loaded once for several products: GCC would read it from memory again for each of them, more
-// often than a core can.
+// Keeps a loaded vector in a register: GCC would reload it for each of several products, more loads than a
+// core has ports for.
 VEC_FN F kept(F x) {
   __asm__("" : "+v"(x));
   return x;

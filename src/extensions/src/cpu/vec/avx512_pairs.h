@@ -8,14 +8,14 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // acc + a.low * b.low + a.high * b.high in every lane.
 VEC_FN F dot_pairs(F a, F b, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
 
-// The same with one pair of memory in every lane. The instruction reads it by itself, which GCC 12 does not
-// make of the two; and two are a quarter slower where there are as many of both (Zen 4, benches/LOG.md).
+// The same with one pair of memory in every lane. One instruction, where GCC 12 emits a broadcast and a
+// product; two are a quarter slower where there are as many of both (Zen 4, benches/LOG.md).
 VEC_FN F dot_broadcast_pair(const float* a, F b, F acc) {
   __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*(const AnyFloat*)a));
   return acc;
 }
 
-// What such products take x for: denormal numbers are zero.
+// x as these products take it: denormals are zero.
 VEC_FN F as_multiplied_in_pairs(F x) {
   const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(x), set1(0x1p-126f), _CMP_NLT_UQ);
   return _mm512_maskz_mov_ps(normal, x);
@@ -33,7 +33,7 @@ VEC_FN F make_pairs(F low, F high) {
   return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(high, low)));
 }
 
-// Pairs of elements from two rows of memory: (low[i], high[i]), i < count <= kLanes; zeros behind them.
+// Pairs of elements from two rows of memory: (low[i], high[i]), i < count <= kLanes; then zeros.
 VEC_FN F zip_pairs(const uint16_t* low, const uint16_t* high, int count) {
   __mmask16 some = count >= kLanes ? 0xffff : (__mmask16)((1u << count) - 1);
   __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, low));
@@ -41,7 +41,7 @@ VEC_FN F zip_pairs(const uint16_t* low, const uint16_t* high, int count) {
   return _mm512_castsi512_ps(_mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
 }
 
-// Up to kLanes pairs of neighbours (p[0], p[1]), (p[2], p[3]), ... of `count` elements; zeros behind them.
+// Up to kLanes pairs of neighbours (p[0], p[1]), (p[2], p[3]), ... of `count` elements; then zeros.
 VEC_FN F load_pairs(const uint16_t* p, int count) {
   if (count >= 2 * kLanes) return _mm512_loadu_ps(p);
   __mmask32 some = count <= 0 ? 0 : (__mmask32)((uint64_t{1} << count) - 1);
@@ -51,7 +51,7 @@ VEC_FN F load_pairs(const uint16_t* p, int count) {
 // Rounds two float vectors to pairs of neighbours: (low[0], low[1]), ..., then those of `high`.
 VEC_FN F neighbours(F low, F high) { return (F)_mm512_cvtne2ps_pbh(high, low); }
 
-// The first lanes of x, if so many; `other` in those behind them.
+// The first `count` lanes of x; `other` in the lanes after them.
 VEC_FN F first_or(int count, F x, float other) {
   return count >= kLanes ? x : _mm512_mask_mov_ps(set1(other), first(count), x);
 }
@@ -76,8 +76,8 @@ VEC_FN void transpose_fours(F x[4]) {
 
 VEC_FN float max_lanes(F x) { return _mm512_reduce_max_ps(x); }
 
-// 2 * kLanes elements of two rows as pairs (first[i], second[i]); without a second row it counts as zeros. In
-// two vectors that hold every other four of them: store_unzipped() brings sums of such vectors back in order.
+// 2 * kLanes elements of two rows as pairs (first[i], second[i]); a missing second row is zeros. Each of the
+// two vectors holds every other four pairs: store_unzipped() restores the order of sums of such vectors.
 struct ZippedRows {
   F low, high;
 
@@ -96,8 +96,8 @@ VEC_FN void store_unzipped(float* out, F low, F high) {
   store(out + kLanes, _mm512_permutex2var_ps(low, second, high));
 }
 
-// What a half byte stands for: (half byte - less) * times, exact in bfloat16. Twice over, so that the bit
-// above it in an index does not matter.
+// The value of a half byte: (half byte - less) * times, exact in bfloat16. The table holds it twice, so the
+// bit above the half byte in an index does not matter.
 struct alignas(64) PairTable {
   uint16_t values[32];
 
@@ -114,35 +114,35 @@ VEC_FN F look_up(W words, const PairTable& table) {
       _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * kIndex), _mm512_load_si512(table.values)));
 }
 
-// The weights of a group in float32: q * scale + bias, as (q - half) * scale + (bias + half * scale), which
-// is exact for longer. Scale and bias are given as bfloat16; `weights` takes numbers q - half.
-struct PackedGroup {
+// The weights of a quantization group in float32: q * scale + bias, as (q - half) * scale + (bias + half *
+// scale), which is exact for longer. Scale and bias are bfloat16; `weights` takes numbers q - half.
+struct GroupScale {
   F scale, bias;
 
-  PackedGroup(uint16_t scale, uint16_t bias, float half)
+  GroupScale(uint16_t scale, uint16_t bias, float half)
       : scale(of(scale)), bias(fma(set1(half), this->scale, of(bias))) {}
 
   VEC_FN F of(uint16_t x) { return _mm512_castsi512_ps(_mm512_maskz_set1_epi16(0xaaaaaaaa, (short)x)); }
   F weights(__m512i numbers) const { return fma(_mm512_cvtepi32_ps(numbers), scale, bias); }
 };
 
-// `unpack` gives the 2 * kLanes weights that begin at p, rounded to bfloat16.
+// Codec of a quantization group: `decode` gives the 2 * kLanes weights at p, rounded to bfloat16.
 template <int kBits>
-struct GroupOfPairs;
+struct Bf16GroupCodec;
 
-// Half bytes look their weights up. The table holds them twice over: index bits above the fourth are of
-// other numbers.
+// Half bytes are looked up. The table holds the 16 weights twice: index bits above the fourth belong to other
+// numbers.
 template <>
-struct GroupOfPairs<4> {
+struct Bf16GroupCodec<4> {
   __m512i table;
 
-  GroupOfPairs(uint16_t scale, uint16_t bias) {
+  Bf16GroupCodec(uint16_t scale, uint16_t bias) {
     const __m512i numbers = _mm512_setr_epi32(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-    const F weights = PackedGroup(scale, bias, 8).weights(numbers);
+    const F weights = GroupScale(scale, bias, 8).weights(numbers);
     table = (__m512i)_mm512_cvtne2ps_pbh(weights, weights);
   }
 
-  F unpack(const uint8_t* p) const {
+  F decode(const uint8_t* p) const {
     const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
     const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(index, table));
@@ -150,12 +150,12 @@ struct GroupOfPairs<4> {
 };
 
 template <>
-struct GroupOfPairs<8> {
-  PackedGroup group;
+struct Bf16GroupCodec<8> {
+  GroupScale group;
 
-  GroupOfPairs(uint16_t scale, uint16_t bias) : group(scale, bias, 128) {}
+  Bf16GroupCodec(uint16_t scale, uint16_t bias) : group(scale, bias, 128) {}
 
-  F unpack(const uint8_t* p) const {
+  F decode(const uint8_t* p) const {
     return (F)_mm512_cvtne2ps_pbh(group.weights(numbers(p + kLanes)), group.weights(numbers(p)));
   }
   VEC_FN __m512i numbers(const uint8_t* p) {

@@ -41,7 +41,7 @@ VEC_FN F fill_from(const StorageOf<kElement>* p) {
   return load_as<kElement>(same);
 }
 
-// The first `count` elements at p (zeros behind them); reads nothing beyond.
+// The first `count` elements at p, then zeros; reads nothing beyond.
 template <Element kElement>
 VEC_FN F load_some(const StorageOf<kElement>* p, int64_t count) {
   if (count >= kLanes) return load_as<kElement>(p);
@@ -64,11 +64,10 @@ VEC_FN void store_some(StorageOf<kElement>* p, F x, int64_t count) {
   memcpy(p, part, count * sizeof(*p));
 }
 
-// Asks for memory that is read soon; addresses beyond an array are harmless. The line goes to the
-// second-level cache: the first one can wait for few lines at a time, too few for the distance to memory
-// (benches/LOG.md).
+// Prefetches a line to the second-level cache; addresses beyond an array are harmless. The first-level cache
+// has too few outstanding misses for the latency of memory (benches/LOG.md).
 VEC_FN void ask_for_line(const void* p) { __builtin_prefetch(p, 0, 2); }
-// The same to the first-level cache: what is read before others push it out.
+// The same to the first-level cache, for lines that are read before they are evicted.
 VEC_FN void bring_line(const void* p) { __builtin_prefetch(p, 0, 3); }
 VEC_FN void prefetch(const void* p, size_t bytes) {
   for (size_t byte = 0; byte < bytes; byte += 64) ask_for_line((const char*)p + byte);

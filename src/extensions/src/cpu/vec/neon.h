@@ -21,7 +21,7 @@ typedef uint32x4_t M;  // all bits of a lane set or clear
 
 VEC_FN F zero() { return vdupq_n_f32(0.0f); }
 VEC_FN F set1(float x) { return vdupq_n_f32(x); }
-// Not by vld1q_f32 and vst1q_f32, which are for floats only, see AnyFloat.
+// vld1q_f32 and vst1q_f32 are for memory of floats only, see AnyFloat.
 VEC_FN F load(const float* p) {
   F x;
   memcpy(&x, p, sizeof x);

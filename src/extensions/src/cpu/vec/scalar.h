@@ -28,7 +28,7 @@ VEC_FN F load(const float* p) {
   return x;
 }
 VEC_FN void store(float* p, F x) { memcpy(p, &x, sizeof x); }
-VEC_FN F kept(F x) { return x; }  // see the other instruction sets: here it was not measured
+VEC_FN F kept(F x) { return x; }  // see avx2.h; not measured here
 
 VEC_FN F add(F a, F b) { return a + b; }
 VEC_FN F sub(F a, F b) { return a - b; }
@@ -92,8 +92,8 @@ VEC_FN F load_u4(const uint8_t* p) {
 }
 VEC_FN F load_u8(const uint8_t* p) { return F{(float)p[0], (float)p[1], (float)p[2], (float)p[3]}; }
 
-// Words that hold packed numbers, and number kIndex of each, the lowest bits first, less half the range; so
-// all are small, and their sums exact for long. Likewise elsewhere.
+// Packed words, and number kIndex of each, the lowest bits first, minus half the range: small numbers, whose
+// sums are exact for longer. Likewise elsewhere.
 typedef M W;
 
 template <int kBits>
