@@ -23,7 +23,7 @@ from huggingface_hub.utils.tqdm import tqdm
 from ..errors import LoadError
 from ..progress import Progress
 from ..weights.memory import GIBIBYTE
-from .hub import REVISION
+from .cache import set_current_snapshot
 
 # In this order: whoever has a file of the last kind has all others, too.
 WANTED = [
@@ -46,7 +46,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
         progress(f"asking for {name}", 0, None)
         info = HfApi(endpoint=endpoint).model_info(name, files_metadata=True, timeout=PATIENCE)
         files = _wanted(info.siblings or [])
-        _remove_leftovers(repository)
+        _remove_unfinished(repository)
         _check_disk(repository, sum(file.size or 0 for file in files))
         for file in files:
             path = hf_hub_download(
@@ -59,7 +59,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
                 tqdm_class=_reporter(file.rfilename, progress),
             )
             _check_content(Path(path), file)
-        _point_to(repository, str(info.sha))
+        set_current_snapshot(repository, str(info.sha))
     return repository / "snapshots" / str(info.sha)
 
 
@@ -71,15 +71,15 @@ def _wanted(files: list[Any]) -> list[Any]:
     return wanted
 
 
-def _remove_leftovers(repository: Path) -> None:
-    """The halves of files that a killed download has left: nothing takes them up again."""
+def _remove_unfinished(repository: Path) -> None:
+    """Delete the partial files of downloads that were killed: no later download resumes them."""
     repository.mkdir(parents=True, exist_ok=True)
-    for half in repository.glob("blobs/*.*.incomplete"):
-        lock = repository.parent / ".locks" / repository.name / f"{half.name.partition('.')[0]}.lock"
+    for partial in repository.glob("blobs/*.*.incomplete"):
+        lock = repository.parent / ".locks" / repository.name / f"{partial.name.partition('.')[0]}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
-        # A download that runs holds the lock; others of the user's group may have to take it later.
+        # A running download holds the lock. The mode lets other users of the group take it later.
         with suppress(Timeout), FileLock(lock, timeout=0, mode=0o664):
-            half.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
 def _check_disk(repository: Path, size: int) -> None:
@@ -101,15 +101,6 @@ def _check_content(path: Path, file: Any) -> None:
         path.resolve().unlink()
         path.unlink(missing_ok=True)
         raise LoadError(f"{file.rfilename}: is not what the hub announced, and is removed; try again")
-
-
-def _point_to(repository: Path, commit: str) -> None:
-    """Note which commit is the newest one, in one step: nobody reads half a name."""
-    reference = repository / "refs" / REVISION
-    reference.parent.mkdir(exist_ok=True)
-    draft = reference.with_name(f"{REVISION}.{os.getpid()}")
-    draft.write_text(commit)
-    draft.replace(reference)
 
 
 def _reporter(name: str, progress: Progress) -> type[tqdm]:
