@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from tiny_llm.loading.weights.weights import assemble
 
 from benches.contest import twin
 from benches.contest.field import OURS
@@ -19,9 +20,8 @@ from tiny_llm.benchmark.workload import Request
 from tiny_llm.loading import Checkpoint, ModelConfig
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.layout import layout
-from tiny_llm.loading.weights.parts import named_parts
 from tiny_llm.loading.weights.random_model import random_config, random_weights
-from tiny_llm.loading.weights.weights import assemble
+from tiny_llm.loading.weights.tree import named_parts
 
 FAMILIES = ("qwen2-0.5b", "qwen3-0.6b")
 

@@ -40,7 +40,7 @@ def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
     from tiny_llm.cli.assembly import build_ours
     from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
     from tiny_llm.loading import load
-    from tiny_llm.loading.weights.parts import named_arrays, named_parts
+    from tiny_llm.loading.weights.tree import named_arrays, named_parts
 
     mx.set_default_device(mx.cpu)
     checkpoint = load(name)

@@ -19,7 +19,7 @@ from tiny_llm.generation.tokens import Sequenced, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
 from tiny_llm.loading.progress import silent
-from tiny_llm.loading.weights.parts import named_arrays, named_parts
+from tiny_llm.loading.weights.tree import named_arrays, named_parts
 from tiny_llm.sampling.select import argmax
 
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from benches.contest import gguf
 from tiny_llm.loading import Checkpoint, ModelConfig, find_folder, load
 from tiny_llm.loading.config import read_config
-from tiny_llm.loading.hub.names import random_shortcut
-from tiny_llm.loading.weights.parts import named_parts
+from tiny_llm.loading.find import random_shortcut
 from tiny_llm.loading.weights.random_model import random_config
+from tiny_llm.loading.weights.tree import named_parts
 
 MOSTLY_Q4_0 = 2  # llama.cpp's number for such a file
 QUANTIZATION_VERSION = 2

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import mlx.core as mx
+from tiny_llm.loading.weights.weights import assemble
 
 from benches.cases import DTYPES, SHORT_NAMES, Dtype
 from benches.contestants import OURS
@@ -16,9 +17,8 @@ from benches.operations.plain import PlainBlock
 from tiny_llm.course.dispatch import MODELS, dispatch_model
 from tiny_llm.kv_cache import TinyKvFullCache
 from tiny_llm.loading.progress import silent
-from tiny_llm.loading.weights.convert import convert_in_place
 from tiny_llm.loading.weights.random_model import random_config, random_weights
-from tiny_llm.loading.weights.weights import assemble
+from tiny_llm.loading.weights.tree import convert_in_place
 from tiny_llm.models.positions import row_offsets
 
 MODEL, STAGE = "qwen2-0.5b", 2

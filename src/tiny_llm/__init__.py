@@ -37,6 +37,7 @@ from .attention import (
 )
 from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
+from .course.dispatch import dispatch_model
 from .embedding import Embedding
 from .errors import (
     ArgumentError,
@@ -50,7 +51,7 @@ from .generate import simple_generate, simple_generate_with_kv_cache, speculativ
 from .generation.result import Result, Statistics, TokenLogprobs
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
-from .models import dispatch_model, shortcut_name_to_full_name
+from .models import shortcut_name_to_full_name
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
 from .quantize import (
@@ -66,6 +67,8 @@ from .qwen2_week3 import Qwen2ModelWeek3
 from .qwen3 import Qwen3Model, Qwen3ModelWeek1, Qwen3ModelWeek3
 from .sampler import make_sampler
 from .sampling.params import Sampling
+
+models.dispatch_model = dispatch_model  # where the course looks for it
 
 if TYPE_CHECKING:
     from .chat.session import ChatSession

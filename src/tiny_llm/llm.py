@@ -8,13 +8,13 @@ from typing import Any, TypedDict, Unpack, overload
 
 import mlx.core as mx
 
-from .batch import Request
-from .chat.conversation import Message, write_conversation
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
 from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
 from .generate import PREFILL_STEP, stream_generate
 from .generation.batching import answer_all
+from .generation.messages import Message, write_conversation
+from .generation.request import Request
 from .generation.result import Result
 from .generation.stream import Stream
 from .generation.text import (

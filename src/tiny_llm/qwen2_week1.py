@@ -2,11 +2,12 @@
 
 import mlx.core as mx
 
-from .cache.base import Mask, NoCache
+from .cache.base import NoCache
 from .course.stages import WEEK1
 from .course.week1 import Week1Model
 from .models.layers import MLP
 from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
+from .ops.arguments import Mask
 
 
 class Qwen2MultiHeadAttention(Qwen2Attention):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tiny_llm.chat.turns import Conversation, Message
+from tiny_llm.chat.turns import Conversation
 
 CONTEXT, RESERVE = 400, 100  # a quarter is kept free
 
 
-def write(messages: list[Message]) -> str:
+def write(messages: list[dict[str, str]]) -> str:
     return "".join(f"[{message['role'][0]}:{message['content']}]" for message in messages)
 
 

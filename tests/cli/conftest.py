@@ -15,7 +15,7 @@ import pytest
 
 from tiny_llm.cli import door
 from tiny_llm.cli.progress import Progress
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 
 
 class Ended(NamedTuple):

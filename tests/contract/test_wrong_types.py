@@ -9,7 +9,7 @@ import pytest
 
 import tiny_llm as t
 from tiny_llm.loading.config import read_config
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
 from tiny_llm.sampling.params import Sampling
 

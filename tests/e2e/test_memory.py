@@ -5,8 +5,7 @@ import pytest
 
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.course.dispatch import MODELS, dispatch_model
-from tiny_llm.loading.weights.convert import convert_in_place
-from tiny_llm.loading.weights.parts import named_parts
+from tiny_llm.loading.weights.tree import convert_in_place, named_parts
 
 from ..loading.folders import arrays_of, write_folder
 from ..support.models.checkpoints import checkpoint, tokens
@@ -19,7 +18,7 @@ from tiny_llm.cli.assembly import build_ours, choose_flash
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.generate import stream_generate
 from tiny_llm.loading import load
-from tiny_llm.loading.weights.parts import named_arrays, named_parts
+from tiny_llm.loading.weights.tree import named_arrays, named_parts
 
 mx.set_default_device(mx.cpu)
 checkpoint, loader = load(sys.argv[1], offline=True), LOADERS[sys.argv[2]]

@@ -12,7 +12,7 @@ import pytest
 import tiny_llm
 from tiny_llm import LLM, ArgumentTypeError, LoadError, Result, Sampling, UnsupportedError
 from tiny_llm.generation.tokens import next_logits
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.runtime.device import activation_dtype
 
 from ..support.refusal import refused

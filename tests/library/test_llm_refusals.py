@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tiny_llm import LLM, ArgumentError, ArgumentTypeError
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 
 from ..support.refusal import refused
 

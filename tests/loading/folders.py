@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import tokenizers
 
-from tiny_llm.loading.weights.parts import named_arrays, named_parts
+from tiny_llm.loading.weights.tree import named_arrays, named_parts
 
 from ..support.models.checkpoints import VOCABULARY, checkpoint
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -25,6 +25,8 @@ class Hub:
         self.trouble = False  # an error of the server for the first question
         self.spoiled: dict[str, bytes] = {}  # sent in place of as many bytes of a file
         self.announced: dict[str, int] = {}  # wrong sizes
+        self.together: threading.Barrier | None = None  # for the weights that are sent, once each
+        self.files_listed = True  # else the question for all files of a commit is refused
 
     def listing(self) -> dict:
         return {
@@ -35,11 +37,11 @@ class Hub:
         }
 
     def tree(self) -> list[dict]:
-        """The same for newer clients of other tools."""
-        files = self.listing()["siblings"]
+        """The same in the form of another question."""
         return [
             {"type": "file", "path": file["rfilename"], "size": file["size"], "oid": file["blobId"]}
-            for file in files
+            | ({"lfs": {**file["lfs"], "oid": file["lfs"]["sha256"]}} if "lfs" in file else {})
+            for file in self.listing()["siblings"]
         ]
 
     def _sibling(self, name: str, data: bytes) -> dict:
@@ -87,6 +89,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(500, b"", {}, body)
         if path in (f"/api/models/{NAME}", f"/api/models/{NAME}/revision/main"):
             return self._send(200, json.dumps(self.hub.listing()).encode(), {}, body)
+        if path == f"/api/models/{NAME}/tree/{COMMIT}" and not self.hub.files_listed:
+            return self._send(403, b"", {}, body)
         if path == f"/api/models/{NAME}/tree/{COMMIT}":
             return self._send(200, json.dumps(self.hub.tree()).encode(), {}, body)
         prefixes = (f"/{NAME}/resolve/{COMMIT}/", "/cdn/")
@@ -107,6 +111,9 @@ class Handler(BaseHTTPRequestHandler):
         return {"ETag": f'"{self.hub.etag(name)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
 
     def _send_file(self, name: str, body: bool) -> None:
+        if self.hub.together is not None and is_large(name) and body:
+            with suppress(threading.BrokenBarrierError):
+                self.hub.together.wait(timeout=5)  # a client that waits for 10 s asks again
         spoiled = self.hub.spoiled.get(name, b"")
         data = spoiled + self.hub.files[name][len(spoiled) :]
         wanted = self.headers.get("Range")

@@ -10,7 +10,7 @@ import pytest
 from tiny_llm.errors import ArgumentError
 from tiny_llm.loading import LoadError
 from tiny_llm.loading.config import read_config
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT, ChatTemplate
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,13 +62,11 @@ def test_a_download_brings_what_is_needed_weights_last(hub, own_cache):
     loaded = load(NAME, progress=lambda task, done, total: seen.setdefault(task, []).append((done, total)))
     assert loaded.folder == own_cache / "models--Someone--Small" / "snapshots" / COMMIT
     assert left_behind(own_cache) == set(ORDER)
-    downloads = [task.removeprefix("downloading ") for task in seen if task.startswith("downloading ")]
-    assert sorted(downloads) == sorted(ORDER)
-    assert downloads[-1] == "model.safetensors"
-    for name in ORDER:
-        steps = seen[f"downloading {name}"]
-        assert steps == sorted(steps)
-        assert steps[-1] == (len(hub.files[name]), len(hub.files[name]))
+    assert list(seen)[:3] == [f"asking for {NAME}", "downloading settings", "downloading weights"]
+    for task, names in (("downloading settings", ORDER[:-1]), ("downloading weights", ORDER[-1:])):
+        total = sum(len(hub.files[name]) for name in names)
+        assert seen[task] == sorted(seen[task])
+        assert seen[task][-1] == (total, total)
 
 
 def test_shards_are_found_through_the_index(hub, tmp_path):
@@ -76,6 +75,15 @@ def test_shards_are_found_through_the_index(hub, tmp_path):
     assert load(NAME).nbytes == load(str(folder)).nbytes
     assert hub.downloads("model.safetensors.index.json") == 1
     assert hub.downloads("model-00003-of-00003.safetensors") == 1
+
+
+def test_shards_are_downloaded_at_the_same_time(hub, tmp_path):
+    """Each of the two is sent only when the other one was asked for, too."""
+    folder = write_folder(tmp_path / "sharded", shards=2)
+    hub.files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    hub.together = threading.Barrier(2)
+    load(NAME)
+    assert not hub.together.broken
 
 
 @pytest.mark.parametrize("offline", [None, True, False])
@@ -226,7 +234,7 @@ def test_an_interrupt_in_the_middle(hub, own_cache):
     """It passes through, and leaves nothing that is half a file."""
 
     def interrupt(task: str, done: int, total: int | None) -> None:
-        if task == "downloading model.safetensors" and done > 0:
+        if task == "downloading weights":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -235,12 +243,46 @@ def test_an_interrupt_in_the_middle(hub, own_cache):
     load(NAME)
 
 
+INTERRUPTED = f"""
+import os, signal, threading
+from tiny_llm.loading import load
+
+caught = threading.Event()
+
+def interrupt(task, done, total):
+    if task == "downloading weights":
+        os.kill(os.getpid(), signal.SIGINT)
+        caught.wait(60)
+
+try:
+    load("{NAME}", progress=interrupt)
+except KeyboardInterrupt:
+    caught.set()
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_download(hub, own_cache):
+    """The main thread is free while a file is on its way; that file does not stay."""
+    assert run_python("-c", INTERRUPTED).returncode == 0
+    assert left_behind(own_cache) == set(ORDER[:-1])
+
+
+def test_a_snapshot_in_part_is_no_success_where_the_list_of_files_fails(hub, own_cache):
+    """huggingface_hub then takes the folder in the cache as it is."""
+    folder = load(NAME).folder
+    (folder / "model.safetensors").unlink()
+    shutil.rmtree(folder.parents[1] / "trees")
+    hub.files_listed = False
+    program = f"from tiny_llm.loading import load; load('{NAME}')"
+    assert "model.safetensors: is missing after the download; try again" in run_python("-c", program).stderr
+
+
 KILLED = f"""
 import os
 from tiny_llm.loading import load
 
 def kill(task, done, total):
-    if task == "downloading model.safetensors" and done > 0:
+    if task == "downloading weights":
         os.kill(os.getpid(), 15)
 
 load("{NAME}", progress=kill)

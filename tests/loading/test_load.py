@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.loading import LoadError, find_folder, load
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.models import dispatch_model
 
 from ..support.models.checkpoints import VOCABULARY, checkpoint, tokens

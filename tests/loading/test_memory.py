@@ -8,7 +8,7 @@ import pytest
 
 from tiny_llm.loading import LoadError, load
 from tiny_llm.loading.weights.memory import available_bytes
-from tiny_llm.loading.weights.parts import named_parts
+from tiny_llm.loading.weights.tree import named_parts
 from tiny_llm.quantize import QuantizedWeights
 
 from ..support.models.checkpoints import checkpoint

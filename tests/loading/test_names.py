@@ -3,7 +3,7 @@
 import pytest
 
 from tiny_llm.loading import LoadError, find_folder, load
-from tiny_llm.loading.hub.names import EMBEDDED, local_folder
+from tiny_llm.loading.find import EMBEDDED, local_folder
 from tiny_llm.models.names import SHORTCUTS
 
 from .folders import write_folder
@@ -53,7 +53,7 @@ def test_other_names_are_refused_with_a_list_of_what_there_is(name):
 
 @pytest.mark.parametrize("name", ["random:", "random:tiny", "random:qwen2-72b", "random:../x"])
 def test_a_random_model_has_the_shape_of_a_shortcut(name):
-    with pytest.raises(LoadError, match=r"^random:.* behind 'random:', expected one of qwen2-0\.5b, "):
+    with pytest.raises(LoadError, match=r"^random:.* after 'random:', expected one of qwen2-0\.5b, "):
         load(name)
 
 

@@ -13,8 +13,8 @@ from tiny_llm.loading import LoadError, load
 from tiny_llm.loading.config import Quantization
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.layout import Matrix, layout
-from tiny_llm.loading.weights.parts import named_arrays, named_parts
 from tiny_llm.loading.weights.random_model import SIZES, RandomWords, random_config, random_weights
+from tiny_llm.loading.weights.tree import named_arrays, named_parts
 from tiny_llm.models.names import SHORTCUTS
 
 # As their model cards and files say; an embedding that is used twice counts once.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from tiny_llm.generation.text import TextStream, own_detokenizer
 from tiny_llm.loading.config import read_config
-from tiny_llm.loading.hub.names import EMBEDDED
+from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
 from tiny_llm.loading.tokenizer.tokenizer import BYTES, Tokenizer
 from tiny_llm.loading.weights.random_model import random_config

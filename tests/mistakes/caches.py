@@ -4,7 +4,7 @@ from .mistake import Mistake, Table
 
 FULL = "tiny_llm/cache/full.py"
 BATCHING = "tiny_llm/cache/batching.py"
-BATCH = "tiny_llm/batch.py"
+REQUEST = "tiny_llm/generation/request.py"
 ROUNDS = "tiny_llm/generation/batching.py"
 ATTENTION = "tiny_llm/attention.py"
 TOKENS = "tiny_llm/generation/tokens.py"
@@ -182,14 +182,14 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the first token counts as one of the cache",
-            BATCH,
+            REQUEST,
             "self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)",
             "self.decode_done(self.choose.read(self.choose(logits)))",
             "test_task_5_a_request_reads_its_prompt_in_chunks",
         ),
         Mistake(
             "every chunk stands at the beginning",
-            BATCH,
+            REQUEST,
             "logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)",
             "logits = next_logits(self.model, chunk[None], [0], self.kv_cache)",
             "test_task_5_a_request_reads_its_prompt_in_chunks",

@@ -8,8 +8,8 @@ import mlx.core as mx
 
 from ..checks.arrays import check_arrays
 from ..errors import ArgumentError, UnsupportedError
+from ..ops.arguments import Mask
 
-Mask = mx.array | str | None
 Fetched = tuple[mx.array, mx.array, int | None, Mask]
 
 

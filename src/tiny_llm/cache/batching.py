@@ -7,7 +7,8 @@ import mlx.core as mx
 
 from ..checks.types import check_size
 from ..errors import ArgumentError, UnsupportedError
-from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_tokens
+from ..ops.arguments import Mask
+from .base import Fetched, PagedKvMetadata, TinyKvCache, check_tokens
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
 from .pool import settled

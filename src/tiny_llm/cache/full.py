@@ -5,7 +5,8 @@ from copy import copy
 import mlx.core as mx
 
 from ..errors import ArgumentError
-from .base import Fetched, Mask, TinyKvCache, check_rewind, check_tokens
+from ..ops.arguments import Mask
+from .base import Fetched, TinyKvCache, check_rewind, check_tokens
 
 BLOCK = 256  # tokens
 

@@ -8,7 +8,8 @@ import mlx.core as mx
 
 from ..checks.types import check_type
 from ..errors import ArgumentError
-from .base import Fetched, Mask, PagedKvMetadata, TinyKvCache, check_rewind
+from ..ops.arguments import Mask
+from .base import Fetched, PagedKvMetadata, TinyKvCache, check_rewind
 from .page_table import PageIds, PageTable
 from .pool import TinyKvPagedPool, settled
 

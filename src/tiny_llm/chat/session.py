@@ -6,12 +6,12 @@ from ..checks.types import check_text, check_type
 from ..errors import RefusedArgument, UnsupportedError, calling
 from ..generate import stream_generate
 from ..generation.generation import Generation
+from ..generation.messages import write_conversation
 from ..generation.prompt_cache import PromptCache
 from ..generation.result import Result
 from ..generation.stream import Stream
 from ..llm import LLM, MAX_TOKENS
 from ..sampling.params import GREEDY, Sampling
-from .conversation import write_conversation
 from .turns import Conversation
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
-
-Message = dict[str, str]
+from ..generation.messages import messages
 
 USUAL_ANSWER = 1024  # tokens that are kept free, or a quarter of the context if that is less
 
@@ -28,7 +27,7 @@ class Conversation:
 
     def __init__(
         self,
-        write: Callable[[list[Message]], str],
+        write: Callable[[list[dict[str, str]]], str],
         count: Callable[[str], int],
         *,
         context: int,
@@ -86,11 +85,3 @@ class Conversation:
 
     def _prompt(self, dropped: int, question: str) -> str:
         return self._write(messages(self._system, self.turns[dropped:], question))
-
-
-def messages(system: str, turns: list[tuple[str, str]], question: str) -> list[Message]:
-    """A system message, if there is one, what was said, and a question."""
-    said = [{"role": "system", "content": system}] if system else []
-    for asked, answered in turns:
-        said += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
-    return [*said, {"role": "user", "content": question}]

@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from ..chat.conversation import write_conversation
 from ..errors import ArgumentError
 from ..generate import stream_generate
 from ..generation.generation import Generation
+from ..generation.messages import write_conversation
 from ..generation.prompt_cache import PromptCache
 from ..generation.text import shortest_context
 from ..llm import MAX_TOKENS

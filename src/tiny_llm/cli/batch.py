@@ -11,9 +11,9 @@ from typing import Any, TextIO
 import mlx.core as mx
 
 from ..batch import Request
-from ..chat.turns import messages
 from ..errors import ArgumentError, NumericError
 from ..generation.batching import answer_all
+from ..generation.messages import messages
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..loading import load
 from ..loading.export import ExportError, check_target, export_dense
-from ..loading.hub.names import RANDOM
+from ..loading.find import RANDOM
 from . import arguments
 from .device import DTYPES, choose_device
 from .endings import Failure, Refusal

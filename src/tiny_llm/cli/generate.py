@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-from ..chat.turns import messages
 from ..errors import ArgumentError
 from ..generation.generation import Generation
+from ..generation.messages import messages
 from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress as Report
 from ..sampling.params import Sampling

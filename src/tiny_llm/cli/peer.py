@@ -17,7 +17,7 @@ from ..generation.text import TextStream, encode_prompt, end_tokens, own_detoken
 from ..generation.tokens import refuse_nan
 from ..llm import MAX_TOKENS
 from ..loading.progress import Progress
-from ..loading.weights.parts import named_arrays, named_parts
+from ..loading.weights.tree import named_arrays, named_parts
 from ..sampler import sampler_of
 from ..sampling.params import Sampling
 from ..sampling.penalty import penalties

@@ -7,7 +7,7 @@ import mlx.core as mx
 
 from ..loading.checkpoint import Checkpoint, load
 from ..loading.progress import Progress
-from ..loading.weights.convert import convert_in_place
+from ..loading.weights.tree import convert_in_place
 from ..models.ops import Read
 from ..models.weights import read_dense
 from .dispatch import MODELS, dispatch_model

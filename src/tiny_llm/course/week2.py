@@ -4,7 +4,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..kv_cache import TinyKvFullCache
+from ..cache.full import TinyKvFullCache
 from ..models.model import Transformer
 from .stages import WEEK2
 

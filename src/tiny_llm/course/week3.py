@@ -4,8 +4,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..cache.paged import TinyKvPagedCache
+from ..cache.pool import TinyKvPagedPool
 from ..models.model import Transformer
-from ..paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from .stages import WEEK3
 
 

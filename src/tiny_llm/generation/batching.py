@@ -3,29 +3,27 @@
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 
+from ..cache.batching import BatchingKvCache
 from ..errors import NumericError
-from ..kv_cache import BatchingKvCache
 from ..sampling.select import argmax
+from .request import Request
 from .tokens import next_logits, scores_of_chosen
 
-if TYPE_CHECKING:
-    from ..batch import Request
-
-Finished = Callable[["Request"], None]
+Finished = Callable[[Request], None]
 
 
 def answer_all(
     model: Any,
     count: int,
-    begin: Callable[[int], "Request"],
+    begin: Callable[[int], Request],
     max_seq_len: int,
     batch_size: int,
     finished: Finished | None = None,
-) -> list["Request"]:
+) -> list[Request]:
     """Carry out the requests `begin(0)` .. `begin(count - 1)`, up to `batch_size` at a time; in order.
 
     A request is begun when the one before has read its prompt. It ends at `max_seq_len` tokens in its cache
@@ -70,10 +68,10 @@ class Batch:
         self.done: list[Request] = []
 
     @property
-    def active(self) -> dict[int, "Request"]:
+    def active(self) -> dict[int, Request]:
         return {slot: request for slot, request in enumerate(self._slots) if request is not None}
 
-    def admit(self, request: "Request") -> bool:
+    def admit(self, request: Request) -> bool:
         """Take over a request whose prompt has been read, if it is done or a slot is idle."""
         if request.is_done:  # with its first token
             request.release()
@@ -111,7 +109,7 @@ class Batch:
         for slot in self.active:
             self._free(slot)
 
-    def _keep(self, request: "Request") -> None:
+    def _keep(self, request: Request) -> None:
         self.done.append(request)
         if self._finished is not None and not request.failed:
             self._finished(request)
@@ -122,7 +120,7 @@ class Batch:
         self._slots[slot] = None
 
 
-def choose_each(active: dict[int, "Request"], logits: mx.array) -> list[int | None]:
+def choose_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:
     """The next token of each request by its row of `logits` [B, V]; None where the row is NaN."""
     if all(request.choose.is_greedy for request in active.values()):
         greedy = argmax(logits)
@@ -136,7 +134,7 @@ def choose_each(active: dict[int, "Request"], logits: mx.array) -> list[int | No
     return [_read(request, token) for request, token in zip(active.values(), ids, strict=True)]
 
 
-def _read(request: "Request", token: mx.array) -> int | None:
+def _read(request: Request, token: mx.array) -> int | None:
     try:
         return request.choose.read(token)
     except NumericError:

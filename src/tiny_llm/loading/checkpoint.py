@@ -8,17 +8,16 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..models.names import shortcut_name_to_full_name
 from .config import ModelConfig, read_config
 from .errors import LoadError
-from .hub.hub import find_snapshot
-from .hub.names import EMBEDDED, local_folder, random_shortcut
+from .find import EMBEDDED, folder_of, random_shortcut
 from .progress import Progress, silent
 from .tokenizer.read_tokenizer import read_tokenizer
 from .tokenizer.tokenizer import Tokenizer
 from .weights.random_model import random_config, random_weights
+from .weights.read import load_weights
 from .weights.shards import read_tensors
-from .weights.weights import assemble, load_weights
+from .weights.tree import assemble
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def find_folder(name: str | Path, *, offline: bool | None = None, progress: Prog
     with _naming(name):
         if random_shortcut(name) is not None:
             raise LoadError("a random model has no folder")
-        return _folder(name, offline, progress or silent)
+        return folder_of(name, offline, progress or silent)
 
 
 def load(
@@ -63,7 +62,7 @@ def load(
         shortcut = random_shortcut(name)
         if shortcut is not None:
             return _random_checkpoint(name, shortcut, report, bytes_per_weight)
-        folder = _folder(name, offline, report)
+        folder = folder_of(name, offline, report)
     with _naming(name if str(folder) == name else f"{name} ({folder})"):
         config = read_config(folder)
         tensors = read_tensors(folder)
@@ -92,11 +91,6 @@ def _checkpoint(
 ) -> Checkpoint:
     nbytes = sum(array.nbytes for array in arrays.values())
     return Checkpoint(name, folder, config, assemble(config, arrays), tokenizer, nbytes)
-
-
-def _folder(name: str, offline: bool | None, progress: Progress) -> Path:
-    folder = local_folder(name)
-    return find_snapshot(shortcut_name_to_full_name(name), offline, progress) if folder is None else folder
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.names import FAMILIES
-from .fields import Fields
-from .files import need_file, read_object
+from .files import Fields, need_file, read_object
 
 NAME = "config.json"
 BITS = (4, 8)

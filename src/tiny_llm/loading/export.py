@@ -14,7 +14,7 @@ import mlx.core as mx
 from ..models.weights import read_dense, read_packed
 from . import Checkpoint
 from .progress import Progress, silent
-from .weights.parts import named_parts
+from .weights.tree import named_parts
 
 LARGEST_FILE = 4 * 2**30  # bytes of weights; what is more goes into further files
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"

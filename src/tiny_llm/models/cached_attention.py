@@ -5,8 +5,9 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from ..attention import flash_attention, paged_attention, scaled_dot_product_attention_grouped
-from ..cache.base import Mask, check_tokens
-from ..kv_cache import BatchingKvCache, TinyKvCache
+from ..cache.base import TinyKvCache, check_tokens
+from ..cache.batching import BatchingKvCache
+from ..ops.arguments import Mask
 from ..runtime.extension import cpu_kernels
 from .few_tokens import few, open_requests
 from .positions import NewTokens

@@ -6,8 +6,10 @@ from typing import TypeGuard
 
 import mlx.core as mx
 
-from ..cache.base import Mask
-from ..kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
+from ..cache.base import TinyKvCache
+from ..cache.batching import BatchingKvCache
+from ..cache.full import TinyKvFullCache
+from ..ops.arguments import Mask
 
 # New tokens of a request: a step, a draft to check or a short prompt. Up to here starting each operation
 # alone costs 5 % of the time or more.

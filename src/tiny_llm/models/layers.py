@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
-from ..cache.base import Mask
+from ..cache.base import TinyKvCache
 from ..checks.arrays import check_shape
 from ..errors import ArgumentError
-from ..kv_cache import TinyKvCache
 from ..layer_norm import RMSNorm
+from ..ops.arguments import Mask
 from ..positional_encoding import RoPE
 from .ops import Ops
 from .positions import NewTokens, Offset, row_offsets

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
+from ..cache.base import TinyKvCache
 from ..checks.types import check_able
 from ..errors import ArgumentError
-from ..kv_cache import TinyKvCache
 from ..layer_norm import RMSNorm
 from .layers import TransformerBlock
 from .native_block import ran_natively

@@ -9,9 +9,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..cache.base import Mask
-from ..kv_cache import TinyKvCache
+from ..cache.base import TinyKvCache
 from ..layer_norm import RMSNorm
+from ..ops.arguments import Mask
 from ..positional_encoding import RotationTable
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels, load_extension

@@ -1,20 +1,15 @@
 """What differs between the stages of a model: everything else is one forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 
-from ..cache.base import Mask
-from ..kv_cache import TinyKvCache
+from ..cache.base import TinyKvCache
+from ..ops.arguments import Mask
 from .positions import NewTokens, Offset
 from .weights import Weights
-
-if TYPE_CHECKING:
-    from .layers import TransformerBlock
 
 Read = Callable[[Any, mx.Dtype], Weights]
 
@@ -23,12 +18,12 @@ Read = Callable[[Any, mx.Dtype], Weights]
 class Ops:
     """The slots that a stage fills.
 
-    read: how the weights of a checkpoint's layer are held, for activations of a given type.
-    attend: new tokens, cache, mask -> [B, L, H_q * D]; the cache holds the tokens afterwards.
-    run: block, x [B, L, hidden], offset, cache, mask -> the same as the layers of the block one after the
-    other, or None where it has nothing better for these.
+    read: a layer of the checkpoint, type of the activations -> its weights in the form that the stage holds.
+    attend: new tokens, cache, mask -> [B, L, H_q * D]; the new tokens are appended to the cache.
+    run: TransformerBlock, x [B, L, hidden], offset, cache, mask -> [B, L, hidden], bitwise equal to running
+        the layers of the block one by one; None where there is no single operation for these arguments.
     """
 
     read: Read
     attend: Callable[[NewTokens, TinyKvCache, Mask], mx.array]
-    run: Callable[[TransformerBlock, mx.array, Offset, TinyKvCache, Mask], mx.array | None] | None = None
+    run: Callable[[Any, mx.array, Offset, TinyKvCache, Mask], mx.array | None] | None = None

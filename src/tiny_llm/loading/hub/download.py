@@ -1,17 +1,19 @@
-"""Downloading a model from the hub, file by file, with progress and errors that a person understands."""
+"""Downloads a model from the hub into its cache, with progress, and with errors in one clear sentence."""
 
 import errno
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from huggingface_hub import HfApi, constants, hf_hub_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -23,63 +25,121 @@ from huggingface_hub.utils.tqdm import tqdm
 from ..errors import LoadError
 from ..progress import Progress
 from ..weights.memory import GIBIBYTE
-from .hub import REVISION
+from .cache import set_current_snapshot
 
-# In this order: whoever has a file of the last kind has all others, too.
-WANTED = [
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        r"(generation_|tokenizer_)?config\.json|tokenizer\.json|chat_template\.jinja",
-        r"model\.safetensors\.index\.json",
-        r"model[\w.-]*\.safetensors",
-    )
-]
+# What is downloaded: no code, and nothing pickled. Weights come last, so a snapshot with weights is complete.
+SETTINGS = re.compile(
+    r"(generation_|tokenizer_)?config\.json|tokenizer\.json|chat_template\.jinja|model\.safetensors\.index\.json"
+)
+WEIGHTS = re.compile(r"model[\w.-]*\.safetensors", re.ASCII)
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MAKE_ROOM = "make room, or set HF_HOME to a folder on another disk"
 PATIENCE = 10.0  # seconds to wait for an answer
 
 
 def download(name: str, repository: Path, progress: Progress) -> Path:
-    """Bring the files of a model into its folder of the cache; return the folder of its newest commit."""
+    """Download the newest commit of a model into its folder of the cache; return its snapshot."""
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     with _explained(name, endpoint):
         progress(f"asking for {name}", 0, None)
         info = HfApi(endpoint=endpoint).model_info(name, files_metadata=True, timeout=PATIENCE)
-        files = _wanted(info.siblings or [])
-        _remove_leftovers(repository)
-        _check_disk(repository, sum(file.size or 0 for file in files))
-        for file in files:
-            path = hf_hub_download(
-                name,
-                file.rfilename,
-                revision=info.sha,
-                cache_dir=repository.parent,
-                endpoint=endpoint,
-                etag_timeout=PATIENCE,
-                tqdm_class=_reporter(file.rfilename, progress),
+        snapshot = repository / "snapshots" / str(info.sha)
+        files = info.siblings or []
+        settings = [file for file in files if SETTINGS.fullmatch(file.rfilename)]
+        weights = [file for file in files if WEIGHTS.fullmatch(file.rfilename)]
+        if not weights:
+            raise LoadError(
+                "has no weights in model.safetensors files on the hub; take another edition of it"
             )
-            _check_content(Path(path), file)
-        _point_to(repository, str(info.sha))
-    return repository / "snapshots" / str(info.sha)
+        _remove_unfinished(repository)
+        _check_disk(repository, _missing_bytes(snapshot, settings + weights))
+        for task, wanted in (("downloading settings", settings), ("downloading weights", weights)):
+            report = Report(task, _missing_bytes(snapshot, wanted), progress)
+            report.run(
+                lambda wanted=wanted, report=report: snapshot_download(  # type: ignore[misc]
+                    name,
+                    revision=info.sha,
+                    allow_patterns=[file.rfilename for file in wanted],
+                    cache_dir=repository.parent,
+                    endpoint=endpoint,
+                    etag_timeout=PATIENCE,
+                    tqdm_class=report.bar_class(),
+                )
+            )
+            for file in wanted:
+                _check_content(snapshot / file.rfilename, file)
+        set_current_snapshot(repository, str(info.sha))
+    return snapshot
 
 
-def _wanted(files: list[Any]) -> list[Any]:
-    """The files to download, in order; never code, never anything pickled."""
-    wanted = [file for kind in WANTED for file in files if kind.fullmatch(file.rfilename)]
-    if not any(WANTED[-1].fullmatch(file.rfilename) for file in wanted):
-        raise LoadError("has no weights in model.safetensors files on the hub; take another edition of it")
-    return wanted
+class Report:
+    """The progress of all files of one `snapshot_download`, which runs in threads of its own.
+
+    An exception of `progress`, or Ctrl-C, ends the download: each thread stops at its next chunk of 10 MB.
+    """
+
+    def __init__(self, task: str, total: int, progress: Progress):
+        self._task = task
+        self._total = total
+        self._progress = progress
+        self._done = 0
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Call `work` in another thread: here, snapshot_download would finish its open files after Ctrl-C."""
+        pool = ThreadPoolExecutor(1)
+        try:
+            pool.submit(work).result()
+        except BaseException:
+            self._stopped.set()
+            raise
+        finally:
+            pool.shutdown(wait=False)
+
+    def bar_class(self) -> type[tqdm]:
+        """A progress bar that draws nothing; of the several that huggingface_hub makes, two count bytes."""
+        take = self._take
+
+        class Bar(tqdm):
+            def __init__(self, *args: Any, **options: Any):
+                super().__init__(*args, **options | {"disable": True})  # type: ignore[no-untyped-call]
+                self.counts_bytes = options.get("unit") == "B"
+
+            def update(self, n: float | None = 1) -> None:
+                self.n += int(n or 0)
+                if self.counts_bytes:
+                    take(self.n)
+
+        return Bar
+
+    def _take(self, done: int) -> None:
+        """Bytes received and bytes written are counted by two bars: the larger one is reported."""
+        with self._lock:
+            if done > self._done and not self._stopped.is_set():
+                self._done = done
+                try:
+                    self._progress(self._task, min(done, self._total), self._total)
+                except BaseException:
+                    self._stopped.set()
+                    raise
+        if self._stopped.is_set():
+            raise InterruptedError("the download was stopped")
 
 
-def _remove_leftovers(repository: Path) -> None:
-    """The halves of files that a killed download has left: nothing takes them up again."""
+def _missing_bytes(snapshot: Path, files: list[Any]) -> int:
+    return sum(file.size or 0 for file in files if not (snapshot / file.rfilename).exists())
+
+
+def _remove_unfinished(repository: Path) -> None:
+    """Delete the partial files of downloads that were killed: no later download resumes them."""
     repository.mkdir(parents=True, exist_ok=True)
-    for half in repository.glob("blobs/*.*.incomplete"):
-        lock = repository.parent / ".locks" / repository.name / f"{half.name.partition('.')[0]}.lock"
+    for partial in repository.glob("blobs/*.*.incomplete"):
+        lock = repository.parent / ".locks" / repository.name / f"{partial.name.partition('.')[0]}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
-        # A download that runs holds the lock; others of the user's group may have to take it later.
+        # A running download holds the lock. The mode lets other users of the group take it later.
         with suppress(Timeout), FileLock(lock, timeout=0, mode=0o664):
-            half.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
 def _check_disk(repository: Path, size: int) -> None:
@@ -90,11 +150,13 @@ def _check_disk(repository: Path, size: int) -> None:
 
 
 def _check_content(path: Path, file: Any) -> None:
-    """Compare a file with the hash that the hub announced; a damaged one does not stay in the cache."""
+    """Compare a file with the hash that the hub announced; a damaged one is removed from the cache."""
+    if not path.exists():
+        raise LoadError(f"{file.rfilename}: is missing after the download; try again")
     with path.open("rb") as content:
         if file.lfs is not None:
             expected, found = file.lfs.sha256, hashlib.file_digest(content, "sha256")
-        else:  # as git counts: the size is part of it
+        else:  # as git computes it: the size is part of it
             beginning = hashlib.sha1(b"blob %d\0" % path.stat().st_size)
             expected, found = file.blob_id, hashlib.file_digest(content, lambda: beginning)
     if found.hexdigest() != expected:
@@ -103,33 +165,9 @@ def _check_content(path: Path, file: Any) -> None:
         raise LoadError(f"{file.rfilename}: is not what the hub announced, and is removed; try again")
 
 
-def _point_to(repository: Path, commit: str) -> None:
-    """Note which commit is the newest one, in one step: nobody reads half a name."""
-    reference = repository / "refs" / REVISION
-    reference.parent.mkdir(exist_ok=True)
-    draft = reference.with_name(f"{REVISION}.{os.getpid()}")
-    draft.write_text(commit)
-    draft.replace(reference)
-
-
-def _reporter(name: str, progress: Progress) -> type[tqdm]:
-    """What the hub's library takes for a progress bar; it shows nothing itself."""
-
-    class Report(tqdm):
-        def __init__(self, *args: Any, **options: Any):
-            super().__init__(*args, **options | {"disable": True})  # type: ignore[no-untyped-call]
-            progress(f"downloading {name}", self.n, self.total)
-
-        def update(self, n: float | None = 1) -> None:
-            self.n += int(n or 0)
-            progress(f"downloading {name}", self.n, self.total)
-
-    return Report
-
-
 @contextmanager
 def _explained(name: str, endpoint: str) -> Iterator[None]:
-    """Turn what can happen on the way into one sentence."""
+    """Turn every failure into one sentence."""
     try:
         yield
     except LoadError:
@@ -145,10 +183,10 @@ def _explained(name: str, endpoint: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         status = error.response.status_code
         raise LoadError(f"the hub, {endpoint}, answered with status {status}; try again later") from error
-    except Exception as error:  # of the network library, which is another one in each version of the hub's
+    except Exception as error:  # of the network library, which differs between versions of huggingface_hub
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             raise LoadError(f"the disk is full ({error.strerror}); {MAKE_ROOM}") from error
-        if isinstance(error, OSError) and error.filename is not None:  # those of the network have no path
+        if isinstance(error, OSError) and error.filename is not None:  # errors of the network have no path
             reason = f"{error.filename} cannot be used ({error.strerror})"
             raise LoadError(f"{reason}; mend that, or set HF_HOME to another folder") from error
         cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else error

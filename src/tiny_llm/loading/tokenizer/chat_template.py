@@ -1,30 +1,112 @@
-"""Chat templates: programs in a model's folder. Ours run here, all others in a process that can be killed."""
+"""Chat templates: programs in a model's folder. Those of others run in a process that can be killed."""
 
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ...errors import ArgumentError
+from ...checks.types import kind
+from ...errors import ArgumentError, ArgumentTypeError
 from ..errors import LoadError
-from .template_worker import TemplateWorker
 
 LONGEST_TEXT = 2**20  # characters
-WORKER = TemplateWorker()
+PROGRAM = Path(__file__).with_name("template_process.py")
+LONGEST_ANSWER = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
+
+
+class TemplateWorker:
+    """A process that renders templates: one request at a time, replaced when it has ended or was stopped.
+
+    It ends together with this process, because it reads requests until its standard input is closed.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+        # A child would share the pipes of its parent: requests of both would mix.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, str]:
+        """The answer to a request; LoadError if there is none in time. Callable from any thread."""
+        line = json.dumps({**request, "seconds": seconds}, default=_plain).encode() + b"\n"
+        with self._lock:
+            # A process that was killed while idle is replaced. If a new one ends, the template is the cause.
+            if self._process is not None:
+                written, in_time = self._exchange(self._process, line, seconds)
+                if written or not in_time:
+                    return self._read(written, in_time, seconds)
+            self._process = _start()
+            return self._read(*self._exchange(self._process, line, seconds), seconds)
+
+    def stop(self) -> None:
+        """End the process; the next request starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()  # closes the pipes and waits
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the running process; None if there is none."""
+        return None if self._process is None else self._process.pid
+
+    def _exchange(self, process: subprocess.Popen[bytes], line: bytes, seconds: float) -> tuple[bytes, bool]:
+        """The answer of the process, and whether it came in time. Without one, the process is stopped."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(seconds, process.kill)
+        timer.daemon = True
+        timer.start()
+        written = b""
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            written = process.stdout.readline(LONGEST_ANSWER)
+        except BrokenPipeError:
+            pass
+        finally:  # also after Ctrl-C: the next request must not read this one's answer
+            in_time = timer.is_alive()
+            timer.cancel()
+            if not (in_time and written.endswith(b"\n")):
+                self.stop()
+        return written, in_time
+
+    def _read(self, written: bytes, in_time: bool, seconds: float) -> dict[str, str]:
+        try:
+            answer: dict[str, str] = json.loads(written)
+        except ValueError as error:
+            reason = "ended without an answer" if in_time else f"took more than {seconds:g} s"
+            raise LoadError(f"chat_template: the template {reason} and was stopped") from error
+        return answer
+
+    def _forget(self) -> None:
+        self._process = None
+        self._lock = threading.Lock()
+
+
+WORKER = TemplateWorker()  # started at the first request
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template in the language of jinja2, and the special tokens that it may name."""
+    """A jinja2 template, and the special tokens that it may name."""
 
     source: str
     special_tokens: Mapping[str, str]
-    trusted: bool = False  # only for what ships with this package
-    seconds: float = 10.0  # how long an untrusted one may take
+    trusted: bool = False  # only for the embedded model
+    seconds: float = 10.0  # time limit of one rendering in the process
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """The text of a chat, which itself must not be too long.
+        """The prompt for a chat of at most `LONGEST_TEXT` characters.
 
-        A template that fails, or takes too long or too much, is a LoadError.
+        A template that fails, or takes too much time or memory, is a LoadError.
         """
         length = sum(len(text) for message in messages for text in message.values() if isinstance(text, str))
         if length > LONGEST_TEXT:
@@ -34,7 +116,7 @@ class ChatTemplate:
         variables = {**self.special_tokens, "messages": list(messages), "tools": None, **options}
         request: dict[str, Any] = {"source": self.source, "variables": variables, "longest": LONGEST_TEXT}
         if self.trusted:
-            from .template_process import answer  # not above: jinja2 takes its time to import
+            from .template_process import answer  # jinja2 is slow to import
 
             result = answer(**request)
         else:
@@ -42,3 +124,20 @@ class ChatTemplate:
         if "error" in result:
             raise LoadError(f"chat_template: {result['error']}")
         return result["text"]
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    """A dict for a mapping that JSON does not know; ArgumentTypeError for any other object."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    expected = "texts, numbers, lists and dictionaries, which can be written as JSON"
+    raise ArgumentTypeError("apply_chat_template", "messages", f"{kind(value)} inside", expected)
+
+
+def _start() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", str(PROGRAM)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )

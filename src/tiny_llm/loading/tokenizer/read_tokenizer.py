@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..config import ModelConfig
 from ..errors import LoadError
-from ..fields import Fields
-from ..files import MEBIBYTE, find_file, need_file, parse_object, read_object, read_text
-from ..hub.names import EMBEDDED
+from ..files import MEBIBYTE, Fields, find_file, need_file, parse_object, read_object, read_text
+from ..find import EMBEDDED
 from .chat_template import ChatTemplate
 from .tokenizer import Tokenizer, guarded
 from .tokenizer_format import NAME, check_format

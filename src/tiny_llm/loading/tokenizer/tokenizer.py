@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import codecs
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ from ...checks.types import check_type, kind
 from ...errors import ArgumentError, ArgumentTypeError
 from ..errors import LoadError, NoChatTemplate
 from .chat_template import ChatTemplate
-from .detokenizer import Detokenizer
 from .tokenizer_format import NAME
 
 if TYPE_CHECKING:
@@ -48,6 +48,43 @@ def _check_messages(messages: object) -> None:
         check_type(
             "apply_chat_template", f"messages[{index}]", message, Mapping, "a dict with role and content"
         )
+
+
+class Detokenizer:
+    """Joins the bytes of tokens to characters; those of an unfinished character wait for the next token."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes]):
+        self._token_bytes = token_bytes
+        self.reset()
+
+    def reset(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._text = ""
+        self._seen = 0
+
+    def add_token(self, token: int) -> None:
+        self._append(self._decoder.decode(self._token_bytes(token)))
+
+    def finalize(self) -> None:
+        """End the text: bytes that wait in vain become U+FFFD."""
+        self._append(self._decoder.decode(b"", final=True))
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self._text
+
+    @property
+    def last_segment(self) -> str:
+        """What came since this was last asked for."""
+        segment, self._seen = self._text[self._seen :], len(self._text)
+        return segment
+
+    def _append(self, piece: str) -> None:
+        # Python extends a string in place if only one local variable refers to it; else it copies all.
+        text, self._text = self._text, ""
+        text += piece
+        self._text = text
 
 
 class Tokenizer:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..config import ModelConfig
-from ..fields import Fields
+from ..files import Fields
 
 NAME = "tokenizer.json"
 # How Qwen2 and Qwen3 cut a text into words; any other expression may need exponential time.

@@ -1,8 +1,16 @@
-"""Which matrices and vectors a model of given sizes has, by the names that checkpoint files give them."""
+"""Which tensors a model has, in which shape and type, and whether its files have exactly these."""
 
+import re
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ..config import ModelConfig
+from ..config import ModelConfig, Quantization
+from ..errors import LoadError
+from .header import Tensor
+
+FLOATS = ("BF16", "F16", "F32")
+# Left in files by others, and calculated anew by us.
+IGNORED = re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
 class Matrix(NamedTuple):
@@ -17,6 +25,13 @@ class Vector(NamedTuple):
     """The weights of a norm."""
 
     size: int
+
+
+class Needed(NamedTuple):
+    """A tensor that a model is made of."""
+
+    dtypes: tuple[str, ...]
+    shape: tuple[int, ...]
 
 
 def layout(config: ModelConfig) -> dict[str, Matrix | Vector]:
@@ -56,3 +71,63 @@ def _attention(config: ModelConfig) -> dict[str, Matrix | Vector]:
     if config.model_type == "qwen3":
         parts |= {"self_attn.q_norm": Vector(size), "self_attn.k_norm": Vector(size)}
     return parts
+
+
+def packing_of(config: ModelConfig, part: str) -> Quantization | None:
+    """How a matrix is packed, if it is."""
+    return config.quantization_of.get(part, config.quantization)
+
+
+def check_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Needed]:
+    """What the model needs of `tensors`, all of which is there and as the config says."""
+    needed: dict[str, Needed] = {}
+    for part, sizes in layout(config).items():
+        if isinstance(sizes, Matrix):
+            packed = f"{part}.scales" in tensors
+            _check_packing(config, part, sizes, packed)
+            needed |= _of_matrix(part, sizes, packing_of(config, part) if packed else None)
+        else:
+            needed[f"{part}.weight"] = Needed(FLOATS, (sizes.size,))
+    for problem in _problems(config, needed, tensors):
+        raise LoadError(f"{problem} as config.json says")
+    return needed
+
+
+def _check_packing(config: ModelConfig, part: str, sizes: Matrix, packed: bool) -> None:
+    """Config and files must agree; only what all of a config's matrices are, one of them may not be."""
+    packing, scales = packing_of(config, part), f"{part}.scales"
+    if packed and packing is None:
+        raise LoadError(f"{scales!r}: is there, expected a dense matrix as config.json says")
+    if packing is not None and not packed and part in config.quantization_of:
+        raise LoadError(f"{scales!r}: is missing, expected a quantized matrix as config.json says")
+    if packing is not None and packed and sizes.inputs % packing.group_size != 0:
+        raise LoadError(
+            f"{scales!r}: got rows of {sizes.inputs}, expected a multiple of {packing.group_size}"
+        )
+
+
+def _of_matrix(part: str, sizes: Matrix, packing: Quantization | None) -> dict[str, Needed]:
+    outputs, inputs, bias = sizes
+    needed = {f"{part}.bias": Needed(FLOATS, (outputs,))} if bias else {}
+    if packing is None:
+        return needed | {f"{part}.weight": Needed(FLOATS, (outputs, inputs))}
+    groups = Needed(FLOATS, (outputs, inputs // packing.group_size))
+    words = Needed(("U32",), (outputs, inputs * packing.bits // 32))
+    return needed | {f"{part}.weight": words, f"{part}.scales": groups, f"{part}.biases": groups}
+
+
+def _problems(
+    config: ModelConfig, needed: Mapping[str, Needed], tensors: Mapping[str, Tensor]
+) -> Iterator[str]:
+    for name, (dtypes, shape) in needed.items():
+        tensor = tensors.get(name)
+        if tensor is None:
+            yield f"{name!r}: is missing, expected {list(shape)}"
+        elif tensor.shape != shape:
+            yield f"{name!r}: got shape {list(tensor.shape)}, expected {list(shape)}"
+        elif tensor.dtype not in dtypes:
+            yield f"{name!r}: got {tensor.dtype}, expected {' or '.join(dtypes)}"
+    for name in tensors.keys() - needed.keys():
+        tied = config.tie_word_embeddings and name.startswith("lm_head.")
+        if not tied and not IGNORED.fullmatch(name):
+            yield f"{name!r}: is no part of a {config.model_type} model"

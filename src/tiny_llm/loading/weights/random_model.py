@@ -9,7 +9,7 @@ from ..config import ModelConfig, Quantization
 from ..progress import Progress
 from .layout import Matrix, Vector, layout, weight_count
 from .memory import check_memory
-from .placement import evaluated
+from .read import evaluated
 
 PACKING = Quantization(group_size=64, bits=4)
 # hidden size, size of the feed-forward layer, layers, query heads, key and value heads, size of a head

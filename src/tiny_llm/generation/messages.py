@@ -1,4 +1,4 @@
-"""A conversation, checked, as the text that a model reads."""
+"""The messages of a chat, and the prompt that a model's chat template makes of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,10 +9,21 @@ from ..errors import ArgumentError, ArgumentTypeError
 Message = Mapping[str, str]
 
 
+def messages(system: str, turns: list[tuple[str, str]], question: str) -> list[dict[str, str]]:
+    """A system message if `system` is not empty, each turn's question and answer, then the new question."""
+    said = [{"role": "system", "content": system}] if system else []
+    for asked, answered in turns:
+        said += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+    return [*said, {"role": "user", "content": question}]
+
+
 def write_conversation(
     function: str, model: str, tokenizer: Any, messages: str | Sequence[Message], enable_thinking: bool
 ) -> str:
-    """Messages by the chat template of a model; a text is what the user says."""
+    """The prompt for `messages`; a str counts as one message of the user.
+
+    `model` is the name of the model, for the text of an error.
+    """
     check_type(function, "enable_thinking", enable_thinking, bool, "a bool")
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]

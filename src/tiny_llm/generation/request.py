@@ -1,0 +1,113 @@
+"""One request of a batch: its prompt is prefilled in chunks, then each decode step adds one token."""
+
+import time
+from typing import Any
+
+import mlx.core as mx
+
+from ..checks.types import check_size
+from ..errors import ArgumentError
+from ..sampler import sampler_of
+from ..sampling.params import GREEDY, Sampling
+from ..sampling.penalty import penalties
+from ..sampling.stop import StopStrings
+from .answer import Answer
+from .protocols import CachedModel, Tokenizer
+from .result import Result
+from .scores import scores_of
+from .text import TextStream, check_model, encode_prompt, end_tokens, own_detokenizer
+from .tokens import Chooser, evaluate, next_logits
+
+
+class Request:
+    """One prompt on its way to an answer: first its prompt is read in chunks, then tokens are added.
+
+    `offset` is the number of tokens in `kv_cache`; `next_token` is the newest one, which is not among them.
+    The answer is greedy unless `sampling` says otherwise; it ends after `limit` tokens at the latest. Its
+    seconds count from now, and those before, from the time `asked` of `time.perf_counter`, as queued.
+    """
+
+    def __init__(
+        self,
+        model: CachedModel,
+        tokenizer: Tokenizer,
+        prompt: str,
+        prefill_max_step: int = 128,
+        prompt_idx: int = 0,
+        *,
+        sampling: Sampling = GREEDY,
+        logprobs: int | None = None,
+        limit: int | None = None,
+        asked: float | None = None,
+    ):
+        check_model("Request", "model", model, "create_kv_cache")
+        check_size("Request", "prefill_max_step", prefill_max_step)
+        ids = encode_prompt("Request", [model], tokenizer, prompt)
+        scores = scores_of("Request", logprobs)
+        self.prompt = prompt
+        self.model = model
+        self.prefill_tokens = mx.array(ids)
+        self.kv_cache: list[Any] = model.create_kv_cache()
+        self.prefill_max_step = prefill_max_step
+        self.prompt_idx = prompt_idx
+        self.eos_token_id = tokenizer.eos_token_id
+        self.detokenizer = own_detokenizer(tokenizer)
+        self.is_done = False
+        self.failed = False
+        self.is_prefill_done = False
+        self.next_token: int | None = None
+        self.offset = 0
+        self.choose = Chooser(ids, sampler_of(sampling), penalties(sampling), scores)
+        self._limit = limit
+        self._began = time.perf_counter()
+        self._answer = Answer(
+            TextStream(self.detokenizer), end_tokens(tokenizer), StopStrings(sampling.stop), len(ids), scores
+        )
+        if asked is not None:
+            self._answer.statistics.queued_seconds = self._began - asked
+
+    def try_prefill(self) -> None:
+        """Read the next chunk of the prompt; the last one gives the first token of the answer."""
+        if self.is_prefill_done:
+            raise ArgumentError("Request", "try_prefill", "a call behind the last chunk", "none")
+        chunk = self.prefill_tokens[self.offset : self.offset + self.prefill_max_step]
+        logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)
+        evaluate(self.kv_cache)
+        self.offset += chunk.size
+        if self.offset == self.prefill_tokens.size:
+            self.is_prefill_done = True
+            self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)
+
+    def decode_done(self, token: int, update_offset: bool = True) -> None:
+        """Take the token that a step has given; an end token ends the request and is no part of the text."""
+        if self.is_done:
+            raise ArgumentError("Request", "decode_done", "a token behind the end", "none")
+        self._answer.take(token, time.perf_counter() - self._began)
+        if not self._answer.at_end_token:
+            self.next_token = token
+            self.offset += update_offset
+        if self._answer.stopped or len(self._answer.token_ids) == self._limit:
+            self.finish()
+
+    def finish(self) -> None:
+        """End the answer here."""
+        self.is_done = True
+        self._answer.finish()
+
+    def fail(self) -> None:
+        """End here an answer whose next scores are NaN: there is no reason to finish."""
+        self.is_done = self.failed = True
+
+    def text(self) -> str:
+        """The answer so far, in whole characters."""
+        return self._answer.text
+
+    @property
+    def result(self) -> Result:
+        """The answer so far, with all that is told about it."""
+        return self._answer.result
+
+    def release(self) -> None:
+        """Give back what the caches hold of a shared storage."""
+        for layer in self.kv_cache:
+            layer.release()
