@@ -36,13 +36,13 @@ const char* readable_attention(int N, int L, metal::Size* sizes) {
 const char* prefill_attention(const FastAttentionArguments* args, int element, int mask, int sinks,
                               metal::Size* sizes, int* features) {
   return export_launch(metal::prefill_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
-                   features);
+                       features);
 }
 
 const char* decode_attention(const FastAttentionArguments* args, int element, int mask, int sinks,
                              metal::Size* sizes, int* features) {
   return export_launch(metal::decode_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
-                   features);
+                       features);
 }
 
 const char* merge_attention(const FastAttentionArguments* args, int element, metal::Size* sizes) {

@@ -10,7 +10,8 @@ namespace metal_on_cuda {
 enum class Kernel { readable, prefill, decode };
 enum Element { f32, f16, bf16 };
 
-// `mask` names the axes along which the mask is not broadcast: letters of "bhrk", for batch, head, row and key.
+// `mask` names the axes along which the mask is not broadcast: letters of "bhrk", for batch, head, row and
+// key.
 struct Case {
   std::string name;
   Kernel kernel = Kernel::readable;

@@ -1,5 +1,5 @@
-// The lengths, GQA groups, masks and hidden rows of the harness, few and small because NVIDIA's tools check every
-// access.
+// The lengths, GQA groups, masks and hidden rows of the harness, few and small because NVIDIA's tools check
+// every access.
 #include "attention.h"
 #include "metal/kernels/arguments.h"
 

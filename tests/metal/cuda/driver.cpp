@@ -1,5 +1,5 @@
-// Runs the attention kernels on CUDA, with the launches of the Metal host, and compares them with attention in
-// double precision.
+// Runs the attention kernels on CUDA, with the launches of the Metal host, and compares them with attention
+// in double precision.
 //
 //     driver [--unset] [prefix]     runs the cases with this prefix; --unset leaves the outputs uninitialised
 #include <algorithm>

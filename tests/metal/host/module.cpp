@@ -56,8 +56,8 @@ mx::array sparse(const std::vector<int>& shape, mx::Dtype dtype) {
   int64_t bytes = mx::size_of(dtype);
   for (int size : shape) bytes *= size;
   const size_t mapped = sizeof(size_t) + bytes;
-  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1, 0);
+  void* memory =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   *static_cast<size_t*>(memory) = bytes;
   auto unmap = [mapped](mx::allocator::Buffer buffer) { munmap(buffer.ptr(), mapped); };

@@ -40,8 +40,8 @@ struct Dispatch {
   std::vector<Temporary> temporaries;
 };
 
-// Set by the tests. Never destroyed, because they hold Python objects and Python ends first. `compile` returns
-// how many threads a threadgroup may have, or throws.
+// Set by the tests. Never destroyed, because they hold Python objects and Python ends first. `compile`
+// returns how many threads a threadgroup may have, or throws.
 inline auto& compile = *new std::function<int64_t(const Pipeline&)>;
 inline auto& run = *new std::function<void(const Dispatch&)>;
 inline std::string architecture = "applegpu_g13g";

@@ -10,7 +10,7 @@ from ..product.run import launch_product
 
 pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size")
 
-BEYOND = "a size is beyond the numbers of the Metal kernels"
+BEYOND = "a size does not fit the integers of the Metal kernels"
 MOST_POSITIONS = 2**30 - 1  # rows or keys: a position plus an unbounded window must fit an int32
 MOST_PRODUCTS = 2**31 - 1 - 64  # rows or outputs: the last tile may exceed them by 64
 
@@ -73,7 +73,7 @@ def test_a_product_of_more_rows_is_an_error(M):
     a = mx.broadcast_to(normal(1, 64), (M, 64))
     mx.eval(a, weights.scales, weights.biases, weights.words)
     product = extension.quantized_matmul(*weights[:4], a, weights.words, True, stream=device.gpu_stream())
-    with gpu.record_only(), pytest.raises(RuntimeError, match=f"{M} rows and 1 outputs are beyond"):
+    with gpu.record_only(), pytest.raises(RuntimeError, match=f"{M} rows and 1 outputs do not fit"):
         gpu.evaluate(product)
 
 
@@ -86,5 +86,5 @@ def test_mapped_rows_are_counted_together():
     def call(a):
         return extension.quantized_matmul(*weights[:4], a, weights.words, True, stream=device.gpu_stream())
 
-    with gpu.record_only(), pytest.raises(RuntimeError, match=f"{2**32} rows and 3 outputs are beyond"):
+    with gpu.record_only(), pytest.raises(RuntimeError, match=f"{2**32} rows and 3 outputs do not fit"):
         gpu.evaluate(mx.vmap(call)(a))

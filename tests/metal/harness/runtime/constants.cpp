@@ -27,7 +27,7 @@ int add_own_segments(dl_phdr_info* library, size_t, void* ranges) {
   std::vector<Range> found;
   bool is_own = false;
   for (int i = 0; i < library->dlpi_phnum; i++) {
-    const ElfW(Phdr)& header = library->dlpi_phdr[i];
+    const ElfW(Phdr) & header = library->dlpi_phdr[i];
     const Range segment{library->dlpi_addr + header.p_vaddr,
                         library->dlpi_addr + header.p_vaddr + header.p_memsz};
     is_own |= header.p_type == PT_LOAD && segment.holds(here, 1);

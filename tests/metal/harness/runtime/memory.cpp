@@ -16,8 +16,8 @@
 namespace harness {
 namespace {
 
-constexpr uint64_t kGuard = 1 << 20;      // bytes around a buffer in which an access counts as out of its bounds
-constexpr uint64_t kCell = 2;             // bytes
+constexpr uint64_t kGuard = 1 << 20;  // bytes around a buffer in which an access counts as out of its bounds
+constexpr uint64_t kCell = 2;         // bytes
 constexpr uint32_t kPoison = 0x7fc0dead;  // a NaN
 
 struct Buffer {

@@ -1,5 +1,5 @@
-// Runs one threadgroup, SIMD group after SIMD group, from barrier to barrier, and checks that all threads reach
-// each barrier.
+// Runs one threadgroup, SIMD group after SIMD group, from barrier to barrier, and checks that all threads
+// reach each barrier.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

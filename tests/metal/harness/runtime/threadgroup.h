@@ -20,8 +20,8 @@ struct Thread {
   int flags;  // of the barrier it waits at
 };
 
-// The lanes of one SIMD group synchronise in operations. Two results are kept, because a fast lane may be in the
-// next operation before a slow lane has read the last result.
+// The lanes of one SIMD group synchronise in operations. Two results are kept, because a fast lane may be in
+// the next operation before a slow lane has read the last result.
 struct SimdGroup {
   int turn;
   int arrived;
