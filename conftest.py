@@ -1,8 +1,7 @@
-"""Every test ends: one that hangs ends its process, with the stack of every thread.
+"""A test that hangs ends its process after a time limit, and prints the stack of every thread.
 
-A watchdog of the interpreter does it, which needs no lock and runs no Python: an evaluation of MLX can hang
-where no signal and no Python thread gets through. With several processes the others go on, and the test that
-hung is named as the one that crashed.
+faulthandler's watchdog needs no lock and runs no Python: a hanging evaluation of MLX can block signals and
+all Python threads. With several test processes the others go on; the test that hung is reported as a crash.
 """
 
 import contextlib
@@ -12,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-# Seconds, many times what the longest test takes on two idle cores; the variable is for slower machines.
+# Seconds, many times what the longest test takes on two idle cores. TINY_LLM_TEST_SECONDS overrides them.
 LIMIT, LIMIT_OF_SLOW_TESTS = 600, 1800
 stderr = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Remember standard error as it is: while a test runs, pytest has another file in its place."""
+    """Keep a copy of standard error, which pytest replaces while a test runs."""
     capture = config.pluginmanager.getplugin("capturemanager")  # none with -p no:capture
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
         config.stash[stderr] = os.dup(2)
@@ -30,7 +29,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def limited(item: pytest.Item) -> Iterator[None]:
-    """Limit one phase of a test; pytest calls the limit off when a phase fails, so each has its own."""
+    """Limit one phase of a test. Each phase has its own limit: pytest cancels it when a phase fails."""
     limit = LIMIT_OF_SLOW_TESTS if item.get_closest_marker("slow") else LIMIT
     limit = float(os.environ.get("TINY_LLM_TEST_SECONDS", limit))
     faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[stderr])

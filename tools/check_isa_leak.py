@@ -1,13 +1,13 @@
-"""Check that the code of each instruction set stays in its place: `tools/check_isa_leak.py [BUILD_FOLDER]`.
+"""Check that no instruction set leaks out of its kernels: `tools/check_isa_leak.py [BUILD_FOLDER]`.
 
 The linker keeps one copy of an inline function. If a kernel unit (isa_<name>.cpp) emits one that other code
-uses too, the copy that stays may be the AVX-512 one, and a machine without AVX-512 dies in an innocent place.
-So of the objects that were built in place, or lie below the folder given:
+uses too, the linker may keep the AVX-512 copy, and a machine without AVX-512 crashes outside of the kernels.
+So in the objects of the build in place, or of the folder given:
 
 1. a kernel unit defines only its getter and symbols of its own namespace;
 2. elsewhere only functions that the loader chooses by processor (target_clones) use vector registers with
    the instructions that came with AVX;
-3. the linked library, whose symbols are stripped, holds no more such instructions than 1 and 2 account for.
+3. the linked library, whose symbols are stripped, has no more such instructions than 1 and 2 account for.
 """
 
 import re
@@ -39,7 +39,7 @@ def foreign_symbols(unit: Path, isa: str) -> list[str]:
 
 
 def avx_instructions(binary: Path) -> dict[str, int]:
-    """How many each function holds; a stripped library is one function."""
+    """The number of AVX instructions of each function; a stripped library is one function."""
     counts: dict[str, int] = {}
     function = ""
     for line in output_of("objdump", "-d", "--no-show-raw-insn", binary).splitlines():
@@ -65,11 +65,11 @@ def main() -> int:
             if path in units or CHOSEN_BY_LOADER.search(function):
                 accounted += count
             else:
-                leaks.append(f"{path.name}: {function} holds {count} AVX instructions")
+                leaks.append(f"{path.name}: {function} has {count} AVX instructions")
     libraries = build.PACKAGE.glob("_ext.*.so") if folder == build.BUILD else ()
     for library in libraries:
         if (count := sum(avx_instructions(library).values())) > accounted:
-            leaks.append(f"{library.name} holds {count} AVX instructions, {accounted} are accounted for")
+            leaks.append(f"{library.name} has {count} AVX instructions, {accounted} are accounted for")
 
     print("\n".join([*leaks, f"{len(objects)} objects, {len(units)} kernel units, {len(leaks)} leaks"]))
     return 1 if leaks else 0

@@ -1,9 +1,8 @@
-"""Try everything that only a Mac can show, and write a report to send back: `pdm run check-mac`.
+"""Build, test and time everything on a Mac, and write a report to send back: `pdm run check-mac`.
 
-Nobody of this project has a Mac. The report says what was built, which Metal kernels compile and run on this
-GPU, what the tests say, and how fast attention and products with packed weights are beside those of MLX. A
-part that fails is in the report, too. It holds versions and the name of the chip, nothing personal. Takes
-some minutes.
+The project has no Mac of its own. The report has the build, the Metal kernels that compile and run on this
+GPU, the test results, and the times of attention and of products with packed weights beside MLX's. Parts that
+fail are in the report, too. It has versions and the name of the chip, nothing personal. Takes some minutes.
 """
 
 import argparse
@@ -21,27 +20,27 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "build" / "check-mac.json"
-# The part of the tests that does not ask for a processor: a file's name, without test_.
+# The kernel tests that do not need the CPU: file names without test_.
 KERNEL_TESTS = """causality dtypes grouped_heads head_sizes hidden_rows layouts lengths masks nan
 ragged_batches running_maximum scale softcap_and_sinks window""".split()
 
-# MLX reads this at its start. On the newest GPUs its float32 would keep 10 bits of a factor, ours keeps 24.
+# MLX reads this at its start. With TF32, on the newest GPUs, it would keep only 10 bits of a float32 factor.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
-PART_SECONDS = 1800  # a GPU that hangs may not take the report with it
+PART_SECONDS = 1800  # a part that hangs must not prevent the report
 
 Part = Callable[[str], dict[str, Any]]
 
 
 def command(*words: str | Path, **environment: str) -> dict[str, Any]:
-    """What a program said, the end of it, and whether it ended well."""
+    """Whether a program succeeded, and the end of its output."""
     path = os.pathsep.join(
         [str(ROOT / "src"), str(ROOT / "src/extensions"), os.environ.get("PYTHONPATH", "")]
     )
     env = {**os.environ, "PYTHONPATH": path, **environment}
     ended = subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
-    said = (ended.stdout + ended.stderr).strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")
-    return {"ok": ended.returncode == 0, "output": said[-20000:]}
+    output = (ended.stdout + ended.stderr).strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")
+    return {"ok": ended.returncode == 0, "output": output[-20000:]}
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -73,7 +72,7 @@ def build(device: str) -> dict[str, Any]:
 
 
 def kernels(device: str) -> dict[str, Any]:
-    """The kernel that attention takes for each type, head size and number of rows; why not a better one."""
+    """The kernel that attention takes for each type, head size and number of rows; reasons against others."""
     import mlx.core as mx
 
     from tiny_llm.runtime.extension import load_extension
@@ -85,16 +84,16 @@ def kernels(device: str) -> dict[str, Any]:
             for rows in (1, 64):
                 x = mx.zeros((1, 2, rows, size), dtype)
                 keys = mx.zeros((1, 2, 1100, size), dtype)
-                told = load_extension().explain_attention(x, keys, keys, stream=stream)
+                explanation = load_extension().explain_attention(x, keys, keys, stream=stream)
                 name = f"{dtype} head size {size}, {rows} rows"
-                chosen[name] = told["path"]
-                if told["reasons"]:
-                    reasons[name] = list(told["reasons"])
+                chosen[name] = explanation["path"]
+                if explanation["reasons"]:
+                    reasons[name] = list(explanation["reasons"])
     return {"ok": not reasons, "chosen": chosen, "reasons": reasons}
 
 
 def tests(device: str) -> dict[str, Any]:
-    """The course on this device, the tests of the kernels on its stream, and the host side of Metal."""
+    """The course's tests on this device, the kernel tests, and the tests of Metal's host side."""
     words = [sys.executable, *"-m pytest -q -rfE --tb=short -p no:cacheprovider".split()]
     files = [f"tests/kernels/attention/test_{name}.py" for name in KERNEL_TESTS]
     course = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py"))
@@ -107,7 +106,7 @@ def tests(device: str) -> dict[str, Any]:
 
 
 def times(device: str) -> dict[str, Any]:
-    """Seconds of attention and of the product with packed weights beside MLX's own, each checked before."""
+    """Times of attention and of the product with packed weights beside MLX's own, each checked first."""
     import mlx.core as mx
 
     from benches.on_a_mac import rows
@@ -118,7 +117,7 @@ def times(device: str) -> dict[str, Any]:
 
 
 def model(device: str) -> dict[str, Any]:
-    """Tokens a second of the model that ships inside, with and without FlashAttention."""
+    """Tokens a second of the embedded model, with and without FlashAttention."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "model.json"
         words = f"bench.py --model tiny --compare --device {device} --num-seqs 4 --json {result}"
@@ -130,7 +129,7 @@ PARTS: dict[str, Part] = {part.__name__: part for part in (build, machine, kerne
 
 
 def in_a_child(name: str, device: str) -> dict[str, Any]:
-    """What a part found, in a process of its own: it may crash or hang, and the others still run."""
+    """The result of a part, run in a process of its own: if it crashes or hangs, the others still run."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
         words = [sys.executable, __file__, "--device", device, "--child", name, "--output", str(found)]
@@ -141,7 +140,7 @@ def in_a_child(name: str, device: str) -> dict[str, Any]:
 
 
 def run_parts(names: list[str], device: str, output: Path) -> dict[str, Any]:
-    """Run one part after the other, and write the report after each: what has been found is never lost."""
+    """Run one part after the other, and write the report after each."""
     report: dict[str, Any] = {"report": "check-mac", "device": device, "parts": {}}
     for name in names:
         print(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}", flush=True)
@@ -160,7 +159,7 @@ def run_parts(names: list[str], device: str, output: Path) -> dict[str, Any]:
 
 
 def run_here(name: str, device: str, output: Path) -> None:
-    """What a child does."""
+    """Run a part in this process, and write its result."""
     try:
         found = PARTS[name](device)
     except (Exception, SystemExit) as error:
@@ -170,7 +169,7 @@ def run_here(name: str, device: str, output: Path) -> None:
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """The report for people: a line for each part, what went wrong, and the times."""
+    """The report as text: a line for each part, errors, and times."""
     lines = [f"check-mac on the {report['device']}"]
     for name, part in report["parts"].items():
         lines += ["", f"{name}: {'ok' if part['ok'] else 'NOT OK'} in {part['took_seconds']} s"]
@@ -202,9 +201,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=REPORT, help="the report; beside it the same as text")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be repeated")
-    # For the tests of this program, which have no Mac: any device that MLX has.
+    parser.add_argument("--output", type=Path, default=REPORT, help="the report; beside it, a text version")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; may be repeated")
+    # For the tests of this program on other machines: any device that MLX has.
     parser.add_argument("--device", choices=["cpu", "gpu"], help=argparse.SUPPRESS)
     parser.add_argument("--child", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -217,7 +216,7 @@ def main() -> int:
         return 0
     names = [name for name in PARTS if not options.part or name in options.part]
     report = run_parts(names, options.device or "gpu", options.output.resolve())
-    print(f"\nThe report: {options.output}, and for people {options.output.with_suffix('.txt')}")
+    print(f"\nThe report: {options.output}, and as text {options.output.with_suffix('.txt')}")
     print("Please send both files back: open an issue of this project and attach them.")
     return 0 if all(part["ok"] for part in report["parts"].values()) else 1
 

@@ -1,13 +1,13 @@
 """Compile the extension against MLX's package for macOS: `tools/check_metal_host.py [--optional]`.
 
-No Mac is needed: pip brings the headers of MLX and of Metal, `tests/metal/host/apple_system.h` stands for
-those of the system, and clang reads them on any Linux. So of the host side of Metal, and of all that is built
-with it but the kernels of the CPU and the Python names:
+No Mac is needed: pip has the headers of MLX and of Metal, `tests/metal/host/apple_system.h` replaces those of
+the system, and clang compiles on Linux. The check covers the host side of Metal and everything that is built
+with it, except the CPU kernels and the Python bindings:
 
-1. it compiles, without a warning, file by file and as a Mac compiles it in place, several files at a time;
-2. what it takes from MLX or Metal is something that MLX's library for macOS exports.
+1. it compiles without warnings, file by file, and in the unity builds of a Mac;
+2. MLX's library for macOS exports every function of MLX or Metal that it uses.
 
-With --optional a machine without clang or without the network says so and passes.
+With --optional, a machine without clang or without network prints that and passes.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CMAKE = ROOT / "src/extensions/CMakeLists.txt"
 OTHER_BUILDS = {"tests", "no_gpu"}
 CACHE = ROOT / "build"
 SYSTEM = ROOT / "tests/metal/host/apple_system.h"
-# Included by metal-cpp and MLX; what they need of these stands in the one header above.
+# Headers that metal-cpp and MLX include; apple_system.h has the declarations that they need.
 SYSTEM_HEADERS = """objc/runtime.h objc/message.h CoreFoundation/CoreFoundation.h dispatch/dispatch.h
 IOSurface/IOSurfaceRef.h mach/mach.h TargetConditionals.h""".split()
 PLATFORM = "macosx_14_0_arm64"
@@ -38,7 +38,7 @@ FOREIGN = re.compile(r"(?:vtable for |typeinfo for )?((?:mlx::core|MTL|NS)::[\w:
 
 
 class Unavailable(Exception):
-    """One sentence that says what this machine lacks."""
+    """Something that this machine lacks, as a sentence."""
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def package() -> Path:
-    """The unpacked package of the version of MLX that is installed here, downloaded once."""
+    """MLX's package for macOS in the installed version, downloaded once and unpacked."""
     version = metadata.version("mlx")
     folder = CACHE / f"mlx-metal-{version}"
     if folder.is_dir():
@@ -57,7 +57,7 @@ def package() -> Path:
         command += ["--platform", PLATFORM, "-d", unfinished, f"mlx-metal=={version}"]
         answer = run(*command)
         if answer.returncode:
-            raise Unavailable(f"pip brings no mlx-metal {version}: {answer.stderr.strip()}")
+            raise Unavailable(f"pip cannot get mlx-metal {version}: {answer.stderr.strip()}")
         (wheel,) = Path(unfinished).glob("*.whl")
         unpacked = Path(unfinished) / "unpacked"
         with zipfile.ZipFile(wheel) as archive:
@@ -75,13 +75,13 @@ def package() -> Path:
 
 
 def exported_names(mlx: Path) -> set[str]:
-    """What the library for macOS exports, without arguments."""
+    """The names that the library for macOS exports, without arguments."""
     answer = run(SYMBOLS, *"--defined-only --extern-only --demangle".split(), mlx / "lib/libmlx.dylib")
     return set(FOREIGN.findall(answer.stdout))
 
 
 def complaints(source: Path, mlx: Path, exported: set[str]) -> list[str]:
-    """What is wrong with a source file; nothing if it would compile and link."""
+    """Errors of a source file; empty if it would compile and link on a Mac."""
     folders = [mlx / "system", mlx / "include/metal_cpp", mlx / "include"]
     options = ["-std=c++20", "-fblocks", "-D_METAL_", f"-I{SOURCES}", *WARNINGS]
     options += [word for folder in folders for word in ("-isystem", str(folder))]
@@ -96,12 +96,12 @@ def complaints(source: Path, mlx: Path, exported: set[str]) -> list[str]:
 
 
 def units_in_place(folder: Path) -> list[Path]:
-    """New files that include together those sources for Metal that CMake compiles together on a Mac."""
+    """The unity-build files that CMake would make on a Mac from the sources for Metal."""
     text = CMAKE.read_text()
 
     def found(pattern: str) -> str:
         match = re.search(pattern, text)
-        assert match, f"{CMAKE}: {pattern} is not there"
+        assert match, f"{CMAKE}: {pattern} is missing"
         return match[1]
 
     batch = int(found(r"compile_together\(_ext (\d+)\)"))
@@ -121,7 +121,7 @@ def units_in_place(folder: Path) -> list[Path]:
 def require_programs() -> None:
     for program in (COMPILER, SYMBOLS):
         if not shutil.which(program):
-            raise Unavailable(f"{program} is not here")
+            raise Unavailable(f"{program} is missing")
 
 
 def check() -> list[str]:
@@ -140,14 +140,14 @@ def check() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--optional", action="store_true", help="pass where this machine cannot check")
+    parser.add_argument("--optional", action="store_true", help="pass if this machine cannot run the check")
     optional = parser.parse_args().optional
     try:
         found = check()
     except Unavailable as reason:
         print(f"The extension was not compiled for macOS: {reason}", file=sys.stderr)
         return 0 if optional else 1
-    print("\n".join(found) or "The extension compiles, and MLX's library for macOS has what it uses.")
+    print("\n".join(found) or "The extension compiles, and MLX's library for macOS exports all that it uses.")
     return 1 if found else 0
 
 

@@ -28,7 +28,7 @@ def timetable() -> list[Chapter]:
 
 
 def find_chapter(week: int, day: int) -> Chapter:
-    """The chapter taught then; SystemExit with the days that exist when there is none."""
+    """The chapter of that day; SystemExit with a list of all days if there is none."""
     chapters = timetable()
     for chapter in chapters:
         if chapter.week == week and day in chapter.days:
@@ -38,7 +38,7 @@ def find_chapter(week: int, day: int) -> Chapter:
 
 
 def selection(week: int | None, day: int | None) -> list[str]:
-    """What pytest shall run: a chapter, or by default the folder that pyproject.toml names."""
+    """Arguments for pytest: a chapter, or none for the folder that pyproject.toml names."""
     if week is None and day is None:
         return []
     if week is None or day is None:
@@ -54,20 +54,20 @@ def announce(chapter: Chapter, day: int) -> None:
     print(f"  code   {', '.join(chapter.files)}")
     print(f"  tests  {chapter.tests}", flush=True)
     if day != first:
-        print(f"This day goes on with the chapter of day {first}: running {chapter.tests}.", flush=True)
+        print(f"This day continues the chapter of day {first}: running {chapter.tests}.", flush=True)
 
 
 def run_tests(arguments: list[str]) -> None:
-    """Become pytest, so that its exit status and Ctrl-C are the caller's own."""
+    """Replace this process by pytest, so that its exit status and Ctrl-C reach the caller."""
     parser = argparse.ArgumentParser(
         prog="pdm run test",
         description="Run all tests, or those of one chapter.",
-        epilog="All else goes to pytest, best behind --: pdm run test --week 2 --day 4 -- -k task_2",
+        epilog="Arguments after -- go to pytest: pdm run test --week 2 --day 4 -- -k task_2",
         allow_abbrev=False,
     )
     parser.add_argument("--week", type=int)
     parser.add_argument("--day", type=int)
-    # pdm itself takes away a -- that comes first, so what is not ours is pytest's with or without one.
+    # pdm removes a leading --, so unknown arguments go to pytest even without one.
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options, others = parser.parse_known_args(arguments[:split])
     others += [argument for argument in arguments[split:] if argument != "--"]

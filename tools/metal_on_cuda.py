@@ -3,8 +3,8 @@
     python tools/metal_on_cuda.py             build all and run it: needs nvcc, compute-sanitizer and a GPU
     python tools/metal_on_cuda.py --build     build only: needs nvcc
 
-The text of the kernels is that of a Mac; tests/metal/cuda has the shim, the driver and the one exception.
-Needs no Python package.
+The sources of the kernels are those for a Mac, except for one word; tests/metal/cuda has the shim, the driver
+and the translation. Needs no Python package.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ CUDA = ROOT / "tests/metal/cuda"
 READABLE_KERNELS = ["flash_attention_f32_e128"]
 HOST = ("driver", "attention", "cases")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-# What a tool says at its end, with the number of its findings.
+# The last line of a tool, with the number of its findings.
 SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard).*")
 FINDING = re.compile(r"=+ ((?:Error|Warning|Invalid|Barrier|Uninitialized|Host API).*)")
-# nvcc says that it knows neither Metal's attributes nor clang's pragmas.
+# Warnings of nvcc about Metal's attributes and clang's pragmas.
 SILENCED = "-diag-suppress=1097,1675"
 SECONDS = 60  # for one run
 
 
 class Part(NamedTuple):
-    """Kernels of one text, compiled for one set of features."""
+    """Kernels of one source, compiled for one set of features."""
 
     text: str
     kernels: list[str]
@@ -61,7 +61,7 @@ def compile_with_nvcc(*arguments: str | Path) -> None:
 
 
 def drivers() -> dict[str, list[Part]]:
-    """The parts of each driver: that of the kernels, and those of the wrong ones."""
+    """The parts of each driver: one of the kernels, and one of each mutant."""
     readable = inlined((SOURCES / "flash_attention.metal").read_text())
     fast = inlined((SOURCES / "metal/kernels/attention.metal").read_text())
     parts = [Part(readable, READABLE_KERNELS)]
@@ -79,7 +79,7 @@ def wrong_parts(watched: Watched, text: str) -> list[Part]:
 
 
 def build(folder: Path, arch: str) -> list[Path]:
-    """The drivers: of the kernels, then of each wrong one."""
+    """Build the drivers: of the kernels, then of each mutant."""
     folder.mkdir(parents=True, exist_ok=True)
     found = drivers()
     objects: dict[str, list[Path]] = {name: [folder / f"{host}.o" for host in HOST] for name in found}
@@ -108,24 +108,24 @@ def build(folder: Path, arch: str) -> list[Path]:
 
 
 def output_of(*command: str | Path) -> str:
-    """What a command prints, whatever it returns."""
+    """The output of a command, also if it fails."""
     try:
         result = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired as expired:
-        return f"{(expired.stdout or b'').decode()}\nno end after {SECONDS} seconds"
+        return f"{(expired.stdout or b'').decode()}\nnot finished after {SECONDS} seconds"
     except FileNotFoundError:
-        return f"{command[0]} is not there"
+        return f"{command[0]} is missing"
     return result.stdout.decode()
 
 
 class Verdict(NamedTuple):
-    findings: int | None  # None: the tool did not get to its summary
-    text: str  # what it found first, or its last words
+    findings: int | None  # None: the tool printed no summary
+    text: str  # the first finding, or the last lines
 
     def __str__(self) -> str:
-        number = "no answer" if self.findings is None else f"{self.findings} findings"
+        number = "no summary" if self.findings is None else f"{self.findings} findings"
         return f"{number}; {self.text}" if self.text else number
 
 
@@ -148,26 +148,26 @@ def first_line(*command: str) -> str:
 
 
 def run(built: list[Path]) -> bool:
-    """Print what the tools say about each driver; whether all is as it should be."""
+    """Print the verdict of the tools on each driver; returns whether all are as expected."""
     right, *wrong = built
     print(first_line("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"))
     print(output_of("nvcc", "--version").strip().splitlines()[-1])
     print(output_of("compute-sanitizer", "--version").strip().splitlines()[-1])
     text = output_of(right)
-    print(f"\nNumbers, without a tool\n{text}")
+    print(f"\nResults, without a tool\n{text}")
     good = text.rstrip().endswith(" 0 wrong")
-    print("The kernels under the tools: no findings are right")
+    print("The kernels under the tools: no findings are expected")
     for tool in TOOLS:
         started = time.monotonic()
         verdict = watch(tool, right)
         good &= verdict.findings == 0
         print(f"  {tool:10} {verdict} ({time.monotonic() - started:.0f} s)", flush=True)
-    print("\nWrong kernels: each has to be found")
+    print("\nMutants: each must be found")
     for watched, driver in zip(WATCHED, wrong, strict=True):
         verdict = watch(watched.tool, driver, watched.cases)
         good &= bool(verdict.findings)
         print(f"  {watched.tool:10} {watched.mutant.name}: {verdict}", flush=True)
-    print("\nall as it should be" if good else "\nNOT as it should be")
+    print("\nall as expected" if good else "\nNOT as expected")
     return good
 
 

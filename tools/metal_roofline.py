@@ -1,9 +1,9 @@
-"""What the Metal kernels can reach on paper: writes the tables of docs/metal-roofline.md.
+"""The roofline of the Metal kernels: writes the tables of docs/metal-roofline.md.
 
-    python tools/metal_roofline.py            renew the tables
-    python tools/metal_roofline.py --check    fail if they are not what this file computes
+    python tools/metal_roofline.py            update the tables
+    python tools/metal_roofline.py --check    fail if they are outdated
 
-Nothing here is measured by us. What others measured is named in the document.
+All numbers are calculated, none is measured. The document cites measurements of others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def devices() -> str:
         ]
         for device in DEVICES
     ]
-    head = ["GPU", "cores", "GHz", "float32 peak, TFLOP/s", "memory, GB/s", "operations a byte at balance"]
+    head = ["GPU", "cores", "GHz", "float32 peak, TFLOP/s", "memory, GB/s", "operations per byte at balance"]
     return table(head, rows)
 
 
@@ -67,8 +67,8 @@ def occupancy() -> str:
                 f"{simd_groups}{'' if simd_groups >= ENOUGH_SIMD_GROUPS else ' (few)'}",
             ]
         )
-    memory = "threadgroup memory, bytes"
-    head = ["kernel and call", "threads", memory, "registers", "threadgroups on a core", "SIMD groups there"]
+    on_a_core = ["threadgroups on a core", "SIMD groups on a core"]
+    head = ["kernel and call", "threads", "threadgroup memory, bytes", "registers", *on_a_core]
     return table(head, rows)
 
 
@@ -94,7 +94,7 @@ def work() -> str:
         ]
         for kernel in KERNELS
     ]
-    head = ["kernel", "call", "10⁹ operations", "MB, once", "MB, uncached", "operations a byte", "uncached"]
+    head = ["kernel", "call", "10⁹ operations", "MB, once", "MB, uncached", "operations per byte", "uncached"]
     return table(head, rows)
 
 
@@ -125,12 +125,12 @@ TABLES = {
 
 
 def renewed(document: str) -> str:
-    """The document with each table between its two marks."""
+    """The document with each table computed anew, between its two marks."""
     for name, make in TABLES.items():
         marks = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.S)
         before, *rest = marks.split(document)
         if len(rest) != 3:
-            raise ValueError(f"there must be one place for the table '{name}'")
+            raise ValueError(f"the document needs exactly one place for the table '{name}'")
         start, end, after = rest
         document = f"{before}{start}\n{make()}\n\n{end}{after}"
     return document

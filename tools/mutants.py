@@ -1,8 +1,8 @@
-"""Breaks the kernels on purpose, a line at a time; the tests must notice: `python tools/mutants.py`.
+"""Mutation tests of the CPU kernels: `python tools/mutants.py [WORD ...]`.
 
-Each mutant is patched into a copy of the tree, built for one instruction set, and given to a few test files.
-A mutant that they all pass has survived: the tests do not guard that line. Words given as arguments choose
-the mutants whose name contains one of them.
+Each mutant is one changed line in a copy of the tree, which is built for one instruction set; a few test
+files must fail. If they all pass, the mutant has survived: the tests do not cover that line. WORDs choose the
+mutants whose name contains one of them.
 """
 
 import os
@@ -28,7 +28,7 @@ TEST_SECONDS = 300
 
 @dataclass(frozen=True)
 class Mutant:
-    """One wrong kernel: `old`, which stands once in `file`, becomes `new`; `tests` must turn red."""
+    """A wrong kernel: `old`, which occurs once in `file`, becomes `new`; one of `tests` must fail."""
 
     name: str
     file: str
@@ -46,14 +46,14 @@ MUTANTS = (
         ("lengths",),
     ),
     Mutant(
-        "L == S is taken for granted",
+        "L == S is assumed",
         "cpu/attention/query_tile-inl.h",
         "int64_t position = i + task.n_k - task.n_q;",
         "int64_t position = i;",
         ("lengths",),
     ),
     Mutant(
-        "a query head reads another key head",
+        "a query head reads another key/value head",
         "cpu/attention/forward_pass.cpp",
         "task.k = input(k_, b, kv_head, sequence.kv_start);",
         "task.k = input(k_, b, problem_.Hkv - 1 - kv_head, sequence.kv_start);",
@@ -67,7 +67,7 @@ MUTANTS = (
         ("hidden_rows",),
     ),
     Mutant(
-        "alpha is forgotten",
+        "the output is not rescaled",
         "cpu/attention/online_softmax-inl.h",
         "F alpha = exp2(exponent_between(old, base));",
         "F alpha = set1(1);",
@@ -130,7 +130,7 @@ MUTANTS = (
         ("nan",),
     ),
     Mutant(
-        "a row of NaN passes for an empty one",
+        "a row of NaN counts as empty",
         "cpu/attention/softmax_state.h",
         "if (l == 0) return -INFINITY;",
         "if (!(l > 0)) return -INFINITY;",
@@ -158,14 +158,14 @@ MUTANTS = (
         ("window",),
     ),
     Mutant(
-        "lengths beyond the end are believed",
+        "lengths beyond the end are accepted",
         "attention/lengths.cpp",
         "if (length < 0 || length > most) {",
         "if (length < 0) {",
         ("bad_input", "late_lengths"),
     ),
     Mutant(
-        "a failed evaluation leaves its memory as it was",
+        "a failed evaluation does not fill its results with NaN",
         "cpu/runtime/dispatch.cpp",
         "for (mx::array& result : results) fill_with_nan(result);",
         "",
@@ -175,7 +175,7 @@ MUTANTS = (
 
 
 class Workshop:
-    """A copy of the tree and its build folder, in which one mutant after the other is compiled."""
+    """A copy of the tree with its build folder, in which one mutant after the other is compiled."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = folder / "tree"
@@ -188,7 +188,7 @@ class Workshop:
         self._keep_one_instruction_set()
 
     def _keep_one_instruction_set(self) -> None:
-        """Of the others only the names: their kernels would be compiled for each mutant, and never run."""
+        """Replace other instruction sets by stubs: they would be compiled for each mutant but never run."""
         for file in (self.tree / SOURCES / "cpu" / "isa").glob("isa_*.cpp"):
             name = file.stem.removeprefix("isa_")
             if name not in (ISA, "scalar"):
@@ -200,31 +200,29 @@ class Workshop:
                 )
 
     def replace(self, file: str, old: str, new: str) -> str:
-        """Patch a source file; returns its text from before."""
+        """Patch a source file; returns its old text."""
         path = self.tree / SOURCES / file
         text = path.read_text()
         if text.count(old) != 1:
-            raise SystemExit(
-                f"{SOURCES / file}: {old!r} stands there {text.count(old)} times: renew the mutant"
-            )
+            raise SystemExit(f"{SOURCES / file}: {old!r} occurs {text.count(old)} times: update the mutant")
         path.write_text(text.replace(old, new))
         return text
 
     @contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        healthy = self.replace(mutant.file, mutant.old, mutant.new)
+        unchanged = self.replace(mutant.file, mutant.old, mutant.new)
         yield
-        (self.tree / SOURCES / mutant.file).write_text(healthy)
+        (self.tree / SOURCES / mutant.file).write_text(unchanged)
 
     def build(self) -> None:
-        """Compile what changed since the last time; the module lies in the tree afterwards."""
+        """Compile what has changed; the module is in the tree afterwards."""
         if not self.build_folder.exists():
             options = ("-G", "Ninja", "-DTINY_LLM_IN_PLACE=ON", f"-DPython_EXECUTABLE={sys.executable}")
             self._run("cmake", "-S", self.tree, "-B", self.build_folder, *options)
         self._run("ninja", "-C", self.build_folder)
 
     def test(self, files: tuple[str, ...], folder: Path) -> Future[str]:
-        """What the tests say of the module just built, found out beside the next build."""
+        """Test a copy of the tree in parallel with the next build; see first_failure."""
         shutil.copytree(self.tree, folder)
         return TESTERS.submit(first_failure, files, folder)
 
@@ -232,7 +230,7 @@ class Workshop:
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
         result = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
         if result.returncode:
-            raise SystemExit(f"{result.stdout}{result.stderr}\nThe build failed; the reason stands above.")
+            raise SystemExit(f"{result.stdout}{result.stderr}\nThe build failed; see above.")
 
 
 TESTERS = ThreadPoolExecutor(max_workers=2)
@@ -247,12 +245,12 @@ def first_failure(files: tuple[str, ...], folder: Path) -> str:
     try:
         result = subprocess.run(command, **options, timeout=TEST_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return f"no end within {TEST_SECONDS} s"
+        return f"not finished within {TEST_SECONDS} s"
     if result.returncode < 0:
         return f"signal {-result.returncode}"
     failed = re.search(r"^FAILED \S*?test_(.+?)(?: - .*)?$", result.stdout, flags=re.MULTILINE)
     if result.returncode and not failed:
-        raise SystemExit(f"{result.stdout}{result.stderr}\npytest could not run; the reason stands above.")
+        raise SystemExit(f"{result.stdout}{result.stderr}\npytest could not run; see above.")
     return failed[1] if failed else ""
 
 
@@ -264,17 +262,17 @@ def main(words: list[str]) -> int:
         workshop = Workshop(folder)
         for mutant in chosen:
             with workshop.mutated(mutant):
-                pass  # an outdated one shows before anything is built
+                pass  # reveals an outdated mutant before anything is built
         workshop.build()
         tests = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
-        healthy = workshop.test(tests, folder / "healthy")
+        unchanged = workshop.test(tests, folder / "unchanged")
         verdicts = []
         for number, mutant in enumerate(chosen):
             with workshop.mutated(mutant):
                 workshop.build()
                 verdicts.append(workshop.test(mutant.tests, folder / str(number)))
-        if healthy.result():
-            raise SystemExit(f"Red without any mutant, so there is nothing to learn: {healthy.result()}")
+        if unchanged.result():
+            raise SystemExit(f"The tests fail without any mutant: {unchanged.result()}")
         survivors = 0
         for mutant, verdict in zip(chosen, verdicts, strict=True):
             survivors += not verdict.result()

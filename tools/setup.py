@@ -1,7 +1,7 @@
-"""What `pdm run main` and `pdm run test` do first: install the packages and build the extension, once.
+"""The first step of `pdm run main` and `pdm run test`: install the packages and build the extension, once.
 
-Two fingerprints remember what was set up. While they match, this costs a few milliseconds and no network.
-Everything is said on standard error, so that the output of the command that follows stays clean.
+Two fingerprints record what was set up. While they match, this takes a few milliseconds and no network.
+All messages go to standard error, to keep them out of the output of the command that follows.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ LOG = ROOT / "build" / "packages.log"
 
 
 def fingerprint(paths: list[Path], *words: str) -> str:
-    """Changes when a file, its place, the Python that uses it or a word changes."""
+    """A hash of the files, their paths, this Python and the words."""
     digest = hashlib.sha256(" ".join([str(ROOT), sys.version, *words]).encode())
     for path in sorted(paths):
         digest.update(str(path).encode())
@@ -31,7 +31,7 @@ def fingerprint(paths: list[Path], *words: str) -> str:
 
 
 def packages_fingerprint() -> str:
-    """Includes the names of modules: an editable install lists them, which is wrong once one has moved."""
+    """Includes the names of modules, because an editable install lists them."""
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "tiny_llm").rglob("*.py"))
     return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"], *modules)
 
@@ -61,7 +61,7 @@ def extension_is_ready() -> bool:
 
 
 def install_packages(pdm: list[str]) -> None:
-    """Install what pdm.lock names, and tiny-llm itself as an editable package, which compiles nothing yet."""
+    """Install the packages of pdm.lock, and tiny-llm itself as an editable package, without compiling it."""
     start = time.monotonic()
     print("Installing the packages of pdm.lock ...", file=sys.stderr, flush=True)
     process = subprocess.Popen(
@@ -85,14 +85,14 @@ def install_packages(pdm: list[str]) -> None:
         errors = re.findall(r"[\w.]*Error: .*", LOG.read_text())
         raise extension.BuildError(
             f"\nThe packages could not be installed ({errors[-1] if errors else 'pdm sync failed'}). "
-            f"Is this machine online? The whole story: {LOG.relative_to(ROOT)}."
+            f"Is this machine online? The full log: {LOG.relative_to(ROOT)}."
         )
     print(f"Installed in {time.monotonic() - start:.1f} s.", file=sys.stderr)
 
 
 def set_up(pdm: list[str]) -> None:
-    """Each fingerprint is taken before the work: what is edited meanwhile must not pass for done."""
-    extension.check_toolchain()  # the cheapest way to fail comes first
+    """Set up what is not ready. Fingerprints are taken first, so that edits made meanwhile count as new."""
+    extension.check_toolchain()  # first, because it fails fastest
     if not packages_are_ready():
         print("Setting up tiny-llm, once: one to two minutes.", file=sys.stderr)
         wanted = packages_fingerprint()
@@ -115,7 +115,7 @@ def main(pdm: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. The next run goes on from here.", file=sys.stderr)
+        print("\nStopped. The next run continues from here.", file=sys.stderr)
         return 130
     return 0
 

@@ -1,4 +1,4 @@
-"""Entry of the training run; the worker processes import this file too, so MLX is imported by the parent alone."""
+"""Entry point of the training run. Worker processes import this file, too; only the parent must import MLX."""
 
 if __name__ == "__main__":
     from training.train import main

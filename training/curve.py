@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def draw(source: Path, picture: Path) -> None:
-    """Skip the picture where matplotlib is not installed: the numbers are in the JSON file."""
+    """Draw the picture if matplotlib is installed; the numbers are in the JSON file in any case."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,9 +1,9 @@
-"""Ask an exported model held-out prompts of ten kinds, judge the answers, and say whether the model may ship.
+"""Ask an exported model held-out prompts of ten kinds, judge the answers, and decide whether the model may ship.
 
 python -m training.evaluate MODEL_FOLDER [--each 40] [--seed 0] [--by training] [--json FILE]
 
-Half of the prompts were written by hand (evaluation/held_out/), the others are from the generator, with words, numbers and wordings
-that training never sees. Exit code 1: too much is wrong, or too little is right.
+Half of the prompts were written by hand (evaluation/held_out/). The others are generated, with words, numbers and wordings that
+training never sees. Exit code 1: too much is wrong, or too little is right.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from training.corpus.batches import Encoder
 from training.corpus.conversation import Conversation, Turn
 from training.corpus.disorder import disorder, polite
 from training.corpus.mixture import KINDS, of_kind
-from training.evaluation.answers import CONTEXT, LONGEST_ANSWER, Answerer, of_the_pipeline, of_the_training
+from training.evaluation.answers import CONTEXT, LONGEST_ANSWER, AnswerFunction, by_pipeline, by_training
 from training.evaluation.checks import Verdict, judge
 from training.evaluation.held_out import by_hand
 
-ROUGH = "rough"  # questions of the other kinds with much of the disorder of real messages
+ROUGH = "rough"  # questions of the other kinds, with many typing errors and the like
 OF_ITS_DOMAIN = ("story", "arithmetic", "about", "words", "chat", ROUGH)
 MUCH_DISORDER = 4.0
 MOST_WRONG, LEAST_HONEST, LEAST_RIGHT = 0.02, 0.95, 0.90
@@ -30,7 +30,7 @@ MOST_WRONG, LEAST_HONEST, LEAST_RIGHT = 0.02, 0.95, 0.90
 
 @dataclass
 class Case:
-    """A conversation to hold; its last answer is judged."""
+    """A conversation whose last answer is judged."""
 
     kind: str
     origin: str
@@ -42,7 +42,7 @@ class Case:
 
 
 def rough(rng: random.Random) -> Conversation:
-    """A question of another kind, hastily typed."""
+    """A question of another kind with much disorder."""
     turn = of_kind(
         rng, rng.choice(["arithmetic", "beyond", "about", "words", "chat", "other"]), holdout=True
     )[0]
@@ -52,7 +52,7 @@ def rough(rng: random.Random) -> Conversation:
 
 
 def generated(rng: random.Random, kind: str, encode: Encoder) -> Conversation:
-    """One that leaves room for an answer in the context."""
+    """A generated conversation that leaves room for an answer in the context."""
     while True:
         turns = rough(rng) if kind == ROUGH else of_kind(rng, kind, holdout=True)
         turns = turns if kind == "chat" else turns[:1]
@@ -61,7 +61,7 @@ def generated(rng: random.Random, kind: str, encode: Encoder) -> Conversation:
 
 
 def cases(seed: int, each: int, encode: Encoder) -> list[Case]:
-    """The prompts by hand, and so many generated ones of each kind."""
+    """The prompts by hand, and `each` generated ones of each kind."""
     rng = random.Random(f"evaluate/{seed}")
     hand = by_hand()
     return [
@@ -74,28 +74,28 @@ def cases(seed: int, each: int, encode: Encoder) -> list[Case]:
     ]
 
 
-def ask(answerer: Answerer, asked: list[Case]) -> list[tuple[str, bool]]:
-    """Hold all conversations, with the model's own answers, and return the last ones."""
+def ask(answer: AnswerFunction, asked: list[Case]) -> list[tuple[str, bool]]:
+    """Run all conversations with the model's own answers, and return the last answers."""
     chats: list[list[dict[str, str]]] = [[] for _ in asked]
     last: dict[int, tuple[str, bool]] = {}
     for turn in range(max(len(case.turns) for case in asked)):
         going = [i for i, case in enumerate(asked) if turn < len(case.turns)]
         for i in going:
             chats[i].append({"role": "user", "content": asked[i].turns[turn].user})
-        for i, answer in zip(going, answerer([chats[i] for i in going]), strict=True):
-            chats[i].append({"role": "assistant", "content": answer[0]})
-            last[i] = answer
+        for i, reply in zip(going, answer([chats[i] for i in going]), strict=True):
+            chats[i].append({"role": "assistant", "content": reply[0]})
+            last[i] = reply
     return [last[i] for i in range(len(asked))]
 
 
 Counts = dict[str, Counter]
 
 
-def evaluate(answerer: Answerer, asked: list[Case]) -> tuple[Counts, list[dict[str, str]]]:
+def evaluate(answer: AnswerFunction, asked: list[Case]) -> tuple[Counts, list[dict[str, str]]]:
     """The verdicts by kind, and every answer with its verdict."""
     counts: Counts = {}
     records = []
-    for case, (text, ended) in zip(asked, ask(answerer, asked), strict=True):
+    for case, (text, ended) in zip(asked, ask(answer, asked), strict=True):
         verdict, reason = judge(case.judged, text, ended)
         counts.setdefault(case.kind, Counter())[verdict] += 1
         records.append(
@@ -116,7 +116,7 @@ def table(counts: Counts) -> str:
 
 
 def faults(counts: Counts) -> list[str]:
-    """Why the model may not ship."""
+    """The reasons why the model may not ship."""
     total = sum(counts.values(), Counter())
     known = sum((count for kind, count in counts.items() if kind in OF_ITS_DOMAIN), Counter())
     shares = {
@@ -139,13 +139,13 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=40, help="generated prompts of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--by", choices=["pipeline", "training"], default="pipeline", help="who computes the answers"
+        "--by", choices=["pipeline", "training"], default="pipeline", help="which code computes the answers"
     )
     parser.add_argument("--json", type=Path, help="write every answer and its verdict to this file")
     arguments = parser.parse_args()
-    answerer = {"pipeline": of_the_pipeline, "training": of_the_training}[arguments.by](arguments.model)
+    answer = {"pipeline": by_pipeline, "training": by_training}[arguments.by](arguments.model)
     encode = Encoder(arguments.model / "tokenizer.json")
-    counts, records = evaluate(answerer, cases(arguments.seed, arguments.each, encode))
+    counts, records = evaluate(answer, cases(arguments.seed, arguments.each, encode))
     for record in records:
         if record["verdict"] != Verdict.RIGHT:
             prompt = record["prompt"] if len(record["prompt"]) < 200 else record["prompt"][:100] + " ... "

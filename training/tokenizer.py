@@ -28,7 +28,9 @@ def sample(seed: int) -> Iterator[str]:
     rng = random.Random(seed)
     for _ in range(SAMPLE):
         for message in messages(rng, conversation(rng)[1]):
-            if len(message["content"]) < LONGEST:  # long texts are repetitive, and would fill the vocabulary
+            if (
+                len(message["content"]) < LONGEST
+            ):  # long texts are repetitive and would dominate the vocabulary
                 yield message["content"]
     yield from ["system\n", "user\n", "assistant\n"] * 1000
 

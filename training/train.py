@@ -1,7 +1,7 @@
-"""Train the embedded model in one run of a few minutes, and leave the exported model, the curve and the log.
+"""Train the embedded model in one run of a few minutes, and write the exported model, the curve and the log.
 
 python -m training --out FOLDER --minutes 6         on a GPU with MLX's CUDA back end
-python -m training --out FOLDER --steps 20 --small  a try on any machine
+python -m training --out FOLDER --steps 20 --small  a short trial on any machine
 """
 
 import argparse
@@ -25,8 +25,8 @@ from training.model.export import export_quantized
 from training.model.forward import Weights, initial_weights, loss
 
 EMBEDDED = Path(__file__).parent.parent / "src/tiny_llm/embedded"
-WARM_UP, ROUNDING_FROM = 0.02, 0.7  # parts of the run
-REPORTS, EXPORTS = 60, 4  # in one run
+WARM_UP, ROUNDING_FROM = 0.02, 0.7  # as fractions of the run
+REPORTS, EXPORTS = 60, 4  # per run
 Batch = tuple[list[mx.array], list[mx.array]]
 
 
@@ -37,7 +37,7 @@ def to_device(pairs) -> Batch:
 
 
 def held_out_batches(tokenizer: Path, seed: int, size: int) -> dict[str, Batch]:
-    """Conversations on subjects, numbers and questions that training never sees, by kind."""
+    """Conversations with subjects, numbers and questions that training never sees, by kind."""
     encode, rng = Encoder(tokenizer), random.Random(seed)
     result = {}
     for kind in KINDS:
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32768, help="tokens per step")
     parser.add_argument("--rate", type=float, default=1.5e-3, help="highest learning rate")
     parser.add_argument(
-        "--start-from", type=Path, help="go on from an exported folder, with rounding from the first step"
+        "--start-from", type=Path, help="continue from an exported folder, with rounding from the first step"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)

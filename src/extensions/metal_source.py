@@ -1,8 +1,8 @@
-"""Makes one text of a Metal source and its own headers, since a GPU's compiler is given a text, not a folder.
+"""Inlines the headers of a Metal source, because a GPU's compiler gets a string, not a folder.
 
     python src/extensions/metal_source.py SOURCE.metal OUTPUT
 
-OUTPUT is the text itself, or, with the suffix .h, a C++ header that holds it.
+OUTPUT is the inlined source, or, with the suffix .h, a C++ header with it as a constant.
 """
 
 import re
@@ -14,7 +14,7 @@ INCLUDE = re.compile(r'#include "([^"]+)"\n?')
 
 
 def inlined(source: str) -> str:
-    """The source with each header that it names in quotes in its place, the first time that it is named."""
+    """The source with each quoted include replaced by the header, the first time only."""
     seen: set[str] = set()
 
     def header(match: re.Match[str]) -> str:
@@ -26,12 +26,12 @@ def inlined(source: str) -> str:
 
     text = INCLUDE.sub(header, source)
     if not text.isascii():
-        raise ValueError("a Metal source must be ASCII: MLX compiles it as such")
+        raise ValueError("a Metal source must be ASCII, because MLX compiles it as ASCII")
     return text
 
 
 def cpp_header(name: str, text: str) -> str:
-    """A C++ constant that holds the text."""
+    """A C++ header with the text as a constant."""
     identifier = "k" + "".join(word.capitalize() for word in name.split("_")) + "Source"
     return (
         f"#pragma once\n\nnamespace tiny_llm_ext::metal {{\n\n"

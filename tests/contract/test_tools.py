@@ -27,15 +27,19 @@ from ..support.processes.tools import (
 )
 
 # Tests that together use every tool.
-ADDRESS_SPACES = "tests/metal/test_lint.py::test_what_metal_allows_is_not_found"
-LANGUAGE = "tests/metal/test_lint.py::test_a_word_of_cpp_17_is_found"
-KERNEL_BY_CLANG = "tests/metal/test_harness.py::test_lanes_meet_in_operations[0-clang]"
-KERNEL_BY_GXX = "tests/metal/test_harness.py::test_lanes_meet_in_operations[0-gcc]"
+ADDRESS_SPACES = "tests/metal/test_lint.py::test_constructs_that_metal_allows_are_accepted"
+LANGUAGE = "tests/metal/test_lint.py::test_a_construct_of_cpp_17_is_found"
+KERNEL_BY_CLANG = "tests/metal/test_harness.py::test_operations_of_a_simd_group[0-clang]"
+KERNEL_BY_GXX = "tests/metal/test_harness.py::test_operations_of_a_simd_group[0-gcc]"
 KERNEL = "tests/metal/test_harness.py::test_a_threadgroup_is_made_of_whole_simd_groups"
-FAST_KERNEL = "tests/metal/test_function_constants.py::test_a_value_that_is_missing_is_an_error"
-MEMORY = "tests/metal/test_roofline.py::test_the_threadgroup_memory_is_what_the_compiler_lays_out"
-FAST_BY_HOST = "tests/metal/host/test_attention.py::test_few_rows_decode_and_many_prefill"
-READABLE_BY_HOST = "tests/metal/host/test_attention.py::test_the_flat_form_takes_the_kernel_to_read[64-False]"
+FAST_KERNEL = "tests/metal/test_function_constants.py::test_a_missing_value_is_an_error"
+MEMORY = "tests/metal/test_roofline.py::test_the_threadgroup_memory_equals_the_compilers"
+FAST_BY_HOST = (
+    "tests/metal/host/test_attention.py::test_the_decode_kernel_takes_up_to_8_rows_and_prefill_more"
+)
+READABLE_BY_HOST = (
+    "tests/metal/host/test_attention.py::test_the_flat_form_takes_the_readable_kernel[64-False]"
+)
 HOST = "tests/metal/host/test_attention.py::test_nothing_to_compute_dispatches_nothing"
 BY_CLANG = {KERNEL_BY_CLANG, FAST_KERNEL, FAST_BY_HOST}
 KERNELS = {*BY_CLANG, KERNEL_BY_GXX, KERNEL, READABLE_BY_HOST}

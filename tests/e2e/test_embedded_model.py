@@ -1,4 +1,4 @@
-"""The model that ships inside, as other programs see it: files, mlx-lm, transformers, sensible answers."""
+"""The embedded model: its files, agreement with mlx-lm and transformers, and sensible answers."""
 
 import json
 from pathlib import Path
@@ -55,14 +55,14 @@ def assert_near(got: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_the_folder_is_small_and_whole():
+def test_the_folder_is_small_and_complete():
     files = {path.name: path.stat().st_size for path in EMBEDDED.iterdir() if path.is_file()}
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert {"tokenizer_config.json", "README.md"} <= set(files)
     assert sum(files.values()) <= 12_000_000
 
 
-def test_the_shape_runs_the_wide_kernels_with_grouped_heads():
+def test_the_shape_has_grouped_heads_of_the_fast_kernels():
     config = json.loads((EMBEDDED / "config.json").read_text())
     assert config["model_type"] == "qwen2"
     assert config["hidden_size"] // config["num_attention_heads"] == 128
@@ -117,10 +117,10 @@ def test_transformers_agrees_with_mlx_lm(dense, prompt, dense_logits):
 
 @pytest.fixture(scope="module")
 def answer():
-    from training.evaluation.answers import of_the_pipeline
+    from training.evaluation.answers import by_pipeline
 
-    answerer = of_the_pipeline(EMBEDDED)
-    return lambda question: answerer([[{"role": "user", "content": question}]])[0]
+    answer_all = by_pipeline(EMBEDDED)
+    return lambda question: answer_all([[{"role": "user", "content": question}]])[0]
 
 
 @pytest.mark.parametrize(

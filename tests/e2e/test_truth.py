@@ -1,10 +1,10 @@
-"""The embedded model says what is true, or that it does not know; training/evaluate.py asks far more."""
+"""The embedded model gives true answers or declines; training/evaluate.py asks far more."""
 
 import pytest
 
 from training.corpus.batches import Encoder
 from training.evaluate import MOST_WRONG, OF_ITS_DOMAIN, Case, cases, evaluate, faults
-from training.evaluation.answers import of_the_pipeline
+from training.evaluation.answers import by_pipeline
 from training.evaluation.checks import Verdict
 from training.evaluation.held_out import by_hand
 from training.train import EMBEDDED
@@ -14,13 +14,13 @@ SHORT = [kind for kind in by_hand() if kind not in ("story", "long")]
 
 
 @pytest.fixture(scope="module")
-def answerer():
-    return of_the_pipeline(EMBEDDED)
+def answer():
+    return by_pipeline(EMBEDDED)
 
 
-def test_the_short_prompts_by_hand(answerer):
+def test_the_short_prompts_by_hand(answer):
     asked = [Case(kind, "by hand", turns) for kind in SHORT for turns in by_hand()[kind]]
-    _, records = evaluate(answerer, asked)
+    _, records = evaluate(answer, asked)
     wrong = [record for record in records if record["verdict"] == Verdict.WRONG]
     right = [r for r in records if r["kind"] in OF_ITS_DOMAIN and r["verdict"] == Verdict.RIGHT]
     assert len(asked) >= 150
@@ -29,6 +29,6 @@ def test_the_short_prompts_by_hand(answerer):
 
 
 @pytest.mark.slow
-def test_it_may_ship(answerer):
-    counts, _ = evaluate(answerer, cases(0, 40, Encoder(EMBEDDED / "tokenizer.json")))
+def test_it_may_ship(answer):
+    counts, _ = evaluate(answer, cases(0, 40, Encoder(EMBEDDED / "tokenizer.json")))
     assert faults(counts) == []

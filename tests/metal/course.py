@@ -1,6 +1,6 @@
-"""The GPU kernels as the course calls them: on a GPU where MLX has one, and by the harness elsewhere.
+"""The GPU kernels for the course's tests: on a GPU where MLX has one, otherwise in the harness.
 
-A machine that can do neither skips the test and says why.
+A machine that has neither skips the test and prints the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def attention_on_gpu(
 
 
 def product_on_gpu(a: mx.array, weights: Packed) -> mx.array:
-    """`quantized_matmul` of [M, K], by our kernel; a GPU other than Metal has none."""
+    """`quantized_matmul` of [M, K] by our kernel, which only Metal has among the GPUs."""
     if mx.metal.is_available():
         scales, biases, group_size, bits, words = weights
         return tiny_llm_ext.quantized_matmul(scales, biases, group_size, bits, a, words, True, mx.gpu)

@@ -1,4 +1,4 @@
-"""`pdm run check-mac` as far as a machine without Metal can tell: on the processor, by a hidden option."""
+"""`pdm run check-mac` on the CPU, by a hidden option."""
 
 import importlib.util
 import json
@@ -47,13 +47,13 @@ def program():
 
 
 @pytest.mark.skipif(platform.system() == "Darwin", reason="this is a Mac")
-def test_elsewhere_it_says_what_it_needs():
+def test_on_another_system_it_names_the_one_it_needs():
     ended = run()
     assert ended.returncode == 2
     assert ended.stderr == f"check-mac needs a Mac; this is {platform.system()}.\n"
 
 
-def test_the_report_says_which_kernel_ran(tmp_path):
+def test_the_report_names_the_kernel_that_ran(tmp_path):
     output = tmp_path / "report.json"
     ended = run("--device", "cpu", "--part", "kernels", "--output", str(output))
     assert ended.returncode == 0, ended.stderr
@@ -65,8 +65,8 @@ def test_the_report_says_which_kernel_ran(tmp_path):
     assert all(f"  {case}: cpu.split\n" in text for case in chosen)
 
 
-def test_a_part_that_fails_or_crashes_does_not_lose_the_others(tmp_path):
-    """`copy` breaks the program as a Mac might: one part raises, one kills its process."""
+def test_the_other_parts_run_after_one_fails_or_crashes(tmp_path):
+    """A copy of the program with two more parts: one raises, one kills its process."""
     copy = tmp_path / "check_mac.py"
     text = PROGRAM.read_text()
     for old, new in {
@@ -98,7 +98,7 @@ def check_row(row, beside):
     assert row["times_as_fast"] > 0
 
 
-def test_what_is_timed_is_checked_too():
+def test_timed_results_are_checked():
     for row in (
         on_a_mac.attention_row(mx.float32, 4, 2, 64, 33, 40),
         on_a_mac.readable_row(4, 2, 64, 33, 40),
@@ -109,9 +109,9 @@ def test_what_is_timed_is_checked_too():
         check_row(on_a_mac.product_row(mx.float16, count, 128, 72), "mx.quantized_matmul")
 
 
-def test_a_wrong_result_is_no_row_to_trust():
+def test_the_error_of_a_wrong_result_is_reported():
     zeros = mx.zeros((3, 4))
-    row = on_a_mac.compare(lambda: zeros + 1, lambda: zeros, "nobody", zeros, 0.5)
+    row = on_a_mac.compare(lambda: zeros + 1, lambda: zeros, "another", zeros, 0.5)
     assert (row["error"], row["error_beside"], row["allowed"]) == (1, 0, 0.5)
 
 

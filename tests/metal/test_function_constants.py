@@ -1,4 +1,4 @@
-"""Function constants get their values when a kernel is run, in the text as Metal has it."""
+"""Function constants get their values when a kernel runs; its source stays as Metal needs it."""
 
 import numpy as np
 import pytest
@@ -30,17 +30,17 @@ def run(kernel, constants):
 
 
 @pytest.mark.parametrize("constants", [(2, 1), (0, 7), (-3, 0)])
-def test_each_run_has_its_own_values_by_index(kernel, constants):
+def test_each_run_has_its_own_values(kernel, constants):
     got, x = run(kernel, constants)
     assert np.array_equal(got, constants[0] * x + constants[1])
 
 
-def test_a_value_that_is_missing_is_an_error(kernel):
+def test_a_missing_value_is_an_error(kernel):
     with pytest.raises(ValueError, match="1 function constants, but the source has 2"):
         run(kernel, (2,))
 
 
-def test_without_values_a_kernel_that_reads_them_goes_wrong(kernel):
+def test_without_values_the_result_is_wrong(kernel):
     run(kernel, (1, 0))
     got, x = run(kernel, ())
     assert not np.array_equal(got, x)

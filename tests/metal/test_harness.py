@@ -1,4 +1,4 @@
-"""The harness sees what it promises to see, in small kernels that each do one thing wrong."""
+"""The harness reports each kind of mistake, in small kernels that make one each."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ BODY
 """
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 SIMD_BARRIER = "simdgroup_barrier(mem_flags::mem_threadgroup);"
-# What 64 threads in 2 threadgroups do, and part of the report; an empty one for what is allowed.
+# Kernel bodies for 2 threadgroups of 64 threads, with part of the expected report; empty for correct ones.
 BODIES = {
     "exchange over a barrier": (f"t[i] = x[i]; {BARRIER} y[tile.x * 64 + i] = t[63 - i];", ""),
     "exchange without one": (
@@ -49,14 +49,14 @@ BODIES = {
         f"t[i] = x[i]; {BARRIER} float a = t[63 - i]; {BARRIER} t[i] = a; y[tile.x * 64 + i] = t[i];",
         "",
     ),
-    "memory that nobody wrote": (
+    "memory that was never written": (
         "if (n == 0) t[i] = 0; y[tile.x * 64 + i] = t[i];",
         "uninitialised threadgroup memory: read of t",
     ),
     "a place beyond the array": ("t[i + n] = 1;", "index out of bounds"),
-    "a read behind the buffer": ("y[tile.x * 64 + i] = x[i + n];", "buffer x: read out of bounds"),
-    "a read in front of the buffer": ("y[tile.x * 64 + i] = (x - n)[i];", "buffer x: read out of bounds"),
-    "a write behind the buffer": ("y[128 * n + i] = 1;", "buffer y: write out of bounds"),
+    "a read after the buffer": ("y[tile.x * 64 + i] = x[i + n];", "buffer x: read out of bounds"),
+    "a read before the buffer": ("y[tile.x * 64 + i] = (x - n)[i];", "buffer x: read out of bounds"),
+    "a write after the buffer": ("y[128 * n + i] = 1;", "buffer y: write out of bounds"),
     "a read far from every buffer": (
         "y[tile.x * 64 + i] = x[long(n) << 30];",
         "1 x read outside of every buffer and array",
@@ -94,7 +94,7 @@ def run(body, order=0, compiler=None):
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_what_a_kernel_does_wrong_is_reported(name):
+def test_a_mistake_is_reported(name):
     body, expected = BODIES[name]
     for order in (0, 1, 2):
         reports = run(body, order).reports
@@ -103,7 +103,7 @@ def test_what_a_kernel_does_wrong_is_reported(name):
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_lanes_meet_in_operations(order, compiler):
+def test_operations_of_a_simd_group(order, compiler):
     body = """
       const float v = x[i];
       const float moved = simd_broadcast(v, ushort(3)) + simd_shuffle_xor(v, ushort(1)) +
@@ -146,7 +146,7 @@ kernel void f(device const T* x [[buffer(0)]], device const T* y [[buffer(1)]], 
     [("float", "float"), ("half", "half"), ("half", "float"), ("bfloat", "bfloat"), ("bfloat", "float")],
 )
 def test_matrices_of_every_type_are_multiplied(kind, result, compiler):
-    """Small integers, which every type holds exactly, and so does bfloat the upper half of a float."""
+    """Small integers are exact in every type; as bfloat, they are the upper half of the float."""
     kernel = Kernel(
         MATRICES.replace("OUT", result).replace("T*", f"{kind}*").replace("<T,", f"<{kind},"),
         "f",
@@ -162,13 +162,13 @@ def test_matrices_of_every_type_are_multiplied(kind, result, compiler):
 
 
 def stored(x, kind):
-    """The bits of numbers in a type of Metal."""
+    """The numbers in a Metal type; bfloat as bits."""
     if kind == "bfloat":
         return (x.view(np.uint32) >> 16).astype(np.uint16)
     return x.astype({"float": np.float32, "half": np.float16}[kind])
 
 
-def test_buffers_go_by_their_slots_and_a_const_one_is_no_output():
+def test_buffers_are_bound_by_slot_and_const_buffers_are_not_outputs():
     kernel = Kernel(FRAME.replace("BODY", "y[tile.x * 64 + i] = n;"), "f")
     assert kernel.slots == {"x": 0, "y": 2, "n": 1}
     assert list(run("y[tile.x * 64 + i] = n;").outputs) == ["y"]
@@ -179,12 +179,12 @@ def test_a_write_to_a_const_buffer_does_not_compile():
         run("x[i] = 1;")
 
 
-def test_more_threadgroup_memory_than_a_gpu_has_is_refused():
+def test_too_much_threadgroup_memory_is_refused():
     with pytest.raises(BuildError, match="32772 bytes of threadgroup memory"):
         run("threadgroup float u[8129]; u[i] = 1; t[i] = 1;")
 
 
-def test_an_array_that_the_optimiser_removes_counts():
+def test_an_array_that_the_optimiser_removes_counts_as_threadgroup_memory():
     with pytest.raises(BuildError, match="of threadgroup memory"):
         run("threadgroup float u[8192]; u[i] = 1;")
 
@@ -195,6 +195,6 @@ def test_a_threadgroup_is_made_of_whole_simd_groups():
         kernel((1, 1, 1), (33, 1, 1), {})
 
 
-def test_an_argument_that_the_harness_does_not_know_is_refused():
+def test_an_unsupported_argument_is_refused():
     with pytest.raises(ValueError, match="texture2d"):
         signatures("kernel void f(texture2d<float> t [[texture(0)]]) {}")

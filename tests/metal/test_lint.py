@@ -1,4 +1,4 @@
-"""Every Metal file keeps to the language that Apple's compiler takes; so do the texts made of them."""
+"""Every Metal file, alone and with its headers inlined, keeps to the language of Apple's compiler."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def write(folder, declaration, body):
     return path
 
 
-def test_there_is_something_to_check():
+def test_the_files_are_found():
     assert KERNELS
     assert len(FILES) > len(KERNELS)
 
@@ -58,7 +58,7 @@ def test_the_language_is_cpp_14(path):
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
-def test_the_single_text_keeps_the_rules_too(path, tmp_path):
+def test_the_inlined_source_keeps_the_rules(path, tmp_path):
     single = tmp_path / path.name
     single.write_text(inlined(path.read_text()))
     assert '#include "' not in single.read_text()
@@ -68,21 +68,21 @@ def test_the_single_text_keeps_the_rules_too(path, tmp_path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_metal_file_is_ascii(path):
-    """MLX hands the text to Apple's compiler as ASCII."""
+    """MLX passes the source to Apple's compiler as ASCII."""
     assert path.read_bytes().isascii()
 
 
 @pytest.mark.parametrize("name", FORBIDDEN)
-def test_what_metal_forbids_is_found(name, tmp_path):
+def test_a_construct_that_metal_forbids_is_found(name, tmp_path):
     path = write(tmp_path, DECLARATIONS.get(name, ""), FORBIDDEN[name])
     assert "error:" in address_spaces(path)
 
 
-def test_what_metal_allows_is_not_found(tmp_path):
+def test_constructs_that_metal_allows_are_accepted(tmp_path):
     arrays = "threadgroup float t[32]; threadgroup float* p = t; thread float r[2] = {1, 2};"
     assert address_spaces(write(tmp_path, "", f"{arrays} p[0] = r[n]; x[0] = p[0];")) == ""
 
 
-def test_a_word_of_cpp_17_is_found(tmp_path):
+def test_a_construct_of_cpp_17_is_found(tmp_path):
     path = write(tmp_path, "", "if (float y = x[0]; y > 0) x[1] = y;")
     assert "error:" in language_version(path)

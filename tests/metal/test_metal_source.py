@@ -1,4 +1,4 @@
-"""One text of a Metal source and its headers."""
+"""A Metal source with its headers inlined."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from ..support.processes.tools import cpp_compiler
 from .attention.run import readable_source
 
 
-def test_the_text_is_complete_and_holds_each_header_once():
+def test_the_inlined_source_has_each_header_once():
     text = readable_source()
     assert '#include "' not in text
     assert set(re.findall("#include (.*)", text)) == {"<metal_stdlib>", "<cstdint>"}
@@ -19,12 +19,12 @@ def test_the_text_is_complete_and_holds_each_header_once():
     assert text.index("struct AttentionArguments {") < text.index("kernel void")
 
 
-def test_a_letter_beyond_ascii_is_refused():
+def test_a_character_beyond_ascii_is_refused():
     with pytest.raises(ValueError, match="ASCII"):
         metal_source.inlined("// \N{GREEK SMALL LETTER ALPHA}\n")
 
 
-def test_the_constant_for_the_host_holds_that_text(tmp_path):
+def test_the_host_constant_has_the_inlined_source(tmp_path):
     source = metal_source.SOURCES / "flash_attention.metal"
     metal_source.main(str(source), str(tmp_path / "source.h"))
     metal_source.main(str(source), str(tmp_path / "source.metal"))

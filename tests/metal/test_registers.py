@@ -1,4 +1,4 @@
-"""The arrays of the fast kernels can stay in registers: none is left in memory once loops are unrolled."""
+"""The arrays of the fast kernels can stay in registers: after loop unrolling, none is in memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .attention.run import fast_source
 from .harness.toolchain import OPENCL_CPP, SHIM
 from .product.run import source as quantized_source
 
-# Everything becomes part of its kernel, and loops around SIMD operations may be unrolled.
+# All functions are inlined, and loops around SIMD operations may be unrolled.
 AS_ON_A_GPU = (*OPENCL_CPP, "-O2", "-Dnoduplicate=convergent", *"-mllvm -inline-threshold=100000".split())
 
 
 def arrays_in_memory(text: str, folder: Path) -> list[str]:
-    """The variables that a kernel keeps on its stack."""
+    """The variables on a kernel's stack."""
     need(CLANG)
     path = folder / "kernel.metal"
     path.write_text(text)
@@ -34,8 +34,8 @@ def test_no_array_is_left_in_memory(source, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_array_that_needs_an_address_is_found(tmp_path):
-    """Which of the fragments is multiplied is known at run time only."""
+def test_an_array_with_a_dynamic_index_is_found(tmp_path):
+    """The index of the fragment is known only at run time."""
     text = fast_source()
     assert text.count("q[of_query]") == 1
     assert arrays_in_memory(text.replace("q[of_query]", "q[row & 1]"), tmp_path)

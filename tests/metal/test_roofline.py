@@ -1,4 +1,4 @@
-"""The calculation of docs/metal-roofline.md: its tables are up to date, and its counts fit the kernels."""
+"""The tables of docs/metal-roofline.md are up to date, and its counts agree with the kernels."""
 
 import pytest
 
@@ -23,22 +23,22 @@ def source_of(name):
     return quantized_source() if name.startswith("quantized_") else readable_source()
 
 
-def test_the_tables_are_those_that_the_counts_give(roofline):
+def test_the_tables_are_up_to_date(roofline):
     document = roofline.DOCUMENT.read_text()
     assert roofline.renewed(document) == document
 
 
-def test_a_table_that_drifted_is_seen(roofline):
+def test_an_outdated_table_is_found(roofline):
     document = roofline.DOCUMENT.read_text().replace("| M1 | 8 |", "| M1 | 9 |")
     assert roofline.renewed(document) != document
 
 
-def test_the_multiply_adds_of_all_units_are_the_operations(roofline):
+def test_the_multiply_adds_of_all_units_cover_the_operations(roofline):
     for kernel in roofline.KERNELS:
         assert kernel.need["arithmetic"] * kernel.units * 2 >= kernel.operations, kernel.name
 
 
-def test_the_threadgroup_memory_is_what_the_compiler_lays_out(roofline):
+def test_the_threadgroup_memory_equals_the_compilers(roofline):
     need(CLANG, NM)
     for kernel in roofline.KERNELS:
         name = kernel.source_name

@@ -1,4 +1,4 @@
-"""Mistakes in attention, grouped and not, and in its masks."""
+"""Mistakes in attention, grouped attention and masks."""
 
 from .mistake import Mistake, Table
 
@@ -22,7 +22,7 @@ MISTAKES: Table = {
             "test_task_1_softmax_survives_numbers_whose_exponential_overflows",
         ),
         Mistake(
-            "softmax along the last axis, whichever was asked for",
+            "softmax is always along the last axis",
             BASICS,
             "return (exp / exp.sum(axis=axis, keepdims=True)).astype(x.dtype)",
             "return (exp / exp.sum(axis=-1, keepdims=True)).astype(x.dtype)",
@@ -50,7 +50,7 @@ MISTAKES: Table = {
             "test_task_1_simple_attention_divides_scores_by_the_root_of_the_head_size",
         ),
         Mistake(
-            "a given scale is multiplied by the usual one",
+            "a given scale is multiplied by the default one",
             DENSE,
             SCALE,
             "scores = scores * query.shape[-1] ** -0.5 * (1 if scale is None else scale)",
@@ -106,14 +106,14 @@ MISTAKES: Table = {
             "test_task_2_linear_maps_the_last_axis",
         ),
         Mistake(
-            "the heads are cut out of the tokens, not of the hidden vector",
+            "heads are split from the tokens, not from the hidden vector",
             ATTENTION,
             "return mx.unflatten(x, -1, (self.num_heads, -1)).swapaxes(1, 2)",
             "return x.reshape(x.shape[0], self.num_heads, x.shape[1], -1)",
             "test_task_2_multi_head_attention_attends_in_each_head",
         ),
         Mistake(
-            "neighbouring elements go to different heads",
+            "neighbouring elements belong to different heads",
             ATTENTION,
             "return mx.unflatten(x, -1, (self.num_heads, -1)).swapaxes(1, 2)",
             "return mx.unflatten(x, -1, (-1, self.num_heads)).moveaxis(-1, 1)",
@@ -129,7 +129,7 @@ MISTAKES: Table = {
     ),
     "week_1_day_3": (
         Mistake(
-            "query head h reads key head h % H",
+            "query head h reads key/value head h % H",
             ATTENTION,
             GROUPS,
             """    grouped = mx.unflatten(query, -3, (query_heads // heads, heads))
@@ -145,7 +145,7 @@ MISTAKES: Table = {
             "test_task_1_grouped_attention_follows_the_formula",
         ),
         Mistake(
-            "keys and values are copied out for each query head",
+            "keys and values are copied for each query head",
             ATTENTION,
             GROUPS,
             """    key, value = (mx.repeat(x, query_heads // heads, axis=-3) for x in (key, value))
@@ -155,7 +155,7 @@ MISTAKES: Table = {
             "test_task_1_grouped_attention_does_not_repeat_keys_and_values",
         ),
         Mistake(
-            "the causal mask is aligned at the upper left",
+            "the causal mask is aligned at the first token",
             ATTENTION,
             CAUSAL,
             CAUSAL.replace("row + (S - L)", "row"),

@@ -20,7 +20,7 @@ MISTAKES: Table = {
             "test_task_1_full_cache_gives_back_all_that_went_in",
         ),
         Mistake(
-            "the room behind the tokens is given out, too",
+            "the free space after the tokens is returned, too",
             FULL,
             "return keys[:, :, :end], values[:, :, :end], end, mask",
             "return keys, values, end, mask",
@@ -34,14 +34,14 @@ MISTAKES: Table = {
             "test_task_1_full_cache_gives_back_all_that_went_in",
         ),
         Mistake(
-            "values are stored where keys belong",
+            "values are stored as keys",
             FULL,
             "        values[:, :, self.offset : end] = value\n",
             "        values[:, :, self.offset : end] = key\n",
             "test_task_1_full_cache_gives_back_all_that_went_in",
         ),
         Mistake(
-            "rewinding drops a token too few",
+            "rewinding drops one token too few",
             FULL,
             "        self.offset -= n\n",
             "        self.offset -= max(n - 1, 0)\n",
@@ -55,14 +55,14 @@ MISTAKES: Table = {
             "test_task_1_full_cache_appends_in_place",
         ),
         Mistake(
-            "new tokens are rotated as if they came first",
+            "new tokens are rotated from position 0",
             "tiny_llm/models/layers.py",
             STARTS,
             STARTS.replace("row_offsets(offset, rows=x.shape[0])", "0"),
             "test_task_2_attention_layer_continues_where_its_cache_ends",
         ),
         Mistake(
-            "new tokens are rotated to the end of the cache that they make",
+            "new tokens are rotated by the length of the cache that includes them",
             "tiny_llm/models/layers.py",
             STARTS,
             STARTS.replace(
@@ -86,7 +86,7 @@ MISTAKES: Table = {
             "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
         ),
         Mistake(
-            "the offset stays where the prompt ended",
+            "the offset stays at the end of the prompt",
             TOKENS,
             "        logits = next_logits(self.model, ids[None], self.offset, self.cache)\n"
             "        self.offset += ids.size\n",
@@ -102,7 +102,7 @@ MISTAKES: Table = {
             "test_task_4_simple_generate_with_kv_cache_reads_each_token_once",
         ),
         Mistake(
-            "caches are kept when the answer is there",
+            "caches are kept after the answer",
             TOKENS,
             "        for layer in self.cache:\n            layer.release()\n",
             "        pass\n",
@@ -111,7 +111,7 @@ MISTAKES: Table = {
     ),
     "week_2_day_6": (
         Mistake(
-            "every row stands where the first one does",
+            "every row has the offset of the first",
             "tiny_llm/positional_encoding.py",
             "return [self._span(positions, length) for positions in offset]",
             "return [self._span(positions, length) for positions in offset][:1]",
@@ -139,42 +139,42 @@ MISTAKES: Table = {
             "test_task_2_batching_cache_aligns_its_rows_at_the_right",
         ),
         Mistake(
-            "new tokens see each other both ways",
+            "new tokens see later ones",
             BATCHING,
             "return mx.where(past & token, 0.0, -mx.inf).astype(dtype)",
             "return mx.where((past | True) & token, 0.0, -mx.inf).astype(dtype)",
             "test_task_2_batching_cache_aligns_its_rows_at_the_right",
         ),
         Mistake(
-            "a request that leaves keeps what it holds",
+            "a request that leaves keeps its cache",
             BATCHING,
             "        self.kv_caches[id] = None\n        cache.release()\n",
             "        self.kv_caches[id] = None\n",
             "test_task_2_batching_cache_adds_and_removes_requests",
         ),
         Mistake(
-            "all requests stand at the place of the first",
+            "all requests have the position of the first",
             "tiny_llm/models/positions.py",
             "    return offsets[0] if len(set(offsets)) == 1 else offsets",
             "    return offsets[0]",
             "test_task_3_model_on_a_batch_of_requests_of_different_lengths",
         ),
         Mistake(
-            "the last prompt is lost where nothing decodes any more",
+            "the last prompt is lost when no request decodes",
             ROUNDS,
             "while waiting or prefilling or batch.active:",
             "while waiting or batch.active:",
             "test_task_4_batch_generate_answers_each_prompt_as_if_alone",
         ),
         Mistake(
-            "results in the order in which they were done",
+            "results are in the order of completion",
             ROUNDS,
             "done = sorted(batch.done, key=lambda request: request.prompt_idx)",
             "done = batch.done",
             "test_task_4_batch_generate_answers_each_prompt_as_if_alone",
         ),
         Mistake(
-            "a request may hold a token too many",
+            "a request may hold one token too many",
             ROUNDS,
             "if not request.is_done and request.offset >= self._max_seq_len:",
             "if not request.is_done and request.offset > self._max_seq_len:",
@@ -188,7 +188,7 @@ MISTAKES: Table = {
             "test_task_5_a_request_reads_its_prompt_in_chunks",
         ),
         Mistake(
-            "every chunk stands at the beginning",
+            "every chunk has offset 0",
             REQUEST,
             "logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)",
             "logits = next_logits(self.model, chunk[None], [0], self.kv_cache)",

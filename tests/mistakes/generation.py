@@ -1,4 +1,4 @@
-"""Mistakes in generation, sampling and guessing ahead."""
+"""Mistakes in generation, sampling and speculative decoding."""
 
 from .mistake import Mistake, Table
 
@@ -51,7 +51,7 @@ MISTAKES: Table = {
             "test_task_1_simple_generate_knows_several_end_tokens",
         ),
         Mistake(
-            "the context has no end",
+            "the context is unlimited",
             "tiny_llm/generation/text.py",
             "room = sys.maxsize if longest is None else longest - prompt_tokens",
             "room = 40",
@@ -95,14 +95,14 @@ MISTAKES: Table = {
             "test_task_1_top_k_keeps_the_k_most_probable",
         ),
         Mistake(
-            "top-p takes what top-k left for the whole",
+            "top-p uses the probabilities that top-k left",
             DRAW,
             "mx.where(_prefix(scores, total, sampling.top_p)",
             "mx.where(_prefix(scores, mx.logsumexp(scores, axis=-1, keepdims=True), sampling.top_p)",
             "test_task_1_top_p_counts_the_mass_that_top_k_took_away",
         ),
         Mistake(
-            "scores are taken for log probabilities",
+            "scores are used as log probabilities",
             DRAW,
             "total = log_total(logits)",
             "total = mx.zeros((*logits.shape[:-1], 1))",
@@ -111,56 +111,56 @@ MISTAKES: Table = {
     ),
     "week_3_day_4": (
         Mistake(
-            "the model keeps the guesses that it refused",
+            "the model keeps rejected drafts",
             SPECULATIVE,
             "            target.rewind(count - agreed)\n",
             "",
             "test_task_1_speculative_generate_says_what_the_model_alone_says",
         ),
         Mistake(
-            "the draft keeps the guesses that were refused",
+            "the draft model keeps rejected drafts",
             SPECULATIVE,
             "                draft.rewind(max(count - 1 - agreed, 0))\n",
             "",
             "test_task_1_a_draft_forgets_a_guess_that_was_refused",
         ),
         Mistake(
-            "the draft never reads its own last guess",
+            "the draft model never reads its own last draft",
             SPECULATIVE,
             "                unread = tokens[-2:]\n",
             "                unread = tokens[-1:]\n",
             "test_task_1_a_perfect_draft_saves_four_of_five_steps",
         ),
         Mistake(
-            "all guesses are taken",
+            "all drafts are accepted",
             SPECULATIVE,
             "    return mx.cumprod(flags.astype(mx.int32)).sum()",
             "    return mx.ones_like(flags.astype(mx.int32)).sum()",
             "test_task_1_speculative_generate_says_what_the_model_alone_says",
         ),
         Mistake(
-            "guesses behind a wrong one are taken",
+            "drafts after a wrong one are accepted",
             SPECULATIVE,
             "    return mx.cumprod(flags.astype(mx.int32)).sum()",
             "    return flags.astype(mx.int32).sum()",
             "test_task_1_speculative_generate_says_what_the_model_alone_says",
         ),
         Mistake(
-            "the token behind the guesses is thrown away",
+            "the token after the drafts is dropped",
             SPECULATIVE,
             "    return accepted, best[accepted]",
             "    return accepted, mx.concatenate([guesses, best[-1:]])[accepted]",
             "test_task_1_speculative_generate_says_what_the_model_alone_says",
         ),
         Mistake(
-            "the answer has no end",
+            "the answer is unlimited",
             "tiny_llm/generation/text.py",
             "return frozenset(several or [tokenizer.eos_token_id])",
             "return frozenset([tokenizer.eos_token_id])",
             "test_task_1_text_behind_an_end_token_does_not_count",
         ),
         Mistake(
-            "one guess at a time",
+            "one draft at a time",
             "tiny_llm/generate.py",
             "DRAFTS = 4",
             "DRAFTS = 1",

@@ -1,4 +1,4 @@
-"""Mistakes in packed weights and FlashAttention: in Python, in Metal kernels, and in those for the CPU."""
+"""Mistakes in packed weights and FlashAttention: in Python, Metal kernels and CPU kernels."""
 
 from .mistake import Mistake, Table
 
@@ -19,7 +19,7 @@ MISTAKES: Table = {
             "test_task_1_quantized_linear_is_a_linear_map",
         ),
         Mistake(
-            "scales and biases change places",
+            "scales and biases are swapped",
             QUANTIZE,
             "            scales=mlx_layer.scales,\n            biases=mlx_layer.biases,\n",
             "            scales=mlx_layer.biases,\n            biases=mlx_layer.scales,\n",
@@ -112,7 +112,7 @@ MISTAKES: Table = {
             "test_task_3_flash_attention_gpu_kernel_one_idea averages_all_tiles",
         ),
         Mistake(
-            "the last tile is left out where it is not full",
+            "an incomplete last tile is left out",
             KERNEL,
             "begin < end; begin += kLanes",
             "begin + kLanes <= end; begin += kLanes",
@@ -140,21 +140,21 @@ MISTAKES: Table = {
             "test_task_3_flash_attention_gpu_kernel_one_idea multiplies_scores_by_the_scale",
         ),
         Mistake(
-            "causal attention as if L were S",
+            "causal attention as if L == S",
             KERNEL,
             "args.causal ? row + (S - L) + 1 : S;",
             "args.causal ? min(row + 1, S) : S;",
             "test_task_3_flash_attention_gpu_kernel_one_idea aligns_the_last_query_with_the_last_key",
         ),
         Mistake(
-            "causal attention that does not see itself",
+            "causal attention without the row's own key",
             KERNEL,
             "args.causal ? row + (S - L) + 1 : S;",
             "args.causal ? row + (S - L) : S;",
             "test_task_3_flash_attention_gpu_kernel_one_idea aligns_the_last_query_with_the_last_key",
         ),
         Mistake(
-            "query head n reads key head n % H",
+            "query head n reads key/value head n % H",
             KERNEL,
             "int64_t(n / args.group) * S * E;",
             "int64_t(n % (args.heads / args.group)) * S * E;",
@@ -184,7 +184,7 @@ MISTAKES: Table = {
     ),
 }
 
-# In the kernels for the CPU, which have to be compiled for it.
+# Mistakes in CPU kernels, which must be compiled.
 NATIVE: Table = {
     "week_2_day_2": (
         Mistake(
@@ -211,7 +211,7 @@ NATIVE: Table = {
             "test_task_2_flash_attention_kernel_one_idea skips_tiles_without_a_key",
         ),
         Mistake(
-            "causal attention as if L were S",
+            "causal attention as if L == S",
             "extensions/src/cpu/attention/query_tile-inl.h",
             "int64_t position = i + task.n_k - task.n_q;",
             "int64_t position = i;",

@@ -1,4 +1,4 @@
-"""Mistakes in rotation, norms, feed-forward and the block that they make."""
+"""Mistakes in RoPE, norms, feed-forward layers and blocks."""
 
 from .mistake import Mistake, Table
 
@@ -12,28 +12,28 @@ MODEL = "tiny_llm/models/model.py"
 MISTAKES: Table = {
     "week_1_day_2": (
         Mistake(
-            "the pairs of Qwen2 where neighbours were asked for",
+            "Qwen2 pairs instead of neighbours",
             ROPE,
             "        self.traditional = traditional\n",
             "        self.traditional = False\n",
             "test_task_1_rope_turns_one_pair_after_the_other",
         ),
         Mistake(
-            "neighbours where the pairs of Qwen2 were asked for",
+            "neighbours instead of Qwen2 pairs",
             ROPE,
             "        self.traditional = traditional\n",
             "        self.traditional = True\n",
             "test_task_2_rope_pairs_are_half_a_vector_apart",
         ),
         Mistake(
-            "the second of a pair turns the other way",
+            "the second element of a pair is rotated backwards",
             ROPE,
             "imaginary * cos + real * sin]",
             "imaginary * cos - real * sin]",
             "test_task_1_rope_turns_one_pair_after_the_other",
         ),
         Mistake(
-            "every pair turns at the speed of the first",
+            "every pair has the frequency of the first",
             ROPE,
             "mx.arange(half, dtype=mx.float64) / -half)",
             "mx.zeros(half, dtype=mx.float64) / -half)",
@@ -61,7 +61,7 @@ MISTAKES: Table = {
             "test_task_1_rope_turns_one_pair_after_the_other",
         ),
         Mistake(
-            "every row stands where the first one does",
+            "every row has the offset of the first",
             ROPE,
             "return [self._span(positions, length) for positions in offset]",
             "return [self._span(positions, length) for positions in offset][:1]",
@@ -140,7 +140,7 @@ MISTAKES: Table = {
             "test_task_2_silu_of_large_numbers_is_the_number_or_zero",
         ),
         Mistake(
-            "the activation is on the wrong side of the gate",
+            "the activation is applied to up, not to gate",
             WEIGHTS,
             "return silu_multiply(multiply(x, gate), multiply(x, up))",
             "return silu_multiply(multiply(x, up), multiply(x, gate))",
@@ -149,14 +149,14 @@ MISTAKES: Table = {
     ),
     "week_1_day_5": (
         Mistake(
-            "attention is not added to what came in",
+            "attention is not added to its input",
             LAYERS,
             "norm=norm, residual=x, last_only=last_only)",
             "norm=norm, residual=None, last_only=last_only)",
             "test_task_1_block_adds_attention_and_feed_forward",
         ),
         Mistake(
-            "feed-forward is not added to what came in",
+            "feed-forward is not added to its input",
             LAYERS,
             "return self.mlp(x, norm=self.post_attention_layernorm, residual=x)",
             "return self.mlp(x, norm=self.post_attention_layernorm)",
@@ -177,7 +177,7 @@ MISTAKES: Table = {
             "test_task_1_block_adds_attention_and_feed_forward",
         ),
         Mistake(
-            "unknown tokens read whatever lies behind the table",
+            "unknown tokens read memory after the table",
             "tiny_llm/embedding.py",
             "return nan_unless(known, self.weight[ids])",
             "return self.weight[ids]",
@@ -191,14 +191,14 @@ MISTAKES: Table = {
             "test_task_3_model_scores_the_next_token",
         ),
         Mistake(
-            "the embedding is the head even where there is another one",
+            "the embedding is used as head even if there is a separate head",
             MODEL,
             "return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)",
             "return self.embedding.as_linear(x)",
             "test_task_3_model_scores_the_next_token",
         ),
         Mistake(
-            "tokens see what comes after them",
+            "tokens see later ones",
             MODEL,
             'x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)',
             "x = block.forward(x, offsets, tokens, None, last_only=last_of_all)",

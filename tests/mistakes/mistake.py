@@ -1,4 +1,4 @@
-"""A mistake that a learner makes, and the test of its chapter that must say so."""
+"""A mistake of a learner, and the test of the chapter that must find it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Mistake(NamedTuple):
-    """`old`, which stands once in `file` of src, becomes `new`; `caught_by` is the first test that fails.
+    """`old`, which occurs once in `file` of src, becomes `new`; `caught_by` is the first test that fails.
 
-    That is its name, test_task_N_..., and perhaps, after a space, a part of its case's name. Few cases of
-    task N pass before it: the one who made the mistake reads what it is, and not hundreds of dots.
+    `caught_by` is a name, test_task_N_..., optionally followed by a space and a part of its case's name. Only
+    few cases of task N may pass before it, so that the learner sees the mistake early.
     """
 
     name: str
@@ -23,9 +23,7 @@ class Mistake(NamedTuple):
         return "_".join(self.caught_by.split("_")[1:3])
 
     def applied(self, source: str) -> str:
-        assert source.count(self.old) == 1, (
-            f"{self.file}: {self.old!r} stands there {source.count(self.old)} times"
-        )
+        assert source.count(self.old) == 1, f"{self.file}: {self.old!r} occurs {source.count(self.old)} times"
         return source.replace(self.old, self.new)
 
 

@@ -1,4 +1,4 @@
-"""A mistake in a kernel for the CPU: its unit is compiled again and linked with the others of the build."""
+"""For mistakes in CPU kernels: their unit is compiled again and linked with the rest of the build."""
 
 import json
 import re
@@ -11,7 +11,7 @@ EXTENSIONS = Path("src", "extensions")
 
 
 def rebuild(tree: Path, isa: str) -> None:
-    """Put a native module into `tree` that was built from its kernels of that instruction set."""
+    """Build the native module of `tree` with its own kernels of this instruction set."""
     objects = tree / "objects"
     objects.mkdir(exist_ok=True)
     unit = f"isa_{isa}.cpp"
@@ -38,7 +38,7 @@ def _steps() -> list[dict[str, str]]:
 
 
 def _in(tree: Path, command: str) -> str:
-    """The command for the sources in `tree`, at a speed of compilation and not of execution."""
+    """The command for the sources in `tree`, with -O1 to compile faster."""
     return re.sub(r"-O[23]\b", "-O1", command.replace(str(build.ROOT / EXTENSIONS), str(tree / EXTENSIONS)))
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in pages, their table, and attention to them."""
+"""Mistakes in pages, block tables and paged attention."""
 
 from .mistake import Mistake, Table
 
@@ -10,14 +10,14 @@ BATCHING = "tiny_llm/cache/batching.py"
 MISTAKES: Table = {
     "week_3_day_1": (
         Mistake(
-            "freed pages are never used again",
+            "freed pages are never reused",
             POOL,
             "        if self.free_page_ids:\n",
             "        if False:\n",
             "test_task_1_pool_hands_out_pages_and_takes_them_back",
         ),
         Mistake(
-            "a page stays in use when it is freed",
+            "a freed page stays in use",
             POOL,
             "            self.used_page_ids.remove(page_id)\n",
             "",
@@ -52,7 +52,7 @@ MISTAKES: Table = {
             "test_task_2_paged_cache_gives_back_all_that_went_in",
         ),
         Mistake(
-            "tokens go to the first slots of the last page",
+            "tokens are written to the first slots of the last page",
             PAGED,
             "self.pool.describe_write(self.pages.last, start, key",
             "self.pool.describe_write(self.pages.last, 0, key",
@@ -66,7 +66,7 @@ MISTAKES: Table = {
             "test_task_2_paged_cache_rewinds_over_pages",
         ),
         Mistake(
-            "rewinding drops the last page as a whole",
+            "rewinding drops the whole last page",
             PAGED,
             "            self.page_lens[-1] -= dropped\n",
             "            self.page_lens[-1] = 0\n",
@@ -96,7 +96,7 @@ MISTAKES: Table = {
     ),
     "week_3_day_2": (
         Mistake(
-            "the context is that before the new tokens",
+            "the context excludes the new tokens",
             PAGED,
             "        self.append(*settled(key, value))\n        return self.paged_metadata(mask=mask)\n",
             "        before = mx.array([self.offset], dtype=mx.int32)\n"
@@ -121,7 +121,7 @@ MISTAKES: Table = {
             "test_task_1_metadata_of_a_batch",
         ),
         Mistake(
-            "idle slots are left out of the table",
+            "idle slots are missing from the table",
             BATCHING,
             "rows = [paged.get(slot) for slot in range(self.max_active_requests)]",
             "rows = list(paged.values())",

@@ -1,4 +1,4 @@
-"""The tests of a chapter find what learners do wrong, at once and by name: each mistake is made in a copy."""
+"""The tests of a chapter find mistakes of learners early and by name; each mistake is made in a copy."""
 
 import os
 import re
@@ -22,22 +22,22 @@ from .mistake import Mistake, Table
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = (attention, layers, generation, caches, kernels, pages)
 MISTAKES: Table = dict(sorted(item for table in TABLES for item in table.MISTAKES.items()))
-ISA = "scalar"  # which every machine has, and which is compiled fastest
-MOST_BEFORE = 20  # cases of its task that may pass before a mistake is found
+ISA = "scalar"  # exists on every machine and compiles fastest
+MOST_BEFORE = 20  # cases of the task that may pass before the mistake is found
 
 pytestmark = pytest.mark.slow
 
 
 class Verdict(NamedTuple):
-    """Cases that passed, and the name of the test that then failed."""
+    """The number of cases that passed, the name of the test that then failed, and pytest's output."""
 
     passed: int
     failed: str | None
-    said: str
+    output: str
 
 
 class Tree:
-    """A copy of the package and its tests, in which one mistake after the other is made."""
+    """A copy of the package and its tests, in which the mistakes are made one at a time."""
 
     def __init__(self, folder: Path):
         self.root = folder
@@ -45,8 +45,8 @@ class Tree:
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=unread)
         shutil.copy(ROOT / "pyproject.toml", folder)
-        # A learner's layers are what they wrote, and not our kernels for them.
-        extension = folder / "src" / "tiny_llm" / "extension.py"
+        # A learner's layers run their own Python code, not our kernels.
+        extension = folder / "src" / "tiny_llm" / "runtime" / "extension.py"
         kernels = "_KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)"
         assert kernels in extension.read_text()
         extension.write_text(
@@ -54,7 +54,7 @@ class Tree:
         )
 
     def make(self, mistake: Mistake) -> str:
-        """Returns the text of the file from before."""
+        """Make a mistake; returns the old text of the file."""
         path = self.root / "src" / mistake.file
         right = path.read_text()
         path.write_text(mistake.applied(right))
@@ -65,8 +65,8 @@ class Tree:
         return self.root / "src" / "extensions" / "tiny_llm_ext" / Path(tiny_llm_ext._ext.__file__).name
 
     def test(self, chapter: str, words: str) -> Verdict:
-        """What the tests of a chapter say that `words` choose."""
-        # Without site-packages' own start-up: an editable install would import the package from its source.
+        """Run the tests of a chapter that `words` select."""
+        # -S skips the start-up of site-packages, where an editable install would import the original package.
         paths = [
             self.root / "src",
             self.root / "src" / "extensions",
@@ -101,18 +101,18 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def need_compiler(*mistakes: Mistake) -> None:
-    """Of Metal kernels, if one of the mistakes is made in one and this machine has no GPU to run it."""
+    """Without a GPU, mistakes in Metal kernels need a compiler for the harness; skip the test without one."""
     if not mx.metal.is_available() and any("metal" in mistake.file for mistake in mistakes):
         working_compiler()
 
 
 @pytest.mark.parametrize("chapter", MISTAKES)
-def test_without_a_mistake_the_tests_that_find_them_pass(tree, chapter):
+def test_without_mistakes_the_tests_pass(tree, chapter):
     need_compiler(*MISTAKES[chapter])
     found_by = sorted({mistake.caught_by for mistake in MISTAKES[chapter]})
     verdict = tree.test(chapter, " or ".join(f"({' and '.join(words.split())})" for words in found_by))
-    assert verdict.failed is None, verdict.said
-    assert verdict.passed >= len(found_by), verdict.said
+    assert verdict.failed is None, verdict.output
+    assert verdict.passed >= len(found_by), verdict.output
 
 
 def each(table: Table) -> list[object]:
@@ -124,7 +124,7 @@ def each(table: Table) -> list[object]:
 
 
 @pytest.mark.parametrize(("chapter", "mistake"), each(MISTAKES))
-def test_a_mistake_is_found_at_once_and_by_its_name(tree, chapter, mistake):
+def test_a_mistake_is_found_early_and_by_name(tree, chapter, mistake):
     need_compiler(mistake)
     right = tree.make(mistake)
     try:
@@ -135,14 +135,14 @@ def test_a_mistake_is_found_at_once_and_by_its_name(tree, chapter, mistake):
 
 
 def assert_found(mistake: Mistake, verdict: Verdict) -> None:
-    assert verdict.failed is not None, verdict.said
-    assert all(word in verdict.failed for word in mistake.caught_by.split()), verdict.said
-    assert verdict.passed <= MOST_BEFORE, verdict.said
+    assert verdict.failed is not None, verdict.output
+    assert all(word in verdict.failed for word in mistake.caught_by.split()), verdict.output
+    assert verdict.passed <= MOST_BEFORE, verdict.output
 
 
 @pytest.mark.parametrize(("chapter", "mistake"), each(kernels.NATIVE))
-def test_a_mistake_in_a_kernel_for_the_cpu_is_found_by_its_name(tree, chapter, mistake, monkeypatch):
-    cpp_compiler()  # skips without one
+def test_a_mistake_in_a_cpu_kernel_is_found_by_name(tree, chapter, mistake, monkeypatch):
+    cpp_compiler()  # skips the test without one
     monkeypatch.setenv("TINY_LLM_CPU_ISA", ISA)
     right = tree.make(mistake)
     module = tree.module()

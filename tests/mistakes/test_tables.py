@@ -1,4 +1,4 @@
-"""Every mistake of the tables can be made in the sources as they stand."""
+"""Every mistake of the tables applies to the current sources."""
 
 import pytest
 
@@ -9,7 +9,7 @@ EACH = [mistake for table in (MISTAKES, NATIVE) for mistakes in table.values() f
 
 
 @pytest.mark.parametrize("file", sorted({mistake.file for mistake in EACH}))
-def test_the_text_that_a_mistake_replaces_stands_in_its_file(file):
+def test_each_mistake_applies_to_its_file(file):
     right = (ROOT / "src" / file).read_text()
     for mistake in EACH:
         if mistake.file == file:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ..support.cases import DTYPES, normal, qkv, random_mask
 
-# Beside any small length: a few around the edges of tiles, and one that splits the keys.
+# Small lengths, some around the edges of tiles, and one that splits the keys.
 LENGTHS = st.one_of(st.integers(0, 20), st.sampled_from([31, 32, 33, 63, 64, 65, 70, 127, 129, 200]))
 KEY_LENGTHS = st.one_of(LENGTHS, st.sampled_from([1023, 1025, 2500]))
 HEADS = st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 2), (6, 2), (8, 1), (14, 2)])
@@ -51,7 +51,7 @@ def strided(draw: st.DrawFn, x: mx.array) -> mx.array:
     return x
 
 
-def a_mask(draw: st.DrawFn, batch: tuple[int, ...], heads: int, L: int, S: int, seed: int) -> mx.array:
+def mask_array(draw: st.DrawFn, batch: tuple[int, ...], heads: int, L: int, S: int, seed: int) -> mx.array:
     """Bool or float, broadcast along some axes, possibly transposed in memory."""
     full = (*batch, heads, L, S)
     shape = tuple(n if draw(st.booleans()) else 1 for n in full)[draw(st.integers(0, len(full))) :]
@@ -68,7 +68,7 @@ def a_mask(draw: st.DrawFn, batch: tuple[int, ...], heads: int, L: int, S: int, 
 
 @st.composite
 def problems(draw: st.DrawFn, dtypes: tuple[mx.Dtype, ...] = DTYPES) -> Problem:
-    """A legal call of `flash_attention`; at most some millions of multiply-adds."""
+    """A legal call of `flash_attention` with at most some millions of multiply-adds."""
     batch = draw(st.sampled_from([(), (1,), (2,), (3,), (2, 2)]))
     heads, kv_heads = draw(HEADS)
     L, S, E = draw(LENGTHS), draw(KEY_LENGTHS), draw(HEAD_SIZES)
@@ -94,7 +94,7 @@ def problems(draw: st.DrawFn, dtypes: tuple[mx.Dtype, ...] = DTYPES) -> Problem:
     if draw(st.booleans()):
         options["sinks"] = 2 * normal(heads, seed=seed, dtype=draw(st.sampled_from(DTYPES)))
     if draw(st.booleans()):
-        options["mask"] = a_mask(draw, batch, heads, L, S, seed)
+        options["mask"] = mask_array(draw, batch, heads, L, S, seed)
     rng = np.random.default_rng(seed)
     start = np.zeros(batch, int)
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Laws of attention that hold for every legal call, tried on random ones."""
+"""Properties of attention, tested on random legal calls."""
 
 import itertools
 
@@ -63,7 +63,7 @@ def test_equal_values_are_returned_unchanged(L, S, causal):
 @FEW
 @given(problems(dtypes=(mx.float32, mx.bfloat16)))  # outputs of float16 are often subnormal
 def test_doubling_the_values_doubles_the_output(problem):
-    """Exactly: a power of two moves no bit of a significand."""
+    """Exactly, because a power of two changes only exponents."""
     once = flash_attention(*problem[:3], **problem.options)
     twice = flash_attention(problem.query, problem.key, 2 * problem.value, **problem.options)
     assert mx.array_equal(2 * once, twice)

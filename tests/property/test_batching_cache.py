@@ -1,4 +1,4 @@
-"""The cache of a batch under any sequence of calls: each request finds its own tokens, and no others."""
+"""The cache of a batch under random sequences of calls: each request has exactly its own tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LIMIT = 30
 
 
 class BatchMachine(RuleBasedStateMachine):
-    """Requests that join and leave a batch, dense or paged, against one array for each.
+    """Requests that join and leave a batch, dense or paged, compared with one array for each.
 
-    What is refused, because a request would grow beyond the limit or for another reason, changes nothing.
+    A refused call, for example one beyond the limit, changes nothing.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class BatchMachine(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, 2), length=st.integers(1, 9), paged=st.booleans())
     def join(self, slot: int, length: int, paged: bool) -> None:
-        """Also into a slot that is taken."""
+        """The slot may be taken."""
         cache = TinyKvPagedCache(self.pool) if paged else TinyKvFullCache()
         key, value = self.source.tokens(length)
         cache.update_and_fetch(mx.array(key), mx.array(value))

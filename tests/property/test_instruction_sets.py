@@ -1,4 +1,4 @@
-"""All instruction sets of this machine agree: the same random call on each, against the oracle."""
+"""All instruction sets of this machine agree with the oracle on the same random calls."""
 
 import mlx.core as mx
 import pytest

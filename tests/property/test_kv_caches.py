@@ -1,4 +1,4 @@
-"""Caches under any sequence of calls: what comes out is what went in, and no page is lost."""
+"""Caches under random sequences of calls: they return the appended tokens, and no page is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTHS = st.one_of(st.integers(1, 9), st.sampled_from([BLOCK - 1, BLOCK, BLOCK 
 
 
 class FullCacheMachine(RuleBasedStateMachine):
-    """A cache of one request against an array that is copied at each step."""
+    """A cache of one request, compared with an array that is copied at each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class FullCacheMachine(RuleBasedStateMachine):
             self.cache.rewind(-beyond)
 
     @invariant()
-    def holds_what_went_in(self) -> None:
+    def holds_the_appended_tokens(self) -> None:
         if self.known is None:
             assert (self.cache.key_values, self.cache.offset) == (None, 0)
         else:
@@ -61,7 +61,7 @@ class FullCacheMachine(RuleBasedStateMachine):
             assert self.cache.offset == self.known.shape[2]
 
     def teardown(self) -> None:
-        for pair, known in self.earlier:  # nothing that was given out has changed since
+        for pair, known in self.earlier:  # arrays returned earlier have not changed
             assert_holds(pair, known)
 
 
@@ -90,7 +90,7 @@ class PagedMachine(RuleBasedStateMachine):
         assert_holds(pair, self.known[cache])
 
     @rule(cache=caches, length=st.integers(1, 11))
-    def append_and_point(self, cache: TinyKvPagedCache, length: int) -> None:
+    def append_paged(self, cache: TinyKvPagedCache, length: int) -> None:
         key, value = self.source.tokens(length)
         self.known[cache] = appended(self.known[cache], key)
         metadata = cache.update_and_fetch_paged(mx.array(key), mx.array(value), mask="causal")
@@ -102,7 +102,7 @@ class PagedMachine(RuleBasedStateMachine):
         """One token takes a page only when the last one is full."""
         before = len(self.pool.used_page_ids)
         full = cache.offset % 4 == 0
-        self.append_and_point(cache, 1)
+        self.append_paged(cache, 1)
         assert len(self.pool.used_page_ids) == before + full
 
     @rule(cache=caches, data=st.data())
@@ -114,15 +114,15 @@ class PagedMachine(RuleBasedStateMachine):
 
     @rule()
     def leave_nan_in_a_free_page(self) -> None:
-        """The next cache that takes the page fills it token by token; what lies behind them stays NaN."""
+        """The next cache that takes the page fills it token by token; the rest of the page stays NaN."""
         page, nothing = self.pool.allocate_page(), mx.full((1, HEADS, 4, SIZE), mx.nan)
         self.pool.write_page_slice(page, 0, nothing, nothing)
         self.pool.free_page(page)
 
     @rule(cache=caches, length=st.integers(1, 6))
     def attend(self, cache: TinyKvPagedCache, length: int) -> None:
-        """A query of zeros sees the average of the values of its context, and nothing that others left."""
-        self.append_and_point(cache, length)
+        """A query of zeros gives the mean of the values of its context, without leftovers of other caches."""
+        self.append_paged(cache, length)
         metadata = cache.paged_metadata(mask="causal")
         with mx.stream(mx.cpu):
             found = paged_attention(mx.zeros((1, HEADS, length, SIZE)), **vars(metadata))

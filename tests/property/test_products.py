@@ -1,4 +1,4 @@
-"""Products with dense and with packed weights equal the float64 oracle, tried on random legal calls."""
+"""Products with dense and packed weights equal the float64 oracle on random legal calls."""
 
 import math
 
@@ -15,42 +15,42 @@ from ..support.processes.child import assert_tests_pass
 from ..support.products import quantized
 from ..support.products.linear import assert_product
 from ..support.products.rounding import assert_within, exactly, gated, normalised, plus, product
-from ..support.rows import LAYOUTS as GAPS_AND_TURNS
+from ..support.rows import LAYOUTS as OTHER_LAYOUTS
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 native = load_extension()
 TRY = settings(max_examples=100)
-MORE = settings(TRY, max_examples=250)  # where there is more to choose
+MORE = settings(TRY, max_examples=250)  # for more parameters
 
 
-def as_it_is(x):
+def unchanged(x):
     return x
 
 
 def inside(x):
-    """The same values within an array of others, which spoil every sum that they get into."""
+    """A view of the same values inside a larger array; each value around them would spoil a sum."""
     other = mx.nan if mx.issubdtype(x.dtype, mx.floating) else 2**32 - 1
     return mx.pad(x, [(1, 2)] * x.ndim, constant_values=other)[(slice(1, -2),) * x.ndim]
 
 
-LAYOUTS = st.sampled_from([as_it_is, inside, *GAPS_AND_TURNS])
-# Up to 8, 16, 20 or 32 rows, as the instruction set has it, share one pass over the weights, in two forms or
-# three; more share weights that were unpacked for them.
+LAYOUTS = st.sampled_from([unchanged, inside, *OTHER_LAYOUTS])
+# Up to 8, 16, 20 or 32 rows, depending on the instruction set, share one pass over the weights; more rows
+# share unpacked weights.
 ROWS = st.one_of(st.sampled_from([*range(1, 12), 16, 17, 20, 21, 32, 33]), st.integers(0, 70))
 SHAPES = st.one_of(ROWS.map(lambda M: (M,)), st.sampled_from([(), (2, 3), (4, 1), (1, 9), (0, 3), (2, 1, 5)]))
-# A dense product is shared out among threads from 200 000 multiply-adds on, a packed one from a million.
+# A dense product is divided among threads from 200 000 multiply-adds on, a packed one from a million.
 OUTPUTS = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 97, 130, 300]))
 DEPTHS = st.one_of(st.integers(1, 40), st.sampled_from([63, 64, 65, 127, 129, 255, 257, 513, 1000]))
 GROUPS = st.integers(1, 6)
-# The outputs of matrices that share x, and whether the first of two is the gate of the second.
+# The outputs of matrices that share x, and whether the first of two gates the second.
 MATRICES = st.one_of(
     st.tuples(st.lists(OUTPUTS, min_size=1, max_size=3), st.just(False)),
     st.tuples(OUTPUTS.map(lambda N: [N, N]), st.just(True)),
 )
-# Into heads of the greatest size that divides this number and all outputs; anything divides 0.
+# Outputs are split into heads of the greatest size that divides this number and all outputs; all divide 0.
 SPLITS = st.none() | st.integers(0, 64)
 TYPES = st.sampled_from(DTYPES)
-# The type of a norm's weight, if there is a norm, and its epsilon; a large one is as much as the squares.
+# Type of the norm's weight and its epsilon, or no norm; the large epsilon is as large as the mean square.
 NORMS = st.none() | st.tuples(TYPES, st.sampled_from([1e-6, 0.7]))
 FORMATS = st.fixed_dictionaries(
     {"group_size": st.sampled_from([32, 64, 128]), "bits": st.sampled_from([4, 8]), "dtype": TYPES}
@@ -59,12 +59,12 @@ SEEDS = st.integers(0, 1000)
 
 
 def assume_a_size(outputs):
-    """Errors are measured by the largest output: a single one may cancel out to nearly nothing."""
+    """Errors are relative to the largest output, and a single output may cancel to nearly 0."""
     assume(outputs != 1)
 
 
 def arrays(weights, layout):
-    """Words, scales and biases, each of them in that layout."""
+    """Words, scales and biases in this layout."""
     return layout(weights.words), layout(weights.scales), layout(weights.biases)
 
 
@@ -99,7 +99,7 @@ def test_a_quantized_product_equals_the_oracle(M, N, groups, format, x_layout, w
 def test_quantized_layers_equal_the_oracle(
     shape, matrices, groups, format, biased, residual, norm, split, x_layout, w_layout, seed
 ):
-    """With biases and a norm or without, and as heads, with a gate or, of one result, with a residual."""
+    """Any combination of biases, norm, and one of heads, gate and residual."""
     (outputs, has_gate), K, dtype = matrices, groups * format["group_size"], format["dtype"]
     assume_a_size(math.prod(shape) * min(outputs))
     x = normal(*shape, K, dtype=dtype, seed=seed)
@@ -140,6 +140,6 @@ def test_the_instruction_set_is_the_forced_one():
 
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
-    """The same calls in a process of its own: the instruction set is chosen once."""
+    """The same calls in a process of its own, because a process chooses its instruction set once."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
     assert_tests_pass(__file__, "oracle or forced")

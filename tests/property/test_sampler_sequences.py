@@ -1,4 +1,4 @@
-"""Samplers under any sequence of calls: what one draws depends on its seed and on how often it was asked."""
+"""Samplers under random sequences of calls: a draw depends only on the seed and the number of draws."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILTERS = st.fixed_dictionaries(
 
 
 class SamplerMachine(RuleBasedStateMachine):
-    """Several samplers at work in turns, against draws that are told their place in the sequence."""
+    """Several samplers used in turns, compared with draws by index."""
 
     samplers = Bundle("samplers")
 
@@ -54,13 +54,13 @@ class SamplerMachine(RuleBasedStateMachine):
         assert np.array_equal(np.array(logits), before)
         assert mx.random.state[0].tolist() == state
         for row, chosen in zip(before, ids.tolist(), strict=True):
-            if len(set(row)) == len(row):  # which of two equal tokens stays is open
+            if len(set(row)) == len(row):  # the order of equal tokens is undefined
                 chances = oracle.probabilities(row, sampling.temp, sampling.top_p, sampling.top_k)
                 assert chances[chosen] > 0
 
     @rule()
     def let_others_draw(self) -> None:
-        """The global state of MLX goes on, and no seeded sampler notices."""
+        """The global random state of MLX advances without any effect on seeded samplers."""
         mx.eval(mx.random.uniform(shape=(2,)))
 
 

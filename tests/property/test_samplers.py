@@ -1,4 +1,4 @@
-"""Laws of sampling that hold for all scores and all parameters, tried on random ones."""
+"""Properties of sampling, tested on random scores and parameters."""
 
 import mlx.core as mx
 import numpy as np
@@ -25,7 +25,7 @@ SAMPLINGS = st.fixed_dictionaries(
 
 
 def far_from_a_tie(scores, options) -> bool:
-    """No prefix mass and no probability lies so close to a threshold that float32 may decide otherwise."""
+    """No prefix mass or probability is so close to a threshold that float32 may decide differently."""
     p = np.sort(oracle.probabilities(scores))[::-1]
     mass = options["top_p"] is None or np.abs(p.cumsum() - options["top_p"]).min() > 1e-4
     return mass and (not options["min_p"] or np.abs(p / p[0] - options["min_p"]).min() > 1e-4)
@@ -34,7 +34,7 @@ def far_from_a_tie(scores, options) -> bool:
 @TRY
 @given(st.lists(st.integers(-60, 60), min_size=1, max_size=12, unique=True), SAMPLINGS)
 def test_probabilities_are_those_of_the_oracle(scores, options):
-    scores = np.array(scores) / 8  # no two alike: which of two equal tokens stays is open
+    scores = np.array(scores) / 8  # all different, because the order of equal tokens is undefined
     assume(far_from_a_tie(scores, options))
     found = probabilities(mx.array(scores, dtype=mx.float32), Sampling(**options))
     np.testing.assert_allclose(np.array(found), oracle.probabilities(scores, **options), atol=1e-5)
@@ -42,8 +42,8 @@ def test_probabilities_are_those_of_the_oracle(scores, options):
 
 @TRY
 @given(SCORES, SAMPLINGS)
-def test_equal_tokens_change_no_counts(scores, options):
-    """With ties the kept probabilities are still those of the oracle, in another order perhaps."""
+def test_with_ties_the_sorted_probabilities_equal_the_oracle(scores, options):
+    """With ties the order of tokens is undefined."""
     assume(far_from_a_tie(scores, options))
     found = np.array(probabilities(mx.array(scores), Sampling(**options)))
     np.testing.assert_allclose(np.sort(found), np.sort(oracle.probabilities(scores, **options)), atol=1e-5)
@@ -51,7 +51,7 @@ def test_equal_tokens_change_no_counts(scores, options):
 
 @FEW
 @given(SCORES, SAMPLINGS, st.integers(0, 1000))
-def test_a_token_that_is_drawn_has_a_chance(scores, options, seed):
+def test_a_drawn_token_has_a_positive_probability(scores, options, seed):
     sampling = Sampling(**options)
     rows = mx.broadcast_to(mx.array(scores), (200, len(scores)))
     chances = np.array(probabilities(mx.array(scores), sampling))
@@ -60,7 +60,7 @@ def test_a_token_that_is_drawn_has_a_chance(scores, options, seed):
 
 @FEW
 @given(st.integers(2, 5), st.integers(1, 9), SAMPLINGS, st.integers(0, 1000))
-def test_a_row_does_not_see_the_others(rows, tokens, options, seed):
+def test_a_row_does_not_depend_on_the_others(rows, tokens, options, seed):
     logits = mx.array(np.random.default_rng(seed).standard_normal((rows, tokens)), dtype=mx.float32)
     together = probabilities(logits, Sampling(**options))
     alone = mx.concatenate([probabilities(row[None], Sampling(**options)) for row in logits])
@@ -70,7 +70,7 @@ def test_a_row_does_not_see_the_others(rows, tokens, options, seed):
 @FEW
 @given(SCORES, SAMPLINGS, st.integers(-(2**63), 2**63 - 1), st.lists(st.integers(0, 2**40), max_size=3))
 def test_a_draw_is_a_function_of_its_arguments(scores, options, seed, counters):
-    """It leaves the global random state alone, and its input as it was."""
+    """It changes neither the global random state nor its input."""
     logits, sampling = mx.array(scores), Sampling(**options)
     state = mx.random.state[0].tolist()
     first = draw(logits[None], sampling, random_key(seed, *counters))

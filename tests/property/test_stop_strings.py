@@ -1,4 +1,4 @@
-"""Stop strings: the cut depends on the text alone, and nothing is shown too early or held too long."""
+"""Stop strings: the cut depends only on the text, and no text is shown too early or held back too long."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ STOPS = st.lists(st.text("abß🦙", min_size=1, max_size=4), max_size=3)
 
 
 def cut(text: str, stops: list[str]) -> tuple[str, bool]:
-    """The text before the stop string that is complete first; the longest if several are at once."""
+    """The text before the stop string that is complete first, the longest of several."""
     for end in range(len(text) + 1):
         found = [stop for stop in stops if text[:end].endswith(stop)]
         if found:
@@ -22,7 +22,7 @@ def cut(text: str, stops: list[str]) -> tuple[str, bool]:
 
 @TRY
 @given(st.lists(TEXT, max_size=6), STOPS)
-def test_pieces_give_what_the_whole_text_gives(pieces, stops):
+def test_pieces_are_cut_like_the_whole_text(pieces, stops):
     strings = StopStrings(stops)
     shown = ""
     for index, piece in enumerate(pieces):
@@ -41,11 +41,11 @@ def test_pieces_give_what_the_whole_text_gives(pieces, stops):
 
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], [7]])
-def test_what_is_no_stop_string_is_refused(stops):
+def test_an_invalid_stop_string_is_refused(stops):
     with pytest.raises(ValueError, match=r"^stop: got .+, expected "):
         StopStrings(stops)
 
 
-def test_a_single_string_is_one_stop_and_not_its_letters():
+def test_a_single_string_is_one_stop_string():
     strings = StopStrings("ab")
     assert (strings.add("b a ab"), strings.found) == ("b a ", True)

@@ -1,4 +1,4 @@
-"""Text from tokens: pieces are whole characters, and joined they are the text."""
+"""Streamed text: pieces are whole characters, and joined they are the text."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +24,8 @@ def test_the_pieces_of_a_text_are_its_characters(text, detokenizer):
 
 @TRY
 @given(st.binary(max_size=20), DETOKENIZERS)
-def test_any_bytes_give_the_text_of_all_of_them(tokens, detokenizer):
-    """Bytes that are no character show as U+FFFD inside of the text, and not at its end."""
+def test_any_bytes_give_the_text_of_all_bytes(tokens, detokenizer):
+    """Invalid bytes appear as U+FFFD inside the text, but not at its end."""
     stream = TextStream(detokenizer())
     pieces = [stream.add(token) for token in tokens] + [stream.finish()]
     assert "".join(pieces) == as_text(list(tokens))
@@ -33,7 +33,7 @@ def test_any_bytes_give_the_text_of_all_of_them(tokens, detokenizer):
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_a_detokenizer_of_ones_own_is_nobody_elses(shared):
+def test_each_stream_has_its_own_detokenizer(shared):
     tokenizer = ByteTokenizer(shared=shared)
     tokenizer.detokenizer.add_token(ord("?"))
     one, two = own_detokenizer(tokenizer), own_detokenizer(tokenizer)

@@ -1,4 +1,4 @@
-"""The checker of answers: it must refuse what is wrong, not only accept what is right."""
+"""The checker refuses wrong answers and accepts right ones."""
 
 import random
 from itertools import pairwise
@@ -11,7 +11,7 @@ from training.evaluation.checks import Verdict, check, judge
 from training.kinds.stories.requests import story
 
 
-def told() -> Turn:
+def example_story() -> Turn:
     """A held-out story with a subject and at least five sentences."""
     rng = random.Random(7)
     while True:
@@ -44,12 +44,12 @@ WAYS = (
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bad_story_is_refused(way):
-    turn = told()
+    turn = example_story()
     assert check(turn, turn.assistant, ended=True) == ""
     assert check(turn, spoiled(turn, way), ended=True) != ""
 
 
-def test_an_answer_that_does_not_end_is_refused():
+def test_an_incomplete_answer_is_refused():
     turn = Turn("2 + 2", "2 + 2 = 4.", {"number": "4"})
     assert check(turn, turn.assistant, ended=False) == "does not end"
 
@@ -68,7 +68,7 @@ def test_an_answer_that_does_not_end_is_refused():
         ({"reply": "[Hi|Hello]! How are you?"}, "Hello! How are you?", "Hello! How old are you?"),
     ],
 )
-def test_one_fact_decides(facts, right, wrong):
+def test_right_and_wrong_answers_to_each_fact(facts, right, wrong):
     turn = Turn("question", right, facts)
     assert check(turn, right, ended=True) == ""
     assert check(turn, wrong, ended=True) != ""
@@ -97,9 +97,9 @@ def test_the_answer_to_another_question_is_refused():
         ({"story": "cat", "brief": "yes"}, "Once upon a time, there was a dog.", Verdict.NEITHER),
     ],
 )
-def test_a_verdict_tells_wrong_from_declined(facts, answer, verdict):
+def test_the_verdict_distinguishes_wrong_from_declined(facts, answer, verdict):
     assert judge(Turn("question", "", facts), answer, ended=True)[0] == verdict
 
 
-def test_an_answer_without_an_end_is_neither_right_nor_wrong():
+def test_an_incomplete_answer_is_neither_right_nor_wrong():
     assert judge(Turn("2 + 2", "", {"number": "4"}), "2 + 2 = 5 5 5", ended=False)[0] == Verdict.NEITHER

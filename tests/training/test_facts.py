@@ -1,4 +1,4 @@
-"""What the embedded model learns to say about this project is what README, the commands and the flags say."""
+"""The facts that the embedded model learns about this project agree with README, commands and flags."""
 
 import argparse
 import re
@@ -56,7 +56,7 @@ def test_every_file_exists(name):
 
 
 def test_platforms_are_those_of_the_table_in_readme():
-    """Whoever runs it on a Mac, or writes kernels for other GPUs, changes both."""
+    """README and the facts must change together."""
     rows = re.findall(r"^\| (.+?) \| .* \| (.+) \|$", README.split("## What runs where")[1], re.MULTILINE)
     states = dict(rows)
     assert "never run on a Mac" in states["macOS"]

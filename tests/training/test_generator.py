@@ -1,4 +1,4 @@
-"""The generator: repeatable, whole sentences, true answers, and a held-out side that training never sees."""
+"""The generator: reproducible, whole sentences, true answers, and a held-out side unseen in training."""
 
 import random
 import re

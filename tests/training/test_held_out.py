@@ -1,4 +1,4 @@
-"""The prompts that were written by hand: enough of them, of all kinds, and never in the training."""
+"""The prompts written by hand: enough of each kind, and never in the training data."""
 
 import random
 
@@ -18,14 +18,14 @@ def encode() -> Encoder:
     return Encoder(EMBEDDED / "tokenizer.json")
 
 
-def test_there_are_enough_of_every_kind(encode):
+def test_there_are_enough_prompts_of_every_kind(encode):
     assert set(by_hand()) == {*KINDS, ROUGH}
     assert len(by_hand()) == 10
     assert sum(map(len, by_hand().values())) >= 200
     assert len(cases(0, 20, encode)) >= 300
 
 
-def test_every_prompt_has_something_to_be_judged_by():
+def test_every_prompt_has_facts_for_the_judge():
     assert all(turns[-1].facts for of_kind in by_hand().values() for turns in of_kind)
 
 
@@ -35,7 +35,7 @@ def test_every_prompt_fits_into_the_context(encode):
     assert max(sizes) > 1200  # the long ones are long
 
 
-def test_training_never_asks_them():
+def test_training_never_asks_the_held_out_prompts():
     rng = random.Random(0)
     asked = {
         normal(message["content"])

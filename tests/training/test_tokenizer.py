@@ -1,4 +1,4 @@
-"""The tokenizer that ships with the embedded model, and the rows that the training makes with it."""
+"""The tokenizer of the embedded model, and the rows of tokens for training."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def test_the_vocabulary(encode):
 @pytest.mark.parametrize(
     "text", ["", " ", "Once upon a time\n", "12 * 12 = 144", "café Ünïcode 日本 🙂", "a\tb\x00c", "<|im_end>"]
 )
-def test_any_text_comes_back(encode, text):
+def test_decoding_restores_any_text(encode, text):
     assert encode.tokenizer.decode(encode.ids(text), skip_special_tokens=False) == text
 
 
@@ -43,11 +43,11 @@ def test_the_generated_text_is_compact(encode):
     assert sum(map(len, texts)) > 3.5 * sum(len(encode.ids(text)) for text in texts)
 
 
-def test_the_template_that_ships_is_the_one_that_was_trained():
+def test_the_shipped_chat_template_is_the_trained_one():
     assert json.loads((EMBEDDED / "tokenizer_config.json").read_text())["chat_template"] == CHAT_TEMPLATE
 
 
-def test_only_the_assistant_is_learned(encode):
+def test_only_the_assistants_tokens_are_learned(encode):
     chat = [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "2 + 2"},
@@ -60,7 +60,7 @@ def test_only_the_assistant_is_learned(encode):
     assert whole.startswith(f"{START}system\nBe short.{END}\n{START}user\n2 + 2{END}\n{START}assistant\n")
 
 
-def test_every_conversation_lands_in_the_shortest_row_that_holds_it():
+def test_every_conversation_gets_the_shortest_row_that_fits():
     ids = list(range(1, 2100))
     pairs = [(ids[:size], [True] * size) for size in (2, 33, 34, 49, 769, 1500, 2049)]
     rows = in_rows(pairs)
@@ -75,7 +75,7 @@ def test_every_conversation_lands_in_the_shortest_row_that_holds_it():
     assert learned.sum(axis=1).tolist() == [2, 33]
 
 
-def test_a_shard_depends_on_its_seed_and_number_alone():
+def test_a_shard_depends_only_on_its_seed_and_number():
     first, again, other = shard((FILE, 0, 4, 20)), shard((FILE, 0, 4, 20)), shard((FILE, 0, 5, 20))
     assert all(np.array_equal(first[n][0], again[n][0]) for n in LENGTHS)
     assert not all(np.array_equal(first[n][0], other[n][0]) for n in LENGTHS)

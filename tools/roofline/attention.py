@@ -1,10 +1,10 @@
-"""What the attention kernels need, counted from their sources."""
+"""The resources of the attention kernels, counted from their sources."""
 
 from __future__ import annotations
 
 from .model import ADDRESSES, LANES, LINE, Kernel
 
-# A layer of 32 query heads on 8 key heads.
+# A layer of 32 query heads and 8 key/value heads.
 HEADS, KEY_HEADS, E = 32, 8, 128
 PREFILL_TOKENS, CACHED_TOKENS, SPLIT = 2048, 4096, 512
 
@@ -23,8 +23,8 @@ def readable() -> Kernel:
         "arithmetic": 2 * E * LANES + E,
         "exp": 2 * LANES,
         "shuffles": (2 * 5 + LANES) * LANES,
-        # The query is read once for each e, the same word for all lanes, and takes a turn all the same; the
-        # output is read and written for each key, and to correct it.
+        # The query is read once for each e: the same word for all lanes, but a full access. The output is
+        # read and written for each key, and once more to rescale it.
         "threadgroup memory": (E + 2 * columns * LANES + 2 * columns) * LANES * size,
         "loads": accesses * size,
         "cache lines": E * LANES + LANES * columns,  # 32 keys are 32 lines, whichever e
@@ -43,7 +43,7 @@ def readable() -> Kernel:
         uncached=once + tiles / 32 * 2 * LANES * E * size,  # 32 rows share a threadgroup
         threads=1024,
         threadgroup_bytes=2 * 32 * 128 * size,
-        registers=52,  # those that nvcc takes for the same text: tools/metal_on_cuda.py
+        registers=52,  # those that nvcc uses for the same source: tools/metal_on_cuda.py
     )
 
 
@@ -55,14 +55,14 @@ def prefill(name: str, size: int, head_size: int) -> Kernel:
     query_stays = head_size <= 128
     query = 0 if query_stays else 8 * head_size  # elements, read again for each tile
     multiply_adds = 2 * 8 * keys * head_size
-    # Conversions to float32; for each run of four that is loaded, six instructions of index and four choices;
-    # the correction of the output; and six for a score.
+    # Conversions to float32; for each run of four loaded elements, six index instructions and four selects;
+    # rescaling of the output; and six instructions for a score.
     other = (elements if size < 4 else 0) + 10 / 4 * elements / 4 + 8 * head_size + 6 * 8 * keys
     need = {
         "arithmetic": multiply_adds + other,
         "exp": 8 * keys + LANES,
         "shuffles": 2 * LANES,
-        "threadgroup memory": (elements + elements / 4) * 4,  # 16 bits take the turn of 32
+        "threadgroup memory": (elements + elements / 4) * 4,  # 16 bits cost as much as 32
         "loads": (elements / 4 + query) * size,
         "cache lines": (elements / 4 + query) * size / LINE,
     }
@@ -85,14 +85,14 @@ def prefill(name: str, size: int, head_size: int) -> Kernel:
 
 
 def decode(name: str, size: int) -> Kernel:
-    """decode.h, keys split: a SIMD group takes one key of one row."""
+    """decode.h with several splits: a SIMD group takes one key of one row."""
     keys = CACHED_TOKENS
     need = {
         "arithmetic": 3 * E + (2 * E if size < 4 else 0) + 12 * LANES,
         "exp": 2 * LANES,
         "shuffles": 5 * LANES,
         "loads": 2 * E * size,
-        # A lane's neighbouring elements are loads of their own, each of which touches all lines of the row.
+        # Each of a lane's neighbouring elements is a load of its own, which touches all lines of the row.
         "cache lines": 2 * (E / LANES) * E * size / LINE,
     }
     parts = HEADS * keys / SPLIT * (E + 2) * 4.0
@@ -114,7 +114,7 @@ def decode(name: str, size: int) -> Kernel:
 
 
 def merge() -> Kernel:
-    """merge.h, behind that call: a SIMD group takes 32 columns of one row, and every split."""
+    """merge.h after that call: a SIMD group takes 32 columns of one row, and every split."""
     splits = CACHED_TOKENS // SPLIT
     need = {
         "arithmetic": 8 * splits * LANES,

@@ -1,4 +1,4 @@
-"""GPUs, what their cores do in a cycle, and what a kernel asks of them."""
+"""GPUs, the rates of their cores, and the resources that a kernel needs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 LANES = 32
 
 
-# What a core does in a cycle. The document says what is measured by others, and what is assumed.
+# Rates of a core per cycle. The document says which are measured by others and which are assumed.
 RATES = {
-    "arithmetic": 128.0,  # instructions of one lane; products of matrices use the same units
+    "arithmetic": 128.0,  # instructions of one lane; matrix products use the same units
     "exp": 32.0,  # of one lane
     "shuffles": 64.0,  # of one lane
     "threadgroup memory": 128.0,  # bytes
     "loads": 64.0,  # bytes, between the core and its data cache
-    "cache lines": 1.0,  # that the loads of a SIMD group touch
+    "cache lines": 1.0,  # touched by the loads of a SIMD group
 }
 LINE = 128  # bytes
 REGISTER_FILE = 208 * 1024  # bytes of a core
@@ -22,7 +22,7 @@ THREADGROUP_MEMORY = 60 * 1024  # bytes of a core
 MOST_THREADS = 3072  # of a core
 MOST_REGISTERS = 128  # of a thread
 ENOUGH_SIMD_GROUPS = 24  # on a core, for full use of its arithmetic units
-ADDRESSES = 24  # registers of a thread beyond the numbers that it keeps: an estimate
+ADDRESSES = 24  # registers of a thread for addresses and counters: an estimate
 
 
 @dataclass(frozen=True)
@@ -48,31 +48,31 @@ DEVICES = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and one call: what a SIMD group needs for a unit of work, and how many units there are."""
+    """A kernel and one call: the resources of a unit of work of a SIMD group, and the number of units."""
 
     name: str
-    source_name: str  # of the function in the Metal source
+    source_name: str  # the function in the Metal source
     call: str
     unit: str
     need: dict[str, float]
     units: float
     operations: float
     once: float  # bytes, if every number is read from memory once
-    uncached: float  # bytes, if every threadgroup reads its own from memory
+    uncached: float  # bytes, if every threadgroup reads its inputs from memory
     threads: int  # of a threadgroup
     threadgroup_bytes: int
     registers: int  # of a thread
-    is_memory_bound: bool = False  # by design: its measure is bandwidth
+    is_memory_bound: bool = False  # by design, so its speed is given as bandwidth
 
     def cycles(self) -> dict[str, float]:
-        """Cycles of a core for a unit, by resource."""
+        """Cycles of a core for a unit of work, by resource."""
         return {name: self.need.get(name, 0.0) / rate for name, rate in RATES.items()}
 
     def seconds(self, device: Device, *, at_best: bool) -> tuple[float, str]:
-        """The time that the scarcest resource takes, and which one it is.
+        """The time of the limiting resource, and its name.
 
-        At best, caches serve all that is read twice, and a load costs its bytes alone. At worst, no cache is
-        shared by threadgroups, and each line that a load touches costs a cycle.
+        At best, caches serve everything that is read twice, and a load costs only its bytes. At worst,
+        threadgroups share no cache, and each line that a load touches costs a cycle.
         """
         a_cycle = self.units / (device.cores * device.ghz * 1e9)
         times = {name: cycles * a_cycle for name, cycles in self.cycles().items()}
@@ -83,7 +83,7 @@ class Kernel:
         return times[limit], limit
 
     def threadgroups_on_core(self) -> tuple[int, str]:
-        """How many fit at once, and what limits them."""
+        """How many threadgroups fit on a core, and the resource that limits them."""
         by_registers = REGISTER_FILE // (4 * min(self.registers, MOST_REGISTERS)) // self.threads
         limits = {"registers": by_registers, "threads": MOST_THREADS // self.threads}
         if self.threadgroup_bytes:

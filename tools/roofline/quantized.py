@@ -1,4 +1,4 @@
-"""What the products with packed weights need, counted from their sources."""
+"""The resources of the products with packed weights, counted from their sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .model import ADDRESSES, LANES, LINE, Kernel
 
 # A projection.
 N = K = 4096
-GROUP = 64  # numbers that share a scale and a bias, both 16 bits
+GROUP = 64  # weights that share a scale and a bias, both 16 bits
 
 
 def weight_bytes(bits: int) -> float:
@@ -20,11 +20,11 @@ def few_rows(rows: int, bits: int = 4, size: int = 2) -> Kernel:
     x = rows * word * LANES  # numbers of the rows
     scales = 2 * outputs * LANES
     need = {
-        # A weight is unpacked by four instructions, once for all rows; a number of a row is converted.
+        # A weight is unpacked by four instructions, once for all rows; an element of a row is converted.
         "arithmetic": 4 * weights + rows * weights + 2 * x,
         "loads": weights * bits / 8 + scales * size + x * size,
-        # The words of a SIMD group are one line. A lane's numbers of a row lie word * size bytes behind its
-        # neighbour's: each load touches these few lines again.
+        # The words of a SIMD group are one line. The elements of a row for neighbouring lanes are word * size
+        # bytes apart: each load touches these few lines again.
         "cache lines": outputs + 2 * outputs + rows * word * (LANES * word * size / LINE),
     }
     activations = rows * (N + K) * float(size)
@@ -52,7 +52,7 @@ def many_rows(bits: int = 4, size: int = 2) -> Kernel:
     unpacked = 64 * 32 / 4  # its share of the tile of weights
     loaded = 32 * 32 / 4
     need = {
-        # Multiply-adds, conversions of the rows, unpacking, and the index of what is loaded.
+        # Multiply-adds, conversions of the rows, unpacking, and indices of loads.
         "arithmetic": 16 * 32 * 32 + 16 * 32 + 4 * unpacked + 6 * (loaded + unpacked * bits / 32),
         "threadgroup memory": (fragments + unpacked + loaded) * 4,
         "loads": loaded * size + unpacked * bits / 8 + unpacked * bits / 32 * 2 * size,

@@ -1,7 +1,7 @@
-"""Token rows for training: conversations made in worker processes, one a row, in rows of a few fixed lengths.
+"""Rows of tokens for training: one conversation per row, in a few fixed lengths, made in worker processes.
 
-A step takes a fixed number of rows of every length, so the compiled step sees one shape, every step has the whole
-mixture, and a row looks exactly as it will look when the model answers: nothing before it, positions from zero.
+A step takes a fixed number of rows of every length. So the compiled step has one shape, every step has the whole
+mixture, and a row is exactly what the model sees when it answers: nothing before it, positions from zero.
 """
 
 import multiprocessing
@@ -26,7 +26,7 @@ Rows = dict[
 
 
 class Encoder:
-    """Turns messages into token ids and marks the ones to learn: what the assistant says, and its end mark."""
+    """Turns messages into token ids, and marks those to learn: the assistant's messages and their end mark."""
 
     def __init__(self, file: Path) -> None:
         self.tokenizer = Tokenizer.from_file(str(file))
@@ -49,7 +49,7 @@ class Encoder:
         return tokens[: -len(self.tail)], learned[: -len(self.tail)]
 
     def prompt(self, chat: list[dict[str, str]]) -> list[int]:
-        """The conversation so far and the mark at which an answer begins."""
+        """The conversation so far, and the mark that begins an answer."""
         return [*self(chat)[0], *self.tail, *self.head["assistant"]]
 
 
@@ -59,7 +59,7 @@ def encoder(file: Path) -> Encoder:
 
 
 def in_rows(encoded: list[tuple[list[int], list[bool]]]) -> Rows:
-    """Pad every conversation to the next length; one that does not fit into the context is left out."""
+    """Pad every conversation to the next length; those longer than the context are left out."""
     rows: Rows = {}
     for shorter, length in zip((0, *LENGTHS), LENGTHS, strict=False):
         fitting = [pair for pair in encoded if shorter + 1 < len(pair[0]) <= length + 1]
@@ -73,14 +73,14 @@ def in_rows(encoded: list[tuple[list[int], list[bool]]]) -> Rows:
 
 
 def shard(job: tuple[Path, int, int, int]) -> Rows:
-    """The rows of one shard; (seed, index) alone decides its content."""
+    """The rows of one shard; its content depends only on (seed, index)."""
     file, seed, index, size = job
     rng = random.Random(f"{seed}/{index}")
     return in_rows([encoder(file)(messages(rng, conversation(rng)[1])) for _ in range(size)])
 
 
 def shards(file: Path, seed: int, workers: int) -> Iterator[Rows]:
-    """Shards without end, in order, made ahead of time by worker processes."""
+    """An endless sequence of shards, made ahead of time by worker processes."""
     jobs = ((file, seed, index, CONVERSATIONS_PER_SHARD) for index in count())
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         ahead = deque(pool.apply_async(shard, (job,)) for job in islice(jobs, 4 * workers))
@@ -99,7 +99,7 @@ def rows_per_step(sample: Rows, tokens_per_step: int) -> dict[int, int]:
 
 
 def steps(source: Iterator[Rows], per_step: dict[int, int]) -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
-    """Batches of constant shape; rows of a length that comes too often are dropped, oldest first."""
+    """Batches of constant shape; of too frequent lengths, the oldest rows are dropped."""
     waiting = {length: deque(maxlen=64 * rows) for length, rows in per_step.items()}
     while True:
         while any(len(waiting[length]) < rows for length, rows in per_step.items()):

@@ -1,4 +1,4 @@
-"""A conversation as the model sees it."""
+"""Turns, conversations and system prompts."""
 
 import random
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ SYSTEM_PROMPTS = [
 
 @dataclass
 class Turn:
-    """One question and its answer; `facts` is what a checker may use, the model never sees it.
+    """One question and its answer. `facts` are for the checker; the model never sees them.
 
-    `as_is` keeps the question from the disorder of real messages, where the answer repeats words of it.
+    `as_is`: no disorder in the question, because the answer repeats words of it.
     """
 
     user: str

@@ -1,4 +1,4 @@
-"""What real people's messages have: a greeting in front, capitals missing or everywhere, no marks, a typing error."""
+"""The disorder of real messages: greetings, missing or all capitals, missing punctuation, typing errors."""
 
 import random
 import re
@@ -13,7 +13,7 @@ LONGEST = 400  # characters of a message that gets a greeting or a typing error
 
 @cache
 def mistyped() -> frozenset[str]:
-    """Words that may have a typing error: those of the phrases, never a noun or name that the answer has to repeat."""
+    """Words that may get a typing error: those of the phrases, but no nouns or names that an answer repeats."""
     text = " ".join(
         " ".join(read(file)) for file in ("arithmetic", "explain", "story_requests", "out_of_domain")
     )
@@ -29,7 +29,7 @@ def mistyped() -> frozenset[str]:
 
 
 def typing_error(rng: random.Random, text: str) -> str:
-    """One letter too many, too few, wrong, or two letters in the wrong order, in one word."""
+    """In one word, a letter is added, dropped or wrong, or two are swapped."""
     words = [match for match in re.finditer(r"[A-Za-z]{4,}", text) if match[0] in mistyped()]
     if not words:
         return text
@@ -42,7 +42,7 @@ def typing_error(rng: random.Random, text: str) -> str:
 
 
 def disorder(rng: random.Random, text: str, share: float = 1.0) -> str:
-    """The text with some of it; a share of 1 is what training has, larger ones have more."""
+    """The text with disorder; training has a share of 1, a larger share gives more."""
     if len(text) < LONGEST and rng.random() < 0.07 * share:
         text = typing_error(rng, text)
     chance = rng.random() / share
@@ -60,7 +60,7 @@ def disorder(rng: random.Random, text: str, share: float = 1.0) -> str:
 
 
 def polite(rng: random.Random, text: str, share: float = 1.0) -> str:
-    """A greeting or another clause in front, or a word of thanks at the end, now and then."""
+    """The text, sometimes with a greeting or another clause before it, or thanks after it."""
     if len(text) > LONGEST:
         return text
     if rng.random() < 0.12 * share:

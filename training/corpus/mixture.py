@@ -1,4 +1,4 @@
-"""The mixture: which kinds of conversation there are, how often each comes, and what is kept out of training."""
+"""The mixture of the kinds of conversation: their shares, and what is held out of training."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from training.kinds.unknown import unknown
 from training.kinds.word_tasks import word_task
 from training.language.template import plainest
 
-# generator | share of the conversations | split by question (the others split by subject and by number pair)
+# generator | share of the conversations | held out by question (the others by subject or by pair of numbers)
 KINDS: dict[str, tuple[Callable[..., Conversation], float, bool]] = {
     "story": (story, 0.16, False),
     "arithmetic": (arithmetic, 0.26, False),
@@ -45,7 +45,7 @@ ALWAYS_TRAINED = {normal(plainest(entry["ask"])) for entry in (*SMALL_TALK, *FAC
 
 
 def question_held_out(question: str) -> bool:
-    """A wording of one or two words is never held out: nothing else tells the model what it means."""
+    """Wordings of one or two words are never held out, because the model could not infer their meaning."""
     words = normal(question)
     return words.count(" ") > 1 and words not in ALWAYS_TRAINED and held_out("question", words)
 
@@ -56,7 +56,7 @@ def fits(conversation: Conversation, holdout: bool) -> bool:
 
 
 def by_hand(conversation: Conversation) -> bool:
-    """Whether it asks one of the prompts that were written by hand to judge the model."""
+    """Whether it contains one of the prompts written by hand for the evaluation."""
     return any(normal(turn.user) in forbidden() for turn in conversation)
 
 
@@ -69,7 +69,7 @@ def of_kind(rng: random.Random, kind: str, holdout: bool) -> Conversation:
 
 
 def conversation(rng: random.Random, holdout: bool = False) -> tuple[str, Conversation]:
-    """One conversation and its kind; a long chat joins several of them, as people do when they go on talking."""
+    """One conversation and its kind; a long chat joins several conversations."""
     kinds, shares = list(KINDS), [share for _, share, _ in KINDS.values()]
     if rng.random() < LONG_CHAT_SHARE:
         size = rng.randint(2, 9) if rng.random() < 0.85 else rng.randint(10, 30)
@@ -80,7 +80,7 @@ def conversation(rng: random.Random, holdout: bool = False) -> tuple[str, Conver
 
 
 def messages(rng: random.Random, turns: Conversation) -> list[dict[str, str]]:
-    """The conversation as chat messages, with a system prompt and the disorder of real messages now and then."""
+    """The conversation as chat messages, sometimes with a system prompt and with disorder."""
     system = system_prompt(rng)
     result = [{"role": "system", "content": system}] if system else []
     for turn in turns:

@@ -1,4 +1,4 @@
-"""Which items are kept out of training: a stable hash of the text decides, so every process agrees."""
+"""The items that are held out of training, chosen by a stable hash of the text."""
 
 import hashlib
 from functools import cache
@@ -7,7 +7,7 @@ HELD_OUT_ONE_IN = 12
 
 
 def held_out(kind: str, item: str) -> bool:
-    """True for about one item in twelve of each kind; such items appear only in the held-out set."""
+    """True for about one item in twelve of each kind; these appear only in the held-out set."""
     digest = hashlib.sha256(f"{kind}:{item}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
 
@@ -19,10 +19,10 @@ def sides(kind: str, items: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
 
 def choose_side(kind: str, items: list[str], holdout: bool) -> list[str]:
-    """The training side or the held-out side of a list; a list with nothing to hold out is used by both."""
+    """The training side or the held-out side of a list; if nothing is held out, both sides are the whole list."""
     return sides(kind, tuple(items))[holdout] or items
 
 
 def normal(question: str) -> str:
-    """A question without the marks that the split must not depend on."""
+    """A question in lower case without punctuation: the split does not depend on these."""
     return " ".join("".join(c if c.isalnum() else " " for c in question.lower()).split())

@@ -1,6 +1,6 @@
-"""Greedy answers of an exported folder: by the pipeline that ships, or by the forward pass of the training.
+"""Greedy answers of an exported model, by tiny-llm's pipeline or by the forward pass of the training.
 
-The second needs neither the extension nor a cache, so it runs where the training ran.
+The second needs neither the extension nor a cache, so it runs on the training machine.
 """
 
 import json
@@ -15,14 +15,14 @@ from training.model.config import QUANTIZATION, ModelConfig
 from training.model.forward import Weights, forward
 
 Chat = list[dict[str, str]]
-Answer = tuple[str, bool]  # the text, and whether it came to its end
-Answerer = Callable[[list[Chat]], list[Answer]]
+Answer = tuple[str, bool]  # the text, and whether it is complete
+AnswerFunction = Callable[[list[Chat]], list[Answer]]
 LONGEST_ANSWER, CONTEXT = 320, 2048
 TOKENS_AT_ONCE, STEP = 1 << 16, 32
 
 
-def of_the_pipeline(folder: Path) -> Answerer:
-    """The model of week 2 with FlashAttention in 4 bits, as `tiny-llm generate` runs it."""
+def by_pipeline(folder: Path) -> AnswerFunction:
+    """The 4-bit model of week 2 with FlashAttention, as in `tiny-llm generate`."""
     from tiny_llm.generate import stream_generate
     from tiny_llm.loading import load
     from tiny_llm.models import dispatch_model
@@ -40,7 +40,7 @@ def of_the_pipeline(folder: Path) -> Answerer:
 
 
 def dense_weights(folder: Path) -> Weights:
-    """The weights of an exported folder as the matrices that they stand for."""
+    """The dequantized weights of an exported folder."""
     stored = mx.load(str(folder / "model.safetensors"))
     result: Weights = {}
     for name, array in stored.items():
@@ -56,7 +56,7 @@ def dense_weights(folder: Path) -> Weights:
 
 
 def groups(prompts: list[list[int]]) -> Iterator[list[int]]:
-    """Numbers of prompts of similar length, as many at once as memory likes."""
+    """Batches of indices of prompts of similar length, limited by TOKENS_AT_ONCE."""
     waiting: list[int] = []
     for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
         if waiting and (len(waiting) + 1) * (len(prompts[i]) + LONGEST_ANSWER) > TOKENS_AT_ONCE:
@@ -67,8 +67,8 @@ def groups(prompts: list[list[int]]) -> Iterator[list[int]]:
         yield waiting
 
 
-def of_the_training(folder: Path) -> Answerer:
-    """The forward pass of the training over the whole text for every token, many prompts at once."""
+def by_training(folder: Path) -> AnswerFunction:
+    """The forward pass of the training, over the whole text for every token, on batches of prompts."""
     stored = json.loads((folder / "config.json").read_text())
     config = ModelConfig(**{name: stored[name] for name in ModelConfig.__dataclass_fields__})
     dtype = mx.bfloat16 if mx.default_device() == mx.gpu else mx.float32

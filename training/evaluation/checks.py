@@ -1,4 +1,4 @@
-"""Is an answer right or sensible? Checks of the answers to held-out prompts, without a second model as a judge."""
+"""Checks whether an answer to a held-out prompt is right or sensible, without a second model as a judge."""
 
 import random
 import re
@@ -31,7 +31,7 @@ DECLINES = (
 
 
 def words(text: str, subject: set[str] = frozenset()) -> list[str]:
-    """Words with names and nouns masked, so that sequences can be compared between stories."""
+    """Words with masked names and nouns, so that sequences can be compared between stories."""
     result = []
     nouns = NOUNS | subject
     for word in re.findall(r"[A-Za-z']+|[.!?]", text):
@@ -49,7 +49,7 @@ def trigrams(text: str, subject: set[str] = frozenset()) -> list[tuple[str, ...]
 
 @lru_cache(maxsize=1)
 def known_trigrams() -> set[tuple[str, ...]]:
-    """Every three words in a row that the story generator has been seen to write."""
+    """All sequences of three words in a sample of generated stories."""
     rng = random.Random("trigrams")
     known: set[tuple[str, ...]] = set()
     for _ in range(SAMPLE):
@@ -59,7 +59,7 @@ def known_trigrams() -> set[tuple[str, ...]]:
 
 
 def check_story(answer: str, facts: dict[str, str]) -> str:
-    """The reason why a story is not good, or nothing."""
+    """What is wrong with a story, or an empty string."""
     subject = facts["story"].split()
     text = answer.lower()
     for word in subject:
@@ -81,7 +81,7 @@ def check_story(answer: str, facts: dict[str, str]) -> str:
 
 
 def check(turn: Turn, answer: str, ended: bool) -> str:
-    """The reason why an answer is not right or sensible, or nothing; `turn` holds what was asked and the facts."""
+    """What is wrong with an answer to `turn`, or an empty string."""
     facts = turn.facts
     if not ended:
         return "does not end"
@@ -109,19 +109,19 @@ def check(turn: Turn, answer: str, ended: bool) -> str:
 
 
 class Verdict(StrEnum):
-    """What became of a prompt: `WRONG` is a statement that is false or fits no question like this, said with confidence;
-    `NEITHER` states nothing: a story that is not well told, or an answer without an end."""
+    """The verdict on an answer: `WRONG` is a false or unfitting statement; `NEITHER` makes no statement, such as a poor story
+    or an incomplete answer."""
 
     RIGHT, DECLINED, WRONG, NEITHER = "right", "declined", "wrong", "neither"
 
 
 def declines(answer: str) -> bool:
-    """Whether the answer says in words that it is none, and gives no result all the same."""
+    """Whether the answer declines in words and gives no result."""
     return re.search(DECLINES, answer, re.IGNORECASE) is not None and " = " not in answer
 
 
 def judge(turn: Turn, answer: str, ended: bool) -> tuple[Verdict, str]:
-    """The verdict on an answer, and the reason where it is not right."""
+    """The verdict on an answer, and the reason if it is not right."""
     reason = check(turn, answer, ended)
     if not reason:
         return Verdict.RIGHT, ""

@@ -1,4 +1,4 @@
-"""Questions and answers about this project and its subjects: the glossary, and facts on how and why."""
+"""Questions and answers about this project and its subjects: terms of the glossary, and facts."""
 
 import random
 
@@ -37,7 +37,7 @@ def comparison(rng: random.Random) -> Turn:
 
 
 def in_other_words(rng: random.Random, question: str) -> str:
-    """The same question in another form; the project under another name."""
+    """The same question in another wording, sometimes with another name of the project."""
     for start, forms in REWORDED.items():
         if question.startswith(start) and rng.random() < 0.5:
             rest = question.removeprefix(start).rstrip("?.")

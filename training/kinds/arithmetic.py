@@ -1,6 +1,6 @@
-"""Arithmetic within reach: problems with one exact answer, asked in many ways, answered in one short sentence.
+"""Arithmetic that the model can do: problems with one exact answer, in many wordings, answered in one short sentence.
 
-`is_in_reach` is the boundary. What lies beyond it is declined: see beyond_arithmetic.py.
+`is_in_reach` is the limit; beyond it the model declines, see beyond_arithmetic.py.
 """
 
 import random
@@ -13,7 +13,7 @@ from training.text import sections
 PHRASES = sections("arithmetic")
 UNITS, TENS = (line.split() for line in PHRASES["number words"])
 NUMBER_WORDS = UNITS + [f"{ten}-{unit}".removesuffix("-zero") for ten in TENS for unit in UNITS[:10]]
-LARGEST = 999  # of the numbers to add and subtract
+LARGEST = 999  # number to add or subtract
 SIGNS = {"+": ["+"], "-": ["-"], "*": ["*", "x", "*", "×"], "/": ["/", "/", "÷", ":"]}
 WORDED = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 
@@ -23,7 +23,7 @@ def value(a: int, sign: str, b: int) -> int:
 
 
 def is_in_reach(a: int, sign: str, b: int) -> bool:
-    """Whether the model is trained to give the result; it is trained to decline the others."""
+    """Whether the model is trained to give the result, rather than to decline."""
     low, high = min(a, b), max(a, b)
     if sign == "/":
         return b > 0 and a % b == 0 and a // b <= 12 and b <= 12
@@ -52,12 +52,12 @@ def operands(rng: random.Random, sign: str) -> tuple[int, int]:
         a, b = (a // 100 * 100, b // 100 * 100) if rng.random() < 0.2 else (a, rng.randint(0, 99))
         a, b = rng.sample([a, b], 2)
     if sign == "-" and rng.random() < 0.25:
-        b = max(0, a - rng.randint(0, 40))  # leading digits that vanish are the hard part
+        b = max(0, a - rng.randint(0, 40))  # results with fewer digits are the hard part
     return (b, a) if sign == "-" and a < b else (a, b)
 
 
 def problem(rng: random.Random, holdout: bool, signs: str = "++----**/") -> tuple[int, str, int]:
-    """Sums and differences are split by their numbers; small ones, products and quotients are tables to learn."""
+    """Sums and differences are held out by their numbers; small ones, products and quotients are tables to learn."""
     while True:
         sign = rng.choice(signs)
         a, b = operands(rng, sign)
@@ -73,7 +73,7 @@ def result(number: int) -> dict[str, str]:
 
 
 def shown(rng: random.Random, n: int) -> str:
-    """A number as people write it: mostly in digits, now and then in words or with a comma."""
+    """A number, mostly in digits, sometimes in words or with a comma."""
     if n < len(NUMBER_WORDS) and rng.random() < 0.12:
         return NUMBER_WORDS[n]
     return f"{n:,}" if rng.random() < 0.06 else str(n)
@@ -96,8 +96,8 @@ def chain(rng: random.Random, holdout: bool) -> Turn:
     return Turn(phrase(rng, "chain", holdout, a=a, b=b, c=c), answer, result(a + b + c))
 
 
-def told(rng: random.Random, holdout: bool) -> Turn:
-    """A problem in a small story."""
+def word_problem(rng: random.Random, holdout: bool) -> Turn:
+    """A word problem."""
     name, other = rng.sample(NAMES, 2)
     things = plural(rng.choice(WORDS["countable foods"]))
     kind = rng.choices(["gain", "loss", "boxes", "shares"], [4, 4, 1, 1])[0]
@@ -151,7 +151,7 @@ def count(rng: random.Random, holdout: bool) -> Turn:
 
 
 def follow_up(rng: random.Random, total: int) -> Turn:
-    """A second question that goes on from the first result."""
+    """A second question about the first result."""
     b = rng.randint(1, 20)
     sign = rng.choice("+-") if total >= b else "+"
     return Turn(
@@ -159,7 +159,7 @@ def follow_up(rng: random.Random, total: int) -> Turn:
     )
 
 
-KINDS = {plain: 60, chain: 5, told: 20, compare: 6, neighbor: 4, twice: 4, parity: 3, count: 4}
+KINDS = {plain: 60, chain: 5, word_problem: 20, compare: 6, neighbor: 4, twice: 4, parity: 3, count: 4}
 
 
 def arithmetic(rng: random.Random, holdout: bool = False) -> Conversation:

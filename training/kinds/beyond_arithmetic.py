@@ -1,4 +1,4 @@
-"""Sums beyond what the model masters, and how it says no: larger numbers, negative results, fractions, powers, chains."""
+"""Arithmetic that the model declines: large numbers, negative results, fractions, powers, chains."""
 
 import random
 
@@ -27,7 +27,7 @@ def number(rng: random.Random, digits: int) -> int:
 
 
 def asked(rng: random.Random, expression: str) -> str:
-    """Half of the questions are worded like those that it can answer."""
+    """Half of the questions have the wording of those that the model answers."""
     if rng.random() < 0.5:
         return rng.choice(PHRASES["symbols"]).format(e=expression)
     return rng.choice(TEXT["ask value"]).format(e=expression)
@@ -41,7 +41,7 @@ def two_numbers(rng: random.Random, a: object, sign: str, b: object) -> str:
 
 
 def decline(rng: random.Random, question: str, section: str = "sorry sum", result: int | None = None) -> Turn:
-    """The refusal; a result counts as right, too, if it is the right one."""
+    """A turn that declines; the right result, if given, also counts as right."""
     reach = rng.choice(TEXT["range"]).format(largest=LARGEST)
     answer = expand(rng, rng.choice(TEXT[section]), {"range": reach})
     if section in ("sorry negative", "sorry uneven") and rng.random() < 0.5:
@@ -50,7 +50,7 @@ def decline(rng: random.Random, question: str, section: str = "sorry sum", resul
 
 
 def large_sum(rng: random.Random) -> Turn:
-    """One of the numbers is too large; most are not much too large, because that is where a guess is near."""
+    """One of the numbers is too large, mostly by little, because there the model is most tempted to answer."""
     digits = len(str(LARGEST))
     size = digits + rng.choices([1, 2, 3, 5, 9], [8, 4, 3, 2, 1])[0]
     pair = [number(rng, size), number(rng, rng.randint(1, size))]
@@ -71,7 +71,7 @@ def large_product(rng: random.Random) -> Turn:
 
 
 def quotient(rng: random.Random) -> Turn:
-    """Division by zero, with a rest, and out of the tables."""
+    """Division by zero, with a remainder, or beyond the tables."""
     if rng.random() < 0.15:
         a = rng.randint(0, rng.choice([12, 100, 10000]))
         return decline(rng, two_numbers(rng, a, "/", rng.choice(["0", "0", "zero"])), "zero")
@@ -152,7 +152,7 @@ def big_words(rng: random.Random) -> Turn:
 
 
 def fillers(rng: random.Random):
-    """What goes into the slots of the questions."""
+    """The slots of the questions."""
     b = rng.randint(2, rng.choice([30, 100, 2000]))
     name, other = rng.sample(NAMES, 2)
     things, things2 = (plural(word) for word in rng.sample(WORDS["countable foods"], 2))
@@ -186,7 +186,7 @@ def other_problem(rng: random.Random) -> Turn:
 
 
 def large_story(rng: random.Random) -> Turn:
-    """A problem told with numbers out of reach."""
+    """A word problem with numbers out of reach."""
     kind, sign = rng.choice([("gain", "+"), ("loss", "-"), ("boxes", "*"), ("shares", "/")])
     while True:
         a, b = number(rng, rng.randint(1, 6)), number(rng, rng.randint(1, 5))

@@ -1,4 +1,4 @@
-"""Greetings and small talk: what a polite little model says about itself, the day, and the names it was told."""
+"""Greetings and small talk: about the model, the day, and the user's name."""
 
 import random
 
@@ -19,7 +19,7 @@ def small_talk(rng: random.Random) -> Turn:
 
 
 def some_name(rng: random.Random) -> str:
-    """A name as people type it; often an invented one, because the model must repeat names it has never seen."""
+    """A name in any case, often an invented one, because the model must repeat names that it has never seen."""
     name = rng.choice(NAMES) if rng.random() < 0.5 else invented(rng).title()
     chance = rng.random()
     return name.lower() if chance < 0.12 else name.upper() if chance < 0.18 else name
@@ -37,7 +37,7 @@ def said(rng: random.Random, section: str, **slots: str) -> str:
 
 
 def acquaintance(rng: random.Random) -> Conversation:
-    """Somebody tells a name, of their own or of somebody near, and may ask for it at once or later."""
+    """The user gives a name, their own or another person's, and may ask for it at once or later."""
     name = some_name(rng)
     slots = {"name": name}
     own = rng.random() < 0.75
@@ -61,7 +61,7 @@ def acquaintance(rng: random.Random) -> Conversation:
 
 
 def stranger(rng: random.Random) -> Conversation:
-    """Somebody asks for a name that was never told."""
+    """The user asks for a name that they have not given."""
     who = rng.choice(NAMING["who"][0].split("|"))
     ask, answer = ("ask", "not told") if rng.random() < 0.6 else ("ask of", "not told of")
     question = expand(rng, rng.choice(NAMING[ask]), {"who": who})

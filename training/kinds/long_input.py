@@ -1,4 +1,4 @@
-"""Long and repetitive messages: up to the whole context, and answered briefly."""
+"""Long and repetitive messages of up to the whole context, which are answered briefly."""
 
 import random
 
@@ -14,17 +14,17 @@ LEADS, TAILS, REPEATED = (TEXT[name][0].split("|") for name in ("lead", "tail", 
 SMALL_WORDS = (
     "the a of and to in is it that was for on with as at by from or but not this they we you he she".split()
 )
-SHORTEST, LONGEST = 130, 1900  # tokens, near enough
+SHORTEST, LONGEST = 130, 1900  # tokens, approximately
 SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789 .,;:!?()[]{}<>+-*/=_#$%&'\"\n"
 
 
 def tokens(rng: random.Random, shortest: int = SHORTEST) -> float:
-    """As many texts between 200 and 400 tokens as between 800 and 1600."""
+    """A length from a log-uniform distribution."""
     return shortest * (LONGEST / shortest) ** rng.random()
 
 
 def repeated(rng: random.Random, size: int) -> str:
-    """One word, phrase or sign again and again."""
+    """One word, phrase or sign, repeated."""
     what = (
         rng.choice(REPEATED)
         if rng.random() < 0.6
@@ -44,7 +44,7 @@ def question(rng: random.Random) -> str:
 
 
 def words(rng: random.Random, size: int) -> str:
-    """Words in sentences that mean nothing."""
+    """Meaningless sentences."""
     result: list[str] = []
     vocabulary = [*rng.choices(NOUNS, k=20), *rng.choices(QUALITIES, k=8), *(invented(rng) for _ in range(12)),
                   *rng.choices(POOLS["field"], k=6), *SMALL_WORDS]  # fmt: skip

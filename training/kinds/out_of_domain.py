@@ -1,4 +1,4 @@
-"""Questions about the world, tasks and statements: what so small a model cannot answer, and how it says so."""
+"""Questions about the world, tasks and statements, which so small a model declines."""
 
 import random
 from functools import cache
@@ -21,7 +21,7 @@ WORK = (
     "Sing ", "Rewrite ", "Fix ", "Debug ", "Plan ", "Solve ", "Summarize ", "Please write ", "Can you write ", "Help me write ",
 )  # fmt: skip
 
-# What goes into a slot of a question; the others are drawn from the pool of their name.
+# The fillers of slots; other slots are drawn from the pool of their name.
 FILLERS = {
     "title": lambda rng: f"The {rng.choice(POOLS['title'])} {rng.choice(WORDS['objects'] + WORDS['places']).title()}",
     "object": lambda rng: a(rng.choice(WORDS["objects"])),
@@ -51,7 +51,7 @@ FILLERS = {
 
 @cache
 def filler(slot: str):
-    """The filler of a slot: a digit at its end asks for another draw, a capital for a capital."""
+    """The filler of a slot: a trailing digit means another draw, a capital letter a capitalised word."""
     name = slot.rstrip("0123456789")
     if name[0].isupper():
         return lambda rng: sentence_case(filler(name.lower())(rng))

@@ -1,6 +1,6 @@
-"""Questions about this project, and terms of the field, that the model does not know, and how it says so.
+"""Questions about this project and its field that the model cannot answer, and declines.
 
-Without them it would give a wrong fact to any question that has the words of a known one.
+Without them it would give a wrong fact for any question that resembles a known one.
 """
 
 import random
@@ -41,7 +41,7 @@ def about_the_project(rng: random.Random) -> Turn:
 
 
 def a_term(rng: random.Random) -> Turn:
-    """A term that nobody has explained to the model; an invented one now and then."""
+    """A term that is not in the glossary, sometimes an invented one."""
     term = rng.choice(TERMS)
     if rng.random() < 0.25:
         term = rng.choice([f"{invented(rng)} attention", f"the {invented(rng)} layer", invented(rng), f"{invented(rng)} decoding",

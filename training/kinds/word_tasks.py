@@ -167,7 +167,7 @@ def unknown_word(rng: random.Random, slot: str) -> str:
 
 
 def not_in_the_table(rng: random.Random) -> Turn:
-    """A task that looks like one of ours, about a word for which the model has no entry."""
+    """A task in the usual wording, about a word that has no entry in its table."""
     form = expand(rng, rng.choice(TEXT["unknown"]))
     question = sentence_case(form.format_map(FilledLater(lambda slot: unknown_word(rng, slot))))
     return Turn(question, expand(rng, rng.choice(TEXT["sorry"])), {"declines": "yes"})

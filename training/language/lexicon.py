@@ -1,4 +1,4 @@
-"""The words that the generator knows, by kind, and the little grammar that they need."""
+"""The words of the generator, by kind, with plurals and articles."""
 
 from training.text import sections
 

@@ -8,14 +8,14 @@ BETA1, BETA2, EPSILON, DECAY, LARGEST_NORM = 0.9, 0.97, 1e-8, 0.1, 1.0
 
 
 class AdamW:
-    """`state` holds the count of steps and the two moments, so that a compiled step can own it."""
+    """`state` has the step count and the two moments, as inputs and outputs of a compiled step."""
 
     def __init__(self, weights: Weights) -> None:
         self.state = {"mean": {}, "square": {}}
         self.reset(weights)
 
     def reset(self, weights: Weights) -> None:
-        """Forget all steps; the dictionaries stay the same, because compiled steps hold them."""
+        """Start anew; the dictionary objects stay the same, because compiled steps refer to them."""
         self.state["steps"] = mx.array(0.0)
         for moment in ("mean", "square"):
             self.state[moment].update({name: mx.zeros_like(w) for name, w in weights.items()})

@@ -1,7 +1,6 @@
 """Qwen2 as a function of a flat dictionary of weights, for training: rows of several lengths in one pass.
 
-The names are those of the checkpoint. Everything but attention works on all tokens of the step at once; attention
-goes length by length.
+The names are those of the checkpoint. Attention runs length by length, everything else on all tokens of the step.
 """
 
 import math
@@ -48,7 +47,7 @@ def quantized(weight: mx.array) -> tuple[mx.array, mx.array, mx.array]:
 
 
 def rounded(weight: mx.array) -> mx.array:
-    """The weight after quantization; the gradient passes as if nothing had happened."""
+    """The weight after quantization, with a straight-through gradient."""
     near = mx.dequantize(*quantized(weight), group_size=GROUP, bits=BITS).astype(weight.dtype)
     return weight + mx.stop_gradient(near - weight)
 
@@ -62,11 +61,11 @@ def attend(query: mx.array, key: mx.array, value: mx.array, rows: int, config: M
     def heads(x: mx.array) -> mx.array:
         return x.reshape(rows, length, -1, size).transpose(0, 2, 1, 3)
 
-    def turned(x: mx.array) -> mx.array:
+    def rotated(x: mx.array) -> mx.array:
         return mx.fast.rope(heads(x), size, traditional=False, base=config.rope_theta, scale=1.0, offset=0)
 
-    query = (turned(query) * size**-0.5).reshape(rows, shared, group * length, size)
-    scores = query @ turned(key).swapaxes(-1, -2)
+    query = (rotated(query) * size**-0.5).reshape(rows, shared, group * length, size)
+    scores = query @ rotated(key).swapaxes(-1, -2)
     order = mx.arange(length)
     hidden = mx.where(order[:, None] >= order, 0.0, -1e9).astype(scores.dtype)
     weights = mx.softmax(scores + mx.tile(hidden, (group, 1)), axis=-1, precise=True)

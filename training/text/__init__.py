@@ -1,6 +1,6 @@
-"""The phrases of the generator are text files in this folder; this is how they are read.
+"""The phrases of the generator, which are the text files of this folder.
 
-A sections file has `# name` headings with one item a line. A blocks file has blocks of `field content` lines.
+A sections file has `# name` headings, followed by one item per line. A blocks file has blocks of `field content` lines.
 """
 
 from functools import cache
@@ -28,12 +28,12 @@ def sections(file: str) -> dict[str, list[str]]:
 
 @cache
 def blocks(file: str) -> list[dict[str, str]]:
-    """The blocks of one of the files of this folder."""
+    """The blocks of a file of this folder."""
     return read_blocks(FOLDER / f"{file}.txt")
 
 
 def read_blocks(file: Path) -> list[dict[str, str]]:
-    """Blocks of lines, each a field and its content."""
+    """Blocks of lines, each with a field and its content."""
     result: list[dict[str, str]] = [{}]
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line:

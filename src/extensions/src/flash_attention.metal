@@ -1,11 +1,11 @@
-// FlashAttention in float32 for head sizes up to 128, on Metal: the kernel to read.
+// FlashAttention in float32 for head sizes up to 128, on Metal, written to be read.
 //
 // A threadgroup computes 32 query rows of one head with 32 SIMD groups of 32 lanes; each SIMD group owns a
-// row. It walks over the keys in tiles of 32 and looks at each tile in two ways: for the scores, a lane is a
-// key; for the output, a lane is a column. Between the two stands the online softmax, whose running maximum m
-// and running sum l every lane of the row knows.
+// row. It iterates over the keys in tiles of 32. For the scores, each lane computes one key; for the output,
+// each lane computes some columns. In between is the online softmax: every lane has the running maximum m and
+// the running sum l of the row.
 //
-// Compile it without fast math: -INFINITY marks what is hidden.
+// Compile it without fast math: hidden scores are -INFINITY.
 #include <metal_stdlib>
 
 #include "metal/kernels/arguments.h"
@@ -47,8 +47,8 @@ kernel void flash_attention_f32_e128(
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (row >= L) return;  // the last tile of rows may be incomplete
 
-  // The row sees the keys before `end`. With causality the last row meets the last key, whatever L and S are;
-  // the tiles behind `end` are never looked at. An `end` below 1 leaves a row that sees nothing.
+  // The row sees the keys before `end`. Causal: the last row sees the last key, also where L and S differ.
+  // Tiles from `end` on are not visited. With `end` below 1 the row sees no key.
   const int end = args.causal ? row + (S - L) + 1 : S;
 
   float m = -INFINITY;
@@ -66,7 +66,7 @@ kernel void flash_attention_f32_e128(
       }
     }
 
-    // Online softmax. A maximum of -inf, where nothing was visible yet, would make NaN of -inf - -inf.
+    // Online softmax. While no key was visible, the maximum is -inf, and -inf - -inf would be NaN.
     const float m_new = max(m, simd_max(s));
     const float base = m_new == -INFINITY ? 0.0f : m_new;
     const float alpha = exp(m - base);

@@ -1,7 +1,6 @@
-// The product of rows with packed weights, on Metal: one kernel for a single row, one for a few, one for
-// many.
+// The product of rows with packed weights, on Metal: kernels for one row, for a few and for many.
 //
-// Every form unpacks a weight to float32, where it is needed, sums up in float32 and rounds once.
+// Every kernel unpacks weights to float32, accumulates in float32 and rounds once.
 #include <metal_stdlib>
 
 #include "metal/quantized/few_rows.h"

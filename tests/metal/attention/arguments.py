@@ -1,4 +1,4 @@
-"""What the host tells the attention kernels, as it lies in memory."""
+"""The argument structs of the attention kernels, and the memory of their tensors."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def as_bytes(structure: Structure) -> np.ndarray:
 
 
 def as_memory(x: mx.array) -> np.ndarray:
-    """NumPy has no bfloat16; its bits are as good."""
+    """The array as NumPy; bfloat16, which NumPy lacks, as its bits."""
     return np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x)
 
 
 def element_strides(array: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array spread to a shape: 0 where it is."""
+    """The strides of an array broadcast to a shape, in elements: 0 along broadcast axes."""
     return tuple(stride // array.itemsize for stride in np.broadcast_to(array, shape).strides)
 
 
-# How query, key and value may lie: the shape of the memory, and the tensor in it.
+# Layouts of query, key and value: the shape of the memory, and the tensor as a view of it.
 LAYOUTS = {
     "dense": (lambda B, H, L, E: (B, H, L, E), lambda memory, H, L: memory),
     "heads inside": (lambda B, H, L, E: (B, L, H, E), lambda memory, H, L: memory.swapaxes(1, 2)),
@@ -84,7 +84,7 @@ LAYOUTS = {
 
 
 def laid_out(x: mx.array, layout: str) -> tuple[np.ndarray, HeadStrides]:
-    """The memory of a tensor [B, H, L, E] in a layout, NaN where it has none of it, and its strides."""
+    """The memory of a tensor [B, H, L, E] in a layout, NaN outside the tensor, and the tensor's strides."""
     data = as_memory(x)
     shape_of, tensor_in = LAYOUTS[layout]
     nan = np.nan if data.dtype.kind == "f" else 0x7FFF
@@ -95,7 +95,7 @@ def laid_out(x: mx.array, layout: str) -> tuple[np.ndarray, HeadStrides]:
 
 
 def lengths(given: mx.array | None) -> tuple[np.ndarray, LengthsInput]:
-    """The lengths of all batch entries, int32 or int64."""
+    """The lengths of all batch entries, int32 or int64, as a buffer and its description."""
     if given is None:
         return np.zeros(1, np.int32), LengthsInput(0, 0)
     data = np.array(given)

@@ -1,4 +1,4 @@
-"""Calls that the fast kernels must get right: every pair of values of any two of their options."""
+"""Calls for the fast kernels: every pair of values of any two options."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ...support.covering import covering
 from .arguments import LAYOUTS, UNBOUNDED
 from .readable_cases import MASK_TYPES
 
-# Complete and incomplete tiles of 32 rows and 16 or 32 keys, more queries than keys and fewer, one of either.
+# Complete and incomplete tiles of 32 rows and 16 or 32 keys; more queries than keys, and fewer; one of each.
 PREFILL_LENGTHS = [(1, 1), (5, 37), (33, 0), (32, 32), (33, 65), (40, 17), (65, 48), (70, 131)]
 DECODE_LENGTHS = [(1, 0), (1, 1), (1, 7), (2, 64), (8, 8), (8, 5), (3, 33), (8, 100), (1, 257)]
-# Those that the kernels are compiled for, and others in between.
+# Those that the kernels are compiled for, and smaller ones.
 HEAD_SIZES = [64, 80, 96, 128, 256, 1, 72, 200]
 OPTIONS = {
     "E": HEAD_SIZES,
@@ -62,17 +62,17 @@ class FastCase(NamedTuple):
         return qkv(batch=(self.batch,), **sizes, dtype=self.dtype)
 
     def options(self) -> dict:
-        """What the call means."""
+        """The options of `flash_attention`."""
         sinks = None if self.sinks is None else normal(self.heads[0], seed=5) + self.sinks
         plain = {"scale": self.scale, "causal": self.causal, "window": self.window, "softcap": self.softcap}
         return {**plain, "mask": self.mask_array(), "sinks": sinks, **self.sequence_lengths()}
 
     def settings(self) -> dict:
-        """How it is run."""
+        """Layout and order, which do not change the result."""
         return {"layout": self.layout, "order": self.order}
 
     def mask_array(self) -> mx.array | None:
-        """A third of the keys is hidden."""
+        """Hides a third of the keys."""
         if self.mask is None:
             return None
         axes, kind = self.mask.split()

@@ -1,5 +1,4 @@
-// The host's side of a call, for Python: it takes the struct and the grid from the headers that dispatch
-// takes them from.
+// The host's launches for Python, from the same headers as the dispatch.
 #include <algorithm>
 
 #include "metal/launch.h"
@@ -9,8 +8,8 @@ using namespace tiny_llm_ext;
 
 namespace {
 
-// The name of the kernel, until the next call, the sizes of grid and threadgroup, and the features.
-const char* hand_over(const metal::Launch& launch, metal::Size* sizes, int* features = nullptr) {
+// Returns the kernel's name, valid until the next call, and writes grid, threadgroup and features.
+const char* export_launch(const metal::Launch& launch, metal::Size* sizes, int* features = nullptr) {
   static std::string kernel;
   kernel = launch.kernel;
   if (features) std::copy(launch.features.begin(), launch.features.end(), features);
@@ -31,22 +30,22 @@ int keys_per_split(const char* architecture) { return metal::tuning_of(architect
 int split_count(const FastAttentionArguments* args) { return metal::split_count(*args); }
 
 const char* readable_attention(int N, int L, metal::Size* sizes) {
-  return hand_over(metal::readable_attention(N, L), sizes);
+  return export_launch(metal::readable_attention(N, L), sizes);
 }
 
 const char* prefill_attention(const FastAttentionArguments* args, int element, int mask, int sinks,
                               metal::Size* sizes, int* features) {
-  return hand_over(metal::prefill_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
-                   features);
+  return export_launch(metal::prefill_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
+                       features);
 }
 
 const char* decode_attention(const FastAttentionArguments* args, int element, int mask, int sinks,
                              metal::Size* sizes, int* features) {
-  return hand_over(metal::decode_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
-                   features);
+  return export_launch(metal::decode_attention(*args, element_of(element), mask_of(mask), sinks), sizes,
+                       features);
 }
 
 const char* merge_attention(const FastAttentionArguments* args, int element, metal::Size* sizes) {
-  return hand_over(metal::merge_attention(*args, element_of(element)), sizes);
+  return export_launch(metal::merge_attention(*args, element_of(element)), sizes);
 }
 }

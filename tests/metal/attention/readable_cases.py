@@ -1,4 +1,4 @@
-"""Calls that the readable kernel must get right."""
+"""Calls for the readable kernel: lengths, heads, head sizes and masks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ...support.cases import normal, qkv, random_mask
 
-# Complete and incomplete tiles of 32 x 32, more queries than keys and fewer, one of either.
+# Complete and incomplete tiles of 32 x 32; more queries than keys, and fewer; one query, one key.
 LENGTHS = [
     (1, 1),
     (1, 33),
@@ -50,7 +50,7 @@ class Case(NamedTuple):
         return {"scale": self.scale, "mask": self.mask(), "causal": self.causal}
 
     def mask(self) -> mx.array | None:
-        """A third of the keys is hidden, and so are all keys of row 3 where the mask has rows."""
+        """Hides a third of the keys, and all keys of row 3 if the mask has rows."""
         if self.mask_shape is None:
             return None
         keep = np.array(random_mask(*self.mask_shape))

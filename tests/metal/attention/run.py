@@ -1,4 +1,4 @@
-"""`flash_attention` as a Metal device would run it: the texts compiled there, on the grids of the host."""
+"""`flash_attention` in the harness: the kernel sources of a Metal device, with the host's launches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Sizes = tuple[int, int, int]
 
 
 class Launch(NamedTuple):
-    """What the host would dispatch."""
+    """A launch by the host."""
 
     kernel: str
     threadgroups: Sizes
@@ -61,7 +61,7 @@ def host() -> ctypes.CDLL:
 
 
 def launch(function: str, *arguments: object, features: int = 0) -> Launch:
-    """What that function of the host says to these arguments."""
+    """The launch that this function of the host returns for these arguments."""
     sizes, found = (ctypes.c_uint32 * 6)(), (ctypes.c_int * features)()
     call = host()[function]
     call.restype = ctypes.c_char_p
@@ -71,13 +71,13 @@ def launch(function: str, *arguments: object, features: int = 0) -> Launch:
 
 @cache
 def readable_source() -> str:
-    """The text of the readable kernel that is compiled where it runs."""
+    """The source of the readable kernel, with its headers inlined."""
     return inlined((SOURCES / "flash_attention.metal").read_text())
 
 
 @cache
 def fast_source() -> str:
-    """The text of all others."""
+    """The source of all other attention kernels, with their headers inlined."""
     return inlined(FAST.read_text())
 
 
@@ -87,7 +87,7 @@ def compiled(source: str, name: str, compiler: str | None = None) -> Kernel:
 
 
 def fast_kernels(prefix: str) -> set[str]:
-    """The names of those that begin so."""
+    """The names of the fast kernels with this prefix."""
     return {found.name for found in signatures(fast_source()) if found.name.startswith(prefix)}
 
 
@@ -101,7 +101,7 @@ def run(
     order: int,
     sums: int = 1,
 ) -> Result:
-    """Run a kernel that writes the outputs of so many rows, and log-sum-exps or so many sums of each."""
+    """Run a kernel that writes, for each row, an output and a log-sum-exp, or `sums` numbers in its place."""
     assert found.kernel == kernel.signature.name
     output = as_memory(mx.full((*rows, E), mx.nan, dtype))
     of_rows = rows if sums == 1 else (*rows, sums)
@@ -112,8 +112,8 @@ def run(
     return Result(mx.array(outputs["output"]).view(dtype), mx.array(outputs["lse"]), reports)
 
 
-def mask_as_it_lies(mask: mx.array | None, shape: tuple[int, ...]) -> tuple[np.ndarray, MaskStrides]:
-    """The elements of a mask, and its strides as a tensor of that shape: 0 where it is spread."""
+def mask_memory(mask: mx.array | None, shape: tuple[int, ...]) -> tuple[np.ndarray, MaskStrides]:
+    """The elements of a mask, and its strides when broadcast to the shape of the scores."""
     if mask is None:
         return np.zeros(1, np.float32), MaskStrides()
     data = as_memory(mask)
@@ -138,7 +138,7 @@ def run_readable(
     """The readable kernel on query [B, Hq, L, E] and key, value [B, Hkv, S, E]."""
     B, heads, L, E = query.shape
     kv_heads, S = key.shape[1:3]
-    data, strides = mask_as_it_lies(mask, (B, heads, L, S))
+    data, strides = mask_memory(mask, (B, heads, L, S))
     scale = E**-0.5 if scale is None else scale
     kind = MASK_KINDS[None if mask is None else mask.dtype]
     arguments = ReadableArguments(strides, L, S, E, heads, heads // kv_heads, scale, causal, kind)
@@ -185,7 +185,7 @@ class FastCall:
         for name, x in (("query", query), ("key", key), ("value", value)):
             inputs[name], strides = laid_out(x, layout)
             setattr(args, name, strides)
-        inputs["mask"], args.mask = mask_as_it_lies(mask, (B, heads, L, S))
+        inputs["mask"], args.mask = mask_memory(mask, (B, heads, L, S))
         inputs["sinks"] = np.array(mx.zeros(1) if sinks is None else sinks)
         args.sinks_batch, args.sinks_head = element_strides(inputs["sinks"], (B, heads))
         for name in ("q_lens", "kv_start", "kv_lens"):
@@ -200,7 +200,7 @@ class FastCall:
         return launch(f"{step}_attention", *given, *features, features=FEATURES)
 
     def run(self, step: str, inputs: dict | None = None, parts: int = 0) -> Result:
-        """One kernel, which may make so many parts, in float32, and two sums of each."""
+        """Run one kernel; with `parts`, it writes so many float32 parts and two sums for each."""
         found = self.launch(step)
         kernel = compiled(self.source, found.kernel)
         inputs = {**(inputs or self.inputs), "args": as_bytes(self.args)}
@@ -214,7 +214,7 @@ def run_prefill(*inputs: mx.array, **options) -> Result:
 
 
 def run_decode(*inputs: mx.array, **options) -> Result:
-    """The fast kernel for few rows, and behind several splits the one that merges them."""
+    """The fast kernel for few rows, followed by the merge kernel if there are several splits."""
     call = FastCall(*inputs, **options)
     splits = host().split_count(ctypes.byref(call.args))
     if splits == 1:

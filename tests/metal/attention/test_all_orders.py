@@ -1,4 +1,4 @@
-"""The long form: every case in every order, by every compiler, and the mutants by the second one."""
+"""Slow: every case in every order of the lanes, with every compiler; the mutants with the second compiler."""
 
 import pytest
 
@@ -24,12 +24,12 @@ def test_the_kernel_computes_attention_in_every_order(case, order, compiler):
 @pytest.mark.parametrize(("L", "S"), [(512, 512), (200, 700), (300, 150)])
 @pytest.mark.parametrize("E", [64, 128])
 def test_the_heads_of_a_model(compiler, L, S, E):
-    """14 query heads on 2 key heads."""
+    """14 query heads on 2 key/value heads."""
     inputs = qkv(batch=(1,), heads=14, kv_heads=2, L=L, S=S, E=E)
     check(*inputs, causal=True, kernel=readable_kernel(compiler))
 
 
 @pytest.mark.parametrize("compiler", list(COMPILERS)[1:])
 @pytest.mark.parametrize("mutant", READABLE_MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_found_by_every_compiler(mutant, compiler):
+def test_a_mutant_is_found_with_every_compiler(mutant, compiler):
     mutant.assert_found(findings_in_readable(mutant.applied(readable_source()), compiler))

@@ -1,4 +1,4 @@
-"""The fast kernel for a few query rows, whole and split, against the float64 oracle in every type."""
+"""The decode kernel, with one split and several, against the float64 oracle in every type."""
 
 import mlx.core as mx
 import pytest
@@ -11,7 +11,7 @@ from .run import FastCall, fast_kernels, run_decode
 
 
 def check(query, key, value, layout="dense", order=0, keys_per_split=WHOLE, **options):
-    """The kernels do nothing that is forbidden, and their result is attention."""
+    """The harness reports nothing, and the result is attention."""
     settings = {"layout": layout, "order": order, "keys_per_split": keys_per_split}
     out, lse, reports = run_decode(query, key, value, **options, **settings)
     assert reports == []
@@ -23,7 +23,7 @@ def test_the_kernels_compute_attention(case):
     check(*case.inputs(), **case.options(), **case.settings(), keys_per_split=case.keys_per_split)
 
 
-# Of a pair each, the cases leave out some kernels: these are all.
+# The cases cover pairs of options, not every kernel; this does.
 @pytest.mark.parametrize("keys_per_split", [WHOLE, 24], ids=["whole", "split"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("E", HEAD_SIZES)
@@ -31,7 +31,7 @@ def test_every_kernel(E, dtype, keys_per_split):
     check(*qkv(batch=(1,), heads=1, kv_heads=1, L=1, S=50, E=E, dtype=dtype), keys_per_split=keys_per_split)
 
 
-def test_these_are_all_kernels():
+def test_those_are_all_decode_and_merge_kernels():
     found = set()
     for dtype in DTYPES:
         for E in HEAD_SIZES:
@@ -45,7 +45,7 @@ def test_these_are_all_kernels():
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("keys_per_split", [WHOLE, 512])
 def test_many_keys(dtype, keys_per_split):
-    """Also more parts than one, the last of one key."""
+    """With 512 keys per split there are four splits, the last of one key."""
     inputs = qkv(batch=(1,), heads=2, kv_heads=1, L=2, S=1537, E=64, dtype=dtype)
     check(*inputs, causal=True, keys_per_split=keys_per_split)
 

@@ -1,4 +1,4 @@
-"""What a call may rely on, whichever of the fast kernels computes it."""
+"""Properties that every fast kernel has: prefill, decode, and decode with several splits."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ from .run import FastCall
 
 @pytest.fixture(params=FAST)
 def run(request):
-    """A kernel, whose reports must be none."""
+    """Runs a kernel, for which the harness must report nothing."""
     return partial(run_clean, request.param)
 
 
@@ -28,7 +28,7 @@ def with_nan(x, where):
     return mx.where(where[..., None], mx.nan, x)
 
 
-def test_slots_that_hold_no_key_have_no_influence_whatever_they_hold(run):
+def test_slots_outside_the_sequence_have_no_effect(run):
     query, key, value = qkv(batch=(3,), L=8, S=70, E=64)
     given = {"kv_start": lengths(3, 0, 40), "kv_lens": lengths(30, 70, 0), "causal": True}
     slot = mx.arange(70)
@@ -39,7 +39,7 @@ def test_slots_that_hold_no_key_have_no_influence_whatever_they_hold(run):
     assert same_bits(clean, run(query, with_nan(key, free), with_nan(value, free), **given))
 
 
-def test_rows_of_padding_are_zero_whatever_they_hold(run):
+def test_rows_of_padding_give_zero(run):
     query, key, value = qkv(L=8, S=40, E=64)
     given = {"q_lens": lengths(5, 0), "sinks": normal(4), "causal": True}
     padding = mx.arange(8) >= given["q_lens"][:, None, None]
@@ -51,7 +51,7 @@ def test_rows_of_padding_are_zero_whatever_they_hold(run):
 
 
 def test_a_padded_batch_has_the_bits_of_each_sequence_alone(run):
-    """To the left, so that nothing but `kv_start` tells; the window begins in the middle of a tile."""
+    """Padding on the left; the window begins in the middle of a tile."""
     query, key, value = qkv(batch=(2,), L=8, S=80, E=64)
     options = {"causal": True, "window": 50}
     out, lse = run(query, key, value, **options, q_lens=lengths(8, 6), kv_start=lengths(0, 13))
@@ -67,8 +67,8 @@ def test_rows_have_the_same_bits_in_every_chunk(run):
     assert same_bits((out[:, :, 5:], lse[:, :, 5:]), run(query[:, :, 5:], key, value, **options))
 
 
-def test_keys_that_no_row_sees_are_not_even_read(run):
-    """The tiles before and behind all windows; half a tile more may be read, but is not seen."""
+def test_tiles_without_a_visible_key_are_not_read(run):
+    """NaN in the tiles before and after all windows has no effect."""
     query, key, value = qkv(batch=(1,), L=4, S=200, E=64)
     options = {"window": (10, 0), "kv_lens": lengths(120)}
     slot = mx.arange(200)
@@ -85,7 +85,7 @@ def test_a_key_that_the_mask_hides_may_be_nan(run):
         compare(*run(query, key, value, mask=mask), query, key, value, mask=mask)
 
 
-def test_a_visible_nan_surfaces(run):
+def test_a_visible_nan_reaches_the_result(run):
     query, key, value = qkv(batch=(1,), heads=1, kv_heads=1, L=8, S=40, E=64)
     seen = mx.arange(8) >= 4
     nan = mx.arange(40) == 36
@@ -105,7 +105,7 @@ def test_a_row_of_nan_scores_is_nan(run):
 
 
 @pytest.mark.parametrize("entry", [np.inf, np.nan], ids=str)
-def test_a_mask_of_nan_or_infinity_surfaces(run, entry):
+def test_a_mask_of_nan_or_infinity_gives_nan(run, entry):
     out, _ = run(*qkv(L=2, S=40, E=64), mask=mx.where(mx.arange(40) == 35, entry, 0.0))
     assert mx.all(mx.isnan(out))
 
@@ -117,8 +117,8 @@ def test_large_negative_scores_hide_nothing(run):
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=["f16", "bf16"])
-def test_scores_may_leave_the_range_of_half_precision(run, dtype):
-    """Up to 10 ** 5, and everything but the largest ones has no weight."""
+def test_scores_may_exceed_the_range_of_half_precision(run, dtype):
+    """Scores up to 10 ** 5: only the largest have any weight."""
     query, key, value = (x.astype(dtype) for x in qkv(L=5, S=40, E=64))
     options = {"scale": 1.0}
     inputs = query * 100, key * 100, value
@@ -128,8 +128,8 @@ def test_scores_may_leave_the_range_of_half_precision(run, dtype):
 
 
 @pytest.mark.parametrize("S", [0, 40])
-def test_a_row_with_nothing_but_a_sink(run, S):
-    """All of the weight goes to the sink, and its logarithm is the log-sum-exp."""
+def test_a_row_with_only_a_sink(run, S):
+    """The sink has all the weight, so the output is 0 and the log-sum-exp is the sink."""
     sinks = normal(4)
     query, key, value = qkv(L=3, S=S, E=64)
     out, lse = run(query, key, value, sinks=sinks, kv_lens=lengths(0, 0))
@@ -146,8 +146,8 @@ def test_each_batch_entry_may_have_its_own_sinks(run):
         compare(*own, sinks=sinks[b])
 
 
-def test_lengths_out_of_range_do_not_lead_out_of_the_tensors(run):
-    """The host checks them where it can; these are taken as the nearest that there are."""
+def test_lengths_out_of_range_are_clamped(run):
+    """The host checks lengths where it can; the kernel takes the nearest valid ones."""
     query, key, value = qkv(batch=(3,), L=5, S=40, E=64)
     wrong = {"q_lens": lengths(-1, 99, 4), "kv_start": lengths(3, 30, 99), "kv_lens": lengths(99, 99, -7)}
     right = {"q_lens": lengths(0, 5, 4), "kv_start": lengths(3, 30, 40), "kv_lens": lengths(37, 10, 0)}
@@ -155,7 +155,7 @@ def test_lengths_out_of_range_do_not_lead_out_of_the_tensors(run):
 
 
 @pytest.mark.parametrize("step", [3.0, -3.0], ids=["rises", "falls"])
-def test_the_running_maximum_may_move_in_every_tile(run, step):
+def test_the_running_maximum_may_change_in_every_tile(run, step):
     key = mx.broadcast_to(step * mx.arange(130.0)[:, None], (130, 64))[None, None] + normal(1, 1, 130, 64)
     inputs = mx.ones((1, 1, 3, 64)), key, normal(1, 1, 130, 64, seed=1)
     compare(*run(*inputs, scale=1 / 64), *inputs, scale=1 / 64)
@@ -178,11 +178,11 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_pipeline_has_the_features_of_the_call_and_no_other(name):
+def test_a_pipeline_has_exactly_the_features_of_the_call(name):
     options, features = OPTIONS[name]
     call = FastCall(*qkv(L=3, S=5, E=64), **options, keys_per_split=WHOLE)
     assert call.launch("prefill").features == call.launch("decode").features == features
 
 
-def test_a_head_size_in_between_is_a_feature():
+def test_a_padded_head_size_is_a_feature():
     assert FastCall(*qkv(L=3, S=5, E=63)).launch("decode").features == (0, 0, 0, 0, 0, 1)

@@ -1,4 +1,4 @@
-"""The fast kernel for many query rows against the float64 oracle, in every type."""
+"""The prefill kernel against the float64 oracle, in every type."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from .run import FastCall, fast_kernels, run_prefill
 
 
 def check(query, key, value, layout="dense", order=0, **options):
-    """The kernel does nothing that is forbidden, and its result is attention."""
+    """The harness reports nothing, and the result is attention."""
     out, lse, reports = run_prefill(query, key, value, **options, layout=layout, order=order)
     assert reports == []
     compare(out, lse, query, key, value, **options)
@@ -35,7 +35,7 @@ def test_the_cases_run_every_kernel():
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("window", [None, 100])
 def test_the_heads_of_a_model(dtype, window):
-    """14 query heads on 2 key heads, tile after tile."""
+    """14 query heads on 2 key/value heads, several tiles."""
     check(*qkv(batch=(1,), heads=14, kv_heads=2, L=200, S=300, E=64, dtype=dtype), causal=True, window=window)
 
 

@@ -1,4 +1,4 @@
-"""The readable kernel against the float64 oracle, with an eye on each of its accesses to memory."""
+"""The readable kernel against the float64 oracle, with every memory access checked."""
 
 import mlx.core as mx
 import numpy as np
@@ -13,7 +13,7 @@ from .run import readable_kernel, run_readable
 
 
 def check(*inputs, order=0, kernel=None, **options):
-    """The kernel does nothing that is forbidden, and its result is attention; returns the oracle's answer."""
+    """The harness reports nothing, and the result is attention; returns the oracle's answer."""
     out, lse, reports = run_readable(*inputs, **options, order=order, kernel=kernel)
     assert reports == []
     return compare(out, lse, *inputs, **options)
@@ -26,7 +26,7 @@ def test_the_kernel_computes_attention(case):
 
 @pytest.mark.parametrize("order", [1, 2, 3], ids=["backwards", "shuffled", "shuffled again"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_no_order_of_the_lanes_makes_a_difference(order, causal):
+def test_the_result_does_not_depend_on_the_order_of_the_lanes(order, causal):
     inputs = qkv(L=40, S=70, E=80)
     as_numbered = run_readable(*inputs, causal=causal)
     other = run_readable(*inputs, causal=causal, order=order)
@@ -36,11 +36,11 @@ def test_no_order_of_the_lanes_makes_a_difference(order, causal):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_every_compiler_of_this_machine_agrees(compiler):
+def test_every_compiler_gives_attention(compiler):
     check(*qkv(L=40, S=70, E=100), causal=True, kernel=readable_kernel(compiler))
 
 
-def test_the_threadgroup_memory_is_used_to_the_last_byte():
+def test_the_kernel_uses_all_threadgroup_memory():
     assert readable_kernel().threadgroup_bytes == THREADGROUP_MEMORY
 
 
@@ -55,8 +55,8 @@ def test_rows_that_see_no_key_are_zero():
     assert np.isfinite(want.lse[..., 37:]).all()
 
 
-def test_keys_behind_the_causal_edge_are_not_even_read():
-    """Nothing that stands there reaches a row, not even as 0 * NaN."""
+def test_keys_beyond_the_causal_edge_are_not_read():
+    """NaN in them does not reach a row, not even as 0 * NaN."""
     query, key, value = qkv(heads=1, kv_heads=1, L=70, S=70)
     last = 40
     behind = mx.arange(70)[:, None] > last
@@ -77,7 +77,7 @@ def test_a_key_that_the_mask_hides_may_be_nan(hide):
     check(query, key, value, mask=mx.where(hidden, hide, mx.array(True) if hide is False else 0.0))
 
 
-def test_a_visible_nan_surfaces():
+def test_a_visible_nan_reaches_the_result():
     query, key, value = qkv(batch=(1,), heads=1, kv_heads=1, L=40, S=40)
     key = mx.where(mx.arange(40)[:, None] == 20, mx.nan, key)
     out, lse, _ = run_readable(query, key, value, causal=True)
@@ -94,7 +94,7 @@ def test_a_row_of_nan_scores_is_nan():
 
 
 @pytest.mark.parametrize("entry", [np.inf, np.nan], ids=str)
-def test_a_mask_of_nan_or_infinity_surfaces(entry):
+def test_a_mask_of_nan_or_infinity_gives_nan(entry):
     out, _, _ = run_readable(*qkv(L=2, S=40), mask=mx.where(mx.arange(40) == 35, entry, 0.0))
     assert mx.all(mx.isnan(out))
 
@@ -104,8 +104,8 @@ def test_a_mask_of_large_negative_numbers_hides_nothing():
 
 
 @pytest.mark.parametrize("step", [3.0, -3.0], ids=["rises", "falls"])
-def test_the_running_maximum_may_move_in_every_tile(step):
-    """From tile to tile the scores change by 96; without the correction nothing would be right, or finite."""
+def test_the_running_maximum_may_change_in_every_tile(step):
+    """From tile to tile the scores change by 96: without rescaling, the result would be wrong or infinite."""
     query = mx.ones((1, 1, 3, 32))
     key = mx.broadcast_to(step * mx.arange(130.0)[:, None], (130, 32))[None, None] + normal(1, 1, 130, 32)
     check(query, key, normal(1, 1, 130, 32, seed=1), scale=1 / 32)

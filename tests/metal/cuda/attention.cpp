@@ -14,7 +14,7 @@ namespace metal_on_cuda {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int kNanKey = 7;  // a mask of keys alone can hide it
+constexpr int kNanKey = 7;  // hidden by a mask over keys
 
 // splitmix64: the same numbers everywhere.
 class Random {
@@ -46,7 +46,7 @@ Element element_of_mask(int kind) {
   return kind == tiny_llm_ext::kHalfMask ? f16 : kind == tiny_llm_ext::kBfloatMask ? bf16 : f32;
 }
 
-// A third of the keys is hidden, and so is every key of row 3 where the mask has rows.
+// Hides a third of the keys, and all keys of row 3 if the mask has rows.
 void make_mask(Problem& made) {
   const Case& call = made.call;
   const int sizes[4] = {call.batch, call.heads, call.L, call.S};

@@ -1,5 +1,4 @@
-// One attention call on the host: what a case asks for, its inputs from a fixed seed, its answer in any
-// precision.
+// One attention call on the host: the case, its seeded inputs, and its result in float or double.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,8 @@ namespace metal_on_cuda {
 enum class Kernel { readable, prefill, decode };
 enum Element { f32, f16, bf16 };
 
-// `mask` says along which axes the mask is not broadcast: letters of "bhrk", for batch, head, row and key.
+// `mask` names the axes along which the mask is not broadcast: letters of "bhrk", for batch, head, row and
+// key.
 struct Case {
   std::string name;
   Kernel kernel = Kernel::readable;
@@ -33,8 +33,8 @@ struct Problem {
   Case call;
   float scale;
   std::vector<float> query, key, value;
-  std::vector<float> bias;       // what a mask entry adds; -inf hides
-  std::vector<uint8_t> mask;     // the same as it lies in memory
+  std::vector<float> bias;       // mask entries as numbers to add; -inf hides
+  std::vector<uint8_t> mask;     // the same in memory
   int64_t mask_strides[4] = {};  // of batch, head, row and key
 };
 

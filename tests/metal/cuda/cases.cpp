@@ -1,4 +1,5 @@
-// Few and small, since each access is watched; the lengths, groups, masks and hidden rows of the harness.
+// The lengths, GQA groups, masks and hidden rows of the harness, few and small because NVIDIA's tools check
+// every access.
 #include "attention.h"
 #include "metal/kernels/arguments.h"
 
@@ -46,7 +47,7 @@ void add_masks(std::vector<Case>& all) {
   all.push_back(hidden);
 }
 
-// A fast kernel is compiled for the features of a call: the set of each call here stands in fast_kernels.py.
+// A fast kernel is compiled for the features of a call; fast_kernels.py lists those of the calls here.
 void add_fast(std::vector<Case>& all) {
   const char* elements[] = {"f32", "f16", "bf16"};
   for (Element element : {f32, f16, bf16}) {

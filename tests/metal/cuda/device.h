@@ -1,4 +1,4 @@
-// Memory of the GPU, and the start of a kernel.
+// Memory of the GPU, and launches of kernels.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,7 +24,7 @@ inline void check(cudaError_t error) {
   std::exit(2);
 }
 
-// A buffer of exactly its size, an allocation of its own, so that memcheck sees its end.
+// A buffer with an allocation of exactly its size, so that memcheck finds accesses beyond its end.
 class Buffer {
  public:
   explicit Buffer(const std::vector<uint8_t>& content) : Buffer(content.size()) {
@@ -48,7 +48,7 @@ class Buffer {
   size_t size_;
 };
 
-// An output is full of NaN before a kernel runs, unless a tool watches for what nobody wrote.
+// An output is filled with NaN before a kernel runs, unless initcheck looks for unwritten memory.
 struct Output : Buffer {
   Output(size_t count, Element element, bool unset) : Buffer(count * (element == f32 ? 4 : 2)) {
     if (!unset) check(cudaMemset(data, 0xff, count * (element == f32 ? 4 : 2)));

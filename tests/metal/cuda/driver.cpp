@@ -1,7 +1,7 @@
-// Runs the attention kernels on CUDA, on the grids of the Metal host, and compares with attention in double
-// precision.
+// Runs the attention kernels on CUDA, with the launches of the Metal host, and compares them with attention
+// in double precision.
 //
-//     driver [--unset] [prefix]     the cases whose names begin so; --unset leaves the outputs uninitialised
+//     driver [--unset] [prefix]     runs the cases with this prefix; --unset leaves the outputs uninitialised
 #include <algorithm>
 #include <cmath>
 #include <cstring>

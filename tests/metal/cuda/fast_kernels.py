@@ -1,4 +1,4 @@
-"""The fast kernels that cases.cpp needs, with the features that each is compiled for."""
+"""The fast kernels that cases.cpp needs, by the features that they are compiled for."""
 
 from __future__ import annotations
 

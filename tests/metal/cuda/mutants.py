@@ -1,4 +1,4 @@
-"""Wrong kernels that NVIDIA's tools must find; most are from the lists of the harness."""
+"""Mutants that NVIDIA's tools must find; most are from the lists of the harness."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def named(name: str, mutants: tuple[Mutant, ...] = READABLE_MUTANTS) -> Mutant:
     return found
 
 
-# The row that a SIMD group loads is its own: without the barrier its lanes race with each other. Here it
-# loads the row of a neighbour, so that SIMD groups would race.
+# A SIMD group loads its own row: without the barrier, only its lanes race. Here it loads its neighbour's row,
+# so SIMD groups race.
 NEIGHBOUR = Mutant(
     "a SIMD group loads the next row, without a barrier",
     f"q[r][e] = query[at_row + e];\n      o[r][e] = 0.0f;\n    }}\n  }}\n  {BARRIER}",
@@ -42,11 +42,11 @@ ADDED_TO = Mutant(
     "output[at_row + e] += l == 0.0f",
 )
 
-# A barrier that whole SIMD groups miss is lawful on CUDA: they have left, and nobody waits for who has left.
+# CUDA allows whole warps to miss a barrier after they have exited, so half a warp misses it here.
 HALF = Mutant("half a SIMD group misses a barrier", BARRIER, f"if (lane < 16) {BARRIER}")
 
 WATCHED = (
-    Watched(named("no barrier behind the load"), "racecheck"),
+    Watched(named("no barrier after the load"), "racecheck"),
     Watched(NEIGHBOUR, "racecheck"),
     Watched(named("all rows share one"), "racecheck"),
     Watched(named("keys beyond the end"), "memcheck"),
@@ -55,7 +55,7 @@ WATCHED = (
     Watched(ADDED_TO, "initcheck"),
     Watched(named("values overwrite keys that are still read", PREFILL_MUTANTS), "racecheck", PREFILL),
     Watched(named("keys overwrite values that are still read", PREFILL_MUTANTS), "racecheck", PREFILL),
-    Watched(named("keys are read before they are there", PREFILL_MUTANTS), "racecheck", PREFILL),
-    Watched(named("values are read before they are there", PREFILL_MUTANTS), "racecheck", PREFILL),
-    Watched(named("the parts are read before they are there", DECODE_MUTANTS), "racecheck", DECODE),
+    Watched(named("keys are read before they are written", PREFILL_MUTANTS), "racecheck", PREFILL),
+    Watched(named("values are read before they are written", PREFILL_MUTANTS), "racecheck", PREFILL),
+    Watched(named("the parts are read before they are written", DECODE_MUTANTS), "racecheck", DECODE),
 )

@@ -1,4 +1,4 @@
-"""The attention kernels as CUDA: that they can be built is checked here; tools/metal_on_cuda.py runs them."""
+"""The attention kernels can be built as CUDA; tools/metal_on_cuda.py runs them."""
 
 import re
 import subprocess
@@ -22,11 +22,11 @@ def nvcc():
     return NVCC.name
 
 
-def test_the_text_of_the_readable_kernel_is_not_touched():
+def test_the_source_of_the_readable_kernel_is_unchanged():
     assert readable_source() in translated(readable_source(), [KERNEL])
 
 
-def test_that_of_the_fast_ones_lacks_one_word():
+def test_the_source_of_the_fast_kernels_lacks_one_word():
     text = translated(fast_source(), FAST_KERNELS[MASKED], MASKED)
     kept, others = fast_source().splitlines(), set(text.splitlines())
     changed = [line for line in kept if line not in others]
@@ -48,21 +48,21 @@ def test_a_function_constant_gets_its_value():
     assert pipeline(kernels[0], MASKED) == f"{kernels[0]}_3_1_0_0_0_0"
 
 
-def test_every_buffer_comes_from_the_slot_that_the_kernel_names():
+def test_every_buffer_comes_from_its_slot():
     text = translated(readable_source(), [KERNEL])
     slots = re.findall(r"slots\.at\[(\w+)\]", text)
     assert slots == re.findall(r"buffer\((\w+)\)", readable_source())
     assert len(set(slots)) == 7
 
 
-def test_the_mutants_are_other_texts():
+def test_every_mutant_differs_from_the_kernel_and_the_others():
     sources = {True: fast_source(), False: readable_source()}
     texts = {watched.mutant.applied(sources[watched.is_fast]) for watched in WATCHED}
     assert len(texts) == len(WATCHED)
     assert texts.isdisjoint(sources.values())
 
 
-def test_nvcc_compiles_it_into_all_of_the_threadgroup_memory_without_spills(tmp_path, nvcc):
+def test_nvcc_uses_all_threadgroup_memory_and_spills_nothing(tmp_path, nvcc):
     source = tmp_path / "kernel.cu"
     source.write_text(translated(readable_source(), [KERNEL]))
     shim = f"-I{ROOT / 'tests/metal/cuda/shim'}"
@@ -74,7 +74,7 @@ def test_nvcc_compiles_it_into_all_of_the_threadgroup_memory_without_spills(tmp_
     assert int(re.search(r"Used (\d+) registers", report)[1]) <= 65536 // 1024
 
 
-def test_the_driver_calls_the_host_as_it_is(tmp_path, nvcc):
+def test_the_driver_compiles_with_the_host_headers(tmp_path, nvcc):
     includes = [f"-I{ROOT / 'src/extensions/src'}", f"-I{ROOT / 'tests/metal/cuda'}"]
     source = ROOT / "tests/metal/cuda/driver.cpp"
     command = [

@@ -1,7 +1,7 @@
-"""The text of Metal kernels as CUDA sources, behind the shim, with a way to start each kernel.
+"""CUDA sources from Metal kernels, which include the shim, with an entry for each kernel.
 
-One word of the text is left out: `threadgroup` of a pointer, where CUDA takes it for that of a variable. The
-readable kernel has no such pointer, so its text is unchanged.
+One word is removed: `threadgroup` of a pointer, where the shim's `__shared__` would apply to the variable.
+The readable kernel has no such pointer, so its source is unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from ..harness.signature import Argument, Signature, signatures
 
-# What a thread is told about itself.
+# Thread attributes.
 BUILT_IN = {
     "threadgroup_position_in_grid": "metal_on_cuda::position()",
     "simdgroup_index_in_threadgroup": "metal_on_cuda::simd_group()",
@@ -22,10 +22,7 @@ THREADGROUP_POINTER = re.compile(r"\bthreadgroup\s+((?:const\s+)?\w+\s*\*)")
 
 
 def translated(source: str, kernels: list[str], features: tuple[int, ...] = ()) -> str:
-    """CUDA for these kernels of one Metal text, compiled for these values of the function constants.
-
-    `find_kernel` behind it finds a kernel by the name of its pipeline.
-    """
+    """The CUDA source of these kernels, for these values of the function constants."""
     by_name = {signature.name: signature for signature in signatures(source)}
     chosen = [by_name[name] for name in kernels]
     indices = [index for _, index in chosen[0].constants]
@@ -44,12 +41,12 @@ def without_pointers_to_threadgroup(source: str) -> str:
 
 
 def pipeline(kernel: str, features: tuple[int, ...]) -> str:
-    """As Launch::pipeline names it; merging has no features."""
+    """The name that Launch::pipeline gives; the merge kernel has no features."""
     return "_".join([kernel, *(() if "merge" in kernel else map(str, features))])
 
 
 def entry(signature: Signature, features: tuple[int, ...]) -> str:
-    """A kernel of CUDA that takes the buffers by slot and calls the kernel of Metal."""
+    """A CUDA kernel that takes the buffers by slot and calls the Metal kernel."""
     values = ", ".join(map(value, signature.arguments))
     name = pipeline(signature.name, features)
     return (
@@ -69,7 +66,7 @@ def value(argument: Argument) -> str:
 
 
 def registry(pipelines: list[str]) -> str:
-    """`kernel_named`, by which the driver finds a kernel."""
+    """`kernel_named`, with which the driver finds a kernel."""
     declared = "".join(f"const void* address_of_{name}();\n" for name in pipelines)
     found = "".join(
         f'  if (!std::strcmp(name, "{name}")) return address_of_{name}();\n' for name in pipelines

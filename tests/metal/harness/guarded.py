@@ -1,4 +1,4 @@
-"""Buffers between pages that nobody may touch."""
+"""Buffers between inaccessible guard pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILED = (None, ctypes.c_void_p(-1).value)  # what mmap returns
 
 
 class GuardedBuffer:
-    """A copy of an array; it ends where the guard begins, give or take its alignment."""
+    """A copy of an array that ends at the guard pages, up to alignment."""
 
     def __init__(self, content: np.ndarray):
         self._shape, self._dtype, self.nbytes = content.shape, content.dtype, content.nbytes

@@ -1,4 +1,4 @@
-"""Runs a Metal kernel on NumPy arrays, and tells what it did wrong."""
+"""Runs a Metal kernel on NumPy arrays and reports its mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .toolchain import build, compiler_for
 
 LANES = 32
 MOST_THREADS = 1024
-NO_VALUE = 0x5EED  # of a function constant that was not given
+NO_VALUE = 0x5EED  # value of a function constant that was not given
 
 
 class Constant(ctypes.Structure):
@@ -25,14 +25,14 @@ class Constant(ctypes.Structure):
 
 
 class Run(NamedTuple):
-    """The buffers that the kernel may write, by name, and the sentences about its mistakes."""
+    """The buffers that the kernel may write, by name, and reports of its mistakes."""
 
     outputs: dict[str, Any]
     reports: list[str]
 
 
 class Kernel:
-    """A kernel of a Metal source, compiled so that every access to memory is checked."""
+    """A kernel of a Metal source, compiled so that every memory access is checked."""
 
     def __init__(
         self, source: str, name: str, *, slot_header: str | None = None, compiler: str | None = None
@@ -49,7 +49,7 @@ class Kernel:
         buffers = self.signature.buffers
         numbers = (ctypes.c_int * len(buffers)).in_dll(self._library, "harness_slots")
         self._library.harness_barriers.restype = ctypes.c_uint64
-        self.barriers = 0  # that threadgroups passed in the last run, all together
+        self.barriers = 0  # in the last run, over all threadgroups
         self.slots = {buffer.name: number for buffer, number in zip(buffers, numbers, strict=True)}
         count = len(self.signature.constants)
         self._constants = (Constant * count).in_dll(self._library, "harness_constants")
@@ -64,10 +64,10 @@ class Kernel:
         constants: Sequence[int] = (),
         positions: Sequence[tuple[int, int, int]] | None = None,
     ) -> Run:
-        """Run a grid with these function constants, by index; without any if the kernel has no use for them.
+        """Run a grid with these function constants, by index, or none if the kernel has none.
 
-        `order` of lanes and SIMD groups: 0 as numbered, 1 backwards, others shuffled. If there are
-        `positions`, only the threadgroups there are run. Of an array the kernel gets a copy.
+        `order` of lanes and SIMD groups: 0 as numbered, 1 reversed, others shuffled. With `positions`, only
+        the threadgroups there run. The kernel works on copies of arrays.
         """
         count = threads[0] * threads[1] * threads[2]
         if count % LANES or not 0 < count <= MOST_THREADS:
@@ -115,7 +115,7 @@ class Kernel:
 def in_grid(
     threadgroups: tuple[int, int, int], positions: Sequence[tuple[int, int, int]] | None
 ) -> np.ndarray:
-    """Those positions of a grid, or all of them, x first: uint32 [n, 3]."""
+    """These positions of a grid, or all positions, x first: uint32 [n, 3]."""
     if positions is None:
         z, y, x = np.indices(threadgroups[::-1], np.uint32).reshape(3, -1)
         return np.stack([x, y, z], axis=1)

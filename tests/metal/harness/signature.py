@@ -1,4 +1,4 @@
-"""The signature of a kernel, read from its source, and the launcher that calls it."""
+"""The signature of a kernel, parsed from its source, and the launcher that calls it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 from ...support.processes.tools import cpp_compiler
 
-# What a thread is told about itself: the expression for each component.
+# Thread attributes: the expression for each component.
 BUILT_IN = {
     "threadgroup_position_in_grid": ("position[0]", "position[1]", "position[2]"),
     "simdgroup_index_in_threadgroup": ("simd_group",),
@@ -26,7 +26,7 @@ class Argument:
     type: str
     name: str
     attribute: str
-    slot: str  # of a buffer: a number or the name of one
+    slot: str  # of a buffer: a number or a named constant
 
     @property
     def is_buffer(self) -> bool:
@@ -52,7 +52,7 @@ class Signature:
 
 @cache
 def signatures(source: str) -> list[Signature]:
-    """Those of all functions that are declared `kernel void`."""
+    """The signatures of all functions declared `kernel void`."""
     source = expanded(COMMENT.sub("", source))
     constants = tuple(CONSTANT.findall(source))
     found = []
@@ -68,7 +68,7 @@ def signatures(source: str) -> list[Signature]:
 
 
 def expanded(source: str) -> str:
-    """The source with its macros replaced; those of the Metal language are words of their own here."""
+    """The source with its own macros expanded; keywords of Metal stay."""
     own = re.sub(r"#include .*", "", source)
     command = (cpp_compiler(), "-E", "-P", "-x", "c++", "-D__METAL_VERSION__=310", "-")
     return subprocess.run(command, input=own, capture_output=True, text=True, check=True).stdout
@@ -77,16 +77,16 @@ def expanded(source: str) -> str:
 def argument(kernel: str, text: str) -> Argument:
     match = ARGUMENT.fullmatch(text)
     if match is None or (match[3] != "buffer" and match[3] not in BUILT_IN):
-        raise ValueError(f"{kernel}: the harness knows no argument like '{' '.join(text.split())}'")
+        raise ValueError(f"{kernel}: the harness does not support the argument '{' '.join(text.split())}'")
     return Argument(" ".join(match[1].split()), match[2], match[3], match[4] or "")
 
 
 def launcher(signature: Signature, slot_header: str | None, constants: dict[str, str]) -> str:
-    """C++ that calls the kernel with buffers by slot, and holds its function constants.
+    """C++ source that calls the kernel with buffers by slot, and defines its function constants.
 
-    The header names slots and indices; `constants` has the symbol of each function constant.
+    The header defines slots and indices; `constants` has the symbol of each function constant.
     """
-    # To both compilers, pointers of every address space and references are passed alike.
+    # Both compilers pass pointers of every address space, and references, in the same way.
     types = ["void*" if argument.is_buffer else argument.type for argument in signature.arguments]
     values = [
         f"slots[{argument.slot}]" if argument.is_buffer else built_in(argument)

@@ -1,4 +1,4 @@
-"""Memory that a kernel works on where it lies, larger than that of the machine if need be."""
+"""Memory that a kernel uses in place; it may be larger than that of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_RESERVE = 0x4000  # MAP_NORESERVE: a page exists once it is touched
 
 
 class BorrowedBuffer:
-    """The memory of somebody else, in place."""
+    """Memory with another owner, used in place."""
 
     def __init__(self, address: int, nbytes: int):
         self.address, self.nbytes = address, nbytes
@@ -21,11 +21,11 @@ class BorrowedBuffer:
         return self
 
     def free(self) -> None:
-        """It stays with its owner."""
+        """The owner frees it."""
 
 
 class SparseBuffer(BorrowedBuffer):
-    """Zeros, of which only the pages exist that somebody touches; `free` is for its owner to call."""
+    """Zeros whose pages exist only once they are touched; its owner calls `release`."""
 
     def __init__(self, count: int, dtype: type[np.generic] | np.dtype):
         self.dtype = np.dtype(dtype)

@@ -35,13 +35,13 @@ OPENCL_CPP = (
 
 @dataclass(frozen=True)
 class Compiler:
-    """One way to compile a kernel, and what goes with it, into a library."""
+    """A compiler, and its flags to build a library from a kernel."""
 
     name: str
     program: str
     language: tuple[str, ...]
-    instrumented: tuple[str, ...]  # optimised, with every access announced
-    probe: str  # a kernel in this language alone, without a header: adds 1 in half precision
+    instrumented: tuple[str, ...]  # optimised, with a call of a hook at every access
+    probe: str  # a kernel in plain language, without a header: adds 1 in half precision
     link: tuple[str, ...] = ()
 
 
@@ -74,9 +74,9 @@ void __tsan_write2(void*) {}
 
 
 def runs_kernels(compiler: Compiler) -> Callable[[Path], object]:
-    """A probe: adds 1 to 1 in half precision, which takes functions of the compiler's runtime library.
+    """A probe that adds 1 to 1 in half precision, which needs the compiler's runtime library.
 
-    It includes nothing of ours: a mistake in the shim must not pass for a compiler that is missing.
+    It includes none of our files: a mistake in the shim must not look like a missing compiler.
     """
 
     def probe(folder: Path) -> None:
@@ -98,12 +98,12 @@ def runs_kernels(compiler: Compiler) -> Callable[[Path], object]:
 
 CLANG_RUNTIME = Tool("libclang-rt-19-dev", "apt install libclang-rt-19-dev", runs_kernels(COMPILERS["clang"]))
 GXX_WITH_HALF = Tool("g++ 12", "apt install g++-12, and let `g++` be it", runs_kernels(COMPILERS["gcc"]))
-# What it takes to run a kernel by each compiler.
+# The tools that each compiler needs to run a kernel.
 TOOLS = {"clang": (CLANG, CLANG_RUNTIME, NM), "gcc": (GXX, GXX_WITH_HALF, NM)}
 
 
 class BuildError(Exception):
-    """The compiler's words, or the rule that the kernel breaks."""
+    """The compiler's messages, or the rule that the kernel breaks."""
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,16 @@ class Library:
 
 
 def compiler_for(signature: Signature, wanted: str | None = None) -> Compiler:
-    """The wanted compiler, or the best one here that can run this kernel; without it the test is skipped.
+    """The compiler `wanted`, or the best one that can run this kernel; without one, the test is skipped.
 
-    Function constants, and pointers to threadgroup memory, which the same kernels have, are clang's alone.
+    Only clang supports function constants and the pointers to threadgroup memory of the same kernels.
     """
     need_this_platform()
     return working_compiler([wanted] if wanted else ["clang"] if signature.constants else list(TOOLS))
 
 
 def working_compiler(names: Iterable[str] = TOOLS) -> Compiler:
-    """The first of them that runs kernels here; without one the test is skipped."""
+    """The first of these compilers that runs kernels; without one, the test is skipped."""
     lacks = {name: lacking(*TOOLS[name]) for name in names}
     if all(lacks.values()):
         leave_out(*lacks.values())
@@ -147,13 +147,13 @@ def run(*command: str | Path) -> str:
 
 @cache
 def digest(folder: Path) -> str:
-    """Changes with any file in the folder."""
+    """A hash of all files in the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def cached(make: Callable[[Path], object], *parts: str) -> Path:
-    """A folder that `make` fills, once for these parts and this harness."""
+    """A folder that `make` fills once; the key is `parts` and the files of this harness."""
     folder = CACHE / hashlib.sha256("\0".join([*parts, digest(HARNESS)]).encode()).hexdigest()[:20]
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def compile_host(compiler: Compiler, source: Path, output: Path) -> None:
 
 
 def host_library(source: Path) -> Path:
-    """A shared library made of one C++ file of the host."""
+    """A shared library from one C++ file of the host."""
     text = source.read_text()
     flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{SOURCES}")
 
@@ -186,7 +186,7 @@ def host_library(source: Path) -> Path:
 
 
 def runtime(compiler: Compiler) -> list[Path]:
-    """The objects that are the same for every kernel."""
+    """The object files of the runtime, which are the same for every kernel."""
     sources = sorted((HARNESS / "runtime").glob("*.cpp"))
 
     def make(folder: Path) -> None:
@@ -207,7 +207,7 @@ def launcher_object(compiler: Compiler, text: str) -> Path:
 
 @cache
 def symbols(binary: Path) -> dict[str, tuple[int, int]]:
-    """Offset and size of each; a size of 0 stands for none."""
+    """Offset and size of each symbol; size 0 if it has none."""
     table = {}
     for line in run("nm", "-S", binary).splitlines():
         if match := re.fullmatch(r"([0-9a-f]+)(?: ([0-9a-f]+))? \w (\S+)", line):
@@ -216,13 +216,13 @@ def symbols(binary: Path) -> dict[str, tuple[int, int]]:
 
 
 def threadgroup_arrays(binary: Path, kernel: str) -> dict[str, tuple[int, int]]:
-    """The static arrays of the kernel, by their names in the source."""
+    """Offset and size of the kernel's static arrays, by their names in the source."""
     own = re.compile(rf"_ZZ\d+{kernel}E\d+(\w+)")
     return {match[1]: place for name, place in symbols(binary).items() if (match := own.fullmatch(name))}
 
 
 def constant_symbols(binary: Path, signature: Signature) -> dict[str, str]:
-    """The symbol of each function constant, which may lie in a namespace."""
+    """The symbol of each function constant, which may be in a namespace."""
     table = symbols(binary)
     return {
         name: next(symbol for symbol in table if re.fullmatch(rf"(_ZN\w+?{len(name)})?{name}E?", symbol))
@@ -244,7 +244,7 @@ def objects_of(compiler: Compiler, source: str) -> Path:
 
 
 def build(source: str, signature: Signature, compiler: Compiler, slot_header: str | None) -> Library:
-    """Compile a kernel with its accesses announced, and link it with the runtime."""
+    """Compile a kernel with instrumented accesses, and link it with the runtime."""
     objects = objects_of(compiler, source)
 
     def make(folder: Path) -> None:

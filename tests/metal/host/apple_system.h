@@ -1,5 +1,5 @@
-// What metal-cpp needs of Apple's system headers, none of which is on Linux. Declared only: it is compiled
-// for its syntax.
+// The declarations of Apple's system headers that metal-cpp needs; Linux has none of these headers. Nothing
+// is defined: the host side is compiled for its syntax only.
 #pragma once
 
 #include <dlfcn.h>

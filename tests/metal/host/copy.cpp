@@ -1,4 +1,4 @@
-// Copies in the middle of an evaluation, by the processor: MLX has no GPU here that could make them.
+// Copies during an evaluation, made by the CPU because MLX has no GPU here.
 #include "metal/copy.h"
 
 #include "mlx/ops.h"

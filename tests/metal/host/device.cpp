@@ -1,4 +1,4 @@
-// MLX's Metal device as its header declares it, on a machine without one: it takes notes.
+// MLX's Metal device, as its header declares it, for a machine without one: it records dispatches.
 #include "mlx/backend/metal/device.h"
 
 #include <fstream>
@@ -33,7 +33,7 @@ std::vector<Dispatch> dispatched;
 std::vector<mx::array> temporaries;
 
 Bound bound(const mx::array& array, int slot, int64_t offset, bool writable) {
-  if (!array.data_shared_ptr()) throw std::logic_error("an array without memory was bound");
+  if (!array.data_shared_ptr()) throw std::logic_error("a bound array has no memory");
   int64_t elements = array.size() > 0;
   for (int axis = 0; axis < static_cast<int>(array.ndim()); axis++) {
     elements += (array.shape(axis) - 1) * array.strides(axis);
@@ -43,8 +43,8 @@ Bound bound(const mx::array& array, int slot, int64_t offset, bool writable) {
   char* address = const_cast<char*>(array.data<char>()) + offset;
   const char* end = static_cast<char*>(buffer.raw_ptr()) + mx::allocator::allocator().size(buffer);
   if (address + bytes > end) {
-    throw std::logic_error("slot " + std::to_string(slot) + ": the array is " + std::to_string(bytes) +
-                           " bytes long, of which its memory has " + std::to_string(end - address));
+    throw std::logic_error("slot " + std::to_string(slot) + ": the array has " + std::to_string(bytes) +
+                           " bytes, its memory only " + std::to_string(end - address));
   }
   return {slot, array.data_shared_ptr(), address, bytes, writable};
 }
@@ -99,7 +99,7 @@ Device& device(mlx::core::Device) {
   return only;
 }
 
-// A metallib of the tests holds the text of its kernels.
+// A metallib of the tests is the source of its kernels.
 MTL::Library* Device::get_library(const std::string& name, const std::string& path) {
   return get_library(name, {}, [&] {
     std::ifstream file(path + "/" + name + ".metallib");
@@ -170,7 +170,7 @@ void CommandEncoder::set_output_array(array& a, int slot, int64_t offset) {
 }
 
 void CommandEncoder::add_temporary(array temporary) {
-  if (recorder::dispatched.empty()) throw std::logic_error("a temporary of no dispatch");
+  if (recorder::dispatched.empty()) throw std::logic_error("a temporary without a dispatch");
   recorder::dispatched.back().temporaries.push_back(
       {temporary.data<char>(), static_cast<int64_t>(temporary.nbytes())});
   recorder::temporaries.push_back(std::move(temporary));

@@ -1,4 +1,4 @@
-"""The extension on the GPU of a Mac; elsewhere on a device that takes notes, which the harness then runs."""
+"""The extension on the GPU of a Mac; elsewhere on a device that records dispatches for the harness to run."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ MOST_THREADS = 1024
 
 
 class Dispatch(NamedTuple):
-    """What the device was told about one kernel."""
+    """One dispatch, as the device received it."""
 
     kernel: str
     constants: tuple[int, ...]
     threadgroups: tuple[int, ...]
     threads: tuple[int, ...]
     arguments: dict[int, bytes]  # by slot
-    outputs: frozenset[int]  # the slots that were bound as such
-    slots: frozenset[int]  # all that were bound
-    temporaries: int  # bytes that were allocated for this kernel
-    copies: int  # those of them that it reads
+    outputs: frozenset[int]  # the slots that were bound as outputs
+    slots: frozenset[int]  # all bound slots
+    temporaries: int  # bytes allocated for this kernel
+    copies: int  # bytes of the temporaries that the kernel reads
 
 
 @dataclass
-class Notes:
-    """What the device was told to do, and what came of it."""
+class Record:
+    """The dispatches of an evaluation, and the harness's results."""
 
     kernels: list[str] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
-    barriers: list[int] = field(default_factory=list)  # that threadgroups passed, for each kernel that ran
+    barriers: list[int] = field(default_factory=list)  # for each kernel that ran, passed by all threadgroups
     reports: list[str] = field(default_factory=list)
 
 
-notes = Notes()
+record = Record()
 runs_kernels = True
 
 
 class RealDevice:
-    """Answers as far as a real device can."""
+    """A Mac's GPU, with the functions of the recording device that it can have."""
 
     def gpu_stream(self) -> mx.Stream:
         return mx.default_stream(mx.gpu)
 
     def evaluate(self, arrays: list[mx.array]) -> None:
         mx.eval(arrays)
-        notes.kernels.append(load_extension().last_run()["path"].removeprefix("metal."))
+        record.kernels.append(load_extension().last_run()["path"].removeprefix("metal."))
 
 
 @cache
 def modules() -> tuple[ModuleType, Any]:
-    """The extension and the device, both of the one library that is built here."""
+    """The extension and the device, both from one library, which is built first."""
     if IS_REAL:
         return load_extension(), RealDevice()
     need_this_platform()
@@ -115,8 +115,8 @@ def run(
     copies = sum(size for address, size in temporaries if address in read)
     allocated = sum(size for _, size in temporaries)
     slots = frozenset(slot for slot, *_ in bound)
-    notes.kernels.append(name)
-    notes.dispatches.append(
+    record.kernels.append(name)
+    record.dispatches.append(
         Dispatch(
             name,
             tuple(constants),
@@ -136,21 +136,21 @@ def run(
     memory = {names[slot]: memory_at(address, size) for slot, address, size, _ in bound}
     outputs = {names[slot] for slot, _, _, writable in bound if writable}
     for output in outputs:
-        memory[output][:] = 0xFF  # NaN, for whoever reads what nobody wrote
+        memory[output][:] = 0xFF  # NaN, to reveal what the kernel does not write
     plain = {names[slot]: np.frombuffer(content, np.uint8) for slot, content in arguments.items()}
     written, reports = kernel(
         tuple(threadgroups), tuple(threads), {**memory, **plain}, constants=tuple(constants)
     )
-    assert written.keys() == outputs, "what a kernel writes must be bound as an output, and nothing else"
+    assert written.keys() == outputs, "exactly the buffers that a kernel writes must be bound as outputs"
     for output, content in written.items():
         memory[output][:] = content
-    notes.barriers.append(kernel.barriers)
-    notes.reports += reports
+    record.barriers.append(kernel.barriers)
+    record.reports += reports
 
 
 @contextmanager
-def only_notes() -> Iterator[None]:
-    """Kernels are noted and not run: results are undefined, and no size is too large."""
+def record_only() -> Iterator[None]:
+    """Dispatches are recorded but not run: results are undefined, and no size is too large."""
     global runs_kernels
     runs_kernels = False
     try:
@@ -163,15 +163,15 @@ def memory_at(address: int, size: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
-def evaluate(*arrays: mx.array) -> Notes:
-    """Evaluate on the device; returns the notes of this evaluation."""
-    global notes
-    notes = Notes()
+def evaluate(*arrays: mx.array) -> Record:
+    """Evaluate on the device, and return the record of this evaluation."""
+    global record
+    record = Record()
     modules()[1].evaluate(list(arrays))
-    return notes
+    return record
 
 
-def attention(*inputs: mx.array, **options: Any) -> tuple[mx.array, mx.array, Notes]:
+def attention(*inputs: mx.array, **options: Any) -> tuple[mx.array, mx.array, Record]:
     """Output and log-sum-exp of the full binding on the GPU stream."""
     extension, device = modules()
     arrays = [*inputs, *(option for option in options.values() if isinstance(option, mx.array))]

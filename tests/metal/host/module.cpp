@@ -1,4 +1,4 @@
-// What the tests call beside the extension itself, which is built into the same library.
+// The functions that the tests call in addition to the extension, which is in the same library.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
@@ -18,10 +18,10 @@ namespace mx = mlx::core;
 
 namespace {
 
-// MLX's own operations run on the processor, under the number of its stream.
+// MLX's own operations run on the CPU, so the stream has the index of the CPU's.
 mx::Stream gpu_stream() { return mx::Stream(mx::default_stream(mx::Device::cpu).index, mx::Device::gpu); }
 
-// What MLX's evaluation does for one array after the other, with our primitives on the GPU.
+// MLX's evaluation, one array after the other, with our primitives on the GPU.
 void evaluate(mx::array array) {
   if (array.status() != mx::array::unscheduled) {
     array.eval();
@@ -50,14 +50,14 @@ nb::tuple as_python(const recorder::Temporary& temporary) {
   return nb::make_tuple(reinterpret_cast<uintptr_t>(temporary.address), temporary.bytes);
 }
 
-// An array of zeros of which only the pages exist that somebody touches. MLX's allocator keeps the size of a
-// buffer in front of it.
+// An array of zeros whose pages exist only once they are touched. MLX's allocator keeps the size of a buffer
+// before it.
 mx::array sparse(const std::vector<int>& shape, mx::Dtype dtype) {
   int64_t bytes = mx::size_of(dtype);
   for (int size : shape) bytes *= size;
   const size_t mapped = sizeof(size_t) + bytes;
-  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1, 0);
+  void* memory =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   *static_cast<size_t*>(memory) = bytes;
   auto unmap = [mapped](mx::allocator::Buffer buffer) { munmap(buffer.ptr(), mapped); };

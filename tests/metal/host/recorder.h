@@ -1,4 +1,4 @@
-// What the device that takes notes has been told, and who runs it.
+// The dispatches that the recording device received, and the callbacks that compile and run them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Bound {
   int slot;
   std::weak_ptr<mx::array::Data> owner;
   char* address;
-  int64_t bytes;  // up to the last element that the array has, all of them allocated
+  int64_t bytes;  // up to the last element of the array; all are allocated
   bool writable;
 };
 
@@ -40,13 +40,13 @@ struct Dispatch {
   std::vector<Temporary> temporaries;
 };
 
-// Set by the tests, and never destroyed: they hold Python objects, and Python is gone by then. `compile`
+// Set by the tests. Never destroyed, because they hold Python objects and Python ends first. `compile`
 // returns how many threads a threadgroup may have, or throws.
 inline auto& compile = *new std::function<int64_t(const Pipeline&)>;
 inline auto& run = *new std::function<void(const Dispatch&)>;
 inline std::string architecture = "applegpu_g13g";
 
-// Runs what was dispatched, as a GPU does: after the evaluation that asked for it has returned.
+// Runs the dispatches after the evaluation that made them has returned, as a GPU does.
 void commit();
 
 }  // namespace recorder

@@ -1,4 +1,4 @@
-"""The host side of Metal: what it dispatches, run by the harness, is attention."""
+"""The host side of Metal: the kernels that it dispatches, run by the harness, compute attention."""
 
 import mlx.core as mx
 import pytest
@@ -13,17 +13,17 @@ every_type = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 
 @pytest.fixture(scope="module", autouse=True)
 def device():
-    """Built once, before the first test, which is the one that fails if it cannot be."""
+    """Built once, before the first test, so that a build error fails only that test."""
     gpu.modules()
 
 
 def check(*inputs, **options):
-    """The dispatched kernels do nothing that is forbidden and compute attention; returns the notes."""
-    out, lse, notes = gpu.attention(*inputs, **options)
-    assert notes.reports == []
-    assert gpu.explain(*inputs, **options)["path"] == f"metal.{notes.kernels[0]}"
+    """The harness reports nothing, and the result is attention; returns the record."""
+    out, lse, record = gpu.attention(*inputs, **options)
+    assert record.reports == []
+    assert gpu.explain(*inputs, **options)["path"] == f"metal.{record.kernels[0]}"
     compare(out, lse, *inputs, **options)
-    return notes
+    return record
 
 
 @every_type
@@ -75,17 +75,17 @@ def test_options(options, L):
 def test_all_at_once_over_splits():
     mask = normal(2, 1, 4, 1100)
     options = {"window": (900, 3), "softcap": 4.0, "sinks": normal(4), "kv_lens": lengths(1050, 700)}
-    notes = check(*qkv(L=4, S=1100, E=80, dtype=mx.bfloat16), mask=mask, causal=True, **options)
-    assert notes.kernels[0] == "attention_decode_split_bf16_e80"
+    record = check(*qkv(L=4, S=1100, E=80, dtype=mx.bfloat16), mask=mask, causal=True, **options)
+    assert record.kernels[0] == "attention_decode_split_bf16_e80"
 
 
-def test_few_rows_decode_and_many_prefill():
+def test_the_decode_kernel_takes_up_to_8_rows_and_prefill_more():
     assert check(*qkv(L=8, S=20, E=64)).kernels == ["attention_decode_f32_e64"]
     assert check(*qkv(L=9, S=20, E=64)).kernels == ["attention_prefill_f32_e64"]
 
 
-def test_a_visible_row_of_a_sliced_cache_is_read_where_it_lies():
-    """Stale values behind the slice are huge: reading one would be loud."""
+def test_a_sliced_cache_is_not_copied():
+    """Huge values after the slice would change the result."""
     query, key, value = qkv(L=1, S=40, E=64)
     caches = [mx.concatenate([x, mx.full((2, 2, 24, 64), 1e30)], axis=2) for x in (key, value)]
     sliced = [cache[:, :, :40] for cache in caches]
@@ -95,7 +95,7 @@ def test_a_visible_row_of_a_sliced_cache_is_read_where_it_lies():
 
 
 LAYOUTS = {
-    "heads behind rows": lambda x: mx.contiguous(x.swapaxes(-3, -2)).swapaxes(-3, -2),
+    "rows before heads": lambda x: mx.contiguous(x.swapaxes(-3, -2)).swapaxes(-3, -2),
     "columns first": lambda x: mx.contiguous(x.swapaxes(-1, -2)).swapaxes(-1, -2),
     "backwards": lambda x: mx.contiguous(x[..., ::-1, :])[..., ::-1, :],
     "batch swapped": lambda x: mx.contiguous(x.swapaxes(0, 1)).swapaxes(0, 1),
@@ -111,14 +111,14 @@ def test_layouts(layout, L):
 
 
 @pytest.mark.parametrize("L", [3, 33])
-def test_query_key_and_value_may_lie_differently(L):
+def test_query_key_and_value_may_have_different_layouts(L):
     query, key, value = qkv(L=L, S=35, E=64)
     cache = mx.concatenate([key, mx.full((2, 2, 24, 64), 1e30)], axis=2)
-    check(LAYOUTS["heads behind rows"](query), cache[:, :, :35], value)
-    check(query, LAYOUTS["heads behind rows"](key), LAYOUTS["batch swapped"](value))
+    check(LAYOUTS["rows before heads"](query), cache[:, :, :35], value)
+    check(query, LAYOUTS["rows before heads"](key), LAYOUTS["batch swapped"](value))
 
 
-def test_copies_are_announced():
+def test_explain_counts_copies():
     query, key, value = qkv(batch=(2, 3), L=3, S=35, E=64)
     swapped = LAYOUTS["batch swapped"](key)
     mx.eval(swapped)
@@ -146,7 +146,7 @@ def test_lengths_over_two_batch_axes(kv_lens):
 
 
 def test_mapped_inputs_are_a_batch():
-    """Mapped axes are moved, not copied, and mapped sinks differ from entry to entry."""
+    """Mapped axes are moved, not copied, and each entry has its own mapped sinks."""
     extension, device = gpu.modules()
     query, key, value = qkv(batch=(2, 3), heads=2, kv_heads=1, L=3, S=35, E=64)
     sinks = normal(2, 2)
@@ -161,7 +161,7 @@ def test_mapped_inputs_are_a_batch():
         compare(outputs[entry], lses[entry], query[entry], key[entry], value[0], sinks=sinks[:, entry])
 
 
-@pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")
+@pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU records nothing")
 def test_nothing_to_compute_dispatches_nothing():
     assert gpu.attention(*qkv(L=0, S=5))[2].kernels == []
     assert gpu.attention(*qkv(batch=(0,), L=4))[2].kernels == []
@@ -169,23 +169,23 @@ def test_nothing_to_compute_dispatches_nothing():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("E", [64, 128])
-def test_the_flat_form_takes_the_kernel_to_read(causal, E):
+def test_the_flat_form_takes_the_readable_kernel(causal, E):
     extension, device = gpu.modules()
     query, key, value = qkv(batch=(1,), heads=4, kv_heads=2, L=33, S=40, E=E)
     mask = normal(4, 33, 40)
     mx.eval(query, key, value, mask)
     arguments = query[0], key[0], value[0], mask, 0.3, causal
     options = {"num_kv_heads": 2, "num_heads": 4, "stream": device.gpu_stream()}
-    told = extension.explain_flash_attention(*arguments, **options)
-    assert (told["path"], told["reasons"]) == ("metal.flash_attention_f32_e128", ())
+    explanation = extension.explain_flash_attention(*arguments, **options)
+    assert (explanation["path"], explanation["reasons"]) == ("metal.flash_attention_f32_e128", ())
     flat = extension.flash_attention(*arguments, **options)
-    notes = gpu.evaluate(flat)
-    assert (notes.kernels, notes.reports) == (["flash_attention_f32_e128"], [])
+    record = gpu.evaluate(flat)
+    assert (record.kernels, record.reports) == (["flash_attention_f32_e128"], [])
     lse = extension.attention(query, key, value, mask=mask, scale=0.3, causal=causal)[1]
     compare(flat[None], lse, query, key, value, scale=0.3, mask=mask[None], causal=causal)
 
 
-def test_a_flat_form_that_is_too_wide_for_it_takes_a_fast_one():
+def test_the_flat_form_takes_a_fast_kernel_for_wide_heads():
     extension, device = gpu.modules()
     query = normal(2, 9, 160)
     mx.eval(query)
@@ -194,13 +194,13 @@ def test_a_flat_form_that_is_too_wide_for_it_takes_a_fast_one():
     assert gpu.evaluate(output).kernels == ["attention_prefill_f32_e256"]
 
 
-def test_the_last_run_is_the_one_foretold():
+def test_the_last_run_is_the_explained_one():
     extension, _ = gpu.modules()
     inputs = qkv(L=2, S=1100, E=64)
-    told = gpu.explain(*inputs, causal=True)
+    explanation = gpu.explain(*inputs, causal=True)
     gpu.attention(*inputs, causal=True)
     run = extension.last_run()
     for name in ("path", "splits", "tiles_visited", "tiles_total"):
-        assert run[name] == told[name]
-    assert told["splits"] == 3
-    assert told["workspace_bytes"] == 3 * 2 * 4 * 2 * (64 + 2) * 4
+        assert run[name] == explanation[name]
+    assert explanation["splits"] == 3
+    assert explanation["workspace_bytes"] == 3 * 2 * 4 * 2 * (64 + 2) * 4

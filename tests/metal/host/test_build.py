@@ -1,4 +1,4 @@
-"""The build for Metal as far as CMake goes, with an `xcrun` that takes notes in the place of Apple's."""
+"""The CMake part of the build for Metal, with an `xcrun` that logs its arguments instead of Apple's."""
 
 import os
 import subprocess
@@ -13,20 +13,20 @@ from ...support.processes.child import ROOT
 pytestmark = pytest.mark.slow
 
 XCRUN = """#!/bin/sh
-echo "$@" >> "{notes}"
+echo "$@" >> "{log}"
 [ -z "$NO_COMPILER" ] || {{ echo "unable to find utility metal" >&2; exit 72; }}
 while [ $# -gt 1 ]; do [ "$1" = -o ] && echo compiled > "$2"; shift; done
 """
 
 
 class Build:
-    """A build folder whose MLX claims to have Metal."""
+    """A build folder configured as if MLX had Metal."""
 
     def __init__(self, folder):
-        self.folder, self.notes = folder / "build", folder / "notes"
+        self.folder, self.log = folder / "build", folder / "log"
         xcrun = folder / "bin/xcrun"
         xcrun.parent.mkdir()
-        xcrun.write_text(XCRUN.format(notes=self.notes))
+        xcrun.write_text(XCRUN.format(log=self.log))
         xcrun.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{xcrun.parent}{os.pathsep}{os.environ['PATH']}"}
         self.metallib = self.folder / "src/extensions/tiny_llm_ext/tiny_llm_ext.metallib"
@@ -48,19 +48,19 @@ class Build:
         return self.run(build.tool("cmake"), "-S", ROOT, "-B", self.folder, *options, **environment)
 
 
-def test_a_metallib_is_made_where_the_compiler_is_and_only_there(tmp_path):
+def test_a_metallib_is_built_only_where_the_compiler_exists(tmp_path):
     project = Build(tmp_path)
     project.configure()
     project.run(build.tool("ninja"), "-C", project.folder, "metallib")
     assert project.metallib.is_file()
-    compiled = [line for line in project.notes.read_text().splitlines() if "-MMD" in line]
+    compiled = [line for line in project.log.read_text().splitlines() if "-MMD" in line]
     names = {line.split(" -c ")[1].split()[0].rsplit("/", 1)[1] for line in compiled}
     assert names == {"flash_attention.metal", "attention.metal", "quantized_matmul.metal"}
-    for line in project.notes.read_text().splitlines():
+    for line in project.log.read_text().splitlines():
         assert "-mmacosx-version-min=14.0" in line
-        assert "-fno-fast-math" in line or ".air " in line, "infinities mark what is hidden"
+        assert "-fno-fast-math" in line or ".air " in line, "hidden scores are infinite"
 
-    said = project.configure(NO_COMPILER="1")
-    assert "the Metal kernels are compiled at run time" in said
-    assert "unable to find utility metal" in said
-    assert not project.metallib.exists(), "an old one would be preferred to the texts"
+    output = project.configure(NO_COMPILER="1")
+    assert "the Metal kernels are compiled at run time" in output
+    assert "unable to find utility metal" in output
+    assert not project.metallib.exists(), "an old metallib would be preferred to the sources"

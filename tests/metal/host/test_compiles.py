@@ -1,4 +1,4 @@
-"""The check of the host side against MLX's package for macOS sees what it should see."""
+"""tools/check_metal_host.py, which compiles the host side with MLX's headers for macOS, finds errors."""
 
 import importlib.util
 import os
@@ -25,7 +25,7 @@ def checker():
 
 @pytest.fixture(scope="module")
 def package():
-    """The headers; where they cannot be had, CI fails and others are told."""
+    """The headers; without them CI fails, and other runs skip."""
     need(CLANG, LLVM_NM)
     try:
         return checker().package()
@@ -35,7 +35,7 @@ def package():
         pytest.skip(str(reason))
 
 
-def test_files_that_define_a_name_twice_are_found_where_they_are_compiled_together(package, tmp_path):
+def test_a_name_that_a_unity_build_defines_twice_is_an_error(package, tmp_path):
     units = checker().units_in_place(tmp_path)
     included = [name for unit in units for name in re.findall(r"(\w+\.cpp)\"", unit.read_text())]
     assert sorted(included) == sorted(path.name for path in (checker().SOURCES / "metal").glob("*.cpp"))
@@ -49,7 +49,7 @@ def test_files_that_define_a_name_twice_are_found_where_they_are_compiled_togeth
 
 
 def complaints(package, tmp_path, **changes: str) -> list[str]:
-    """What is said of device.cpp with its call of add_temporary, or an include, replaced."""
+    """The complaints about device.cpp with its call of add_temporary, or an include, replaced."""
     text = (checker().SOURCES / "metal/device.cpp").read_text()
     for old, new in {
         "encoder.add_temporary(temporary)": changes.get("call"),
@@ -61,22 +61,22 @@ def complaints(package, tmp_path, **changes: str) -> list[str]:
     return checker().complaints(tmp_path / "device.cpp", package, checker().exported_names(package))
 
 
-def test_the_file_as_it_is_passes(package, tmp_path):
+def test_the_unchanged_file_passes(package, tmp_path):
     assert complaints(package, tmp_path) == []
 
 
-def test_a_function_that_the_device_lacks_is_an_error(package, tmp_path):
+def test_a_missing_member_function_is_an_error(package, tmp_path):
     (found,) = complaints(package, tmp_path, call="encoder.add_temporarily(temporary)")
     assert "no member named 'add_temporarily'" in found
 
 
-def test_an_argument_too_many_is_an_error(package, tmp_path):
+def test_one_argument_too_many_is_an_error(package, tmp_path):
     (found,) = complaints(package, tmp_path, call="encoder.add_temporary(temporary, 1)")
     assert "too many arguments" in found
 
 
-def test_a_function_that_the_library_hides_is_named(package, tmp_path):
-    """It stands in a header of the package, but no Mac could load what links to it."""
+def test_a_function_that_the_library_does_not_export_is_an_error(package, tmp_path):
+    """The package's header declares it, but a library that links to it would not load on a Mac."""
     call = "encoder.add_temporary(mx::contiguous_copy_gpu(temporary, stream))"
     include = '#include "mlx/backend/metal/device.h"\n#include "mlx/backend/gpu/copy.h"'
     found = complaints(package, tmp_path, call=call, include=include)

@@ -1,4 +1,4 @@
-"""Random legal calls through the host side of Metal: shapes, options and layouts at once."""
+"""Random legal calls through the host side of Metal: shapes, options and layouts together."""
 
 import mlx.core as mx
 import pytest
@@ -19,8 +19,8 @@ def device():
 
 def check(problem):
     inputs = (problem.query, problem.key, problem.value)
-    out, lse, notes = gpu.attention(*inputs, **problem.options)
-    assert notes.reports == []
+    out, lse, record = gpu.attention(*inputs, **problem.options)
+    assert record.reports == []
     compare(out, lse, *inputs, **problem.options)
 
 
@@ -39,12 +39,12 @@ def test_many_more_calls_equal_the_oracle(problem):
 
 @TRY
 @given(problems(dtypes=(mx.float32,)))
-def test_the_path_foretold_is_the_one_taken(problem):
+def test_the_explained_path_is_taken(problem):
     inputs = (problem.query, problem.key, problem.value)
     arrays = [x for x in problem.options.values() if isinstance(x, mx.array)]
     mx.eval(*inputs, *arrays)
-    told = gpu.explain(*inputs, **problem.options)
+    explanation = gpu.explain(*inputs, **problem.options)
     gpu.attention(*inputs, **problem.options)
     run = gpu.modules()[0].last_run()
-    assert (told["path"], told["splits"]) == (run["path"], run["splits"])
-    assert told["path"].startswith("metal.")
+    assert (explanation["path"], explanation["splits"]) == (run["path"], run["splits"])
+    assert explanation["path"].startswith("metal.")

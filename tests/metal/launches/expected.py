@@ -1,4 +1,4 @@
-"""What the host must start for a call, written down beside it: docs/metal.md in numbers."""
+"""The launches that a call must make, written independently of the host, from docs/metal.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..attention.arguments import MASK_KINDS, UNBOUNDED
 HEAD_SIZES = (64, 80, 96, 128, 256)
 NAMES = {mx.float32: "f32", mx.float16: "f16", mx.bfloat16: "bf16"}
 DECODE_ROWS = 8
-KEYS_PER_SPLIT = 512  # on the GPU that the tests stand for
+KEYS_PER_SPLIT = 512  # on the GPU that the tests simulate
 
 
 class Launch(NamedTuple):
@@ -23,7 +23,7 @@ class Launch(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of `flash_attention`, as far as it decides what is started."""
+    """The arguments of `flash_attention` that decide its launches."""
 
     L: int
     S: int
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Keys before and behind a row's position."""
+        """How many keys before and after its position a row sees."""
         left, right = self.window or (-1, -1)
         return tuple(UNBOUNDED if keys == -1 else keys for keys in (left, 0 if self.causal else right))
 
@@ -82,13 +82,13 @@ def decode(call: Call) -> list[Launch]:
 
 
 def attention(call: Call) -> list[Launch]:
-    """The fast kernels of a call."""
+    """The launches of fast kernels."""
     few = call.L <= DECODE_ROWS and not call.batch_invariant
     return decode(call) if few else prefill(call)
 
 
 def flat(N: int, L: int, S: int, E: int, causal: bool, mask: bool) -> list[Launch]:
-    """Those of the flat form of the course."""
+    """The launches of the course's flat form."""
     if E <= 128:
         return readable(N, L)
     call = Call(L, S, E, batch=1, heads=(N, N), causal=causal, mask=mx.float32 if mask else None)
@@ -96,7 +96,7 @@ def flat(N: int, L: int, S: int, E: int, causal: bool, mask: bool) -> list[Launc
 
 
 def product(M: int, N: int, bits: int, dtype: mx.Dtype) -> list[Launch]:
-    """Of the quantized product."""
+    """The launch of the quantized product."""
     format = f"{NAMES[dtype]}_b{bits}"
     if M > 8:
         return [Launch(f"quantized_many_rows_{format}", (), (ceil(N / 64), ceil(M / 32), 1), (32, 4, 1))]

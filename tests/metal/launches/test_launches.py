@@ -1,4 +1,4 @@
-"""The host starts exactly the kernels of the statement, on exactly its grids, with exactly its arguments."""
+"""The host makes exactly the expected launches: kernels, grids and arguments."""
 
 import mlx.core as mx
 import pytest
@@ -10,7 +10,7 @@ from ..attention.arguments import UNBOUNDED, FastArguments, ReadableArguments
 from ..host import gpu
 from .expected import KEYS_PER_SPLIT, Call, Launch, attention, flat, product
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU takes no notes")
+pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU records nothing")
 
 MASK_AXES = {mx.bool_: 1, mx.float32: 2, mx.float16: 3, mx.bfloat16: 4}  # of each kind of mask in the calls
 INPUT_SLOTS, OUTPUT_SLOTS, ARGUMENTS_SLOT = {0, 1, 2, 3, 7, 8, 9, 10}, {4, 5}, 6
@@ -40,16 +40,16 @@ def device():
 
 @pytest.fixture(autouse=True)
 def nothing_runs():
-    with gpu.only_notes():
+    with gpu.record_only():
         yield
 
 
 def spread(*shape, dtype=mx.float32):
-    """An array of any shape that takes no memory: the last axis is there once."""
+    """An array of any shape that needs almost no memory: all axes but the last are broadcast."""
     return mx.broadcast_to(mx.zeros(shape[-1:], dtype), shape)
 
 
-def noted(call):
+def dispatches_of(call):
     heads, kv_heads = call.heads
     query = spread(call.batch, heads, call.L, call.E, dtype=call.dtype)
     key = spread(call.batch, kv_heads, call.S, call.E, dtype=call.dtype)
@@ -60,8 +60,8 @@ def noted(call):
     if call.sinks:
         options["sinks"] = mx.zeros(heads)
     options |= {name: lengths(*[0] * call.batch) for name in call.lengths}
-    notes = gpu.attention(query, key, key, scale=0.25, batch_invariant=call.batch_invariant, **options)[2]
-    return notes.dispatches
+    record = gpu.attention(query, key, key, scale=0.25, batch_invariant=call.batch_invariant, **options)[2]
+    return record.dispatches
 
 
 def launches(dispatches):
@@ -69,7 +69,7 @@ def launches(dispatches):
 
 
 def check(call):
-    dispatches = noted(call)
+    dispatches = dispatches_of(call)
     assert launches(dispatches) == attention(call), call
     check_numbers(call, dispatches[0])
     assert all(dispatch.arguments.keys() == {4} for dispatch in dispatches[1:])
@@ -79,7 +79,7 @@ def check(call):
 
 
 def check_numbers(call, dispatch):
-    """Every number that the kernel is told, and the slots that have a buffer."""
+    """Every number in the kernel's arguments, and the slots that have a buffer."""
     assert (dispatch.outputs, dispatch.slots) == (OUTPUT_SLOTS, INPUT_SLOTS | OUTPUT_SLOTS)
     (slot,) = dispatch.arguments
     assert slot == ARGUMENTS_SLOT

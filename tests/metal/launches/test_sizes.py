@@ -1,4 +1,4 @@
-"""Sizes beyond the numbers of the kernels are refused by the host, and those just within are not."""
+"""The host refuses sizes that overflow the kernels' integers, and accepts the largest that do not."""
 
 import mlx.core as mx
 import pytest
@@ -8,11 +8,11 @@ from ...support.products.quantized import packed
 from ..host import gpu
 from ..product.run import launch_product
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="memory of that size is only claimed here")
+pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size")
 
-BEYOND = "a size is beyond the numbers of the Metal kernels"
-MOST_POSITIONS = 2**30 - 1  # of rows or keys: a position and a window that is none add up to an int32
-MOST_PRODUCTS = 2**31 - 1 - 64  # of rows or outputs: the last tile reaches 64 further
+BEYOND = "a size does not fit the integers of the Metal kernels"
+MOST_POSITIONS = 2**30 - 1  # rows or keys: a position plus an unbounded window must fit an int32
+MOST_PRODUCTS = 2**31 - 1 - 64  # rows or outputs: the last tile may exceed them by 64
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,7 +20,7 @@ def device():
     gpu.modules()
 
 
-def told(batch, heads, L, S, E=64, kv_heads=1):
+def explained(batch, heads, L, S, E=64, kv_heads=1):
     query = mx.broadcast_to(mx.zeros(E), (*batch, heads, L, E))
     key = mx.broadcast_to(mx.zeros(E), (*batch, kv_heads, S, E))
     return gpu.explain(query, key, key)
@@ -36,7 +36,7 @@ def told(batch, heads, L, S, E=64, kv_heads=1):
     ],
 )
 def test_the_largest_sizes(batch, heads, L, S):
-    found = told(batch, heads, L, S)
+    found = explained(batch, heads, L, S)
     assert found["path"].startswith("metal."), found["reasons"]
     assert found["reasons"] == ()
 
@@ -53,8 +53,8 @@ def test_the_largest_sizes(batch, heads, L, S):
         ((), 1, 2**31 - 1, 2**31 - 1),
     ],
 )
-def test_larger_ones(batch, heads, L, S):
-    found = told(batch, heads, L, S)
+def test_larger_sizes_take_the_reference(batch, heads, L, S):
+    found = explained(batch, heads, L, S)
     assert (found["path"], found["reasons"]) == ("reference", (BEYOND,))
 
 
@@ -67,17 +67,17 @@ def test_the_grid_of_the_largest_product(M, N):
 
 
 @pytest.mark.parametrize("M", [MOST_PRODUCTS + 1, 2**31 - 1])
-def test_more_rows_of_a_product_are_an_error(M):
+def test_a_product_of_more_rows_is_an_error(M):
     extension, device = gpu.modules()
     weights = packed(1, 64)
     a = mx.broadcast_to(normal(1, 64), (M, 64))
     mx.eval(a, weights.scales, weights.biases, weights.words)
     product = extension.quantized_matmul(*weights[:4], a, weights.words, True, stream=device.gpu_stream())
-    with gpu.only_notes(), pytest.raises(RuntimeError, match=f"{M} rows and 1 outputs are beyond"):
+    with gpu.record_only(), pytest.raises(RuntimeError, match=f"{M} rows and 1 outputs do not fit"):
         gpu.evaluate(product)
 
 
-def test_mapped_rows_count_together():
+def test_mapped_rows_are_counted_together():
     extension, device = gpu.modules()
     weights = packed(3, 64)
     a = mx.broadcast_to(normal(1, 64), (2**16, 2**16, 64))
@@ -86,5 +86,5 @@ def test_mapped_rows_count_together():
     def call(a):
         return extension.quantized_matmul(*weights[:4], a, weights.words, True, stream=device.gpu_stream())
 
-    with gpu.only_notes(), pytest.raises(RuntimeError, match=f"{2**32} rows and 3 outputs are beyond"):
+    with gpu.record_only(), pytest.raises(RuntimeError, match=f"{2**32} rows and 3 outputs do not fit"):
         gpu.evaluate(mx.vmap(call)(a))

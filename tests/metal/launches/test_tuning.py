@@ -1,4 +1,4 @@
-"""How many keys make a split on each GPU, and how many splits that makes."""
+"""The number of keys per split on each GPU, and the resulting number of splits."""
 
 import ctypes
 
@@ -8,7 +8,7 @@ from ..attention.arguments import FastArguments
 from ..attention.run import host
 
 GENERATIONS = (13, 14, 15, 16)
-# By the letter that an architecture ends in: plain, Pro and Max, Ultra.
+# By the last letter of the architecture: base, Pro and Max, Ultra.
 KEYS = {"g": 512, "s": 256, "d": 128}
 UNKNOWN = (
     "applegpu_g12g",
@@ -32,7 +32,7 @@ def test_larger_gpus_have_shorter_splits(generation, letter):
 
 
 @pytest.mark.parametrize("architecture", UNKNOWN)
-def test_others_split_like_the_small_ones(architecture):
+def test_unknown_gpus_split_like_the_smallest(architecture):
     assert host().keys_per_split(architecture.encode()) == 512
 
 

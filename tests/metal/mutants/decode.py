@@ -1,4 +1,4 @@
-"""Wrong forms of the fast kernel for a few query rows and of the merge, and by what each must be found."""
+"""Mutants of the decode and merge kernels, and the report by which each must be found."""
 
 from .mutant import Mutant
 
@@ -8,7 +8,7 @@ BARRIER = "  metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);"
 
 DECODE_MUTANTS = (
     # Synchronisation and memory.
-    Mutant("the parts are read before they are there", BARRIER, "", "data race"),
+    Mutant("the parts are read before they are written", BARRIER, "", "data race"),
     Mutant("keys of the next split", "first + args.keys_per_split);", "first + args.keys_per_split + 1);"),
     Mutant(
         "columns beyond the end", "if (is_column<kHeadSize>(e, E)) o_of", "if (e <= E) o_of", "data race on o"
@@ -42,7 +42,7 @@ DECODE_MUTANTS = (
         "diverges",
     ),
     Mutant(
-        "keys behind the end are read",
+        "keys beyond the end are read",
         "metal::min(t + k * kDecodeSimdGroups, end - 1)",
         "t + k * kDecodeSimdGroups",
         "key: read out of bounds",
@@ -58,20 +58,24 @@ DECODE_MUTANTS = (
         "place.value + (t + k * kDecodeSimdGroups)",
         "place.value + (t + k)",
     ),
-    Mutant("rows of the keys lie densely", "j * args.key.row", "j * E"),
-    Mutant("rows of the values lie densely", "* args.value.row;", "* E;"),
+    Mutant("rows of the keys are dense", "j * args.key.row", "j * E"),
+    Mutant("rows of the values are dense", "* args.value.row;", "* E;"),
     Mutant("the mask is dense", "at_mask + j * args.mask.key", "at_mask + j"),
-    Mutant("a hidden score is added up", "bias == -INFINITY ? -INFINITY : score + bias", "score + bias"),
+    Mutant(
+        "the score of a hidden key is added to -inf",
+        "bias == -INFINITY ? -INFINITY : score + bias",
+        "score + bias",
+    ),
     Mutant("the value of a hidden key is read", "if (s[k] == -INFINITY) continue;", "if (false) continue;"),
     Mutant("the mask is capped, too", MASKED, f"capped({MASKED}, args)"),
     Mutant("a split begins at the first key", "metal::max(seen.begin, first)", "seen.begin"),
     Mutant("the window is not the beginning", "metal::max(seen.begin, first)", "first"),
-    Mutant("rows of the query lie densely", "row * args.query.row", "row * E"),
+    Mutant("rows of the query are dense", "row * args.query.row", "row * E"),
     Mutant("the row of the mask is ignored", " + row * args.mask.row", ""),
     Mutant("the mask is ignored", "mask_kind != kNoMask", "false"),
     # The softmax.
-    Mutant("the output is not corrected", "o[i] *= alpha;", ""),
-    Mutant("the sum is not corrected", "l *= alpha;", ""),
+    Mutant("the output is not rescaled", "o[i] *= alpha;", ""),
+    Mutant("the sum is not rescaled", "l *= alpha;", ""),
     Mutant("the maximum is forgotten", "    m = top;\n", ""),
     Mutant(
         "a SIMD group is left out",
@@ -99,7 +103,7 @@ DECODE_MUTANTS = (
     Mutant("the parts weigh the same", "metal::exp(sums[at * 2] - base) * parts", "parts"),
     Mutant("the parts are divided already", "kPart ? column : divided", "false ? column : divided"),
     Mutant(
-        "maximum and sum change places",
+        "maximum and sum are swapped",
         "lse[at_row * 2] = top;\n    lse[at_row * 2 + 1] = sum;",
         "lse[at_row * 2] = sum;\n    lse[at_row * 2 + 1] = top;",
     ),

@@ -1,8 +1,8 @@
-"""Wrong forms of what the fast kernels share, and by what each must be found."""
+"""Mutants of the headers that all fast kernels share, and the report by which each must be found."""
 
 from .mutant import Mutant
 
-# Found by the bits: they are not those of the same row in another call.
+# Found by the bits: the same row differs between two calls.
 BITS = "bits"
 
 FAST_MUTANTS = (
@@ -28,7 +28,7 @@ FAST_MUTANTS = (
     ),
     Mutant("rows of padding see keys", "last_row = metal::min(last_row, n_q - 1);", ""),
     # Lengths.
-    Mutant("lengths are not there", "if (!has_lengths)", "if (true)"),
+    Mutant("lengths are ignored", "if (!has_lengths)", "if (true)"),
     Mutant("q_lens is ignored", "return {n_q, start,", "return {args.L, start,"),
     Mutant("kv_lens is ignored", "length_of(in.kv_lens, args.kv_lens, batch, rest, rest)", "rest"),
     Mutant(
@@ -77,9 +77,9 @@ FAST_MUTANTS = (
         "metal::tanh(score)",
     ),
     Mutant("the soft cap is not multiplied back", "args.softcap * metal::tanh", "metal::tanh"),
-    Mutant("no care for a maximum of -inf", "m == -INFINITY ? 0.0f : m;", "m;"),
+    Mutant("a maximum of -inf is subtracted", "m == -INFINITY ? 0.0f : m;", "m;"),
     Mutant("a row without keys divides by zero", "l == 0.0f ? 0.0f : ", ""),
     Mutant("no sinks", "has_sinks ? in.sinks", "false ? in.sinks"),
-    Mutant("halves are taken for bfloats", "case kHalfMask:", "case kHalfMask + 100:"),
-    Mutant("the mask is turned round", "mask[at] ? 0.0f : -INFINITY", "mask[at] ? -INFINITY : 0.0f"),
+    Mutant("a half mask is read as bfloat", "case kHalfMask:", "case kHalfMask + 100:"),
+    Mutant("the bool mask is inverted", "mask[at] ? 0.0f : -INFINITY", "mask[at] ? -INFINITY : 0.0f"),
 )

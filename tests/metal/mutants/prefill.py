@@ -1,4 +1,4 @@
-"""Wrong forms of the fast kernel for many query rows, and by what each must be found."""
+"""Mutants of the prefill kernel, and the report by which each must be found."""
 
 from .fast import BITS
 from .mutant import Mutant
@@ -17,13 +17,13 @@ PREFILL_MUTANTS = (
     Mutant("values overwrite keys that are still read", KEYS_READ, "", "write after an unordered read"),
     Mutant("keys overwrite values that are still read", VALUES_READ, "", "write after an unordered read"),
     Mutant(
-        "keys are read before they are there",
+        "keys are read before they are written",
         LOADED + TAKES_PART + " {",
         TAKES_PART + " {",
         "read after an unordered write",
     ),
     Mutant(
-        "values are read before they are there",
+        "values are read before they are written",
         LOADED + TAKES_PART + " add",
         TAKES_PART + " add",
         "read after an unordered write",
@@ -90,14 +90,12 @@ PREFILL_MUTANTS = (
     Mutant("the maximum of two lanes", "x = metal::max(x, metal::simd_shuffle_xor(x, ushort(1)));", ""),
     Mutant("the sum of two lanes", "x += metal::simd_shuffle_xor(x, ushort(1));", ""),
     Mutant(
-        "a row lies in other lanes",
+        "a row is reduced over the wrong lanes",
         "ushort(8)));\n}\n\ninline float row_sum",
         "ushort(4)));\n}\n\ninline float row_sum",
     ),
-    Mutant("the sum is not corrected", "row.l *= alpha;", ""),
-    Mutant(
-        "the output is not corrected", "set_fragment(o[e], alpha * o[e]", "set_fragment(o[e], 1.0f * o[e]"
-    ),
+    Mutant("the sum is not rescaled", "row.l *= alpha;", ""),
+    Mutant("the output is not rescaled", "set_fragment(o[e], alpha * o[e]", "set_fragment(o[e], 1.0f * o[e]"),
     Mutant("the maximum is not in the LSE", "state.m + metal::log(l)", "metal::log(l)"),
     Mutant("all lanes of a row count the sink", FIRST_STATE, "state.l = first_weight(state.m);"),
     Mutant("the sink is a maximum without a weight", FIRST_STATE, "state.l = 0.0f;"),
@@ -121,15 +119,15 @@ PREFILL_MUTANTS = (
         "key: read out of bounds",
     ),
     Mutant("the window has no left edge", " && (!has_window || t >= seen.begin)", ""),
-    Mutant("keys behind the end are seen", "t < seen.end && ", ""),
+    Mutant("keys beyond the end are visible", "t < seen.end && ", ""),
     Mutant(
         "the tile sees what its first row sees",
         "seen_keys(first_row, first_row + kRows - 1,",
         "seen_keys(first_row, first_row,",
     ),
-    Mutant("rows of the query lie densely", "row * args.query.row", "row * columns"),
-    Mutant("rows of the tile lie densely", "(begin + row) * row_stride", "(begin + row) * columns"),
-    Mutant("values lie like keys", "place.value, args.value.row", "place.key, args.value.row"),
+    Mutant("rows of the query are dense", "row * args.query.row", "row * columns"),
+    Mutant("rows of the tile are dense", "(begin + row) * row_stride", "(begin + row) * columns"),
+    Mutant("keys are read as values", "place.value, args.value.row", "place.key, args.value.row"),
     Mutant(
         "keys end where the tensor ends",
         "place.key, args.key.row, begin, place.n_k",
@@ -145,7 +143,11 @@ PREFILL_MUTANTS = (
     Mutant("the mask is ignored", "mask_kind != kNoMask", "false"),
     Mutant("the row of the mask is ignored", " + row * args.mask.row", ""),
     Mutant("the mask is dense", "at_mask + t * args.mask.key", "at_mask + t"),
-    Mutant("a hidden score is added up", "bias == -INFINITY ? -INFINITY : score + bias", "score + bias"),
+    Mutant(
+        "the score of a hidden key is added to -inf",
+        "bias == -INFINITY ? -INFINITY : score + bias",
+        "score + bias",
+    ),
     Mutant("no scale", CAPPED, "score = capped(s[k].thread_elements()[i], args);"),
     Mutant(
         "the soft cap comes before the scale",

@@ -1,4 +1,4 @@
-"""Wrong forms of the kernels of the quantized product, and by what each must be found."""
+"""Mutants of the quantized product, and the report by which each must be found."""
 
 from .mutant import Mutant
 
@@ -6,7 +6,7 @@ LOADED = "metal::threadgroup_barrier(of_threadgroup);\n    if (!has_rows)"
 READ = "metal::threadgroup_barrier(of_threadgroup);  // the chunk before has been read"
 
 PRODUCT_MUTANTS = (
-    # What a word stands for.
+    # Decoding a word.
     Mutant(
         "the highest bits of a word come first", "word >> (i * kBits)", "word >> (32 - kBits - i * kBits)"
     ),
@@ -37,7 +37,7 @@ PRODUCT_MUTANTS = (
     Mutant("the sum of one lane", "metal::simd_sum(sum[m][o])", "sum[m][o]"),
     Mutant("lanes take some words twice", "j += 32", "j += 31"),
     Mutant("only the first word of a lane", "j < K / kPerWord; j", "j < 32 && j < K / kPerWord; j"),
-    Mutant("all words of a lane meet the same numbers", "* K + j * kPerWord;", "* K + lane * kPerWord;"),
+    Mutant("all words of a lane multiply the same numbers", "* K + j * kPerWord;", "* K + lane * kPerWord;"),
     Mutant(
         "the group of another word", "scales[group_of(args, n, j / kBits)]", "scales[group_of(args, n, 0)]"
     ),
@@ -48,7 +48,10 @@ PRODUCT_MUTANTS = (
     ),
     # Many rows: synchronisation.
     Mutant(
-        "the tiles are read before they are there", LOADED, "if (!has_rows)", "read after an unordered write"
+        "the tiles are read before they are written",
+        LOADED,
+        "if (!has_rows)",
+        "read after an unordered write",
     ),
     Mutant("the tiles are filled while they are read", READ, "", "write after an unordered read"),
     Mutant(
@@ -116,7 +119,7 @@ PRODUCT_MUTANTS = (
         "one chunk too few", "chunk = 0; chunk < args.K / kChunk;", "chunk = 0; chunk < args.K / kChunk - 1;"
     ),
     Mutant(
-        "SIMD groups with some rows are taken for empty",
+        "SIMD groups with some rows count as empty",
         "first_row + down < args.M;",
         "first_row + down + 16 <= args.M;",
     ),

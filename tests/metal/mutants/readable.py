@@ -1,4 +1,4 @@
-"""Wrong forms of the readable kernel, and by what each must be found."""
+"""Mutants of the readable kernel, and the report by which each must be found."""
 
 from .mutant import Mutant
 
@@ -6,7 +6,7 @@ BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 LOAD = "  if (row < L) {\n    for (int e = lane;"
 READABLE_MUTANTS = (
     # Synchronisation.
-    Mutant("no barrier behind the load", BARRIER, "", "data race on q"),
+    Mutant("no barrier after the load", BARRIER, "", "data race on q"),
     Mutant("a barrier for no memory", BARRIER, "threadgroup_barrier(mem_flags::mem_none);", "data race on q"),
     Mutant(
         "a barrier for the other memory",
@@ -50,7 +50,7 @@ READABLE_MUTANTS = (
         "uninitialised threadgroup memory: read of o",
     ),
     Mutant(
-        "rows and columns of the tile change places",
+        "rows and columns of the tile are swapped",
         "      o[r][e] = 0.0f;",
         "      o[e][r] = 0.0f;",
         "index out of bounds",
@@ -77,9 +77,9 @@ READABLE_MUTANTS = (
         "does not compile",
     ),
     # The softmax.
-    Mutant("the sum is not corrected", "l = alpha * l +", "l = l +"),
-    Mutant("the output is not corrected", "o[r][e] *= alpha", "o[r][e] *= 1.0f"),
-    Mutant("no care for a maximum of -inf", "m_new == -INFINITY ? 0.0f : m_new", "m_new"),
+    Mutant("the sum is not rescaled", "l = alpha * l +", "l = l +"),
+    Mutant("the output is not rescaled", "o[r][e] *= alpha", "o[r][e] *= 1.0f"),
+    Mutant("a maximum of -inf is subtracted", "m_new == -INFINITY ? 0.0f : m_new", "m_new"),
     Mutant("a row without keys divides by zero", "l == 0.0f ? 0.0f : ", ""),
     Mutant("the maximum of the tile only", "max(m, simd_max(s))", "simd_max(s)"),
     Mutant("the maximum is forgotten", "    m = m_new;\n", ""),
@@ -89,7 +89,7 @@ READABLE_MUTANTS = (
     Mutant("no scale", "s = args.scale * dot", "s = dot"),
     # Which key, which column.
     Mutant("one weight for all keys", "simd_broadcast(p, ushort(k))", "simd_broadcast(p, ushort(0))"),
-    Mutant("L == S is taken for granted", "(S - L) + 1", "1"),
+    Mutant("L == S is assumed", "(S - L) + 1", "1"),
     Mutant("the row does not see its own key", "(S - L) + 1", "(S - L)"),
     Mutant("the row sees the next key, too", "(S - L) + 1", "(S - L) + 2"),
     Mutant("causality is forgotten", "args.causal ?", "false ?"),
@@ -101,18 +101,22 @@ READABLE_MUTANTS = (
         "(n % (args.heads / args.group)) * S * E",
     ),
     Mutant("every head has its own key head", "(n / args.group) * S * E", "(n) * S * E", "out of bounds"),
-    Mutant("the grid is turned", "int n = int(tile.x)", "int n = int(tile.y)"),
+    Mutant("the axes of the grid are swapped", "int n = int(tile.x)", "int n = int(tile.y)"),
     Mutant(
         "half of the columns",
         "for (int e = lane; e < E; e += kLanes) output",
         "for (int e = lane; e < E / 2; e += kLanes) output",
     ),
     # The mask.
-    Mutant("the mask is turned round", "mask[at] ? 0.0f : -INFINITY", "mask[at] ? -INFINITY : 0.0f"),
+    Mutant("the bool mask is inverted", "mask[at] ? 0.0f : -INFINITY", "mask[at] ? -INFINITY : 0.0f"),
     Mutant("the mask is ignored", "args.mask_kind != kNoMask", "false"),
     Mutant("the batch entry of the mask is ignored", "(n / args.heads) * args.mask_batch_stride +", ""),
     Mutant("the row of the mask is ignored", "+ row * args.mask_row_stride", ""),
     Mutant("the mask is dense", "j * args.mask_key_stride", "j", "mask: read out of bounds"),
-    Mutant("halves are taken for bfloats", "case kHalfMask:", "case kHalfMask + 100:"),
-    Mutant("a hidden score is added up", "bias == -INFINITY ? -INFINITY : score + bias", "score + bias"),
+    Mutant("a half mask is read as bfloat", "case kHalfMask:", "case kHalfMask + 100:"),
+    Mutant(
+        "the score of a hidden key is added to -inf",
+        "bias == -INFINITY ? -INFINITY : score + bias",
+        "score + bias",
+    ),
 )

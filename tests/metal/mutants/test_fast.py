@@ -1,4 +1,4 @@
-"""A few calls find every wrong form of the fast kernels on the lists; the right ones pass them."""
+"""A few calls find every mutant of the fast kernels; the kernels themselves pass them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ E = 80  # the head size of the kernels that the mutants are made of
 
 
 class Call(NamedTuple):
-    """One that a careless kernel does not stand; `means` are options of the oracle, if they are others."""
+    """A call; `means` are the options for the oracle where they differ from those of the call."""
 
     inputs: tuple[mx.array, mx.array, mx.array]
     options: dict
@@ -38,7 +38,7 @@ def with_nan(x: mx.array, where: mx.array) -> mx.array:
 
 
 def everything(rows: int) -> Call:
-    """Every option at once, a head size in between, and NaN where nobody may look."""
+    """Every option at once, a padded head size, and NaN in everything that must not be read."""
     query, key, value = qkv(L=rows, S=70, E=72)
     start, keys, real = lengths(13, 0), lengths(50, 61), lengths(rows, rows - 2)
     slot = mx.arange(70)
@@ -57,7 +57,7 @@ def everything(rows: int) -> Call:
 
 
 def falling() -> Call:
-    """The running maximum does not move, and the scores leave the range of exp."""
+    """The running maximum stays that of the first tile, and the later scores underflow exp."""
     key = mx.broadcast_to(-4.0 * mx.arange(70.0)[:, None], (70, E))[None, None]
     return Call((mx.ones((1, 1, 1, E)), key, normal(1, 1, 70, E)), {"scale": 1 / E})
 
@@ -71,18 +71,18 @@ def window(rows: int) -> Call:
 
 
 def wide_window(rows: int) -> Call:
-    """It begins more than a tile before the first key."""
+    """The window begins more than a tile before the first key."""
     return Call(qkv(batch=(1,), L=rows, S=rows, E=E), {"window": (50, 1)})
 
 
 def hidden() -> Call:
     query, key, value = qkv(batch=(1,), heads=1, kv_heads=1, L=2, S=40, E=E)
-    nobody = mx.arange(40) == 7
-    return Call((query, with_nan(key, nobody), value), {"mask": mx.where(nobody, -mx.inf, 0.0)})
+    masked = mx.arange(40) == 7
+    return Call((query, with_nan(key, masked), value), {"mask": mx.where(masked, -mx.inf, 0.0)})
 
 
 def same_rows_twice(run: Callable) -> Iterator[tuple[mx.array, mx.array]]:
-    """Results of rows in different company, which must have the same bits."""
+    """Results of the same rows in different batches, which must have the same bits."""
     query, key, value = qkv(L=8, S=100, E=E)
     options = {"causal": True, "window": 45}
     sinks = normal(2, 4)
@@ -118,7 +118,7 @@ def calls(rows: int) -> Iterator[Call]:
 
 
 def findings(run: Callable, rows: int) -> Iterator[str]:
-    """What is wrong with a kernel, in words; `run` takes the arguments of a call."""
+    """Reports about a kernel; NUMBERS for wrong results, BITS for unequal ones."""
     try:
         for inputs, options, layout, means in calls(rows):
             out, lse, reports = run(*inputs, **options, layout=layout)
@@ -142,7 +142,7 @@ def findings_in_decode(source: str) -> Iterator[str]:
 
 
 def some_kernels(headers: list[str], instances: list[str]) -> str:
-    """The text of the fast kernels with a few of them."""
+    """The source of the fast kernels, reduced to a few of them."""
 
     def left_out(line: str) -> bool:
         return line.startswith("TINY_LLM_") or (
@@ -163,11 +163,11 @@ def decode_kernels() -> str:
     return some_kernels(["decode.h", "merge.h"], [*instances, "TINY_LLM_MERGE(f32, float)\n"])
 
 
-def test_the_prefill_kernel_is_clean():
+def test_the_prefill_kernel_has_no_findings():
     assert list(findings_in_prefill(prefill_kernel())) == []
 
 
-def test_the_decode_kernels_are_clean():
+def test_the_decode_kernels_have_no_findings():
     assert list(findings_in_decode(decode_kernels())) == []
 
 

@@ -1,4 +1,4 @@
-"""A few calls find every wrong kernel of the quantized product on the list; the right ones pass them."""
+"""A few calls find every mutant of the quantized product; the kernels themselves pass them."""
 
 import pytest
 
@@ -26,12 +26,12 @@ TINY_LLM_MANY_ROWS(f32, float, 4)
 
 
 def some_kernels():
-    """The text with a few of the kernels."""
+    """The source, reduced to a few of the kernels."""
     return source().split("#define TINY_LLM_QUANTIZED(")[0] + INSTANCES
 
 
 def findings(text):
-    """What is wrong with the kernels of a text, in words."""
+    """Reports about the kernels of a source, and NUMBERS for wrong results."""
     found = []
     for M, N, K, group_size in CALLS:
         weights, a = packed(N, K, group_size=group_size), normal(M, K)
@@ -47,7 +47,7 @@ def findings(text):
     return found
 
 
-def test_the_kernels_are_clean():
+def test_the_kernels_have_no_findings():
     assert findings(some_kernels()) == []
 
 

@@ -1,4 +1,4 @@
-"""A few calls find every wrong form of the readable kernel on the list; the right one passes them."""
+"""A few calls find every mutant of the readable kernel; the kernel itself passes them."""
 
 import mlx.core as mx
 import pytest
@@ -15,7 +15,7 @@ HEAD_SIZES = (72, 128, 33, 16, 8)
 
 
 def calls(E1, E2, E3, E4, E5):
-    """Inputs and options, for five head sizes; the last two are more than a careless kernel can stand."""
+    """Inputs and options for five head sizes; the last two are scores that overflow exp and a hidden NaN."""
     masked = {"batch": 2, "kv_heads": 2, "L": 5, "S": 37, "E": E4}
     for case in (
         Case("incomplete tiles", L=33, S=70, E=E1),
@@ -34,7 +34,7 @@ def calls(E1, E2, E3, E4, E5):
 
 
 def findings_in_readable(source, compiler=None):
-    """What is wrong with a kernel, in words."""
+    """Reports about a kernel, and NUMBERS for wrong results."""
     found = []
     for inputs, options in calls(*HEAD_SIZES):
         try:
@@ -50,13 +50,13 @@ def findings_in_readable(source, compiler=None):
 
 
 def mutants_of_the_readable_kernel():
-    """Those that the numbers alone betray are left to the long form."""
+    """Mutants that only the numbers reveal take longer, so they are slow tests."""
     for mutant in READABLE_MUTANTS:
         marks = pytest.mark.slow if mutant.found_by == NUMBERS else ()
         yield pytest.param(mutant, id=mutant.name, marks=marks)
 
 
-def test_the_readable_kernel_is_clean():
+def test_the_readable_kernel_has_no_findings():
     assert findings_in_readable(readable_source()) == []
 
 

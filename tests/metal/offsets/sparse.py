@@ -1,4 +1,4 @@
-"""Tensors that lie further apart than 32 bits can count, in memory of which only the touched pages exist."""
+"""Tensors with strides of more than 32 bits, in memory whose pages exist only once they are touched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..harness.sparse import SparseBuffer
 
 
 class Memory:
-    """Sparse buffers, given back together."""
+    """Sparse buffers that are released together."""
 
     def __init__(self) -> None:
         self._buffers: list[SparseBuffer] = []
@@ -24,7 +24,7 @@ class Memory:
         return buffer
 
     def laid_out(self, x: mx.array, strides: Sequence[int], first: int = 0) -> SparseBuffer:
-        """A tensor whose element 0 is number `first`, with these strides of its axes, in elements."""
+        """A buffer with this tensor from element `first` on; strides are in elements."""
         data = as_memory(x)
         last = first + sum((size - 1) * stride for size, stride in zip(data.shape, strides, strict=True))
         buffer = self.zeros(last + 1, data.dtype)
@@ -47,5 +47,5 @@ def memory() -> Iterator[Memory]:
 
 
 def tail(buffer: SparseBuffer, count: int, dtype: mx.Dtype = mx.float32) -> mx.array:
-    """Its last elements."""
+    """The last elements of a buffer."""
     return mx.array(np.array(buffer.elements[-count:])).view(dtype)

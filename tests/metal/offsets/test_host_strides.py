@@ -1,4 +1,4 @@
-"""The host hands strides over as they are, however far apart the rows of a tensor lie."""
+"""The host passes strides of any size to the kernels without a copy."""
 
 import mlx.core as mx
 import pytest
@@ -7,7 +7,7 @@ from ...support.cases import normal, qkv
 from ..attention.arguments import FastArguments
 from ..host import gpu
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="memory of that size is only claimed here")
+pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size")
 
 ARGUMENTS_SLOT = 6
 FAR = 2**29  # elements: 3 of them are beyond 31 bits, 8 beyond 32
@@ -23,8 +23,8 @@ def sparse(*shape, dtype=mx.float32):
 
 
 def arguments(*inputs, **options):
-    """What the first kernel of a call is told, and the bytes that were copied for it."""
-    with gpu.only_notes():
+    """The arguments of the first kernel of a call, and the bytes that were copied for it."""
+    with gpu.record_only():
         (first, *_) = gpu.attention(*inputs, **options)[2].dispatches
     return FastArguments.from_buffer_copy(first.arguments[ARGUMENTS_SLOT]), first.copies
 
@@ -45,8 +45,8 @@ def in_struct(strides):
     ],
     ids=str,
 )
-def test_of_rows(order, strides, name, L):
-    """A parent of 40 rows, or fewer, whose axes change places; of each of its rows 64 columns are used."""
+def test_strides_of_query_key_and_value(order, strides, name, L):
+    """Views of a larger array with permuted axes, of whose rows 64 columns are used."""
     inputs = dict(zip(("query", "key", "value"), qkv(heads=2, kv_heads=2, L=L, S=40, E=64), strict=True))
     sizes = inputs[name].shape[:3]
     parent = sparse(*([2, 2, 40][axis] for axis in order), FAR, dtype=mx.float32)
@@ -59,8 +59,8 @@ def test_of_rows(order, strides, name, L):
 
 @pytest.mark.parametrize("L", [3, 33], ids=["decode", "prefill"])
 @pytest.mark.parametrize("dtype", [mx.bool_, mx.float32, mx.float16, mx.bfloat16], ids=str)
-def test_of_a_mask(dtype, L):
-    """[2, 2, L, 40] of which every axis is far from dense."""
+def test_strides_of_a_mask(dtype, L):
+    """A mask [2, 2, L, 40] with large strides on every axis."""
     mask = sparse(2, 2, L, 40, FAR // 16, dtype=dtype)[..., 7]
     found, copies = arguments(*qkv(heads=2, kv_heads=2, L=L, S=40, E=64), mask=mask)
     key = FAR // 16
@@ -72,7 +72,7 @@ def test_of_a_mask(dtype, L):
 @pytest.mark.parametrize(
     ("apart", "copied"), [(2**29, False), (2**30 - 2**20, False), (2**30, True), (2**33, True)]
 )
-def test_of_lengths_which_are_copied_where_32_bits_do_not_do(apart, copied, dtype):
+def test_lengths_are_copied_where_their_stride_exceeds_32_bits(apart, copied, dtype):
     kv_lens = sparse(3, apart // 2**20, 2**20, dtype=dtype)[:, 0, 0]
     inputs = qkv(batch=(3,), heads=2, kv_heads=2, L=3, S=40, E=64)
     words = dtype.size // 4
@@ -81,7 +81,7 @@ def test_of_lengths_which_are_copied_where_32_bits_do_not_do(apart, copied, dtyp
     assert copies == (3 * dtype.size if copied else 0)
 
 
-def test_mapped_sinks():
+def test_strides_of_mapped_sinks():
     extension, device = gpu.modules()
     query, key, value = qkv(batch=(2,), heads=2, kv_heads=1, L=3, S=40, E=64)
     sinks = sparse(2, 2, FAR)[..., 5]
@@ -91,7 +91,7 @@ def test_mapped_sinks():
         return extension.attention(query, key, value, sinks=sinks, stream=device.gpu_stream())
 
     outputs = mx.vmap(call)(query, key, value, sinks)
-    with gpu.only_notes():
+    with gpu.record_only():
         (dispatch,) = gpu.evaluate(*outputs).dispatches
     found = FastArguments.from_buffer_copy(dispatch.arguments[ARGUMENTS_SLOT])
     assert (found.sinks_batch, found.sinks_head) == (2 * FAR, FAR)

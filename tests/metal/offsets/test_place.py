@@ -1,4 +1,4 @@
-"""Where a head lies is computed in 64 bits: strides that no memory of this machine has, but a GPU's may."""
+"""The offset of a head is computed in 64 bits, for strides larger than this machine's memory."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ FEATURES = (2, 0, 0, 0, 1, 0)  # a mask, and lengths
 
 
 def test_strides_beyond_32_bits():
-    """Head 3 of entry 1, which reads key head 1 and begins at slot 5."""
+    """Head 3 of batch entry 1, which reads key/value head 1 and begins at key 5."""
     args = FastArguments(N=8, heads=4, group=2, L=9, S=40, E=64, scale=1.0, keys_per_split=40)
     args.query = HeadStrides(2**33, 2**32 + 1, 64)
     args.key = HeadStrides(2**34, 2**35, 2**31)

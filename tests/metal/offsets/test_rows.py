@@ -1,4 +1,4 @@
-"""Dense tensors longer than 32 bits can count: the last threadgroups of grids whose others are not run."""
+"""Dense tensors of more than 2 ** 32 elements: only the last threadgroups of their grids are run."""
 
 import mlx.core as mx
 import numpy as np
@@ -19,12 +19,12 @@ from ..product import run as quantized
 from .sparse import memory, tail
 
 E = 64
-N = 2**30 + 1  # heads: rows of 3 make 3 * 2 ** 30 log-sum-exps
+N = 2**30 + 1  # heads: with 3 rows each, 3 * 2 ** 30 log-sum-exps
 KEYS_PER_SPLIT = 24
 
 
 def of_many_heads(call, heads):
-    """The same call for so many heads, all of which read what the first one does."""
+    """The same call for `heads` heads, which all read the memory of the first."""
     call.args.N = call.args.heads = heads
     call.args.group = 1
     for name in ("query", "key", "value"):
@@ -34,7 +34,7 @@ def of_many_heads(call, heads):
 
 
 def run_last(sparse, call, step, inputs, heads, rows, parts=1, dtype=mx.float32):
-    """The last head of a call: what it wrote of the last part, and what was reported."""
+    """Run the last head of a call; returns its output and log-sum-exps."""
     found = call.launch(step)
     x, y, z = found.threadgroups
     buffers = {
@@ -64,7 +64,7 @@ def test_the_output_of_very_many_heads(step, dtype):
 
 
 def test_the_output_of_very_many_rows():
-    """The last tile of 2 ** 29 rows, which are all alike, of 8 heads."""
+    """The last tile of 2 ** 29 equal rows, of the last of 8 heads."""
     rows, near = 2**29, 32
     query, key, value = qkv(batch=(1,), heads=1, kv_heads=1, L=1, S=40, E=E)
     call = of_many_heads(FastCall(query, key, value), 8)
@@ -89,8 +89,8 @@ def test_the_output_of_very_many_rows():
     compare(out.reshape(1, 1, near, E), lse.reshape(1, 1, near), alike, key, value)
 
 
-def test_the_parts_of_very_many_heads_and_their_whole():
-    """3 parts: the last of the last head, and what the merge reads of it and writes."""
+def test_the_parts_of_very_many_heads_and_their_merge():
+    """3 parts of the last head, which the merge kernel reads."""
     inputs = qkv(batch=(1,), heads=1, kv_heads=1, L=3, S=70, E=E)
     call = of_many_heads(FastCall(*inputs, keys_per_split=KEYS_PER_SPLIT), N)
     with memory() as sparse:
@@ -122,7 +122,7 @@ def test_all_tensors_of_the_readable_kernel():
     compare(out.reshape(1, 1, 3, E), lse.reshape(1, 1, 3), *inputs)
 
 
-# Rows and outputs, of which either may be very many, and those of either that are looked at.
+# Rows M and outputs N of the product.
 PRODUCTS = {
     "one row, many outputs": (1, 2**30 - 3),
     "few rows, many outputs": (8, 2**29 + 5),
@@ -135,7 +135,7 @@ PRODUCTS = {
 def test_the_quantized_product(name):
     """K is 256: 64 words and 8 groups of each output."""
     M, outputs, K = *PRODUCTS[name], 256
-    m, n = min(M, 5), 4  # the last of either, which alone are not zero
+    m, n = min(M, 5), 4  # the last rows and outputs, which alone are not zero
     weights, a = packed(n, K, bits=8, group_size=32), normal(m, K)
     found, arguments = quantized.launch_product(M, outputs, K, 8, 32, mx.float32)
     with memory() as sparse:

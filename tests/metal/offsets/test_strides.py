@@ -1,4 +1,4 @@
-"""Inputs may lie anywhere: offsets of every axis are 64 bits wide, whichever stride makes them so."""
+"""Kernels compute offsets in 64 bits along every axis of every input."""
 
 import mlx.core as mx
 import numpy as np
@@ -21,7 +21,7 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 
 def strides_of(sizes):
-    """Of all axes but the last: dense, or far apart, so that no two rows share a place."""
+    """Strides of all axes but the last: dense or large, and no two rows overlap."""
     dense = [int(np.prod(sizes[axis + 1 :])) for axis in range(len(sizes) - 1)]
     far = [
         st.sampled_from([near, *(stride + apart * 2**24 for stride in FAR)])
@@ -31,7 +31,7 @@ def strides_of(sizes):
 
 
 def run_at(kernel, call, inputs):
-    """A call with other memory for some of its inputs."""
+    """Run a call with other memory for some of its inputs."""
     if kernel != "split":
         return call.run(kernel, {**call.inputs, **inputs})
     call.args.keys_per_split = KEYS_PER_SPLIT
@@ -95,7 +95,7 @@ def test_one_axis_of_the_mask(dtype, axis, kernel):
 
 @every_kernel
 def test_lengths_and_sinks(kernel):
-    """Of 4 batch entries the last is 3 strides of 2 ** 30 words away."""
+    """The lengths and sinks of 4 batch entries, 2 ** 30 words or more apart."""
     query, key, value = qkv(batch=(4,), heads=4, L=L, S=S, E=E)
     sinks, counts = normal(4, 4), [2, 5, 1, 4]
     call = FastCall(query, key, value, sinks=sinks[0], kv_lens=lengths(*counts))
@@ -113,7 +113,7 @@ def test_lengths_and_sinks(kernel):
 
 @pytest.mark.parametrize("kernel", ["prefill", "decode"])
 def test_the_last_keys_of_very_many(kernel):
-    """2 ** 29 keys, of which a window and the lengths leave the last."""
+    """2 ** 29 keys, of which a window or `kv_start` leaves the last few."""
     count, near = 2**29, 40
     query, key, value = qkv(batch=(1,), heads=2, kv_heads=1, L=L, S=near, E=E)
     mask = normal(near, seed=9)

@@ -1,4 +1,4 @@
-"""Who asks for batch invariance gets the bits of a row whatever else is in the batch, padding included."""
+"""With batch invariance, the bits of a row do not depend on the rest of the batch or on padding."""
 
 import mlx.core as mx
 import pytest
@@ -20,8 +20,8 @@ def device():
 
 
 def run(*inputs, **options):
-    out, lse, notes = gpu.attention(*inputs, **options, causal=True, batch_invariant=True)
-    assert notes.reports == []
+    out, lse, record = gpu.attention(*inputs, **options, causal=True, batch_invariant=True)
+    assert record.reports == []
     return out, lse
 
 
@@ -33,7 +33,7 @@ def same_bits(a, b):
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("rows", [1, 5, 8], ids=str)
 def test_padding_of_rows_and_keys(rows, name, dtype):
-    """Alone it has few rows and keys; beside a longer sequence it is padded, to the left or right."""
+    """A sequence alone, and in a batch with a longer one, where it is padded on the left or right."""
     query, key, value = qkv(batch=(1,), heads=4, L=rows, S=70, E=64, dtype=dtype)
     alone = run(query, key, value, **OPTIONS[name])
     for start, L, S in ((0, 12, 90), (0, rows, 600), (23, 40, 100)):
@@ -48,7 +48,7 @@ def test_padding_of_rows_and_keys(rows, name, dtype):
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 33])
-def test_every_chunk_of_a_query(rows):
+def test_the_bits_of_a_row_are_the_same_in_every_chunk(rows):
     query, key, value = qkv(batch=(1,), heads=4, L=40, S=600, E=64)
     mask = random_mask(600)
     out, lse = run(query, key, value, mask=mask)
@@ -57,9 +57,9 @@ def test_every_chunk_of_a_query(rows):
 
 
 @pytest.mark.parametrize(("L", "S"), [(1, 40), (8, 600), (9, 40), (70, 600)])
-def test_one_kernel_takes_all_lengths(L, S):
+def test_one_kernel_runs_all_lengths(L, S):
     inputs = qkv(heads=4, L=L, S=S, E=64)
-    told = gpu.explain(*inputs, batch_invariant=True)
-    assert told["path"] == "metal.attention_prefill_f32_e64"
-    assert told["batch_invariant"]
+    explanation = gpu.explain(*inputs, batch_invariant=True)
+    assert explanation["path"] == "metal.attention_prefill_f32_e64"
+    assert explanation["batch_invariant"]
     assert not gpu.explain(*inputs)["batch_invariant"]

@@ -1,4 +1,4 @@
-"""The flat form takes arrays of any strides, whichever kernel computes it; a mapped product is a product."""
+"""The flat form with arrays of any strides, on every kernel, and mapped quantized products."""
 
 import mlx.core as mx
 import pytest
@@ -8,7 +8,7 @@ from ...support.cases import DTYPE_IDS, DTYPES, normal, qkv
 from ...support.products.quantized import assert_product, packed
 from ..host import gpu
 
-# The same numbers in another place; the kernel to read wants them dense.
+# The same numbers in another layout; the readable kernel needs dense arrays.
 LAYOUTS = {
     "dense": lambda x: x,
     "columns first": lambda x: mx.contiguous(x.swapaxes(-1, -2)).swapaxes(-1, -2),
@@ -21,7 +21,7 @@ LAYOUTS = {
     "some heads": lambda x: mx.pad(x, [(1, 1), (0, 0), (0, 0)], constant_values=mx.nan)[1:-1],
 }
 MASKS = {**LAYOUTS, "alike in all rows": lambda x: mx.broadcast_to(x[:, :1], x.shape)}
-COPIED = ("columns first", "backwards", "heads backwards")  # for the fast kernels, too
+COPIED = ("columns first", "backwards", "heads backwards")  # also for the fast kernels
 KERNELS = {64: "flash_attention_f32_e128", 200: "attention_{}_f32_e256"}
 
 
@@ -31,25 +31,25 @@ def device():
 
 
 def check_flat(query, key, value, mask, causal=False):
-    """Of 2 batch entries with 6 heads on 3 key heads each."""
+    """2 batch entries with 6 query heads and 3 key/value heads each."""
     extension, device = gpu.modules()
     mx.eval([x for x in (query, key, value, mask) if x is not None])
     arguments = query, key, value, mask, 0.3, causal
     options = {"num_kv_heads": 3, "num_heads": 6, "stream": device.gpu_stream()}
-    told = extension.explain_flash_attention(*arguments, **options)
+    explanation = extension.explain_flash_attention(*arguments, **options)
     out = extension.flash_attention(*arguments, **options)
-    notes = gpu.evaluate(out)
+    record = gpu.evaluate(out)
     step = "decode" if query.shape[1] <= 8 else "prefill"
     kernel = KERNELS[query.shape[2]].format(step)
-    assert (notes.kernels, notes.reports) == ([kernel], [])
-    assert told["path"] == f"metal.{kernel}"
+    assert (record.kernels, record.reports) == ([kernel], [])
+    assert explanation["path"] == f"metal.{kernel}"
     split = [x.reshape(2, -1, *x.shape[1:]) for x in (query, key, value)]
     given = {"scale": 0.3, "causal": causal}
     if mask is not None:
         given["mask"] = mask.reshape(2, 6, *mask.shape[1:])
-    lse = extension.attention(*split, **given)[1]  # of the processor: the flat form gives none
+    lse = extension.attention(*split, **given)[1]  # from the CPU: the flat form returns none
     compare(out.reshape(split[0].shape), lse, *split, **given)
-    return told, notes
+    return explanation, record
 
 
 def flat(L, E):
@@ -64,21 +64,21 @@ def test_flat_inputs_of_any_layout(layout, L, E):
     moved = LAYOUTS[layout]
     query, key, value = flat(L, E)
     check_flat(*map(moved, (query, key, value)), None, causal=True)
-    told, notes = check_flat(query, moved(key), value, None)
+    explanation, record = check_flat(query, moved(key), value, None)
     if not gpu.IS_REAL:
         in_place = layout in ("dense", "some heads") or (E == 200 and layout not in COPIED)
-        copied = sum(dispatch.copies for dispatch in notes.dispatches)
-        assert told["copies_bytes"] == copied == (0 if in_place else key.nbytes)
+        copied = sum(dispatch.copies for dispatch in record.dispatches)
+        assert explanation["copies_bytes"] == copied == (0 if in_place else key.nbytes)
 
 
 @pytest.mark.parametrize("E", KERNELS)
 @pytest.mark.parametrize("L", [3, 33])
 @pytest.mark.parametrize("layout", MASKS)
 def test_flat_masks_of_any_layout(layout, L, E):
-    told, notes = check_flat(*flat(L, E), MASKS[layout](normal(12, L, 37, seed=9)))
+    explanation, record = check_flat(*flat(L, E), MASKS[layout](normal(12, L, 37, seed=9)))
     if not gpu.IS_REAL:
-        copied = sum(dispatch.copies for dispatch in notes.dispatches)
-        assert told["copies_bytes"] == copied
+        copied = sum(dispatch.copies for dispatch in record.dispatches)
+        assert explanation["copies_bytes"] == copied
         assert (copied > 0) == ("backwards" in layout)
 
 
@@ -86,7 +86,7 @@ def test_flat_masks_of_any_layout(layout, L, E):
 @pytest.mark.parametrize("M", [1, 3, 11])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_a_mapped_product(axis, M, dtype):
-    """The mapped rows are more rows: of 3 times 3 there are 9, which another kernel multiplies."""
+    """The mapped axis multiplies the rows: 3 times 3 rows take the kernel for more than 8."""
     extension, device = gpu.modules()
     weights = packed(37, 128, bits=8, dtype=dtype)
     rows = normal(3, M, 128, dtype=dtype)
@@ -97,8 +97,8 @@ def test_a_mapped_product(axis, M, dtype):
         return extension.quantized_matmul(*weights[:4], a, weights.words, True, stream=device.gpu_stream())
 
     product = mx.vmap(call, in_axes=axis)(mapped)
-    notes = gpu.evaluate(product)
-    assert notes.reports == []
+    record = gpu.evaluate(product)
+    assert record.reports == []
     assert_product(product, rows, weights)
 
 
@@ -111,6 +111,6 @@ def test_a_product_that_is_mapped_twice():
         return extension.quantized_matmul(*weights[:4], a, weights.words, True, stream=device.gpu_stream())
 
     product = mx.vmap(mx.vmap(call, in_axes=1), in_axes=1)(a)
-    notes = gpu.evaluate(product)
-    assert notes.reports == []
+    record = gpu.evaluate(product)
+    assert record.reports == []
     assert_product(product, a.transpose(1, 2, 0, 3), weights)

@@ -1,4 +1,4 @@
-"""Every option on every path of the host: the kernel that is asked for, and attention."""
+"""Every option on every path of the host: the kernel is the expected one, and the result is attention."""
 
 import json
 
@@ -10,11 +10,11 @@ from ..harness.toolchain import TOOLS
 from ..host import gpu
 from .crossing import FEW, MANY, cases, check
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU cannot be told what to lack")
+pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="the limits of a real GPU are fixed")
 
 PATHS = {"decode": (3, 40), "decode_split": (2, 600), "prefill": (33, 40)}
 
-# In a process of its own: what a device cannot run is remembered for as long as a process lives.
+# In a process of its own: a process remembers which kernels its device cannot run.
 REFUSING = """
 import json
 from tests.metal.host import gpu
@@ -27,7 +27,7 @@ for case in cases:
     crossing.check(case, {kernel!r})
 print(json.dumps([crossing.expected_path(case, {kernel!r}) for case in cases]))
 """
-# What a device refuses, the number of rows and keys, and the path that is left.
+# The kernels that the device refuses, L and S, and the path that remains.
 REFUSALS = {
     "no decode": ("attention_decode", (3, 40), "prefill"),
     "no merge": ("attention_merge", (2, 600), "prefill"),
@@ -56,7 +56,7 @@ def test_every_pair_of_all_values_on_every_path(kernel):
         check(case, kernel)
 
 
-def test_who_asks_for_batch_invariance_gets_one_kernel_whatever_the_lengths():
+def test_with_batch_invariance_one_kernel_runs_all_lengths():
     for sizes in PATHS.values():
         for case in cases(sizes, FEW)[::6]:
             check(case, "prefill", batch_invariant=True)
@@ -71,7 +71,7 @@ def paths_where(refused, sizes, kernel, factors):
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_every_option_on_every_way_out(name):
+def test_every_option_on_every_fallback(name):
     refused, sizes, kernel = REFUSALS[name]
     taken = paths_where(refused, sizes, kernel, "FEW")
     if kernel == "readable":
@@ -82,5 +82,5 @@ def test_every_option_on_every_way_out(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSALS)
-def test_every_pair_of_all_values_on_every_way_out(name):
+def test_every_pair_of_all_values_on_every_fallback(name):
     assert paths_where(*REFUSALS[name], "MANY")

@@ -1,5 +1,4 @@
-// The host's side of a quantized product, for Python: the struct and the grid come from the headers that
-// dispatch takes them from.
+// The host's launch of a quantized product for Python, from the same header as the dispatch.
 #include "metal/quantized_launch.h"
 
 using namespace tiny_llm_ext;
@@ -11,7 +10,7 @@ void fill_arguments(QuantizedArguments* arguments, int M, int N, int K, int grou
   *arguments = metal::quantized_arguments(M, N, K, group_size);
 }
 
-// The name of the kernel, until the next call, and the sizes of grid and threadgroup.
+// Returns the kernel's name, valid until the next call, and writes grid and threadgroup.
 const char* quantized_matmul(int M, int N, int bits, int element, metal::Size* sizes) {
   static std::string kernel;
   const metal::Launch launch = metal::quantized_matmul(M, N, bits, static_cast<Element>(element));

@@ -1,4 +1,4 @@
-"""`quantized_matmul` as a Metal device would run it: the text compiled there, on the grid of the host."""
+"""`quantized_matmul` in the harness: the same kernel source as on a Metal device, with the host's launch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def host() -> ctypes.CDLL:
 
 @cache
 def source() -> str:
-    """The text of all kernels of the quantized product."""
+    """The source of all kernels of the quantized product, with its headers inlined."""
     return inlined(TEXT.read_text())
 
 
@@ -47,7 +47,7 @@ def compiled(source: str, name: str, compiler: str | None = None) -> Kernel:
 def launch_product(
     M: int, N: int, K: int, bits: int, group_size: int, dtype: mx.Dtype
 ) -> tuple[Launch, np.ndarray]:
-    """What the host would dispatch, and the numbers that it hands over."""
+    """The host's launch, and its arguments."""
     sizes = (ctypes.c_uint32 * 6)()
     name = host().quantized_matmul(M, N, bits, ELEMENTS[dtype], sizes).decode()
     arguments = np.zeros(host().arguments_size(), np.uint8)
@@ -58,7 +58,7 @@ def launch_product(
 def run_quantized(
     a: mx.array, weights: Packed, *, order: int = 0, text: str | None = None, compiler: str | None = None
 ) -> Product:
-    """The kernel that the host chooses for a [M, K] and those weights [N, K]."""
+    """Run the kernel that the host chooses for a [M, K] and weights [N, K]."""
     (M, K), N = a.shape, len(weights.words)
     found, arguments = launch_product(M, N, K, weights.bits, weights.group_size, a.dtype)
     buffers = {

@@ -14,7 +14,7 @@ every_kernel = pytest.mark.parametrize("M", [1, 3, 33], ids=["one row", "few row
 
 
 def check(M, N, K, dtype=mx.float32, order=0, compiler=None, **format):
-    """The kernel does nothing that is forbidden, and its result is the product."""
+    """The harness reports nothing, and the result is the product."""
     weights, a = packed(N, K, dtype=dtype, **format), normal(M, K, dtype=dtype)
     out, reports = run_quantized(a, weights, order=order, compiler=compiler)
     assert reports == []
@@ -47,7 +47,7 @@ def test_any_number_of_outputs(N, M):
 )
 @every_kernel
 def test_any_length_of_the_sum(K, group_size, M):
-    """Fewer words than lanes, as many and more."""
+    """Fewer words than lanes, as many, and more."""
     check(M, 5, K, group_size=group_size)
 
 
@@ -59,7 +59,7 @@ def test_the_empty_sum_is_zero(M):
 @pytest.mark.parametrize("bits", [4, 8])
 @every_kernel
 def test_the_lowest_bits_of_a_word_come_first(bits, M):
-    """Rows of weights 0, 1, 2 ... against unit vectors leave no room for another order."""
+    """Weights 0, 1, 2 ... times unit vectors: the result shows the order."""
     per_word = 32 // bits
     weights = packed(3, 64, bits=bits)
     word = sum(number << bits * number for number in range(per_word))
@@ -76,7 +76,7 @@ def test_the_lowest_bits_of_a_word_come_first(bits, M):
 @every_type
 @pytest.mark.parametrize("order", [1, 2, 3])
 @every_kernel
-def test_no_order_of_the_lanes_makes_a_difference(M, order, dtype):
+def test_the_result_does_not_depend_on_the_order_of_the_lanes(M, order, dtype):
     as_numbered, other = (check(M, 21, 5 * 64, dtype, order=order) for order in (0, order))
     assert mx.array_equal(as_numbered, other)
 
@@ -84,13 +84,13 @@ def test_no_order_of_the_lanes_makes_a_difference(M, order, dtype):
 @pytest.mark.parametrize("compiler", COMPILERS)
 @every_type
 @every_kernel
-def test_every_compiler_of_this_machine_agrees(M, dtype, compiler):
+def test_every_compiler_gives_the_product(M, dtype, compiler):
     check(M, 21, 3 * 64, dtype, compiler=compiler)
 
 
 @every_kernel
 def test_a_nan_stays_in_its_row(M):
-    """Rows and outputs that do not exist, and those beside, see nothing of it."""
+    """It reaches neither other rows nor the padding of a tile."""
     weights, a = packed(5, 192), normal(M, 192)
     a[M // 2, 100] = mx.nan
     out, reports = run_quantized(a, weights)
@@ -100,8 +100,8 @@ def test_a_nan_stays_in_its_row(M):
 
 
 @pytest.mark.parametrize("M", range(1, 9))
-def test_a_row_has_the_same_bits_whatever_stands_beside_it(M):
-    """As far as one kernel computes them; a batch that grows by a request must not change the others."""
+def test_a_row_has_the_same_bits_in_every_batch(M):
+    """Within one kernel: a request that joins the batch must not change the others."""
     weights, a = packed(21, 320, dtype=mx.float16), normal(8, 320, dtype=mx.float16)
     alone, _ = run_quantized(a[:1], weights)
     together, _ = run_quantized(a[:M], weights)

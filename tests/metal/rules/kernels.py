@@ -1,4 +1,4 @@
-"""The kernels of attention under one signature: those that a rule must hold for."""
+"""All attention kernels under one signature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = {**FAST, "readable": run_readable}
 
 
 def run_clean(kernel: str, *inputs: mx.array, **options) -> tuple[mx.array, mx.array]:
-    """Output and log-sum-exp of a run without reports."""
+    """Output and log-sum-exp; the harness must report nothing."""
     out, lse, reports = ALL[kernel](*inputs, **options)
     assert reports == []
     return out, lse

@@ -1,4 +1,4 @@
-"""Wrong kernels of one kind each, and the test of that kind which must find them."""
+"""Mutants, each with the test that must find it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,11 @@ LOWEST = test_extremes.LOWEST
 RULE_MUTANTS = (
     # The ends of float32.
     RuleMutant(
-        Mutant("a tangent made of exponentials", CAPPED, FAST_TANH),
-        found_by(test_extremes.test_the_sign_of_a_score_far_beyond_the_cap_is_kept, "decode"),
+        Mutant("tanh computed from exponentials", CAPPED, FAST_TANH),
+        found_by(test_extremes.test_a_score_far_beyond_the_soft_cap_keeps_its_sign, "decode"),
     ),
     RuleMutant(
-        Mutant(
-            "large negative scores are taken for none", "m == -INFINITY ? 0.0f : m;", "m < -1e30f ? 0.0f : m;"
-        ),
+        Mutant("large negative scores count as -inf", "m == -INFINITY ? 0.0f : m;", "m < -1e30f ? 0.0f : m;"),
         found_by(test_extremes.test_a_large_negative_score_hides_nothing, "decode", LOWEST, "everywhere"),
     ),
     RuleMutant(
@@ -53,12 +51,12 @@ RULE_MUTANTS = (
             "length_of(in.kv_start, args.kv_start, batch, 0, args.S)",
             "length_of(in.kv_start, args.kv_start, batch, 0, args.S - 1)",
         ),
-        found_by(test_extremes.test_a_sequence_may_begin_where_the_keys_end, "prefill", "start", {}),
+        found_by(test_extremes.test_a_sequence_may_begin_after_the_last_key, "prefill", "start", {}),
     ),
     # Rounding.
     RuleMutant(
         Mutant(
-            "the output is cut off",
+            "the output is truncated",
             OUTPUT,
             "T(as_type<float>(as_type<uint>(divided(o[e].thread_elements()[i], l, inverse)) & 0xffffe000u))",
         ),
@@ -70,9 +68,7 @@ RULE_MUTANTS = (
             "const float p = metal::exp(s[k] - base);",
             "const float p = float(T(metal::exp(s[k] - base)));",
         ),
-        found_by(
-            test_rounding.test_weights_of_many_keys_that_the_type_cannot_tell_apart, "decode", mx.float16
-        ),
+        found_by(test_rounding.test_nearly_equal_weights_of_many_keys_are_not_rounded, "decode", mx.float16),
     ),
     RuleMutant(
         Mutant(
@@ -110,7 +106,7 @@ RULE_MUTANTS = (
         Mutant(
             "parts", "const int64_t rows = int64_t(args.N) * args.L;", "const int rows = args.N * args.L;"
         ),
-        found_by(test_rows.test_the_parts_of_very_many_heads_and_their_whole),
+        found_by(test_rows.test_the_parts_of_very_many_heads_and_their_merge),
     ),
     RuleMutant(
         Mutant("words", "words[int64_t(n) * (K / kPerWord) + j]", "words[n * (K / kPerWord) + j]"),

@@ -1,4 +1,4 @@
-"""Scores at the ends of float32, caps far beyond them, and sequences that begin where the keys end."""
+"""Scores near the limits of float32 or far beyond the soft cap; sequences that begin after the last key."""
 
 import mlx.core as mx
 import numpy as np
@@ -21,7 +21,7 @@ def check(kernel, inputs, options):
 @pytest.mark.parametrize("entry", [LOWEST, 0.99 * LOWEST, 0.5 * LOWEST, -1e38, -1e30, -65504.0])
 @pytest.mark.parametrize("where", ["everywhere", "first tile", "last tile", "all but one"])
 def test_a_large_negative_score_hides_nothing(kernel, entry, where):
-    """The largest of a row may be any number: none of them stands for "nothing was seen yet"."""
+    """The maximum of a row may be any finite number: none may mean "no key yet"."""
     inputs = qkv(batch=(1,), heads=4, L=5, S=70, E=64)
     slot = mx.arange(70)
     low = {
@@ -35,8 +35,8 @@ def test_a_large_negative_score_hides_nothing(kernel, entry, where):
 
 @every_kernel
 @pytest.mark.parametrize("size", [1e36, -1e36])
-def test_the_scores_themselves_may_be_that_large(kernel, size):
-    """Products of 1e36: one key has all of the weight, and differences of scores overflow exp both ways."""
+def test_scores_may_be_very_large(kernel, size):
+    """Scores up to 1e36: one key has all the weight, and differences of scores overflow exp."""
     query = mx.ones((1, 2, 3, 64))
     key = mx.broadcast_to(mx.linspace(-1, 1, 41)[:, None] * size / 64, (1, 1, 41, 64))
     check(kernel, (query, mx.contiguous(key), normal(1, 1, 41, 64)), {"scale": 1.0})
@@ -44,7 +44,7 @@ def test_the_scores_themselves_may_be_that_large(kernel, size):
 
 @every_fast_kernel
 @pytest.mark.parametrize("sink", [LOWEST, -1e30, 1e30])
-def test_a_sink_may_be_at_either_end(kernel, sink):
+def test_a_sink_may_be_very_small_or_large(kernel, sink):
     inputs = qkv(batch=(1,), heads=4, L=3, S=40, E=64)
     check(kernel, inputs, {"sinks": mx.full((4,), sink)})
     check(kernel, inputs, {"sinks": mx.full((4,), sink), "mask": mx.full((40,), -1e30)})
@@ -53,16 +53,16 @@ def test_a_sink_may_be_at_either_end(kernel, sink):
 @every_fast_kernel
 @pytest.mark.parametrize("softcap", [1e-3, 0.5, 30.0, 1e4])
 @pytest.mark.parametrize("size", [1.0, 40.0, 2000.0])
-def test_a_cap_holds_for_scores_of_any_size(kernel, softcap, size):
-    """Beyond 44 times the cap, exp(2 x) is infinite: a tangent made of it is NaN."""
+def test_a_soft_cap_limits_scores_of_any_size(kernel, softcap, size):
+    """For scores beyond 44 times the cap, exp(2 x) is infinite: tanh computed from it would be NaN."""
     query, key, value = qkv(batch=(1,), heads=4, L=4, S=40, E=64)
     for sign in (1, -1):
         check(kernel, (sign * size * query, key, value), {"softcap": softcap})
 
 
 @every_fast_kernel
-def test_the_sign_of_a_score_far_beyond_the_cap_is_kept(kernel):
-    """Scores of 1e6 and -1e6 are cap and -cap: weights exp(2) and exp(-2)."""
+def test_a_score_far_beyond_the_soft_cap_keeps_its_sign(kernel):
+    """Scores of 1e6 and -1e6 become cap and -cap: weights exp(2) and exp(-2)."""
     query = mx.ones((1, 1, 2, 64))
     sign = mx.where(mx.arange(40) % 3 == 0, 1.0, -1.0)
     key = mx.contiguous(mx.broadcast_to(sign[:, None] * 1e6 / 64, (1, 1, 40, 64)))
@@ -76,8 +76,8 @@ def test_the_sign_of_a_score_far_beyond_the_cap_is_kept(kernel):
 @every_fast_kernel
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 2)}, {"softcap": 2.0}], ids=str)
 @pytest.mark.parametrize("given", ["start", "start and none", "start and rows"])
-def test_a_sequence_may_begin_where_the_keys_end(kernel, given, options):
-    """With kv_start == S there is no key: nothing behind the last one is read, whatever is asked for."""
+def test_a_sequence_may_begin_after_the_last_key(kernel, given, options):
+    """With kv_start == S there is no key, and nothing after the last one is read."""
     query, key, value = qkv(batch=(3,), heads=4, L=5, S=40, E=64)
     sequences = {"kv_start": lengths(40, 0, 39)}
     if given == "start and none":

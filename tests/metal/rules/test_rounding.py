@@ -1,4 +1,4 @@
-"""A result in half precision is the exact one, rounded once: within half a unit of its last place."""
+"""A half-precision result is the exact one rounded once: within half a unit in the last place."""
 
 import mlx.core as mx
 import numpy as np
@@ -17,13 +17,13 @@ half_types = pytest.mark.parametrize("dtype", DIGITS, ids=["f16", "bf16"])
 
 
 def half_unit(exact, dtype):
-    """Half of the distance of the numbers of that type around each."""
+    """Half the distance between neighbouring numbers of that type, at each exact value."""
     exponent = np.floor(np.log2(np.maximum(np.abs(exact), 2.0 ** SMALLEST[dtype])))
     return 0.5 * 2.0 ** (exponent - DIGITS[dtype] + 1)
 
 
 def assert_rounded_once(actual, exact, dtype, error):
-    """`error` is what sums in float32 may add."""
+    """`error` is the allowance for float32 sums."""
     assert actual.dtype == dtype
     distance = np.abs(to_float64(actual) - exact)
     excess = (distance - error) / half_unit(exact, dtype)
@@ -35,7 +35,7 @@ def assert_rounded_once(actual, exact, dtype, error):
 @pytest.mark.parametrize("kernel", FAST)
 @pytest.mark.parametrize("E", [64, 72])
 def test_attention(kernel, E, dtype):
-    """The weights are not rounded, nor are the parts of several splits."""
+    """Neither the weights nor the parts of several splits are rounded."""
     inputs = qkv(batch=(2,), heads=4, L=8, S=100, E=E, dtype=dtype)
     out, _ = run_clean(kernel, *inputs, causal=True)
     exact = expected(*inputs, causal=True).out
@@ -44,8 +44,8 @@ def test_attention(kernel, E, dtype):
 
 @half_types
 @pytest.mark.parametrize("kernel", FAST)
-def test_weights_of_many_keys_that_the_type_cannot_tell_apart(kernel, dtype):
-    """About 1 / 300 each, of values that cancel but for little: rounded weights would not."""
+def test_nearly_equal_weights_of_many_keys_are_not_rounded(kernel, dtype):
+    """300 weights of about 1 / 300 on values that almost cancel: with rounded weights they would not."""
     query, key, _ = qkv(batch=(1,), heads=2, kv_heads=1, L=4, S=300, E=64, dtype=dtype)
     sign = mx.where(mx.arange(300) % 2 == 0, 1.0, -1.0)[:, None]
     value = (mx.broadcast_to(8 * sign, (1, 1, 300, 64)) + normal(1, 1, 300, 64)).astype(dtype)
@@ -59,7 +59,7 @@ def test_weights_of_many_keys_that_the_type_cannot_tell_apart(kernel, dtype):
 @pytest.mark.parametrize(("bits", "group_size"), [(4, 64), (8, 32)])
 @pytest.mark.parametrize("M", [1, 4, 33], ids=["one row", "few rows", "many rows"])
 def test_the_quantized_product(M, bits, group_size, dtype):
-    """The weights are not rounded to the type, either."""
+    """The unpacked weights are not rounded to the type."""
     weights = packed(37, 4 * group_size, bits=bits, group_size=group_size, dtype=dtype)
     a = normal(M, 4 * group_size, dtype=dtype)
     out, reports = run_quantized(a, weights)

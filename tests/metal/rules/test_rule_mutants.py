@@ -1,4 +1,4 @@
-"""Each test of a rule finds wrong kernels of its kind; that it passes the right ones is its own business."""
+"""Each test of this folder and of offsets/ finds a mutant of its kind."""
 
 import pytest
 
@@ -23,14 +23,16 @@ TINY_LLM_FEW_ROWS(few_rows_f32, float, 8, kFewRows)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", RULE_MUTANTS, ids=lambda wrong: wrong.mutant.name)
-def test_a_mutant_is_found_by_the_test_of_its_kind(wrong, monkeypatch):
+def test_a_mutant_is_found_by_its_test(wrong, monkeypatch):
     if wrong.is_quantized:
         text = quantized.source().split("#define TINY_LLM_QUANTIZED(")[0] + PRODUCTS
         module, source = quantized, "source"
     else:
         text = some_kernels(["prefill.h", "decode.h", "merge.h"], [ATTENTION])
         module, source = flash_attention, "fast_source"
-    mutated = wrong.mutant.applied(text)  # fails here where the kernel no longer has what the mutant replaces
+    mutated = wrong.mutant.applied(
+        text
+    )  # fails if the kernel no longer has the text that the mutant replaces
     monkeypatch.setattr(module, source, lambda: mutated)
     with pytest.raises(AssertionError):
         wrong.test()

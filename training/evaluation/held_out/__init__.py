@@ -1,10 +1,10 @@
-"""Prompts written by hand, which come from no template: `training` never writes them, `evaluate` asks them.
+"""Prompts written by hand, not from templates: training never generates them, the evaluation asks them.
 
-One file a kind, in blocks of `field content` lines:
+One file for each kind, in blocks of `field content` lines:
 ask TEXT                            the prompt; `first TEXT // TEXT` are turns before it
 number, contains, story, declines   what a right answer has, as in the facts of a turn; `a|b` is either
-times N                             the prompt is the text so many times
-file NAME, words N                  so many words of a file of this project stand before the prompt
+times N                             the prompt is the text N times
+file NAME, words N                  N words of a file of this project precede the prompt
 """
 
 from functools import cache
@@ -47,5 +47,5 @@ def by_hand() -> dict[str, list[Conversation]]:
 
 @cache
 def forbidden() -> frozenset[str]:
-    """The prompts as the split sees them, so that the generator can keep them out."""
+    """The normalised prompts, which the generator leaves out."""
     return frozenset(normal(turn.user) for turns in by_hand().values() for c in turns for turn in c[-1:])

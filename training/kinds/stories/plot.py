@@ -1,10 +1,10 @@
-"""Plots are text: one step a line, further variants of a sentence on lines that start with a slash.
+"""Plots are text files: one step per line; lines that start with a slash are other variants of the sentence.
 
-open, meet               bring in the hero, the friend
-key, say, maybe TEXT     a sentence that always comes, not in a very short story, or only sometimes
+open, meet               introduce the hero, the friend
+key, say, maybe TEXT     a sentence for every story, for all but very short stories, or for half of these
 end MOODS                a closing sentence in one of the moods
 set NAME = TEXT          a word of the plot, unless the reader has already chosen it
-ask QUESTION / ANSWER    what a reader may ask afterwards
+ask QUESTION / ANSWER    a question of the reader afterwards
 summary TEXT             the story in one sentence
 """
 
@@ -34,7 +34,7 @@ def plots(file: str) -> dict[str, list[Step]]:
 
 
 def tell(tale: Tale, steps: list[Step], **chosen: str) -> None:
-    """Run a plot; `chosen` are words that the reader has asked for."""
+    """Tell a story by a plot; `chosen` are words from the request."""
     tale.words |= chosen
     parts = sections("story_parts")
     for word, variants in steps:

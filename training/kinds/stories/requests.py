@@ -1,11 +1,11 @@
-"""How a story is asked for, and the conversation that goes on from it."""
+"""Requests for stories, and the rest of the conversation."""
 
 import random
 
 from training.corpus.conversation import Conversation, Turn
 from training.corpus.split import choose_side
 from training.kinds.stories.subjects import content_words
-from training.kinds.stories.told import any_story, fond, unasked
+from training.kinds.stories.telling import any_story, fond, open_story
 from training.language.lexicon import plural
 from training.language.template import expand
 from training.text import sections
@@ -21,7 +21,7 @@ def story(rng: random.Random, holdout: bool = False) -> Conversation:
     form = rng.choices(["requests", "brief", "fond", "open"], [80, 10, 6, 4])[0]
     request = ask(rng, form, holdout)
     if form == "open":
-        tale = unasked(
+        tale = open_story(
             rng, rng.choices(PHRASES["open subjects"], [5, *[1] * (len(PHRASES["open subjects"]) - 1)])[0]
         )
         mention = ""
@@ -37,7 +37,7 @@ def story(rng: random.Random, holdout: bool = False) -> Conversation:
 
 
 def after(rng: random.Random, tale, holdout: bool) -> Conversation:
-    """Now and then the reader says something about the story, or wants another one."""
+    """Sometimes the reader asks or says something about the story, or requests another one."""
     chance = rng.random()
     if chance < 0.10:
         return [Turn(*rng.choice(tale.questions))]
@@ -49,6 +49,6 @@ def after(rng: random.Random, tale, holdout: bool) -> Conversation:
         asked, another = any_story(rng, holdout)
         request = rng.choice(PHRASES["more"])
         if "{x}" not in request:
-            another = unasked(rng, rng.choice(PHRASES["open subjects"]))
+            another = open_story(rng, rng.choice(PHRASES["open subjects"]))
         return [Turn(request.format(x=asked), another.text)]
     return []

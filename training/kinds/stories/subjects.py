@@ -1,4 +1,4 @@
-"""What a story may be asked to be about: nouns, invented words, and the wishes that come with a character."""
+"""The subjects of stories: nouns, invented words, and the wishes for a character."""
 
 import random
 
@@ -18,7 +18,7 @@ VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnprstvwz"
 
 
 def invented(rng: random.Random) -> str:
-    """A word that nobody has heard of, so that the model learns to copy what it does not know."""
+    """A new word, so that the model learns to copy unknown words."""
     if rng.random() < 0.5:
         return "".join(rng.choices(PIECES, k=rng.randint(2, 3))).lower()
     parts = (
@@ -29,10 +29,10 @@ def invented(rng: random.Random) -> str:
 
 
 def noun(rng: random.Random, kind: str, holdout: bool) -> str:
-    """A noun of the kind; in training now and then an invented word in its place.
+    """A noun of the kind; in training sometimes an invented word in its place.
 
-    The tokenizer has one token for most nouns that it was trained on and several for the others: without the
-    invented words the model would hardly ever have to copy a subject piece by piece.
+    The tokenizer has one token for most nouns that it was trained on, and several for the others. Without
+    invented words the model would rarely have to copy a subject token by token.
     """
     if not holdout and rng.random() < INVENTED_SHARE:
         return invented(rng)
@@ -56,5 +56,5 @@ def plots_of(group: str) -> list[str]:
 
 
 def content_words(asked: str) -> list[str]:
-    """The words of a request that a story on it has to use; a theme may be shown without its name."""
+    """The words of a request that its story must contain; a theme need not be named."""
     return [] if asked in THEMES else [word for word in asked.split() if word not in LINKING_WORDS]

@@ -1,4 +1,4 @@
-"""A story while it is being told: its people, its words, and the sentences so far."""
+"""A story in progress: its persons, its words, and its sentences so far."""
 
 import random
 from dataclasses import dataclass, field

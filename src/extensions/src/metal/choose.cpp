@@ -1,4 +1,4 @@
-// Asks the device about one plan after the other, and tells the router.
+// Tries the plans in order on the device, and answers the router.
 #include "metal/choose.h"
 
 #include "attention/backends.h"
@@ -14,15 +14,16 @@ namespace metal {
 Choice choose(const Problem& problem) {
   Choice choice;
   for (Plan& plan : make_plans(problem, tuning())) {
-    std::string obstacle = why_not(plan.launch);
-    if (obstacle.empty() && plan.merge) obstacle = why_not(*plan.merge);
+    std::string obstacle = obstacle_to(plan.launch);
+    if (obstacle.empty() && plan.merge) obstacle = obstacle_to(*plan.merge);
     if (obstacle.empty()) {
       choice.plan = std::move(plan);
       return choice;
     }
     choice.refused.push_back(std::move(obstacle));
   }
-  if (choice.refused.empty()) choice.refused.push_back("a size is beyond the numbers of the Metal kernels");
+  if (choice.refused.empty())
+    choice.refused.push_back("a size does not fit the integers of the Metal kernels");
   return choice;
 }
 

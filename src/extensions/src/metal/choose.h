@@ -1,4 +1,4 @@
-// The kernel that runs a problem on the GPU that is there.
+// Chooses the kernel for a problem on this machine's GPU.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 namespace tiny_llm_ext::metal {
 
 struct Choice {
-  std::optional<Plan> plan;          // none: no kernel runs here
-  std::vector<std::string> refused;  // why not those that would have been better
+  std::optional<Plan> plan;          // none: no kernel can run
+  std::vector<std::string> refused;  // reasons against the kernels tried before it
 };
 
 Choice choose(const Problem& problem);

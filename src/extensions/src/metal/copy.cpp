@@ -1,4 +1,4 @@
-// MLX hides its copying functions, but not its operations: their primitives evaluate themselves.
+// MLX does not export its copy functions, so the primitives of its operations are evaluated instead.
 #include "metal/copy.h"
 
 #include "mlx/ops.h"
@@ -16,8 +16,8 @@ mx::array evaluated(mx::array array) {
 }  // namespace
 
 mx::array dense_copy(const mx::array& array, const mx::Shape& shape, mx::Stream stream) {
-  mx::array spread = array.shape() == shape ? array : evaluated(mx::broadcast_to(array, shape, stream));
-  return evaluated(mx::contiguous(spread, false, stream));
+  mx::array broadcast = array.shape() == shape ? array : evaluated(mx::broadcast_to(array, shape, stream));
+  return evaluated(mx::contiguous(broadcast, false, stream));
 }
 
 }  // namespace tiny_llm_ext::metal

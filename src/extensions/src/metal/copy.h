@@ -1,4 +1,4 @@
-// Copies of arrays in the middle of an evaluation on the GPU.
+// Copies of arrays during an evaluation on the GPU.
 #pragma once
 
 #include "mlx/array.h"
@@ -7,7 +7,7 @@ namespace tiny_llm_ext::metal {
 
 namespace mx = mlx::core;
 
-// A dense copy with the leading axes of `shape`, over which the array is spread.
+// A dense copy of the array, broadcast to `shape`.
 mx::array dense_copy(const mx::array& array, const mx::Shape& shape, mx::Stream stream);
 
 }  // namespace tiny_llm_ext::metal

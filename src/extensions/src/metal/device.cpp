@@ -1,4 +1,4 @@
-// The only file of this back end that knows MLX's internal headers.
+// The only file of this back end that includes MLX's internal headers.
 #include "metal/device.h"
 
 #include <map>
@@ -13,7 +13,7 @@ namespace {
 
 mx::metal::Device& gpu() { return mx::metal::device(mx::Device::gpu); }
 
-// MLX compiles a text without fast math, which the kernels need, and keeps what it has compiled.
+// MLX compiles sources without fast math, as the kernels need, and caches the libraries.
 MTL::Library* library_of(const std::string& kernel) {
   const std::filesystem::path folder = package_folder();
   if (std::filesystem::exists(metallib_of(folder))) {
@@ -49,7 +49,7 @@ std::string find_obstacle(const Launch& launch) {
 
 const Tuning& tuning() { return tuning_of(gpu().get_architecture()); }
 
-std::string why_not(const Launch& launch) {
+std::string obstacle_to(const Launch& launch) {
   static std::mutex mutex;
   static std::map<std::string, std::string> known;  // by pipeline
   std::lock_guard lock(mutex);
@@ -61,7 +61,7 @@ std::string why_not(const Launch& launch) {
 void dispatch(mx::Stream stream, const Launch& launch, const std::vector<Binding>& inputs,
               std::vector<Binding> outputs, const Arguments& arguments,
               const std::vector<mx::array>& temporaries) {
-  if (std::string obstacle = why_not(launch); !obstacle.empty()) throw std::runtime_error(obstacle);
+  if (std::string obstacle = obstacle_to(launch); !obstacle.empty()) throw std::runtime_error(obstacle);
   mx::metal::CommandEncoder& encoder = mx::metal::get_command_encoder(stream);
   encoder.set_compute_pipeline_state(pipeline_of(launch));
   for (const Binding& input : inputs) encoder.set_input_array(input.array, input.slot);

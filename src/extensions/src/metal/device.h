@@ -1,4 +1,4 @@
-// The GPU as the router and the evaluation see it, without MLX's internal headers.
+// The GPU for the router and the evaluation, without MLX's internal headers.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,23 @@ namespace mx = mlx::core;
 
 const Tuning& tuning();
 
-// Why the device cannot run this kernel; empty if it can. Compiles it, once.
-std::string why_not(const Launch& launch);
+// The reason why the device cannot run this kernel, or an empty string. Compiles the kernel, once.
+std::string obstacle_to(const Launch& launch);
 
 struct Binding {
   int slot;
   mx::array array;
 };
 
-// The struct of plain numbers that every kernel takes.
+// The argument struct of a kernel.
 struct Arguments {
   int slot;
   const void* bytes;
   size_t size;
 };
 
-// Starts a kernel on the stream. MLX keeps inputs and outputs of the primitive until it is done; temporaries
-// are kept here.
+// Starts a kernel on the stream. MLX keeps the primitive's inputs and outputs alive until the kernel has run;
+// this function does so for temporaries.
 void dispatch(mx::Stream stream, const Launch& launch, const std::vector<Binding>& inputs,
               std::vector<Binding> outputs, const Arguments& arguments,
               const std::vector<mx::array>& temporaries = {});

@@ -1,4 +1,4 @@
-// GPU evaluation: allocates the outputs, and starts the kernels that the plan names.
+// GPU evaluation: allocates the outputs and starts the kernels of the plan.
 #include "attention/backends.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
@@ -60,9 +60,10 @@ void Attention::eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::a
   for (mx::array& output : outputs) output.set_data(mx::allocator::malloc(output.nbytes()));
   const AttentionInputs call = unpack(inputs, params_);
   const Problem problem = make_problem(call, params_, device());
-  Explanation told = {};
-  gpu::explain(problem, told);
-  record_run({told.path, told.tiles_visited, told.tiles_total, told.splits, "", 0});
+  Explanation explanation = {};
+  gpu::explain(problem, explanation);
+  record_run(
+      {explanation.path, explanation.tiles_visited, explanation.tiles_total, explanation.splits, "", 0});
   if (outputs[1].size() == 0) return;
   const Plan plan = *metal::choose(problem).plan;
   metal::KernelInputs bound(call, problem, stream());

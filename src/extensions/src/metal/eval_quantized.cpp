@@ -17,7 +17,7 @@ void QuantizedMatmul::eval_gpu(const std::vector<mx::array>& inputs, std::vector
   const int64_t N = product.shape(-1), M = N == 0 ? 0 : product.size() / N;
   if (std::max(M, N) > metal::kMostQuantized) {
     throw std::runtime_error("quantized_matmul: " + std::to_string(M) + " rows and " + std::to_string(N) +
-                             " outputs are beyond the numbers of the Metal kernels");
+                             " outputs do not fit the integers of the Metal kernels");
   }
   product.set_data(mx::allocator::malloc(product.nbytes()));
   if (product.size() == 0) return;

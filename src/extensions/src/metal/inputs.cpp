@@ -1,4 +1,4 @@
-// Batch axes become one, and what has no such stride is copied.
+// Batch axes are merged into one; arrays without a common batch stride are copied.
 #include "metal/inputs.h"
 
 #include "attention/gpu_layout.h"
@@ -88,11 +88,11 @@ mx::array KernelInputs::copy(const mx::array& array, const mx::Shape& shape) {
 }
 
 void KernelInputs::bind(int slot, const mx::array& array) {
-  if (array.size() == 0) return bind_nothing(slot);  // it may have no memory
+  if (array.size() == 0) return bind_nothing(slot);  // an empty array may have no memory
   bindings_.push_back({slot, array});
 }
 
-// Nobody reads it, but a slot wants a buffer: the query, which comes first.
+// Binds the query, the first buffer, to a slot that is not read but needs a buffer.
 void KernelInputs::bind_nothing(int slot) { bindings_.push_back({slot, bindings_.front().array}); }
 
 }  // namespace tiny_llm_ext::metal

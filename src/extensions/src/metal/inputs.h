@@ -1,4 +1,5 @@
-// The arrays of one call as the attention kernels read them: where they lie, or copied where they cannot.
+// Binds the arrays of one call for the attention kernels: in place, or as copies where the kernels cannot
+// read the layout.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,7 @@ class KernelInputs {
   KernelInputs(const AttentionInputs& call, const Problem& problem, mx::Stream stream)
       : call_(call), problem_(problem), stream_(stream) {}
 
-  // Bind the arrays of one of the two kinds of kernel, and fill in their layout.
+  // Bind the arrays for the readable kernel or a fast one, and fill in their strides.
   AttentionArguments bind_readable();
   void bind_fast(FastAttentionArguments& args);
 
@@ -22,11 +23,11 @@ class KernelInputs {
   const std::vector<mx::array>& copies() const { return copies_; }
 
  private:
-  // An array that lies along the batch by one stride.
+  // An array with one stride over all batch entries.
   struct Entry {
     mx::array array;
     int64_t batch;
-    mx::Strides trailing;  // as if it were broadcast, filled up with zeros on the left
+    mx::Strides trailing;  // strides of the last axes, 0 where broadcast
   };
 
   HeadStrides bind_rows(int slot, const mx::array& rows, bool dense);

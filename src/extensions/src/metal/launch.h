@@ -1,5 +1,4 @@
-// How the host starts an attention kernel. What dispatches and what tests the kernels ask here for the same
-// kernel, the same grid and the same features.
+// Kernel, grid and features of an attention launch, for the dispatch and for the tests.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@ struct Launch {
   Size threads;                        // of each threadgroup
   std::vector<int32_t> features = {};  // function constants 0, 1, ..., all of type int
 
-  // A name for the kernel with these features.
+  // The name of the kernel compiled for these features.
   std::string pipeline() const {
     std::string name = kernel;
     for (int32_t feature : features) name += "_" + std::to_string(feature);
@@ -36,12 +35,12 @@ struct Launch {
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kRowTile = 32;
 
-// A threadgroup for each head and each tile of query rows.
+// One threadgroup for each head and tile of query rows.
 inline Size attention_grid(int32_t N, int32_t L) {
   return {static_cast<uint32_t>(N), (static_cast<uint32_t>(L) + kRowTile - 1) / kRowTile, 1};
 }
 
-// The readable kernel: a SIMD group for each row of the tile.
+// The readable kernel: one SIMD group for each row of the tile.
 inline Launch readable_attention(int32_t N, int32_t L) {
   return {"flash_attention_f32_e128", attention_grid(N, L), {kLanes, kRowTile, 1}};
 }
@@ -49,7 +48,8 @@ inline Launch readable_attention(int32_t N, int32_t L) {
 constexpr int kReadableAttentionHeadSize = 128;  // and all smaller ones
 static_assert(2 * 32 * kReadableAttentionHeadSize * sizeof(float) == kThreadgroupMemory);
 
-// The head sizes that the fast kernels are compiled for. Others, up to the last, are padded inside.
+// The head sizes that the fast kernels are compiled for. The kernels pad others, up to the last, in their
+// tiles.
 constexpr int32_t kHeadSizes[] = {64, 80, 96, 128, 256};
 constexpr int32_t kMostHeadSize = 256;
 
@@ -65,7 +65,8 @@ inline std::string kernel_name(const char* step, Element element) {
   return std::string("attention_") + step + "_" + kElements[static_cast<int>(element)];
 }
 
-// By AttentionFeature. The mask and the sinks are no numbers of the struct: the host says whether there are.
+// Indexed by AttentionFeature. The struct does not tell whether there are a mask and sinks, so they are
+// arguments.
 inline std::vector<int32_t> attention_features(const FastAttentionArguments& args, MaskKind mask,
                                                bool sinks) {
   return {
@@ -78,7 +79,7 @@ inline std::vector<int32_t> attention_features(const FastAttentionArguments& arg
   };
 }
 
-// The fast kernel for many query rows: a SIMD group for each 8 rows of the tile.
+// The fast kernel for many query rows: one SIMD group for each 8 rows of the tile.
 inline Launch prefill_attention(const FastAttentionArguments& args, Element element, MaskKind mask,
                                 bool sinks) {
   return {kernel_name("prefill", element) + "_e" + std::to_string(compiled_head_size(args.E)),
@@ -87,19 +88,19 @@ inline Launch prefill_attention(const FastAttentionArguments& args, Element elem
           attention_features(args, mask, sinks)};
 }
 
-// Up to here the kernel for a few query rows is the better one.
+// The decode kernel takes up to this many query rows.
 constexpr int32_t kMostDecodeRows = 8;
 
-// A row's result must not depend on its neighbours in the batch, so nor does where its keys are split.
+// A fixed size, so that a row's result does not depend on the rest of the batch.
 constexpr int32_t kKeysPerSplit = 512;
 
 inline int32_t split_count(const FastAttentionArguments& args) {
   return args.S > args.keys_per_split ? (args.S + args.keys_per_split - 1) / args.keys_per_split : 1;
 }
 
-// The fast kernel for a few query rows: a threadgroup for each, and for each split of the keys. Several
-// splits make parts for merge_attention(), all float32: output (splits, B, heads, L, E) and, in the place of
-// its log-sum-exp, the maximum and the sum of the weights (splits, B, heads, L, 2).
+// The fast kernel for a few query rows: one threadgroup for each row and split of the keys. Several splits
+// write float32 parts for merge_attention(): output (splits, B, heads, L, E) and, in place of the
+// log-sum-exp, the maximum and the sum of the weights (splits, B, heads, L, 2).
 inline Launch decode_attention(const FastAttentionArguments& args, Element element, MaskKind mask,
                                bool sinks) {
   constexpr uint32_t kSimdGroups = 8;
@@ -111,7 +112,7 @@ inline Launch decode_attention(const FastAttentionArguments& args, Element eleme
           attention_features(args, mask, sinks)};
 }
 
-// Behind several splits: a threadgroup for each query row, with the slots of MergeSlot.
+// Follows several splits: one threadgroup for each query row, with the slots of MergeSlot.
 inline Launch merge_attention(const FastAttentionArguments& args, Element element) {
   Size grid = {static_cast<uint32_t>(args.N), static_cast<uint32_t>(args.L), 1};
   return {kernel_name("merge", element), grid, {128, 1, 1}};

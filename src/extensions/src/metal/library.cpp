@@ -1,4 +1,4 @@
-// Finds and reads the texts of the kernels.
+// Finds and reads the sources of the kernels.
 #include "metal/library.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ std::filesystem::path chosen;
 std::filesystem::path folder_of_this_module() {
   Dl_info module;
   if (!dladdr(reinterpret_cast<const void*>(&package_folder), &module)) {
-    throw std::runtime_error("the folder of tiny_llm_ext is not known, and so are not its Metal kernels");
+    throw std::runtime_error("cannot find the folder of tiny_llm_ext, which has its Metal kernels");
   }
   return std::filesystem::absolute(module.dli_fname).parent_path();
 }

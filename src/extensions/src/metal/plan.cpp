@@ -1,4 +1,4 @@
-// The candidates, by the number of query rows and by what the problem asks for.
+// The candidates, by the number of query rows and the options of the problem.
 #include "metal/plan.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::vector<Plan> make_plans(const Problem& problem, const Tuning& tuning) {
   }
   const FastAttentionArguments args = make_arguments(problem, tuning);
   const bool sinks = problem.sinks;
-  // As attention.metal instantiates it: the longer a row, the fewer keys share the registers with it.
+  // As instantiated in attention.metal: large heads leave fewer registers for keys.
   const int64_t prefill_keys = compiled_head_size(args.E) < 128 ? 32 : 16;
   Plan readable = {true, args, readable_attention(args.N, args.L), {}, 1, kLanes};
   Plan prefill = {false, args,     prefill_attention(args, problem.dtype, problem.mask, sinks),
@@ -49,7 +49,7 @@ std::vector<Plan> make_plans(const Problem& problem, const Tuning& tuning) {
                  {},    1,    args.keys_per_split};
   if (split_count(args) > 1) decode.merge = merge_attention(args, problem.dtype);
 
-  // Of padding, L is the longest row of the batch and S the longest key: neither may decide about a row.
+  // In a padded batch, L and S come from the longest sequence, so the choice must not depend on them.
   if (problem.batch_invariant) return {prefill};
 
   std::vector<Plan> plans = {prefill, decode};

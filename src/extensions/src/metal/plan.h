@@ -1,5 +1,4 @@
-// Which kernels could run a problem, from plain numbers alone, and what they are told beside the layout of
-// the arrays.
+// The kernels that can run a problem, from its sizes and options alone, with their arguments except strides.
 #pragma once
 
 #include <optional>
@@ -12,19 +11,19 @@
 namespace tiny_llm_ext::metal {
 
 struct Plan {
-  bool readable;                // the kernel to read, which is told less
+  bool readable;                // the readable kernel, whose arguments are AttentionArguments
   FastAttentionArguments args;  // all strides 0
   Launch launch;
-  std::optional<Launch> merge;  // behind several splits
+  std::optional<Launch> merge;  // after several splits
   int64_t row_tile, key_tile;
 
   int64_t splits() const { return merge ? split_count(args) : 1; }
-  // Floats of the parts that are merged: of each row its output, and the maximum and sum of its weights.
+  // Floats of the parts to merge: for each row its output, and the maximum and sum of its weights.
   int64_t part_floats() const { return merge ? splits() * args.N * args.L * (int64_t{args.E} + 2) : 0; }
 };
 
-// Those that compute it, the best first; a single one where batch invariance is asked for. Empty if a size is
-// beyond the kernels' numbers.
+// The possible plans, the best first; with batch invariance only one. Empty if a size does not fit the
+// kernels' integers.
 std::vector<Plan> make_plans(const Problem& problem, const Tuning& tuning);
 
 }  // namespace tiny_llm_ext::metal

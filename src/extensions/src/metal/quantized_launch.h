@@ -1,5 +1,4 @@
-// How the host starts a kernel of the quantized product. What dispatches and what tests the kernels ask here
-// for the same grid and arguments.
+// Kernel, grid and arguments of a launch of the quantized product, for the dispatch and for the tests.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +12,10 @@
 
 namespace tiny_llm_ext::metal {
 
-// The last tile of rows or outputs reaches beyond them, and its numbers are int32, too.
+// Indices in the last tile, which may extend beyond the rows or outputs, must fit an int32.
 constexpr int64_t kMostQuantized = std::numeric_limits<int32_t>::max() - kTileOutputs;
 
-// The kernel for M rows and N outputs, up to kMostQuantized each; bits are 4 or 8. Without rows or outputs
-// there is nothing to start.
+// The kernel for M rows and N outputs, each 1 to kMostQuantized; bits are 4 or 8.
 inline Launch quantized_matmul(int32_t M, int32_t N, int bits, Element element) {
   auto divide_up = [](int32_t size, int32_t part) { return static_cast<uint32_t>((size + part - 1) / part); };
   constexpr const char* kElements[] = {"f32", "f16", "bf16"};

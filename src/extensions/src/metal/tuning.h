@@ -1,4 +1,4 @@
-// What depends on the GPU that is there, and why.
+// The parameters that depend on the GPU, with reasons.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace tiny_llm_ext::metal {
 
 // Calculated, not measured: nothing here has run on a Mac.
 //
-// A threadgroup of the decode kernel has 256 threads, so about four of them fill a core. The shorter the
-// splits, the more threadgroups there are, but each part of E + 2 numbers is written and read once more: at
-// 128 keys of 16 bits that is 8 (E + 2) bytes beside 512 E, 2 %; at 512 keys it is nothing. A model with 14
-// query heads and 2048 keys makes 56, 112 or 224 threadgroups of them; 8 to 20 cores want 32 to 80, 30 to 40
-// cores 120 to 160, and 60 and more cores 240 to 320.
+// A threadgroup of the decode kernel has 256 threads, so about four of them fill a core. Shorter splits make
+// more threadgroups, but each part of E + 2 floats is written and read once more: with splits of 128 keys of
+// 16 bits, 8 (E + 2) bytes beside 512 E, or 2 %; with 512 keys it is negligible. A model with 14 query heads
+// and 2048 keys makes 56, 112 or 224 threadgroups; 8 to 20 cores need 32 to 80, 30 to 40 cores 120 to 160,
+// and 60 or more cores 240 to 320.
 //
-// How many rows make a tile of matrices, and how many keys, does not depend on the family: threadgroup memory
-// is 32 KiB on all of them, and the head size decides (metal/launch.h).
+// Tiles of rows and keys do not depend on the family: threadgroup memory is 32 KiB on all of them, and the
+// head size decides (metal/launch.h).
 struct Tuning {
-  std::string_view family;  // what the name of the architecture ends in: generation and size
+  std::string_view family;  // the end of the architecture's name: generation and size
   std::string_view chips;
   int32_t most_cores;
   int32_t keys_per_split;
@@ -31,9 +31,9 @@ inline constexpr Tuning kTunings[] = {
     {"15g", "M3", 10, 512}, {"15s", "M3 Pro and Max", 40, 256}, {"15d", "M3 Ultra", 80, 128},
     {"16g", "M4", 10, 512}, {"16s", "M4 Pro and Max", 40, 256},
 };
-inline constexpr Tuning kOtherTuning = {"", "a GPU that is not in the table", 0, kKeysPerSplit};
+inline constexpr Tuning kOtherTuning = {"", "any other GPU", 0, kKeysPerSplit};
 
-// `architecture` is the device's name for itself, such as applegpu_g13g.
+// `architecture` is the device's architecture name, such as applegpu_g13g.
 constexpr const Tuning& tuning_of(std::string_view architecture) {
   for (const Tuning& tuning : kTunings) {
     if (architecture.ends_with(tuning.family)) return tuning;

@@ -1,5 +1,5 @@
-// GPU evaluation in a build without GPU kernels. The router does not come here; a graph moved to the GPU
-// would.
+// GPU evaluation in a build without GPU kernels. The router never chooses it, but a graph moved to the GPU
+// would run it.
 #include "attention/backends.h"
 #include "attention/support.h"
 #include "core/checks.h"
@@ -14,7 +14,7 @@ void gpu::load_library(const std::string&) {}
 
 const char* gpu::name() { return "gpu"; }
 
-// No row of support.def has that name.
+// support.def has no rows for this name.
 Verdict gpu::accepts(const Problem&) { return {false, "this build has no gpu kernel"}; }
 
 void gpu::explain(const Problem&, Explanation&) {}

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-// Generated from the signature of the kernel; the last one has the index -1.
+// Generated from the kernel's signature; the last one has the index -1.
 struct Constant {
   int index;
   int* value;
@@ -21,13 +21,13 @@ struct Range {
   bool holds(uintptr_t address, uint64_t bytes) const { return address >= begin && address + bytes <= end; }
 };
 
-// Of the library in which this function lies: it is linked with the kernel.
+// Finds the read-only segments of the library that contains this function and the kernel.
 int add_own_segments(dl_phdr_info* library, size_t, void* ranges) {
   auto here = reinterpret_cast<uintptr_t>(&add_own_segments);
   std::vector<Range> found;
   bool is_own = false;
   for (int i = 0; i < library->dlpi_phnum; i++) {
-    const ElfW(Phdr)& header = library->dlpi_phdr[i];
+    const ElfW(Phdr) & header = library->dlpi_phdr[i];
     const Range segment{library->dlpi_addr + header.p_vaddr,
                         library->dlpi_addr + header.p_vaddr + header.p_memsz};
     is_own |= header.p_type == PT_LOAD && segment.holds(here, 1);

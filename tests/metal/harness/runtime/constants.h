@@ -1,4 +1,4 @@
-// What a kernel may read beside its buffers: the constants of its library.
+// The constants that a kernel may read in addition to its buffers.
 #pragma once
 
 #include <cstdint>

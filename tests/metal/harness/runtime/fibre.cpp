@@ -51,10 +51,10 @@ bool on_a_stack(const void* address) { return address >= stacks && address < sta
 
 void start_fibre(int thread, void (*entry)()) {
   constexpr int kSavedRegisters = 6;
-  // With equal offsets all stacks would share one set of the cache.
+  // Staggered, because equal offsets would map all stacks to the same cache sets.
   char* top = stacks + (thread + 1) * kStack - 64 - thread * 576 % 12288;
   auto** stack = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t{15});
-  *--stack = nullptr;  // where a caller would be
+  *--stack = nullptr;  // return address: `entry` has no caller
   *--stack = reinterpret_cast<void*>(entry);
   for (int i = 0; i < kSavedRegisters; i++) *--stack = nullptr;
   saved[thread] = stack;

@@ -1,4 +1,4 @@
-// Threads of a threadgroup as fibres of one thread of the machine: they switch only where they meet.
+// The threads of a threadgroup as fibres of one CPU thread: they switch only where they synchronise.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ void make_stacks();
 bool on_a_stack(const void* address);
 // `thread` will start in `entry`, which must not return.
 void start_fibre(int thread, void (*entry)());
-// Leaves the running fibre, until somebody switches back to it.
+// Suspends the running fibre until another one switches back to it.
 void switch_to(int thread);
 
 }  // namespace harness

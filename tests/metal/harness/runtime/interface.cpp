@@ -1,4 +1,4 @@
-// What Python calls.
+// The functions that Python calls.
 #include <cstdio>
 #include <cstring>
 
@@ -27,7 +27,7 @@ void harness_buffer(const char* name, void* address, uint64_t bytes, int writabl
   add_buffer(name, address, bytes, writable != 0);
 }
 
-// Threadgroups of so many threads at these positions in the grid: x, y and z of each.
+// Runs the threadgroups at these positions (x, y, z) in the grid, each of `threads_each` threads.
 void harness_dispatch(void** slots, const uint32_t* positions, uint32_t count, uint32_t threads_each) {
   harness_set_slots(slots);
   for (linear_position = 0; linear_position < count && !run_has_ended(); linear_position++) {

@@ -1,5 +1,5 @@
-// Judges every access of the kernel. The compiler announces them through the hooks of its thread sanitizer,
-// whose own runtime is not linked.
+// Checks every memory access of the kernel. The compiler calls the hooks of its thread sanitizer, whose own
+// runtime is not linked.
 #include "memory.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace harness {
 namespace {
 
-constexpr uint64_t kGuard = 1 << 20;      // bytes on either side of a buffer that count as beside it
-constexpr uint64_t kCell = 2;             // bytes
+constexpr uint64_t kGuard = 1 << 20;  // bytes around a buffer in which an access counts as out of its bounds
+constexpr uint64_t kCell = 2;         // bytes
 constexpr uint32_t kPoison = 0x7fc0dead;  // a NaN
 
 struct Buffer {
@@ -32,14 +32,14 @@ struct Array {
   uintptr_t begin, end;
 };
 
-// Who came last, and after how many barriers of the threadgroup and of its SIMD group.
+// The thread of the last access, and how many barriers of threadgroup and SIMD group preceded it.
 struct Visit {
   int thread = kScheduler;
   uint32_t epoch = 0, simd_epoch = 0;
 
   bool none() const { return thread == kScheduler; }
   int simd_group() const { return thread / kLanes; }
-  // No barrier stands between this visit and `now`.
+  // Whether no barrier separates this visit from `now`.
   bool unordered(const Visit& now) const {
     bool ordered_by_simd_group = simd_group() == now.simd_group() && simd_epoch != now.simd_epoch;
     return !none() && epoch == now.epoch && !ordered_by_simd_group;
@@ -48,7 +48,7 @@ struct Visit {
 
 struct Cell {
   Visit write, read;
-  bool more_readers = false, more_simd_groups = false;  // since the last barrier, beside `read`
+  bool more_readers = false, more_simd_groups = false;  // other readers than `read` since the last barrier
 };
 
 std::vector<Buffer> buffers;
@@ -193,7 +193,7 @@ void* __tsan_memcpy(void* to, const void* from, uint64_t bytes) {
   return memcpy(to, from, bytes);
 }
 
-// The hook of -fsanitize=bounds: an index beyond its own dimension may still lie inside of its array.
+// The hook of -fsanitize=bounds: an index beyond its own dimension may still be inside its array.
 struct SourceLocation {
   const char* file;
   uint32_t line, column;

@@ -1,4 +1,4 @@
-// What is wrong with a kernel: each different sentence once, with the number of times.
+// Reports of a kernel's mistakes: each distinct text once, with a count.
 #pragma once
 
 #include <string>

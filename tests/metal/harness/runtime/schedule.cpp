@@ -1,5 +1,5 @@
-// Runs one threadgroup, SIMD group after SIMD group from barrier to barrier, and sees to it that all arrive
-// there.
+// Runs one threadgroup, SIMD group after SIMD group, from barrier to barrier, and checks that all threads
+// reach each barrier.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,12 +38,12 @@ int successor(int thread) {
   return kScheduler;
 }
 
-void life_of_a_thread() {
+void run_thread() {
   int me = running;
   harness_invoke(position, me / kLanes, me % kLanes, me);
   threads[me].wait = Wait::end;
   switch_to(successor(me));
-  abort();  // nobody switches to a thread that has ended
+  abort();  // never reached: no fibre switches to an ended thread
 }
 
 int waiting(int first, int last, Wait wait) {
@@ -68,7 +68,7 @@ std::string where_lanes_wait(int first) {
   return text;
 }
 
-// No lane can run, and some wait for the others of their SIMD group.
+// No lane can run, and some wait for other lanes of their SIMD group.
 void resolve(int simd_group) {
   int first = simd_group * kLanes, last = first + kLanes;
   bool one_line = std::all_of(threads + first, threads + last,
@@ -82,7 +82,7 @@ void resolve(int simd_group) {
   for (int i = first; i < last; i++) threads[i].wait = Wait::nothing;
 }
 
-// Until all lanes have ended or wait at a threadgroup barrier.
+// Runs until all lanes have ended or wait at a threadgroup barrier.
 void run_simd_group(int simd_group) {
   int first = simd_group * kLanes, last = first + kLanes;
   while (!given_up) {
@@ -97,7 +97,7 @@ void run_simd_group(int simd_group) {
   }
 }
 
-// All threads have ended or wait at a threadgroup barrier: whether they may go on from it.
+// All threads have ended or wait at a threadgroup barrier. Returns whether they may continue.
 bool pass_barrier() {
   int arrived = waiting(0, count, Wait::threadgroup_barrier);
   if (arrived == 0) return false;
@@ -143,7 +143,7 @@ void run_threadgroup(int thread_count) {
   forget_threadgroup_memory();
   for (int i = 0; i < count; i++) {
     threads[i] = {Wait::nothing, 0, 0};
-    start_fibre(i, life_of_a_thread);
+    start_fibre(i, run_thread);
   }
   for (SimdGroup& group : simd_groups) {
     group.arrived = 0;

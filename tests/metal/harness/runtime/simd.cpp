@@ -1,4 +1,4 @@
-// Operations of a SIMD group: a lane that arrives waits, and the last one to arrive does the work.
+// Operations of a SIMD group: lanes wait until the last lane arrives, which computes the result.
 #include <cmath>
 #include <cstring>
 
@@ -53,7 +53,7 @@ void multiply(const float (*operands)[4], float (*product)[2]) {
     }
 }
 
-// All lanes are there.
+// All lanes have arrived.
 void finish(SimdGroup& group) {
   if (group.operation == kMultiply)
     multiply(group.operands[group.turn], group.product[group.turn]);
@@ -65,7 +65,7 @@ void finish(SimdGroup& group) {
   group.arrived = 0;
 }
 
-// Brings a lane's bits to the operation; returns the turn in which its result lies.
+// Contributes a lane's bits to the operation; returns the turn that holds the result.
 int meet(uint32_t bits, int operation, int line) {
   SimdGroup& group = own_group();
   int turn = group.turn;

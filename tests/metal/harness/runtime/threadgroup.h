@@ -1,4 +1,4 @@
-// The state of the one threadgroup that runs, and the steps of its life.
+// The state of the running threadgroup, and its scheduling.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Thread {
   int flags;  // of the barrier it waits at
 };
 
-// The lanes of one SIMD group meet in operations. Two results are kept, since a fast lane may be in the next
-// operation while a slow one has yet to read the last.
+// The lanes of one SIMD group synchronise in operations. Two results are kept, because a fast lane may be in
+// the next operation before a slow lane has read the last result.
 struct SimdGroup {
   int turn;
   int arrived;
@@ -37,18 +37,18 @@ extern Thread threads[kMostThreads];
 extern SimdGroup simd_groups[kMostThreads / kLanes];
 extern uint32_t epoch;  // counts the barriers that order threadgroup memory for all
 extern uint32_t position[3], linear_position;
-extern uint64_t barriers;  // that whole threadgroups have passed
+extern uint64_t barriers;  // counts the barriers that whole threadgroups passed
 
-// A new run. In which order lanes and SIMD groups run: 0 as numbered, 1 backwards, others shuffled.
+// Starts a new run. Order of lanes and SIMD groups: 0 as numbered, 1 reversed, others shuffled.
 void start_run(int seed);
-// A threadgroup of so many threads; reports what they do wrong and gives up on them.
+// Runs a threadgroup; ends it at the first mistake, which is reported.
 void run_threadgroup(int thread_count);
 
-// The running fibre waits; others run.
+// Suspends the running fibre; others run.
 void wait_here(Wait wait, int line, int flags);
-// The running fibre did what must not be done: its threadgroup ends.
+// Ends the threadgroup after a mistake of the running fibre.
 void give_up();
-// The same for the whole run: nobody knows what the memory that was touched belongs to.
+// Ends the whole run after an access to memory of unknown owner.
 void end_run();
 bool run_has_ended();
 

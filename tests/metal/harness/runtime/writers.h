@@ -1,5 +1,5 @@
-// Which thread wrote each cell of a buffer, of which only the pages that are written exist: a buffer may be
-// larger than the memory of the machine.
+// The thread that wrote each cell of a buffer. Pages of the table exist only once they are written, because a
+// buffer may be larger than the machine's memory.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ class Writers {
  public:
   explicit Writers(uint64_t cells);
 
-  // The thread + 1, or 0 if there was none.
+  // The writing thread + 1, or 0 if there was none.
   uint32_t& operator[](uint64_t cell) { return table_.get()[cell]; }
 
  private:

@@ -1,4 +1,4 @@
-// Arithmetic functions, and bits seen as another type.
+// Arithmetic functions, and reinterpretation of bits.
 #pragma once
 
 #ifndef INFINITY

@@ -1,8 +1,7 @@
-// The words of Metal that C++ lacks, for two compilers.
+// The keywords of Metal that C++ lacks, for two compilers.
 //
-// clang -x clcpp (C++ for OpenCL) has address spaces, and it turns a threadgroup array in the middle of a
-// kernel into a static one; a wrong address space is an error there. g++ is the second opinion: to it,
-// address spaces are nothing.
+// clang -x clcpp (C++ for OpenCL) has address spaces, in which a mistake is an error, and makes a threadgroup
+// array inside a kernel static. g++ is the second compiler: it ignores address spaces.
 #pragma once
 
 #define __METAL_VERSION__ 310
@@ -28,15 +27,15 @@
 #define HARNESS_IMPORT extern "C" __attribute__((noinline))
 #endif
 
-// Words of Metal for other kinds of functions than ours, which may not name anything.
+// Keywords of Metal for kinds of functions that we do not use; they must not be used as names.
 #define vertex 0 is_a_word_of_metal
 #define fragment 0 is_a_word_of_metal
 
 #define METAL_FUNC inline
 #define HARNESS_INLINE static inline __attribute__((always_inline))
 
-// `constant int x [[function_constant(0)]];` has no value before a pipeline is made. Here x is weak, and the
-// launcher defines the variable that takes its place.
+// `constant int x [[function_constant(0)]];` has no value before a pipeline is built. Here x is weak, and the
+// launcher defines the variable that replaces it.
 #if defined(HARNESS_SYNTAX_ONLY)
 #define function_constant(index) harness::given]] = 0; [[harness::end
 #elif defined(__OPENCL_CPP_VERSION__)

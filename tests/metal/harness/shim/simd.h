@@ -1,5 +1,4 @@
-// What lanes do together. Every operation tells the runtime its line, so that it can see lanes that stand at
-// different ones.
+// Operations of a SIMD group. Each passes its line to the runtime, which reports lanes at different lines.
 #pragma once
 
 HARNESS_IMPORT void harness_threadgroup_barrier(int flags, int line);

@@ -1,7 +1,7 @@
-// What the host tells the readable attention kernel: the buffer slots and one plain struct.
+// The arguments of the readable attention kernel: its buffer slots and one plain struct.
 //
-// The host, the kernels and the tests include this one file, in the part of C++14 that Metal has. What the
-// fast kernels are told beyond it stands in fast_arguments.h.
+// Host, kernels and tests include this file, so it keeps to the part of C++14 that Metal has.
+// fast_arguments.h has those of the fast kernels.
 #pragma once
 
 #ifndef __METAL_VERSION__
@@ -14,23 +14,23 @@ enum AttentionSlot {
   kQuerySlot,
   kKeySlot,
   kValueSlot,
-  kMaskSlot,  // any buffer when there is no mask
+  kMaskSlot,  // without a mask, any buffer
   kOutputSlot,
   kLseSlot,
   kArgumentsSlot,
 };
 
-// What a mask holds; the numbers are those of MaskKind.
+// The element type of the mask; same values as MaskKind.
 enum AttentionMask { kNoMask, kBooleanMask, kFloatMask, kHalfMask, kBfloatMask };
 
-// Query (N, L, E), key and value (N / group, S, E), all dense. N counts the heads of all batch entries: row n
-// is head n % heads of batch entry n / heads, and reads key head n / group. The mask stays as the caller laid
-// it out: strides count elements and are 0 where it is broadcast.
+// Query (N, L, E), key and value (N / group, S, E), all dense. N counts the heads of all batch entries: n is
+// head n % heads of batch entry n / heads, and reads key/value head n / group. The mask keeps the caller's
+// layout: strides are in elements, and 0 along broadcast axes.
 struct AttentionArguments {
   int64_t mask_batch_stride, mask_head_stride, mask_row_stride, mask_key_stride;
   int32_t L, S, E;
   int32_t heads;
-  int32_t group;  // query heads that share a key head
+  int32_t group;  // query heads that share a key/value head
   float scale;
   int32_t causal;
   int32_t mask_kind;  // AttentionMask

@@ -8,7 +8,7 @@
 using namespace metal;
 using namespace tiny_llm_ext;
 
-// The inputs of every fast kernel but the merging one; those that a call lacks are any buffer.
+// The inputs of the fast kernels except merge; a missing input is any buffer.
 #define TINY_LLM_INPUTS(T)                                                                          \
   device const T *query [[buffer(kQuerySlot)]], device const T *key [[buffer(kKeySlot)]],           \
       device const T *value [[buffer(kValueSlot)]], device const uchar *mask [[buffer(kMaskSlot)]], \
@@ -34,7 +34,7 @@ using namespace tiny_llm_ext;
   TINY_LLM_PREFILL(f16, half, E, KEYS)  \
   TINY_LLM_PREFILL(bf16, bfloat, E, KEYS)
 
-// Fewer keys a tile where a row is long: scores and output share the registers.
+// Fewer keys in a tile for large heads: scores and output share the registers.
 TINY_LLM_PREFILL_TYPES(64, 32)
 TINY_LLM_PREFILL_TYPES(80, 32)
 TINY_LLM_PREFILL_TYPES(96, 32)

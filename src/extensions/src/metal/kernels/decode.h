@@ -1,9 +1,10 @@
-// Attention of a few query rows over many keys: the keys are shared out, the row is not.
+// Attention of a few query rows over many keys: a threadgroup has one query row of one head, and divides its
+// keys.
 //
-// A threadgroup computes one query row of one head, or its part of the keys where they are split. Its SIMD
-// groups take every 8th key each, with a softmax of their own; a lane holds a few neighbours of the row. At
-// the end the SIMD groups lay together what they have. Where the keys are split, that is a part, for merge.h:
-// the sum of values, not divided, and in place of its log-sum-exp the maximum and the sum of the weights.
+// Each SIMD group takes every 8th key, with a softmax of its own; a lane holds a few neighbouring elements of
+// the row. At the end the results of the SIMD groups are combined in threadgroup memory. With split keys, a
+// threadgroup has one split and writes a part for merge.h: the undivided sum of values, and the maximum and
+// the sum of the weights in place of the log-sum-exp.
 #pragma once
 
 #include <metal_stdlib>
@@ -15,22 +16,22 @@ namespace tiny_llm_ext {
 
 enum {
   kDecodeSimdGroups = 8,
-  kDecodeKeys = 4,  // of a SIMD group at a time
+  kDecodeKeys = 4,  // keys that a SIMD group processes at a time
 };
 
-// Whether the row has that element; known beforehand where it fills all lanes.
+// Whether the row has element e; a compile-time constant where rows fill all lanes.
 template <int kHeadSize>
 inline bool is_column(int e, int E) {
   return (kHeadSize % 32 == 0 && !has_padded_head) || e < E;
 }
 
-// How many neighbours of a row a lane holds.
+// How many neighbouring elements of a row a lane holds.
 template <int kHeadSize>
 constexpr int lane_elements() {
   return (kHeadSize + 31) / 32;
 }
 
-// The product of the query with a row, which all lanes get.
+// The dot product of the query with a row, in all lanes.
 template <typename T, int kHeadSize>
 inline float product(thread const float* q, device const T* row, int lane, int E) {
   constexpr int kElements = lane_elements<kHeadSize>();
@@ -82,7 +83,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   float m = -INFINITY;
   float l = 0.0f;
   for (int t = begin + me; t < end; t += kDecodeSimdGroups * kDecodeKeys) {
-    // Several sums are on their way at a time. Behind the end the last key is read again, and hidden.
+    // Several independent sums at a time. Beyond the end, the last key is read again and its score hidden.
     float s[kDecodeKeys], top = m;
     TINY_LLM_UNROLL
     for (int k = 0; k < kDecodeKeys; k++) {
@@ -103,7 +104,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
     for (int i = 0; i < kElements; i++) o[i] *= alpha;
     TINY_LLM_UNROLL
     for (int k = 0; k < kDecodeKeys; k++) {
-      if (s[k] == -INFINITY) continue;  // for all lanes; the value of a hidden key is not read
+      if (s[k] == -INFINITY) continue;  // uniform over the lanes; values of hidden keys are not read
       const float p = metal::exp(s[k] - base);
       l += p;
       device const T* value = place.value + (t + k * kDecodeSimdGroups) * args.value.row;
@@ -122,7 +123,7 @@ inline void decode(thread const Tensors<T>& in, device Out* output, device float
   }
   metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
 
-  // Of all splits the first counts the sink.
+  // Only the first split counts the sink.
   const float sink = split == 0 && row < place.n_q ? place.sink : -INFINITY;
   float top = sink;
   for (int g = 0; g < kDecodeSimdGroups; g++) top = metal::max(top, m_of[g]);

@@ -1,12 +1,12 @@
-// What the host tells the fast attention kernels: more slots, one plain struct, and the features that each
-// pipeline is compiled for.
+// The arguments of the fast attention kernels: more slots, one plain struct, and the features that a pipeline
+// is compiled for.
 #pragma once
 
 #include "metal/kernels/arguments.h"
 
 namespace tiny_llm_ext {
 
-// Behind those of AttentionSlot. Any buffer where there is no such input.
+// These follow AttentionSlot. A missing input is any buffer.
 enum FastAttentionSlot {
   kSinksSlot = 7,
   kQueryLengthsSlot,
@@ -14,10 +14,10 @@ enum FastAttentionSlot {
   kKeyLengthsSlot,
 };
 
-// Merging the parts of a row that several threadgroups computed.
+// Slots of the merge kernel, which combines the parts of a row.
 enum MergeSlot { kPartsSlot, kPartSumsSlot, kMergedSlot, kMergedLseSlot, kMergeArgumentsSlot };
 
-// Function constants, all of type int and all to be given: what a pipeline is compiled without costs nothing.
+// Function constants, all int, all required. A pipeline compiled without a feature does not pay for it.
 enum AttentionFeature {
   kMaskFeature,        // an AttentionMask
   kWindowFeature,      // 0 or 1: left or right is limited
@@ -38,13 +38,14 @@ struct MaskStrides {
   int64_t batch, head, row, key;
 };
 
-// One length a batch entry, as int32 or int64, of which the lower half is read: the stride counts 32 bits.
+// One length for each batch entry, int32 or int64; only the lower 32 bits are read, and the stride counts
+// 32-bit words.
 struct LengthsInput {
   int32_t given;  // 0 or 1
   int32_t stride;
 };
 
-// No window. L and S are less than this, so that the sum of a position and this is an int32.
+// No window. L and S are smaller, so a position plus this fits an int32.
 enum { kUnboundedWindow = 1 << 30 };
 
 // Query (B, heads, L, E), key and value (B, heads / group, S, E), by strides. The output (B, heads, L, E) and
@@ -55,9 +56,9 @@ struct FastAttentionArguments {
   int64_t sinks_batch_stride, sinks_head_stride;  // float32
   int32_t N;                                      // B * heads
   int32_t heads;
-  int32_t group;  // query heads that share a key head
+  int32_t group;  // query heads that share a key/value head
   int32_t L, S, E;
-  int32_t left, right;  // keys that a row sees before and behind its position, 0 to kUnboundedWindow
+  int32_t left, right;  // keys that a row sees before and after its position, 0 to kUnboundedWindow
   float scale;
   float softcap;           // 0: none
   int32_t keys_per_split;  // at least 1; S or more for a single split

@@ -1,4 +1,4 @@
-// The features of a call as constants of the pipeline: the code of those that it lacks is not even compiled.
+// The features of a call as function constants of its pipeline: code of other features is not compiled.
 #pragma once
 
 #include <metal_stdlib>

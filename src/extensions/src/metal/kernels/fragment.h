@@ -1,5 +1,5 @@
-// 8 x 8 matrices in the registers of a SIMD group. Each lane holds two neighbours of one row, so that a row
-// is spread over four lanes: those whose numbers differ in the bits 1 and 8.
+// 8 x 8 matrices in the registers of a SIMD group. Each lane holds two neighbours of one row, so a row is
+// distributed over four lanes, whose indices differ in the bits 1 and 8.
 #pragma once
 
 #include <metal_simdgroup_matrix>
@@ -11,7 +11,7 @@ namespace tiny_llm_ext {
 
 typedef metal::simdgroup_matrix<float, 8, 8> Fragment;
 
-// Where in every fragment the two elements of a lane lie: (row, column) and (row, column + 1).
+// The two elements of a lane in every fragment: (row, column) and (row, column + 1).
 inline int fragment_row(int lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 inline int fragment_column(int lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
 

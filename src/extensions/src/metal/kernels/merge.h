@@ -1,4 +1,4 @@
-// The parts of a row, each over its own keys, become the whole, always in the same order.
+// Merges the parts of a row, each over its own keys, in a fixed order.
 #pragma once
 
 #include <metal_stdlib>
@@ -9,8 +9,8 @@ namespace tiny_llm_ext {
 
 enum { kMergeThreads = 128 };
 
-// Parts (splits, N, L, E) of the sum of values, and (splits, N, L, 2): the maximum m and the sum l of the
-// weights that they were formed with. Log-sum-exps would not do: beside a maximum of -1e30, log(l) is lost.
+// Parts (splits, N, L, E) are sums of weighted values, sums (splits, N, L, 2) the maximum m and the sum l of
+// their weights. A log-sum-exp in their place would lose log(l) beside a maximum such as -1e30.
 template <typename T>
 inline void merge(device const float* parts, device const float* sums, device T* output, device float* lse,
                   constant FastAttentionArguments& args, uint3 group, int thread_index) {

@@ -1,4 +1,4 @@
-// Scores become weights, tile after tile, with what a row has to know for it.
+// Online softmax of the prefill kernel: scores to weights, tile after tile.
 #pragma once
 
 #include "metal/kernels/fragment.h"
@@ -6,13 +6,14 @@
 
 namespace tiny_llm_ext {
 
-// All lanes of a row know its running maximum m; l is the running sum of the lane's own columns.
+// m is the running maximum of the row, the same in all its lanes; l is the running sum over the lane's own
+// columns.
 struct RowState {
   float m, l;
 };
 
-// Products of query and keys, from key `begin` on -> scores; -inf where the row does not see the key. Returns
-// the largest of the lane.
+// Turns products of query and keys, from key `begin` on, into scores; hidden ones are -inf. Returns the
+// lane's maximum.
 template <int kFragments>
 inline float finish_scores(thread Fragment* s, constant FastAttentionArguments& args,
                            device const uchar* mask, int64_t at_mask, int begin, thread const KeyRange& seen,
@@ -36,7 +37,7 @@ inline float finish_scores(thread Fragment* s, constant FastAttentionArguments& 
   return top;
 }
 
-// Scores -> weights. Returns by what the output so far has to be multiplied.
+// Turns scores into weights. Returns the factor that rescales the output so far.
 template <int kFragments>
 inline float online_softmax(thread RowState& row, thread Fragment* s, float top) {
   const float m = metal::max(row.m, row_max(top));

@@ -1,4 +1,4 @@
-// Where the work of a threadgroup lies: a query head of a batch entry, and the keys that it reads.
+// The place of a threadgroup's data: a query head of a batch entry, and the keys that it reads.
 #pragma once
 
 #include <metal_stdlib>
@@ -14,7 +14,7 @@ struct Place {
   device const T* key;    // logical key 0
   device const T* value;
   int64_t at_mask;  // of row 0 and logical key 0
-  float sink;       // a score without a value: it joins the sum of the weights alone
+  float sink;       // a score without a value, which counts only in the sum of the weights
 };
 
 inline int64_t at_head(constant HeadStrides& strides, int batch, int head) {

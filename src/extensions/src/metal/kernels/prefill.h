@@ -1,7 +1,7 @@
 // Attention of many query rows on the matrix units: scores, weights and output stay in registers.
 //
 // A threadgroup computes 32 query rows of one head; each of its 4 SIMD groups owns 8 of them, the rows of its
-// fragments. Keys and values take turns in one tile of threadgroup memory.
+// fragments. Keys and values are loaded in turn into one tile of threadgroup memory.
 #pragma once
 
 #include "metal/kernels/online_softmax.h"
@@ -9,8 +9,8 @@
 
 namespace tiny_llm_ext {
 
-// A thread has about 128 registers. Up to head size 128, query and output share them; beyond it the output
-// takes them, and the query is read again for each tile.
+// A thread has about 128 registers. Up to head size 128 they hold query and output; for larger heads only the
+// output, and the query is read again for each tile.
 template <int kHeadSize>
 constexpr bool query_stays() {
   return kHeadSize <= 128;
@@ -23,7 +23,7 @@ inline void load_query(thread Fragment& q, device const T* row, int e, int colum
   set_fragment(q, at < columns ? float(row[at]) : 0.0f, at + 1 < columns ? float(row[at + 1]) : 0.0f);
 }
 
-// s = q k^T. A lane's elements stand in `row` and `column` of every fragment; `query` is its row in memory.
+// s = q k^T. `row` and `column` are the lane's place in every fragment; `query` is its row in memory.
 template <typename T, int kHeadSize, int kKeys>
 inline void multiply_keys(thread Fragment* s, thread Fragment* q, threadgroup const T* tile,
                           device const T* query, int columns, int row, int column) {
@@ -94,7 +94,7 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   const KeyRange of_fragment = seen_keys(own_row, own_row + 7, place.n_q, place.n_k, args);
   const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, place.n_q, place.n_k, args);
   for (int begin = of_tile.begin / kKeys * kKeys; begin < of_tile.end; begin += kKeys) {
-    // For all lanes of a SIMD group alike; it may have no rows at all.
+    // The same for all lanes of a SIMD group, which may have no rows.
     const bool takes_part = begin < of_fragment.end && begin + kKeys > of_fragment.begin;
     float alpha = 1.0f;
     metal::threadgroup_barrier(of_threadgroup);  // the values have been read

@@ -1,4 +1,4 @@
-// What a fast kernel reads.
+// The inputs of a fast kernel.
 #pragma once
 
 #include <metal_stdlib>
@@ -19,7 +19,7 @@ struct Tensors {
   device const int* kv_lens;
 };
 
-// The elements of a row that there are; those behind them, up to the head size of the kernel, count as 0.
+// The elements that a row has; those after them, up to the kernel's head size, count as 0.
 template <int kHeadSize>
 inline int real_columns(constant FastAttentionArguments& args) {
   return has_padded_head ? args.E : kHeadSize;

@@ -1,5 +1,4 @@
-// A tile of keys or values in threadgroup memory, which all SIMD groups of a threadgroup fill and read
-// together.
+// A tile of keys or values in threadgroup memory, loaded and read by all SIMD groups of a threadgroup.
 #pragma once
 
 #include "metal/kernels/features.h"
@@ -7,14 +6,15 @@
 
 namespace tiny_llm_ext {
 
-// Elements from row to row of a tile: 16 bytes more than a row has, so that a column lies in different banks.
+// The row stride of a tile: 16 bytes more than a row, so that the elements of a column are in different
+// banks.
 template <typename T, int kHeadSize>
 constexpr int tile_stride() {
   return kHeadSize + 16 / int(sizeof(T));
 }
 
-// Rows begin .. begin + kRows - 1 of `count` rows of so many columns; what lies beyond either becomes zero,
-// since a weight of 0 does not hide a NaN. A thread moves four neighbours at a time.
+// Loads rows begin .. begin + kRows - 1 of `count` rows with `columns` elements. Everything beyond is set to
+// 0, since a weight of 0 does not hide a NaN. A thread copies four neighbours at a time.
 template <typename T, int kHeadSize, int kRows, int kThreads>
 inline void load_tile(threadgroup T* tile, device const T* rows, int64_t row_stride, int begin, int count,
                       int columns, int thread_index) {

@@ -1,4 +1,4 @@
-// A loop over an array must vanish, or the array does not stay in registers.
+// Loops over arrays must be unrolled completely, or the arrays are not kept in registers.
 #pragma once
 
 #define TINY_LLM_UNROLL _Pragma("clang loop unroll(full)")

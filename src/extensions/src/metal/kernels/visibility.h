@@ -1,4 +1,4 @@
-// Which keys a row sees, before any mask: by the lengths of its sequence and by the window.
+// The keys that a row sees by the lengths of its sequence and the window, before any mask.
 #pragma once
 
 #include <metal_stdlib>
@@ -7,13 +7,13 @@
 
 namespace tiny_llm_ext {
 
-// The real part of a batch entry: its first n_q rows, and n_k keys from slot `start` on. Logical key t lies
-// in slot start + t.
+// The valid part of a batch entry: its first n_q rows, and n_k keys from `start` on. Logical key t is key
+// start + t of the tensor.
 struct Sequence {
   int n_q, start, n_k;
 };
 
-// A length out of range, which the host did not see, must not lead out of the tensors.
+// The host cannot check lengths that are still being computed; they are clamped to the tensors.
 inline int length_of(device const int* lengths, constant LengthsInput& input, int batch, int absent,
                      int most) {
   if (!input.given) return absent;
@@ -29,12 +29,12 @@ inline Sequence sequence_of(thread const Tensors<T>& in, int batch, constant Fas
   return {n_q, start, length_of(in.kv_lens, args.kv_lens, batch, rest, rest)};
 }
 
-// Logical keys; none where end <= begin.
+// A range of logical keys, empty where end <= begin.
 struct KeyRange {
   int begin, end;
 };
 
-// The keys that some of these rows see. The last real row stands at the last key, whatever their numbers.
+// The keys that some of these rows see. The last valid row is aligned with the last key.
 inline KeyRange seen_keys(int first_row, int last_row, int n_q, int n_k,
                           constant FastAttentionArguments& args) {
   last_row = metal::min(last_row, n_q - 1);

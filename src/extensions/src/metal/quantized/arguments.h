@@ -1,6 +1,6 @@
-// What the host tells a kernel of the quantized product: the buffer slots and one plain struct.
+// The arguments of the quantized product's kernels: buffer slots and one plain struct.
 //
-// The host, the kernels and the tests include this one file, in the part of C++14 that Metal has.
+// Host, kernels and tests include this file, so it keeps to the part of C++14 that Metal has.
 #pragma once
 
 #ifndef __METAL_VERSION__
@@ -22,18 +22,18 @@ enum QuantizedSlot {
 // word in its lowest bits, scales and biases (N, K / group). All dense; K is a multiple of the group.
 struct QuantizedArguments {
   int32_t M, N, K;
-  int32_t group_shift;  // a group is 32 << group_shift numbers
+  int32_t group_shift;  // a quantization group has 32 << group_shift weights
 };
 
 static_assert(sizeof(QuantizedArguments) == 16, "the host and the GPU disagree about the arguments");
 
-// How the kernels share out the work, which the grid must fit.
+// How the kernels divide the work; the grid depends on it.
 enum {
-  kChunk = 32,      // numbers: a group is 1, 2 or 4 chunks
-  kFewRows = 8,     // rows up to here go to the kernel that keeps them all in registers
-  kFewOutputs = 4,  // of each SIMD group there
+  kChunk = 32,      // weights: a quantization group is 1, 2 or 4 chunks
+  kFewRows = 8,     // up to here, all rows are kept in registers
+  kFewOutputs = 4,  // outputs of a SIMD group in that kernel
   kFewSimdGroups = 4,
-  kTileRows = 32,  // rows and outputs of a threadgroup for many rows
+  kTileRows = 32,  // tile of a threadgroup in the kernel for many rows
   kTileOutputs = 64,
   kTileSimdGroups = 4,
 };

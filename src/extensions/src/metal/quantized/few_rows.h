@@ -1,9 +1,8 @@
-// Packed weights times up to kRows rows. A token at a time, reading the weights is nearly all of the work:
-// they are read once, and unpacked once for all rows.
+// Packed weights times up to kRows rows. For one token, reading the weights is nearly all of the work: they
+// are read once, and unpacked once for all rows.
 //
-// A SIMD group computes kFewOutputs neighbouring outputs; its lanes share out K. A lane takes every 32nd word
-// of each output, so that neighbours read neighbouring words and few lines of the rows. Sums stay in
-// registers.
+// A SIMD group computes kFewOutputs neighbouring outputs; its lanes divide K. A lane takes every 32nd word of
+// each output, so neighbouring lanes read neighbouring words. Sums stay in registers.
 #pragma once
 
 #include "metal/kernels/fragment.h"

@@ -1,8 +1,8 @@
 // Packed weights times many rows, on matrix units: each weight is unpacked once for 32 rows.
 //
 // A threadgroup of 4 SIMD groups computes a tile of 32 rows and 64 outputs, chunk after chunk of K. Each
-// chunk goes to threadgroup memory, the weights as float32; each SIMD group multiplies 16 of the rows with 32
-// of the outputs and keeps these sums in fragments.
+// chunk is loaded into threadgroup memory, the weights as float32; each SIMD group multiplies 16 of the rows
+// with 32 of the outputs and accumulates in fragments.
 #pragma once
 
 #include "metal/kernels/fragment.h"
@@ -10,13 +10,14 @@
 
 namespace tiny_llm_ext {
 
-// From row to row of a tile: 16 bytes more than a chunk has, so that a column lies in different banks.
+// The row stride of a tile: 16 bytes more than a chunk, so that the elements of a column are in different
+// banks.
 template <typename T>
 constexpr int chunk_stride() {
   return kChunk + 16 / int(sizeof(T));
 }
 
-// A chunk of the rows from `first` on. Rows beyond the end are 0.
+// Loads a chunk of the rows from `first` on. Rows beyond the end are 0.
 template <typename T, typename Tile>
 inline void load_rows(Tile tile, device const T* rows, constant QuantizedArguments& args, int first,
                       int chunk, int thread_index) {
@@ -28,8 +29,8 @@ inline void load_rows(Tile tile, device const T* rows, constant QuantizedArgumen
   }
 }
 
-// A chunk of the weights of the outputs from `first` on; a thread unpacks whole words. Outputs beyond the end
-// get the weights of the last one, and are never written.
+// Unpacks a chunk of the weights of the outputs from `first` on; a thread unpacks whole words. Outputs beyond
+// the end get the weights of the last one, and are never stored.
 template <typename T, int kBits, typename Tile>
 inline void unpack_weights(Tile tile, device const uint* words, device const T* scales,
                            device const T* biases, constant QuantizedArguments& args, int first, int chunk,
@@ -51,7 +52,7 @@ template <typename T, int kBits, typename Rows, typename Weights>
 inline void many_rows(device const T* rows, device const uint* words, device const T* scales,
                       device const T* biases, device T* product, constant QuantizedArguments& args,
                       Rows row_tile, Weights weight_tile, uint3 group, uint simd_group, uint simd_lane) {
-  constexpr int kDown = 2, kAcross = 4;  // fragments of a SIMD group
+  constexpr int kDown = 2, kAcross = 4;  // fragments of a SIMD group along rows and outputs
   const metal::mem_flags of_threadgroup = metal::mem_flags::mem_threadgroup;
   const int thread_index = int(simd_group * 32 + simd_lane);
   const int r = fragment_row(int(simd_lane)), c = fragment_column(int(simd_lane));

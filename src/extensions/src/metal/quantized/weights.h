@@ -1,4 +1,4 @@
-// What a packed word stands for.
+// Unpacks weights.
 #pragma once
 
 #include <metal_stdlib>
@@ -7,7 +7,7 @@
 
 namespace tiny_llm_ext {
 
-// Where the scale and the bias of a chunk of the output `n` stand.
+// The index of the scale and the bias of a chunk of output `n`.
 inline int64_t group_of(constant QuantizedArguments& args, int n, int chunk) {
   return int64_t(n) * (args.K / kChunk >> args.group_shift) + (chunk >> args.group_shift);
 }

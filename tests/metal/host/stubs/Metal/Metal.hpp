@@ -1,4 +1,4 @@
-// The part of metal-cpp that MLX's own header of its device names, for a device that only takes notes.
+// The part of metal-cpp that MLX's device header names, for the recording device.
 #pragma once
 
 #include <cstddef>

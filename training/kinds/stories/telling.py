@@ -1,7 +1,6 @@
-"""A story on a subject. Half of the tellings depend on the subject alone.
+"""A story on a subject. Half of the stories depend only on the subject.
 
-So each noun has a story of its own that the model can take as the likeliest one, and greedy decoding does not give
-the same plot and the same names for every subject.
+So each noun has one most likely story, and greedy decoding does not give the same plot and names for every subject.
 """
 
 import random
@@ -13,11 +12,11 @@ from training.kinds.stories.tale import Person, Tale, friend_of, person
 from training.language.lexicon import NAMES, WORDS, a, plural
 
 CHARACTERS, THINGS, PLACES = plots("character_plots"), plots("thing_plots"), plots("place_plots")
-Story = tuple[str, Tale]  # what was asked for, and the story
+Story = tuple[str, Tale]  # the request, and the story
 
 
 def teller(rng: random.Random, subject: str, wish: str) -> random.Random:
-    """Chance for a telling: free, or fixed by the subject (of an invented one, by how it begins)."""
+    """The random numbers of a story: free, or fixed by the subject (for invented words, by their beginning)."""
     return rng if rng.random() < 0.5 else random.Random(f"{subject}/{wish}")
 
 
@@ -25,8 +24,8 @@ def new_tale(rng: random.Random, hero: Person, brief: bool) -> Tale:
     return Tale(rng, hero, friend_of(rng, hero), brief)
 
 
-def somebody(rng: random.Random) -> Person:
-    """The hero of a story that is about a thing or a place."""
+def any_hero(rng: random.Random) -> Person:
+    """The hero of a story about a thing or a place."""
     kind = rng.choice(["girl", "boy", rng.choice(WORDS["animals"]), rng.choice(WORDS["roles"])])
     adjective = f"{rng.choice(WORDS['character adjectives'])} " if rng.random() < 0.5 else ""
     return person(rng, kind, a(adjective + kind))
@@ -112,7 +111,7 @@ def thing(rng: random.Random, holdout: bool, brief: bool) -> Story:
     chosen = rng.sample(adjectives, rng.choices([0, 1, 2], [10, 7, 1])[0])
     phrase = " ".join([*chosen, what])
     telling = teller(rng, what[:2] if kind == "invented" else what, kind)
-    tale = new_tale(telling, somebody(telling), brief)
+    tale = new_tale(telling, any_hero(telling), brief)
     tale.about(phrase)
     plot = "curious" if kind == "invented" else telling.choice(plots_of(f"about {kind}"))
     tell(tale, (PLACES if kind == "places" else THINGS)[plot])
@@ -124,7 +123,7 @@ def nature(rng: random.Random, holdout: bool, brief: bool) -> Story:
     bare = what in WORDS["uncounted"]
     phrase = f"the {what}" if bare or what in ("moon", "sun") else a(what)
     telling = teller(rng, what, "nature")
-    tale = new_tale(telling, somebody(telling), brief)
+    tale = new_tale(telling, any_hero(telling), brief)
     tale.about(f"the {what}", phrase)
     tell(tale, PLACES[telling.choice(plots_of("about nature"))])
     return what if bare and rng.random() < 0.5 else phrase, tale
@@ -133,7 +132,7 @@ def nature(rng: random.Random, holdout: bool, brief: bool) -> Story:
 def theme(rng: random.Random, holdout: bool, brief: bool) -> Story:
     what = rng.choice(list(THEMES))
     telling = teller(rng, what, "theme")
-    tale = new_tale(telling, somebody(telling), brief)
+    tale = new_tale(telling, any_hero(telling), brief)
     plot = telling.choice(THEMES[what])
     of = telling.choice(list(FEARS))
     words = {"fear": {"of": of, "scene": tale.fill(FEARS[of])}, "practice": {"skill": telling.choice(SKILLS)}}
@@ -154,11 +153,11 @@ def any_story(rng: random.Random, holdout: bool, brief: bool = False) -> Story:
 
 
 def fond(rng: random.Random, holdout: bool) -> tuple[str, Tale]:
-    """A story for somebody who loves a kind of thing; the first of the pair is the thing."""
+    """A story for a reader who loves a kind of thing; returns the thing and the story."""
     kind = rng.choice(["animals", "objects"])
     what = noun(rng, kind, holdout)
     telling = teller(rng, what, "fond")
-    hero = person(telling, what) if kind == "animals" else somebody(telling)
+    hero = person(telling, what) if kind == "animals" else any_hero(telling)
     tale = new_tale(telling, hero, brief=False)
     tale.about(what)
     if kind == "animals":
@@ -168,8 +167,8 @@ def fond(rng: random.Random, holdout: bool) -> tuple[str, Tale]:
     return what, tale
 
 
-def unasked(rng: random.Random, subject: str) -> Tale:
-    """A story for somebody who named no subject: one of a few favorites."""
+def open_story(rng: random.Random, subject: str) -> Tale:
+    """A story without a requested subject: one of a few favorites."""
     telling = teller(rng, subject, "open")
     tale = new_tale(telling, person(telling, subject), brief=False)
     plot = telling.choice(plots_of("with another"))
