@@ -20,9 +20,9 @@ PATIENCE = 240.0
 # `generate`, which shows its progress at once: how long work takes depends on the machine.
 IMPATIENT = """
 import sys
-from tiny_llm.cli import door, progress
+from tiny_llm.cli import run_command, progress
 progress.PATIENCE = progress.PLAIN_PATIENCE = progress.TICK = 0.001
-sys.exit(door("generate", "program"))
+sys.exit(run_command("generate", "program"))
 """
 LONG_PROMPT = "Tell me a story. " * 200
 

@@ -9,8 +9,8 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import batch
-from tiny_llm.cli.endings import REFUSED
-from tiny_llm.cli.prompts import PROMPTS
+from tiny_llm.cli.built_in_prompts import PROMPTS
+from tiny_llm.cli.exit_codes import REFUSED
 
 from .conftest import Run
 
@@ -24,14 +24,14 @@ CLEAR = (1, 8)  # prompts whose tokens lead by more than 16 bits can move a scor
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shapes of all inputs that the real model is called with."""
     seen: list[tuple[int, ...]] = []
-    assemble = batch.assemble_ours
+    build_backend = batch.build_tiny_llm_backend
 
     def assemble_recorded(*arguments: Any) -> Any:
-        answerer = assemble(*arguments)
-        answerer.model = Recorded(answerer.model, seen)
-        return answerer
+        backend = build_backend(*arguments)
+        backend.model = Recorded(backend.model, seen)
+        return backend
 
-    monkeypatch.setattr(batch, "assemble_ours", assemble_recorded)
+    monkeypatch.setattr(batch, "build_tiny_llm_backend", assemble_recorded)
     return seen
 
 

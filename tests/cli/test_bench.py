@@ -18,9 +18,9 @@ from tiny_llm.benchmark.measure import measure
 from tiny_llm.benchmark.report import ratio, totals
 from tiny_llm.benchmark.workload import Request, Sizes, random_requests
 from tiny_llm.cli import bench
-from tiny_llm.cli.endings import FAILED, INTERRUPTED
-from tiny_llm.cli.files import write_whole
+from tiny_llm.cli.exit_codes import FAILED, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
+from tiny_llm.cli.output_files import write_whole
 
 from .conftest import Run
 
@@ -86,7 +86,7 @@ def test_the_flash_switch_chooses_who_is_measured(measured: Any, flags: tuple[st
 
 
 def test_two_who_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = bench.build_ours
+    build = bench.build_stage
 
     def build_a_wrong_one(checkpoint: Any, loader: Any, flash: bool, dtype: mx.Dtype) -> Any:
         model = build(checkpoint, loader, flash, dtype)
@@ -95,7 +95,7 @@ def test_two_who_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.Mon
             model.num_hidden_layers -= 1
         return model
 
-    monkeypatch.setattr(bench, "build_ours", build_a_wrong_one)
+    monkeypatch.setattr(bench, "build_stage", build_a_wrong_one)
     ended = run("bench", "--model", "tiny", *FEW, "--compare")
     assert (ended.code, ended.out) == (FAILED, "")
     assert "do not agree" in ended.err

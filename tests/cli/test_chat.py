@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tiny_llm.cli import chat
-from tiny_llm.cli.assembly import assemble
+from tiny_llm.cli.build_backend import build_backend
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.cli.progress import Progress
 
@@ -26,7 +26,7 @@ def test_every_turn_is_told_again_with_the_whole_answer(capsys: pytest.CaptureFi
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args([])
-    talk = chat.Chat(assemble(options, Progress()), options)
+    talk = chat.Chat(build_backend(options, Progress()), options)
     talk.ask(SUM, can_stop=False)
     said = capsys.readouterr().out.strip()
     assert "12" in said
@@ -67,7 +67,7 @@ def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPat
     assert first["prompt"] == SUM
     assert "12" in first["text"]
     assert (first["cached_tokens"], first["dropped_turns"], first["finish_reason"]) == (0, 0, "stop")
-    assert command == {"prompt": "/sing", "error": "/sing: no such command; /help shows those that there are"}
+    assert command == {"prompt": "/sing", "error": "/sing: no such command; /help lists the commands"}
     assert described == {"command": "/help", "text": chat.HELP}
     assert reset == {"command": "/reset"}
     assert "expected fewer than the context of 2048" in long["error"]
@@ -182,16 +182,16 @@ def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args(["--max-tokens", "600"])
-    answerer = assemble(options, Progress())
-    answer = answerer.answer
+    backend = build_backend(options, Progress())
+    answer = backend.answer
 
     def interrupted(*arguments: Any) -> Any:
         return Interrupted(answer(*arguments))
 
-    talk = chat.Chat(answerer, options)
+    talk = chat.Chat(backend, options)
     for turn in range(6):
         talk.conversation.answered(f"Turn {turn}", "word " * 250)
-    answerer.answer = interrupted
+    backend.answer = interrupted
     talk.ask("Tell me a short story about a brave fox.", can_stop=True)
     ended = capsys.readouterr()
     assert "(stopped)\nthe oldest 3 turns were let go: the context of 2048 tokens was full\n" in ended.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiny_llm.cli import COMMANDS, demo, main
-from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import FAILED, REFUSED
 
 from .conftest import Run
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tiny_llm import cli as commands
-from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import FAILED, REFUSED
 from tiny_llm.loading import Checkpoint, export, load
 from tiny_llm.models import dispatch_model
 

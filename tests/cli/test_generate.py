@@ -12,7 +12,7 @@ import pytest
 
 from tiny_llm.cli import COMMANDS, generate
 from tiny_llm.cli.arguments import SYSTEM
-from tiny_llm.cli.assembly import assemble_ours
+from tiny_llm.cli.build_backend import build_tiny_llm_backend
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.progress import Progress
 from tiny_llm.course.dispatch import MODELS
@@ -104,9 +104,9 @@ def test_a_seed_repeats_the_answer(run: Run) -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_the_loader_decides_which_class_answers(loader: str) -> None:
-    answerer = assemble_ours(options("--loader", loader), Progress())
-    assert type(answerer.model) is MODELS["qwen2"][LOADERS[loader].week]
-    assert answerer.description["loader"] == loader
+    backend = build_tiny_llm_backend(options("--loader", loader), Progress())
+    assert type(backend.model) is MODELS["qwen2"][LOADERS[loader].week]
+    assert backend.description["loader"] == loader
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_the_loader_decides_which_class_answers(loader: str) -> None:
     [((), True), (("--enable-flash-attn",), True), (("--no-enable-flash-attn",), False)],
 )
 def test_the_flash_switch_has_three_states(flags: tuple[str, ...], expected: bool) -> None:
-    answerer = assemble_ours(options(*flags), Progress())
-    assert answerer.model.layers_inner[0].self_attn.use_flash_attention is expected
-    assert answerer.description["flash_attention"] is expected
+    backend = build_tiny_llm_backend(options(*flags), Progress())
+    assert backend.model.layers_inner[0].self_attn.use_flash_attention is expected
+    assert backend.description["flash_attention"] is expected
 
 
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"])
@@ -140,9 +140,9 @@ def test_the_peak_is_that_of_the_work(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_the_dtype_is_that_of_the_activations(name: str) -> None:
-    answerer = assemble_ours(options("--dtype", name), Progress())
-    assert answerer.model.precision == getattr(mx, name)
-    assert answerer.description["dtype"] == name
+    backend = build_tiny_llm_backend(options("--dtype", name), Progress())
+    assert backend.model.precision == getattr(mx, name)
+    assert backend.description["dtype"] == name
 
 
 def test_the_device_can_be_named(run: Run) -> None:
@@ -153,11 +153,11 @@ def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
     calls = {}
     for flags in ((), ("--draft-model", "tiny")):
         wanted = options(*flags)
-        answerer = assemble_ours(wanted, Progress())
-        answerer.model = counted = Counted(answerer.model)
-        prompt = answerer.write_prompt(generate.messages(SYSTEM, [], CLEAR), False)
+        backend = build_tiny_llm_backend(wanted, Progress())
+        backend.model = counted = Counted(backend.model)
+        prompt = backend.write_prompt(generate.messages(SYSTEM, [], CLEAR), False)
         sampling = generate.read_sampling(wanted)
-        text = "".join(answerer.answer(prompt, sampling, Progress()))
+        text = "".join(backend.answer(prompt, sampling, Progress()))
         calls[text] = [*calls.get(text, []), counted.calls]
     ((alone, drafted),) = calls.values()  # one text
     assert drafted < alone / 2
@@ -216,7 +216,7 @@ def test_no_flag_is_left_out_here() -> None:
         "--json",
         "--model",
         "--offline",  # test_refusals.py
-        "--solution",  # test_peer.py
+        "--solution",  # test_mlx_lm_backend.py
         "--loader",
         "--enable-flash-attn",
         "--device",

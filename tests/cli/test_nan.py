@@ -8,7 +8,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli.endings import FAILED
+from tiny_llm.cli.exit_codes import FAILED
 from tiny_llm.cli.loaders import LOADERS
 
 from ..loading.folders import small_tokenizer, write_folder

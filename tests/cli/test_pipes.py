@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tiny_llm.cli.endings import INTERRUPTED, UNREAD
+from tiny_llm.cli.exit_codes import BROKEN_PIPE, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
 
 from ..support.processes.child import ROOT, run_python
@@ -69,7 +69,7 @@ def test_a_reader_who_leaves_ends_it_quietly() -> None:
     assert process.stderr is not None
     assert process.stdout.read(5)
     process.stdout.close()
-    assert process.wait(PATIENCE) == UNREAD
+    assert process.wait(PATIENCE) == BROKEN_PIPE
     assert without_progress(process.stderr.read().decode()) == []
 
 

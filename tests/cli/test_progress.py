@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from tiny_llm.cli.loaders import LOADERS
-from tiny_llm.cli.prefill import READING
+from tiny_llm.cli.prefill_progress import READING
 from tiny_llm.cli.progress import Progress, dimmed
 
 from .conftest import Run

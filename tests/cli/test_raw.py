@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tiny_llm import LLM
-from tiny_llm.cli.endings import REFUSED
+from tiny_llm.cli.exit_codes import REFUSED
 
 from .conftest import Run
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import COMMANDS, demo, main
-from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import FAILED, REFUSED
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.loading.weights import memory
 

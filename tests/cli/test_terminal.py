@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from tiny_llm.cli.endings import INTERRUPTED
+from tiny_llm.cli.exit_codes import INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
 
 from .terminal import CTRL_C, CTRL_D, IMPATIENT, LONG_PROMPT, UP, Terminal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tiny_llm.runtime.version import PROJECT
+from tiny_llm.runtime import version
 
 from ..contract.project import pyproject
 from ..support.processes.child import ROOT, run_python
@@ -23,11 +23,11 @@ def test_the_command_and_the_library_tell_it() -> None:
 
 def test_the_source_tree_is_asked_before_what_was_installed(tmp_path: Path) -> None:
     """And a tree that was never installed knows its version."""
-    package = tmp_path / PROJECT.parent.name / "src" / "tiny_llm"
-    package.mkdir(parents=True)
-    shutil.copy(ROOT / "src" / "tiny_llm" / "version.py", package)
-    project = package.parents[1] / "pyproject.toml"
+    project = tmp_path / "pyproject.toml"
+    copy = tmp_path / Path(version.__file__).relative_to(ROOT)
+    copy.parent.mkdir(parents=True)
+    shutil.copy(version.__file__, copy)
     program = "import runpy, sys; print(runpy.run_path(sys.argv[1])['version']())"
     for name, expected in (("tiny-llm", "9.8.7"), ("another", VERSION)):
         project.write_text(f'[project]\nname = "{name}"\nversion = "9.8.7"\n')
-        assert run_python("-c", program, str(package / "version.py")).stdout == f"{expected}\n"
+        assert run_python("-c", program, str(copy)).stdout == f"{expected}\n"

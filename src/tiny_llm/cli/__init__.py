@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..runtime.version import version
 from . import batch, bench, chat, demo, export, generate, info
-from .endings import REFUSED, give_up_unwritten, guarded, note, open_missing_streams
+from .exit_codes import REFUSED, drop_unwritten, exit_code_of, open_missing_streams, print_stderr
 
 COMMANDS: dict[str, ModuleType] = {
     "generate": generate,
@@ -34,14 +34,14 @@ class Parser(argparse.ArgumentParser):
         """End as commands do: standard error that takes nothing changes no exit code."""
         open_missing_streams()
         if message:
-            note(message.rstrip())
-        give_up_unwritten(sys.stderr)
+            print_stderr(message.rstrip())
+        drop_unwritten(sys.stderr)
         sys.exit(status)
 
     def print_help(self, file: Any = None) -> None:
         """Print it as commands print their output: with an exit code that is not 0 if that fails."""
         if file is None:
-            self.exit(guarded(self.prog, lambda: say(self.format_help().rstrip())))
+            self.exit(exit_code_of(self.prog, lambda: print_text(self.format_help().rstrip())))
         super().print_help(file)
 
 
@@ -49,10 +49,10 @@ class Version(argparse.Action):
     """Prints the version and ends."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        parser.exit(guarded(parser.prog, lambda: say(f"{parser.prog} {version()}")))
+        parser.exit(exit_code_of(parser.prog, lambda: print_text(f"{parser.prog} {version()}")))
 
 
-def say(text: str) -> int:
+def print_text(text: str) -> int:
     print(text)
     return 0
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, command in COMMANDS.items():
         add_flags(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
     parser.set_defaults(program=parser.prog, run=lambda options: explain(parser))
-    return carry_out(parser, argv)
+    return parse_and_run(parser, argv)
 
 
 def explain(parser: argparse.ArgumentParser) -> int:
@@ -78,13 +78,13 @@ def explain(parser: argparse.ArgumentParser) -> int:
     return REFUSED
 
 
-def door(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
+def run_command(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
     """Run one subcommand as a program of its own; `settings` are options that have no flag."""
     command = COMMANDS[name]
     parser = Parser(prog=program, description=command.DESCRIPTION)
     add_flags(parser, command)
     parser.set_defaults(**settings)
-    return carry_out(parser, argv)
+    return parse_and_run(parser, argv)
 
 
 def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
@@ -92,10 +92,10 @@ def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
     parser.set_defaults(run=command.run, program=parser.prog)
 
 
-def carry_out(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+def parse_and_run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         # Known by now to be about the command; argparse leaves what no command takes to its parent.
         parser.prog = options.program
         parser.error(f"{unknown[0]}: {'no such flag' if unknown[0].startswith('-') else 'not expected here'}")
-    return guarded(options.program, lambda: options.run(options))
+    return exit_code_of(options.program, lambda: options.run(options))

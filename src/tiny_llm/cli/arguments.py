@@ -9,11 +9,14 @@ from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS
 
 SOLUTIONS = ("tiny_llm", "mlx")
-ELSEWHERE = ("ref", "tiny_llm_ref")  # the names that other editions of the course give to their solution
+OTHER_SOLUTIONS = (
+    "ref",
+    "tiny_llm_ref",
+)  # the names that other editions of the course give to their solution
 SYSTEM = "You are a helpful assistant."
 
 
-def whole(least: int) -> Callable[[str], int]:
+def integer(least: int) -> Callable[[str], int]:
     """The type of a flag that takes an integer of at least so much."""
 
     def convert(text: str) -> int:
@@ -28,7 +31,7 @@ def whole(least: int) -> Callable[[str], int]:
     return convert
 
 
-def real(allowed: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+def number_where(allowed: Callable[[float], bool], expected: str) -> Callable[[str], float]:
     """The type of a flag that takes a finite number for which `allowed` holds."""
 
     def convert(text: str) -> float:
@@ -49,7 +52,7 @@ def text(given: str) -> str:
     return given
 
 
-def some_text(given: str) -> str:
+def nonblank_text(given: str) -> str:
     if not given.strip():
         raise argparse.ArgumentTypeError("got an empty text, expected at least one word")
     return text(given)
@@ -62,7 +65,7 @@ def stop_string(given: str) -> str:
 
 
 def solution(name: str) -> str:
-    if name in ELSEWHERE:
+    if name in OTHER_SOLUTIONS:
         raise argparse.ArgumentTypeError(
             f"there is no {name} here: the one solution is tiny_llm, in src/tiny_llm; mlx is the peer"
         )
@@ -75,7 +78,7 @@ def add_model(
     """`default_text` explains a default that the command works out."""
     group = parser.add_argument_group("model")
     group.add_argument(
-        "--model", type=some_text, default=default, metavar="NAME",
+        "--model", type=nonblank_text, default=default, metavar="NAME",
         help="tiny (ships inside), a shortcut such as qwen2-0.5b or qwen3-0.6b, a name on the Hugging Face "
         "hub, a folder, or random:SHORTCUT for that shape with random weights "
         f"(default: {default_text or default})",
@@ -139,7 +142,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 def add_answer(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answer")
     group.add_argument(
-        "--max-tokens", type=whole(1), metavar="N",
+        "--max-tokens", type=integer(1), metavar="N",
         help="the most tokens of an answer, of about four letters each "
         f"(default: {MAX_TOKENS}, or what the context has room for)",
     )  # fmt: skip
@@ -148,32 +151,32 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         help="stop before this text appears; may be given several times",
     )  # fmt: skip
     group.add_argument(
-        "--draft-model", type=some_text, metavar="NAME",
+        "--draft-model", type=nonblank_text, metavar="NAME",
         help="a small model of the same vocabulary that guesses ahead: answers stay the same, or as likely",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-temp", type=real(lambda x: x >= 0, "of at least 0"), default=0.0, metavar="T",
+        "--sampler-temp", type=number_where(lambda x: x >= 0, "of at least 0"), default=0.0, metavar="T",
         help="0 takes the most probable token each time, 1 draws by probability, more is wilder (default: 0)",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-top-k", type=whole(1), metavar="K", help="draw only from the K most probable tokens"
+        "--sampler-top-k", type=integer(1), metavar="K", help="draw only from the K most probable tokens"
     )
     group.add_argument(
-        "--sampler-top-p", type=real(lambda x: 0 < x <= 1, "above 0, at most 1"), metavar="P",
+        "--sampler-top-p", type=number_where(lambda x: 0 < x <= 1, "above 0, at most 1"), metavar="P",
         help="draw only from the most probable tokens that together have this probability",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-min-p", type=real(lambda x: 0 <= x <= 1, "from 0 to 1"), metavar="P",
+        "--sampler-min-p", type=number_where(lambda x: 0 <= x <= 1, "from 0 to 1"), metavar="P",
         help="draw only from tokens with at least this share of the best one's probability",
     )  # fmt: skip
     group.add_argument(
         "--seed",
-        type=whole(0),
+        type=integer(0),
         metavar="N",
         help="draw the same answer each time; another seed, another answer",
     )
     group.add_argument(
-        "--repetition-penalty", type=real(lambda x: x > 0, "above 0"), metavar="R",
+        "--repetition-penalty", type=number_where(lambda x: x > 0, "above 0"), metavar="R",
         help="above 1: make tokens less probable that were there before",
     )  # fmt: skip
 

@@ -17,13 +17,13 @@ from ..generation.batching import answer_all
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
-from .answerers import Ours
-from .assembly import assemble_ours, check_raw
-from .endings import Refusal, note
-from .files import check_writable, output_file
-from .json_text import print_json
+from .backends import TinyLlmBackend
+from .batch_input import BUILT_IN, FLAG, InputRequest, read_requests, refuse_lines
+from .build_backend import build_tiny_llm_backend, check_raw
+from .exit_codes import Refusal, print_stderr
+from .json_output import print_json
+from .output_files import check_writable, output_file
 from .progress import Progress, dimmed
-from .questions import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 
 SUMMARY = "answer many questions at once: the lines of a file, or sixteen that are built in"
 DESCRIPTION = """Answers the lines of a file, or a fixed set of sixteen questions, by continuous batching: up
@@ -36,7 +36,7 @@ MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # unless flags say otherwise, or the conte
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("questions and answers")
     group.add_argument(
-        FLAG, type=arguments.some_text, metavar="FILE",
+        FLAG, type=arguments.nonblank_text, metavar="FILE",
         help="a question on each line, or an object of JSON with prompt or messages and, if wanted, id and "
         "max_tokens; - reads standard input (default: sixteen questions that are built in)",
     )  # fmt: skip
@@ -58,16 +58,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="who computes: this project",
     )
     group.add_argument(
-        "--batch-size", type=arguments.whole(1), default=5, metavar="N",
+        "--batch-size", type=arguments.integer(1), default=5, metavar="N",
         help="so many answers grow together (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--prefill-step", type=arguments.whole(1), metavar="N",
+        "--prefill-step", type=arguments.integer(1), metavar="N",
         help="read a question in pieces of so many tokens, between two steps of the others "
         f"(default: {PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
-        "--max-seq-len", type=arguments.whole(2), metavar="N",
+        "--max-seq-len", type=arguments.integer(2), metavar="N",
         help=f"longest question and answer together, in tokens (default: {MAX_SEQ_LEN})",
     )  # fmt: skip
     parser.set_defaults(loader=None, draft_model=None)
@@ -82,7 +82,7 @@ def ours_only(text: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """Print or write each answer as it is complete, then what all took; or everything as JSON."""
     check_raw(options)
-    questions = BUILT_IN if options.input is None else read_questions(options.input, raw=options.raw)
+    questions = BUILT_IN if options.input is None else read_requests(options.input, raw=options.raw)
     if options.raw:
         wrong = [
             f"line {each.line}: messages: --raw uses no chat template" for each in questions if each.messages
@@ -91,17 +91,17 @@ def run(options: argparse.Namespace) -> int:
     check_output(options.output)
     done: list[Request] = []
     with Progress() as progress:
-        answerer = assemble_ours(options, progress)
-        longest = size("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, answerer.context)
-        step = size("--prefill-step", options.prefill_step, PREFILL_STEP, answerer.context)
+        backend = build_tiny_llm_backend(options, progress)
+        longest = size("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
+        step = size("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
         progress("writing the prompts", 0, None)
-        prompts = write_prompts(options, questions, answerer, longest)
+        prompts = write_prompts(options, questions, backend, longest)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
             def begin(index: int) -> Request:
                 limit = questions[index].max_tokens
-                return Request(answerer.model, answerer.tokenizer, prompts[index], step, index, limit=limit)
+                return Request(backend.model, backend.tokenizer, prompts[index], step, index, limit=limit)
 
             def finished(request: Request) -> None:
                 done.append(request)
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
             began = time.perf_counter()
             failure = None
             try:
-                answer_all(answerer.model, len(prompts), begin, longest, options.batch_size, finished)
+                answer_all(backend.model, len(prompts), begin, longest, options.batch_size, finished)
             except NumericError as error:  # of some questions; the others are answered
                 failure = error
             seconds = time.perf_counter() - began
@@ -124,11 +124,11 @@ def run(options: argparse.Namespace) -> int:
         raise failure
     done.sort(key=lambda request: request.prompt_idx)
     answers = [as_record(questions[request.prompt_idx], request) for request in done]
-    report = {**answerer.description, **measured(answers, seconds)}
+    report = {**backend.description, **measured(answers, seconds)}
     if options.json:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
-        note(dimmed(f"{as_line(report)}\n{summary.setting(answerer.description)}", sys.stderr))
+        print_stderr(dimmed(f"{as_line(report)}\n{summary.setting(backend.description)}", sys.stderr))
     if failure is not None:
         raise failure
     return 0
@@ -149,14 +149,14 @@ def size(flag: str, asked: int | None, default: int, context: int) -> int:
 
 
 def write_prompts(
-    options: argparse.Namespace, questions: tuple[Question, ...], answerer: Ours, longest: int
+    options: argparse.Namespace, questions: tuple[InputRequest, ...], backend: TinyLlmBackend, longest: int
 ) -> list[str]:
     """The questions as the model reads them; those that it cannot answer are refused before any is."""
     prompts, wrong = [], []
     for question in questions:
         try:
-            prompts.append(prompt_of(question, options, answerer))
-            check_length(question, prompts[-1], answerer, longest)
+            prompts.append(prompt_of(question, options, backend))
+            check_length(question, prompts[-1], backend, longest)
         except ArgumentError as error:
             if options.input is None:  # these questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
@@ -172,16 +172,16 @@ def write_prompts(
     return prompts
 
 
-def prompt_of(question: Question, options: argparse.Namespace, answerer: Ours) -> str:
+def prompt_of(question: InputRequest, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
     said = question.messages or messages(options.system, [], question.prompt or "")
-    return answerer.write_prompt(said, options.enable_thinking)
+    return backend.write_prompt(said, options.enable_thinking)
 
 
-def check_length(question: Question, prompt: str, answerer: Ours, longest: int) -> None:
+def check_length(question: InputRequest, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
     """Refuse a prompt, or the length of an answer, for which there is no room."""
-    length = len(encode_prompt("batch", [answerer.model], answerer.tokenizer, prompt))
+    length = len(encode_prompt("batch", [backend.model], backend.tokenizer, prompt))
     if length >= longest:
         raise ArgumentError(
             "batch", "max_seq_len", f"{length} tokens", f"fewer than --max-seq-len, {longest}"
@@ -202,12 +202,12 @@ def write_line(file: TextIO, record: dict[str, Any]) -> None:
     file.flush()
 
 
-def as_text(question: Question, request: Request) -> str:
+def as_text(question: InputRequest, request: Request) -> str:
     asked = question.prompt if question.messages is None else question.messages[-1]["content"]
     return f"[{question.line}] {asked}\n{request.text()}\n"
 
 
-def as_record(question: Question, request: Request) -> dict[str, Any]:
+def as_record(question: InputRequest, request: Request) -> dict[str, Any]:
     """An answer in the terms of `generate --json`: the token that ends an answer is counted, too."""
     result = request.result
     return {

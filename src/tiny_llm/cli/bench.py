@@ -16,12 +16,12 @@ from ..benchmark.workload import Request, Sizes, random_requests
 from ..loading import Checkpoint, LoadError, find_folder, load
 from ..runtime.installation import check_installation
 from . import arguments, summary
-from .assembly import build_ours, choose_flash, describe, flash_flag, peer_dtype, refuse_for_peer
+from .build_backend import build_stage, choose_flash, describe, flash_flag, mlx_lm_dtype, refuse_with_mlx_lm
 from .device import check_kernels, choose_device, choose_dtype
-from .endings import Failure, Refusal, note
-from .files import check_writable, output_file, svg_file, write_whole
+from .exit_codes import Failure, Refusal, print_stderr
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
-from .peer import check_peer, peer_model
+from .mlx_lm_backend import check_mlx_lm, mlx_lm_model
+from .output_files import check_writable, output_file, svg_file, write_whole
 from .progress import Progress
 
 SUMMARY = "measure how fast a model reads and writes"
@@ -48,15 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         few = getattr(SMALL_SIZES, name)
         group.add_argument(
-            f"--{name.replace('_', '-')}", type=arguments.whole(1), metavar="N",
+            f"--{name.replace('_', '-')}", type=arguments.integer(1), metavar="N",
             help=f"{what} (default: {getattr(SIZES, name)}; where mlx runs on a CPU: {few})",
         )  # fmt: skip
     group.add_argument(
-        "--seed", type=arguments.whole(0), default=0, metavar="N",
+        "--seed", type=arguments.integer(0), default=0, metavar="N",
         help="another seed, other lengths and tokens (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--warmup", type=arguments.whole(0), default=1, metavar="N",
+        "--warmup", type=arguments.integer(0), default=1, metavar="N",
         help="so many requests before the clock starts (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
@@ -77,10 +77,10 @@ def run(options: argparse.Namespace) -> int:
     if options.solution != "mlx":
         check_kernels()
     if "mlx" in (options.solution, options.compare):
-        check_peer()
+        check_mlx_lm()
     device = choose_device(options.device)
     with_mlx = "mlx" in (options.solution, options.compare)
-    dtype = (peer_dtype if with_mlx else choose_dtype)(options.dtype, device)
+    dtype = (mlx_lm_dtype if with_mlx else choose_dtype)(options.dtype, device)
     sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
     with Progress() as progress:
         checkpoint = load_checkpoint(options, progress)
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Refuse flags that contradict each other."""
     if options.solution == "mlx":
-        refuse_for_peer(options, "loader", "enable_flash_attn")
+        refuse_with_mlx_lm(options, "loader", "enable_flash_attn")
         if options.compare:
             raise Refusal("--compare: is about tiny_llm; --compare mlx has mlx-lm beside it")
     if options.compare and options.enable_flash_attn is not None:
@@ -161,7 +161,7 @@ def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoi
                 f"{DEFAULT_MODEL} is not on this machine, so its shape is measured with random weights; "
                 f"--model {DEFAULT_MODEL} downloads it, --model tiny is quicker"
             )
-            note(f"{options.program}: {sentence}")
+            print_stderr(f"{options.program}: {sentence}")
     return load(name, offline=options.offline, progress=progress)
 
 
@@ -181,13 +181,13 @@ def make_contestants(
 ) -> list[Contestant]:
     """Everybody who is measured, on one set of weights; the others are compared with the first."""
     if options.solution == "mlx":
-        return [field.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, progress))]
+        return [field.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress))]
     loader = LOADERS[options.loader or DEFAULT_LOADER]
     both = options.compare is not None and loader.has_flash_switch
     found = []
     for flash in (True, False) if both else (choose_flash(loader, options.enable_flash_attn),):
         name = options.loader if flash is None else summary.ATTENTION[flash]
-        found.append(field.ours(name, build_ours(checkpoint, loader, flash, dtype)))
+        found.append(field.ours(name, build_stage(checkpoint, loader, flash, dtype)))
     if options.compare == "mlx":
-        found.append(field.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, progress)))
+        found.append(field.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress)))
     return found

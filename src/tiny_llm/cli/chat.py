@@ -9,14 +9,14 @@ from itertools import chain
 from ..chat.turns import Conversation
 from ..generation.generation import Generation
 from ..loading import LoadError
-from . import arguments, endings, inputs, summary
-from .answerers import Answerer
-from .assembly import assemble, read_sampling
-from .endings import Refusal
-from .generate import WRITING_PROMPT, begin, blaming
-from .json_text import print_json
+from . import arguments, exit_codes, standard_input, summary
+from .backends import Backend
+from .batch_input import InvalidLine, check_text
+from .build_backend import build_backend, read_sampling
+from .exit_codes import Refusal
+from .generate import PREPARING, as_refusal_of, begin
+from .json_output import print_json
 from .progress import Progress, dimmed, is_terminal
-from .questions import BadLine, check_text
 
 SUMMARY = "talk to a model"
 DESCRIPTION = """Talk to a model, turn by turn. Ctrl-C stops an answer and keeps the conversation, Ctrl-D
@@ -43,12 +43,12 @@ def run(options: argparse.Namespace) -> int:
     """Converse until the input ends."""
     read_sampling(options)
     with Progress() as progress:
-        answerer = assemble(options, progress)
-    chat = Chat(answerer, options)
+        backend = build_backend(options, progress)
+    chat = Chat(backend, options)
     typing = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
     if typing:
-        remember_lines()
-        print(f"{summary.setting(answerer.description)}. /help explains, Ctrl-D leaves.")
+        enable_line_editing()
+        print(f"{summary.setting(backend.description)}. /help explains, Ctrl-D leaves.")
     while (line := read_line(typing)) is not None:
         match line.strip():
             case "":
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
                 if options.json:
                     print_json({"command": "/reset"})
             case text if text.startswith("/"):
-                chat.complain(text, f"{text.split()[0]}: no such command; /help shows those that there are")
+                chat.print_error(text, f"{text.split()[0]}: no such command; /help lists the commands")
             case text if options.json and text.startswith("{"):
                 chat.ask_object(text)
             case question:
@@ -73,25 +73,25 @@ def run(options: argparse.Namespace) -> int:
 class Chat:
     """A conversation with whoever answers, as it is printed."""
 
-    def __init__(self, answerer: Answerer, options: argparse.Namespace):
-        self._answerer = answerer
+    def __init__(self, backend: Backend, options: argparse.Namespace):
+        self._backend = backend
         self._options = options
-        self._prompt_cache = answerer.make_prompt_cache()
+        self._prompt_cache = backend.make_prompt_cache()
         self.reset()
         # A template, or a limit, that is refused is so before anybody has typed.
-        with blaming("--system"):
+        with as_refusal_of("--system"):
             self.conversation.check_system()
         asked = options.max_tokens
-        if asked is not None and asked >= answerer.context:
-            raise Refusal(f"--max-tokens: got {asked}, expected fewer than the context of {answerer.context}")
+        if asked is not None and asked >= backend.context:
+            raise Refusal(f"--max-tokens: got {asked}, expected fewer than the context of {backend.context}")
 
     def reset(self) -> None:
         """Begin anew. What the cache holds of the system message stays good."""
-        answerer, options = self._answerer, self._options
+        backend, options = self._backend, self._options
         self.conversation = Conversation(
-            lambda said: answerer.write_prompt(said, options.enable_thinking),
-            answerer.count_tokens,
-            context=answerer.context,
+            lambda said: backend.write_prompt(said, options.enable_thinking),
+            backend.count_tokens,
+            context=backend.context,
             system=options.system,
         )
 
@@ -99,8 +99,8 @@ class Chat:
         """Answer the prompt of a line of JSON: any text, also one that looks like a command."""
         try:
             question = read_prompt(line)
-        except BadLine as error:
-            self.complain(line, str(error))
+        except InvalidLine as error:
+            self.print_error(line, str(error))
         else:
             self.ask(question, can_stop=False)
 
@@ -116,33 +116,33 @@ class Chat:
         except KeyboardInterrupt:
             if not can_stop:
                 raise
-            note("\n(stopped)")
+            print_dimmed("\n(stopped)")
             if not said:
                 return
             generation = None  # its numbers are those of no whole answer
         except (Refusal, LoadError) as refusal:  # LoadError: a chat template that fails
-            self.complain(question, f"{refusal}; /reset starts anew")
+            self.print_error(question, f"{refusal}; /reset starts anew")
             return
         before = self.conversation.dropped_turns
         self.conversation.answered(question, said)
         self._report(question, said, self.conversation.dropped_turns - before, generation)
 
-    def complain(self, question: str, sentence: str) -> None:
+    def print_error(self, question: str, sentence: str) -> None:
         """Say why a line has no answer."""
         if self._options.json:
             print_json({"prompt": question, "error": sentence})
         else:
-            note(sentence)
+            print_dimmed(sentence)
 
     def _begin(self, question: str) -> tuple[str, Generation]:
         """The first piece of an answer, and the others."""
         with Progress() as progress:
-            progress(WRITING_PROMPT, 0, None)
+            progress(PREPARING, 0, None)
             sampling = read_sampling(self._options)
-            with blaming(SOURCE):
+            with as_refusal_of(SOURCE):
                 prompt = self.conversation.ask(question, sampling.max_tokens)
             generation = begin(
-                self._answerer,
+                self._backend,
                 prompt.text,
                 sampling,
                 progress,
@@ -161,9 +161,9 @@ class Chat:
             print()
         if dropped:
             turns = "turn was" if dropped == 1 else f"{dropped} turns were"
-            note(f"the oldest {turns} let go: the context of {self._answerer.context} tokens was full")
+            print_dimmed(f"the oldest {turns} let go: the context of {self._backend.context} tokens was full")
         if generation is not None:
-            note(summary.numbers(generation))
+            print_dimmed(summary.numbers(generation))
 
 
 def read_prompt(line: str) -> str:
@@ -171,20 +171,20 @@ def read_prompt(line: str) -> str:
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadLine('got no JSON, expected {"prompt": TEXT}') from error
+        raise InvalidLine('got no JSON, expected {"prompt": TEXT}') from error
     if set(given) != {"prompt"}:
-        raise BadLine(f"got the fields {', '.join(given) or 'none'}, expected prompt alone")
+        raise InvalidLine(f"got the fields {', '.join(given) or 'none'}, expected prompt alone")
     return check_text("prompt", given["prompt"])
 
 
 def read_line(typing: bool) -> str | None:
     """The next line; None at the end of the input."""
     if not typing:
-        return inputs.read_line()
+        return standard_input.read_line()
     try:
         return input(PROMPT)
     except UnicodeDecodeError:
-        note("that line is no text in the encoding of this terminal, and was dropped")
+        print_dimmed("that line is no text in the encoding of this terminal, and was dropped")
         return ""
     except EOFError:
         print()
@@ -194,12 +194,12 @@ def read_line(typing: bool) -> str | None:
         return ""
 
 
-def remember_lines() -> None:
+def enable_line_editing() -> None:
     """Let the arrow keys edit the line and bring back earlier ones, where Python was built with that."""
     with suppress(ImportError):
         import readline  # noqa: F401 - importing it changes `input`
 
 
-def note(text: str) -> None:
+def print_dimmed(text: str) -> None:
     """Say something that is no answer."""
-    endings.note(dimmed(text, sys.stderr))
+    exit_codes.print_stderr(dimmed(text, sys.stderr))

@@ -11,8 +11,8 @@ from ..attention import explain, flash_attention, scaled_dot_product_attention_g
 from ..loading.weights.memory import available_bytes
 from . import arguments
 from .device import check_kernels
-from .endings import FAILED, Refusal
-from .json_text import print_json
+from .exit_codes import FAILED, Refusal
+from .json_output import print_json
 from .progress import Progress
 
 SUMMARY = "show FlashAttention at work"
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--head-dim", 64, f"numbers per head, up to {LARGEST_HEAD}"),
     ):
         parser.add_argument(
-            name, type=arguments.whole(1), default=default, metavar="N", help=f"{what} (%(default)s)"
+            name, type=arguments.integer(1), default=default, metavar="N", help=f"{what} (%(default)s)"
         )
     arguments.add_json(parser)
 

@@ -8,7 +8,7 @@ from ..loading.export import ExportError, check_target, export_dense
 from ..loading.hub.names import RANDOM
 from . import arguments
 from .device import DTYPES, choose_device
-from .endings import Failure, Refusal
+from .exit_codes import Failure, Refusal
 from .progress import Progress
 
 SUMMARY = "write a model as a dense folder that transformers loads"

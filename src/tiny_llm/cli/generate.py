@@ -13,23 +13,23 @@ from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress as Report
 from ..sampling.params import Sampling
 from . import arguments, summary
-from .answerers import Answerer
-from .assembly import assemble, check_raw, read_sampling
-from .endings import Refusal, note
-from .inputs import read_all
-from .json_text import print_json
+from .backends import Backend
+from .build_backend import build_backend, check_raw, read_sampling
+from .exit_codes import Refusal, print_stderr
+from .json_output import print_json
 from .progress import Progress, dimmed
+from .standard_input import read_all
 
 SUMMARY = "answer one question"
 DESCRIPTION = """Answers one question. Without any flag the small model that ships inside answers; it needs no
 network. The answer goes to standard output as it grows, all else to standard error."""
 QUESTION = "What is FlashAttention?"
-WRITING_PROMPT, ANSWERING = "writing the prompt", "answering"  # what progress calls these tasks
+PREPARING, ANSWERING = "writing the prompt", "answering"  # what progress calls these tasks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prompt", type=arguments.some_text, default=QUESTION, metavar="TEXT",
+        "--prompt", type=arguments.nonblank_text, default=QUESTION, metavar="TEXT",
         help="the question, or the text to be continued; - reads it from standard input "
         "(default: %(default)r)",
     )  # fmt: skip
@@ -48,21 +48,21 @@ def run(options: argparse.Namespace) -> int:
     check_raw(options)
     question = read_question(options.prompt)
     with Progress() as progress:
-        answerer = assemble(options, progress)
-        progress(WRITING_PROMPT, 0, None)
+        backend = build_backend(options, progress)
+        progress(PREPARING, 0, None)
         prompt = question
         if not options.raw:
-            with blaming("--prompt"):
+            with as_refusal_of("--prompt"):
                 said = messages(options.system, [], question)
-                prompt = answerer.write_prompt(said, options.enable_thinking)
-        generation = begin(answerer, prompt, sampling, progress)
+                prompt = backend.write_prompt(said, options.enable_thinking)
+        generation = begin(backend, prompt, sampling, progress)
         first = next(generation, "")
         if options.json:
             progress(ANSWERING, 0, None)
             first += "".join(generation)
     if options.json:
         record = {
-            **answerer.description,
+            **backend.description,
             "prompt": question,
             "text": first,
             **summary.fields(generation),
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
         print_json(record, indent=2)
         return 0
     show(first, generation)
-    report = f"{summary.numbers(generation)}\n{summary.setting(answerer.description)}"
-    note(dimmed(report, sys.stderr))
+    report = f"{summary.numbers(generation)}\n{summary.setting(backend.description)}"
+    print_stderr(dimmed(report, sys.stderr))
     return 0
 
 
@@ -83,7 +83,7 @@ def read_question(given: str) -> str:
 
 
 @contextmanager
-def blaming(source: str) -> Iterator[None]:
+def as_refusal_of(source: str) -> Iterator[None]:
     """Refuse a prompt that cannot be used by the name of where it came from."""
     try:
         yield
@@ -93,7 +93,7 @@ def blaming(source: str) -> Iterator[None]:
 
 
 def begin(
-    answerer: Answerer,
+    backend: Backend,
     prompt: str,
     sampling: Sampling,
     progress: Report,
@@ -102,13 +102,13 @@ def begin(
     prompt_cache: PromptCache | None = None,
 ) -> Generation:
     """Start an answer; a prompt, or a length, that the model has no room for is refused."""
-    with blaming(source):
-        generation = answerer.answer(prompt, sampling, progress, prompt_cache)
-    length, asked = generation.statistics.prompt_tokens, sampling.max_tokens
-    if asked is not None and asked > answerer.context - length:
+    with as_refusal_of(source):
+        generation = backend.answer(prompt, sampling, progress, prompt_cache)
+    length, requested = generation.statistics.prompt_tokens, sampling.max_tokens
+    if requested is not None and requested > backend.context - length:
         raise Refusal(
-            f"--max-tokens: got {asked}, expected at most {answerer.context - length}: "
-            f"the context of {answerer.context} tokens less {length} of the prompt"
+            f"--max-tokens: got {requested}, expected at most {backend.context - length}: "
+            f"the context of {backend.context} tokens less {length} of the prompt"
         )
     return generation
 

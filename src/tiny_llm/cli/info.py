@@ -5,7 +5,7 @@ from typing import Any
 
 from ..runtime.installation import check_installation
 from . import arguments
-from .json_text import print_json
+from .json_output import print_json
 
 SUMMARY = "versions, devices, instruction sets, and the rate of attention"
 DESCRIPTION = "Says what is installed here, what this machine has, and how fast attention runs on it."

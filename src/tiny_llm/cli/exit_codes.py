@@ -13,7 +13,7 @@ from ..loading import LoadError
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
 REFUSED = 2  # flags or a prompt that cannot be honoured; argparse uses this code too
 INTERRUPTED = 130  # Ctrl-C, as shells count: 128 + SIGINT
-UNREAD = 141  # the reader of the output has gone, as in `| head -1`: 128 + SIGPIPE
+BROKEN_PIPE = 141  # the reader of the output has gone, as in `| head -1`: 128 + SIGPIPE
 
 
 class Refusal(Exception):
@@ -24,15 +24,15 @@ class Failure(Exception):
     """What was asked for has not worked; the text says why."""
 
 
-def guarded(program: str, run: Callable[[], int]) -> int:
+def exit_code_of(program: str, run: Callable[[], int]) -> int:
     """The exit code of `run`; whatever ends it early is one sentence, never a traceback."""
     try:
-        return say_how_it_ended(program, run)
+        return run_and_report(program, run)
     finally:
-        give_up_unwritten(sys.stderr)
+        drop_unwritten(sys.stderr)
 
 
-def say_how_it_ended(program: str, run: Callable[[], int]) -> int:
+def run_and_report(program: str, run: Callable[[], int]) -> int:
     try:
         was_open = sys.stdout is not None
         open_missing_streams()
@@ -40,29 +40,29 @@ def say_how_it_ended(program: str, run: Callable[[], int]) -> int:
             raise Failure("standard output: is closed, so nothing can be printed")
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # a door has left it to us
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        settle_encodings()
+        set_encoding_errors()
         code = run()
         print(end="", flush=True)  # what cannot be written must fail here, and not when Python ends
         return code
     except Refusal as refusal:
-        return complain(program, str(refusal), REFUSED)
+        return print_error(program, str(refusal), REFUSED)
     except (Failure, LoadError, NumericError) as failure:
-        return complain(program, str(failure), FAILED)
+        return print_error(program, str(failure), FAILED)
     except TinyLlmError as refusal:  # what the library refuses, and no command has put in terms of its flags
-        return complain(program, str(refusal), REFUSED)
+        return print_error(program, str(refusal), REFUSED)
     except MemoryError:
-        return complain(program, "there is not enough memory for this", FAILED)
+        return print_error(program, "there is not enough memory for this", FAILED)
     except BrokenPipeError:
-        give_up_unwritten(sys.stdout)
-        return UNREAD
+        drop_unwritten(sys.stdout)
+        return BROKEN_PIPE
     except OSError as error:
-        give_up_unwritten(sys.stdout)
+        drop_unwritten(sys.stdout)
         place = f"{error.filename}: " if error.filename else ""
-        return complain(program, f"{place}{error.strerror or error}", FAILED)
+        return print_error(program, f"{place}{error.strerror or error}", FAILED)
     except KeyboardInterrupt:
         if sys.stderr.isatty():  # what was printed last has no line break
-            note("")
-        return complain(program, "stopped", INTERRUPTED)
+            print_stderr("")
+        return print_error(program, "stopped", INTERRUPTED)
 
 
 def open_missing_streams() -> None:
@@ -77,7 +77,7 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays until the end
 
 
-def give_up_unwritten(stream: TextIO) -> None:
+def drop_unwritten(stream: TextIO) -> None:
     """Drop what cannot be written to a stream: Python would try again at its end, and fail in its own way."""
     try:
         stream.flush()
@@ -85,18 +85,18 @@ def give_up_unwritten(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def complain(program: str, sentence: str, code: int) -> int:
-    note(f"{program}: {sentence}")
+def print_error(program: str, sentence: str, code: int) -> int:
+    print_stderr(f"{program}: {sentence}")
     return code
 
 
-def note(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line on standard error. One that cannot be written is no reason to fail."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
-def settle_encodings() -> None:
+def set_encoding_errors() -> None:
     """Print a substitute for what an encoding lacks, instead of failing half-way; of input, be strict."""
     for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "replace"), (sys.stderr, "replace")):
         reconfigure = getattr(stream, "reconfigure", None)

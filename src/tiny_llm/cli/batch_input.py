@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..loading.tokenizer.chat_template import LONGEST_TEXT
-from .endings import Refusal
-from .prompts import PROMPTS
+from .built_in_prompts import PROMPTS
+from .exit_codes import Refusal
 
 FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")
@@ -19,12 +19,12 @@ LARGEST = 2**28  # bytes of a file
 NAMED = 3  # bad lines that a sentence names; of the others it tells the number
 
 
-class BadLine(Exception):
+class InvalidLine(Exception):
     """What is wrong with a line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class InputRequest:
     """One request: a prompt, or the messages of a whole conversation, and what its line says besides."""
 
     line: int
@@ -39,10 +39,10 @@ class Question:
         return {"line": self.line} | {name: value for name, value in given.items() if value is not None}
 
 
-BUILT_IN = tuple(Question(number, prompt) for number, prompt in enumerate(PROMPTS, start=1))
+BUILT_IN = tuple(InputRequest(number, prompt) for number, prompt in enumerate(PROMPTS, start=1))
 
 
-def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
+def read_requests(name: str, *, raw: bool = False) -> tuple[InputRequest, ...]:
     """The lines of a file, or of standard input for "-", which are not blank.
 
     Each is a prompt, or, in a file called .jsonl or whose first line begins with "{", an object of JSON.
@@ -59,9 +59,9 @@ def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
             if is_json:
                 questions.append(read_object(number, line))
             else:
-                text = as_text(line)
-                questions.append(Question(number, text if raw else text.strip()))
-        except BadLine as error:
+                text = decode_line(line)
+                questions.append(InputRequest(number, text if raw else text.strip()))
+        except InvalidLine as error:
             wrong.append(f"line {number}: {error}")
     refuse_lines(name, wrong)
     return tuple(questions)
@@ -86,66 +86,68 @@ def refuse_lines(name: str, wrong: list[str]) -> None:
         raise Refusal(f"{FLAG}: {name}: {'; '.join(wrong[:NAMED])}{more}")
 
 
-def as_text(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     try:
         text = line.removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"got the byte 0x{line[error.start]:02x}, expected text in UTF-8") from error
+        raise InvalidLine(f"got the byte 0x{line[error.start]:02x}, expected text in UTF-8") from error
     return check_length(text)
 
 
-def read_object(number: int, line: bytes) -> Question:
+def read_object(number: int, line: bytes) -> InputRequest:
     """The question of a line of JSON; what would not be honoured is refused."""
     try:
-        given = json.loads(as_text(line).strip())
+        given = json.loads(decode_line(line).strip())
     except (ValueError, RecursionError) as error:
-        raise BadLine("got no JSON, expected an object") from error
+        raise InvalidLine("got no JSON, expected an object") from error
     if not isinstance(given, dict):
-        raise BadLine(f"got {kind(given)}, expected an object")
+        raise InvalidLine(f"got {json_type(given)}, expected an object")
     for name in given:
         if name not in FIELDS:
-            raise BadLine(f"got the field {json.dumps(name)}, expected {', '.join(FIELDS)}")
+            raise InvalidLine(f"got the field {json.dumps(name)}, expected {', '.join(FIELDS)}")
     if ("prompt" in given) == ("messages" in given):
-        raise BadLine("expected either prompt or messages")
+        raise InvalidLine("expected either prompt or messages")
     identity, limit = given.get("id"), given.get("max_tokens")
     if not isinstance(identity, str | int | None) or isinstance(identity, bool):
-        raise BadLine(f"id: got {kind(identity)}, expected a text or a whole number")
+        raise InvalidLine(f"id: got {json_type(identity)}, expected a text or a whole number")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise BadLine(f"max_tokens: got {json.dumps(limit)}, expected a whole number of at least 1")
+        raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected a whole number of at least 1")
     if "prompt" in given:
-        return Question(number, check_text("prompt", given["prompt"]), None, identity, limit)
-    return Question(number, None, tuple(read_messages(given["messages"])), identity, limit)
+        return InputRequest(number, check_text("prompt", given["prompt"]), None, identity, limit)
+    return InputRequest(number, None, tuple(read_messages(given["messages"])), identity, limit)
 
 
 def read_messages(given: Any) -> Iterable[dict[str, str]]:
     if not isinstance(given, list) or not given:
-        raise BadLine(f"messages: got {kind(given)}, expected a list of at least one")
+        raise InvalidLine(f"messages: got {json_type(given)}, expected a list of at least one")
     for index, message in enumerate(given):
         place = f"messages[{index}]"
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise BadLine(f"{place}: expected an object with role and content, and nothing else")
+            raise InvalidLine(f"{place}: expected an object with role and content, and nothing else")
         if message["role"] not in ROLES:
-            raise BadLine(f"{place}: role: got {json.dumps(message['role'])}, expected {', '.join(ROLES)}")
+            raise InvalidLine(
+                f"{place}: role: got {json.dumps(message['role'])}, expected {', '.join(ROLES)}"
+            )
         yield {"role": message["role"], "content": check_text(f"{place}: content", message["content"])}
 
 
 def check_text(place: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise BadLine(f"{place}: got {kind(given)}, expected a text")
+        raise InvalidLine(f"{place}: got {json_type(given)}, expected a text")
     if not given.strip():
-        raise BadLine(f"{place}: got an empty text, expected at least one word")
+        raise InvalidLine(f"{place}: got an empty text, expected at least one word")
     if any("\ud800" <= character <= "\udfff" for character in given):
-        raise BadLine(f"{place}: got half a character, \\ud800 to \\udfff, expected whole ones")
+        raise InvalidLine(f"{place}: got half a character, \\ud800 to \\udfff, expected whole ones")
     return check_length(given)
 
 
 def check_length(text: str) -> str:
     if len(text) > LONGEST_TEXT:
-        raise BadLine(f"got {len(text)} characters, expected at most {LONGEST_TEXT}")
+        raise InvalidLine(f"got {len(text)} characters, expected at most {LONGEST_TEXT}")
     return text
 
 
-def kind(value: Any) -> str:
+def json_type(value: Any) -> str:
     """What a value of JSON is called."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 
-from tiny_llm.cli import peer
-from tiny_llm.cli.endings import FAILED
-from tiny_llm.cli.prefill import READING
+from tiny_llm.cli import mlx_lm_backend
+from tiny_llm.cli.exit_codes import FAILED
+from tiny_llm.cli.prefill_progress import READING
 
 from ..support.processes.child import ROOT
 from .conftest import Run
@@ -60,21 +60,21 @@ def test_without_mlx_lm_its_version_is_named(
     monkeypatch.setitem(sys.modules, "mlx_lm", None)  # which Python takes for "not installed"
     ended = run(*command)
     assert (ended.code, ended.out) == (FAILED, "")
-    assert f"pip install {peer.PINNED}" in ended.err
+    assert f"pip install {mlx_lm_backend.PINNED}" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
 def test_the_version_named_is_that_of_the_extra_and_of_the_page() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
-    assert extras["mlx-lm"] == [peer.PINNED]
-    assert f"pip install {peer.PINNED}" in (ROOT / "docs" / "command-line.md").read_text()
+    assert extras["mlx-lm"] == [mlx_lm_backend.PINNED]
+    assert f"pip install {mlx_lm_backend.PINNED}" in (ROOT / "docs" / "command-line.md").read_text()
 
 
 def test_the_prompt_is_read_in_our_pieces(
     run: Run, reports: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "PREFILL_STEP", 7)
+    monkeypatch.setattr(mlx_lm_backend, "PREFILL_STEP", 7)
     assert run(*MLX).code == 0
     assert [(READING, done) for done in (0, 7, 14)] == [report for report in reports if report[0] == READING][
         :3

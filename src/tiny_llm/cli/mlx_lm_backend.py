@@ -22,20 +22,20 @@ from ..sampler import sampler_of
 from ..sampling.params import Sampling
 from ..sampling.penalty import penalties
 from ..sampling.stop import StopStrings
-from .answerers import Answerer
-from .endings import Failure
-from .prefill import READING
+from .backends import Backend
+from .exit_codes import Failure
+from .prefill_progress import READING
 
 PINNED = "mlx-lm==0.32.2"  # the one that our numbers are compared with
 
 
-class Peer(Answerer):
+class MlxLmBackend(Backend):
     """mlx-lm, with our tokenizer and our sampler, so that the same flags mean the same."""
 
     def __init__(self, checkpoint: Any, dtype: mx.Dtype, description: dict[str, Any], progress: Progress):
         config = checkpoint.config
         super().__init__(checkpoint.tokenizer, description, config.max_position_embeddings)
-        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
+        self.model = mlx_lm_model(checkpoint.mlx_model, dtype, progress)
         # What the checks of a prompt look at in a model of ours.
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
 
@@ -64,13 +64,13 @@ class Peer(Answerer):
         return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
 
 
-def check_peer() -> None:
+def check_mlx_lm() -> None:
     """Fail early, and say what to install, where mlx-lm is missing."""
     if find_spec("mlx_lm") is None:
         raise Failure(f"mlx: mlx-lm is not installed; pip install {PINNED} brings it")
 
 
-def peer_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
+def mlx_lm_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
     """mlx-lm's model around the arrays of a checkpoint that our loader made."""
     progress("importing mlx-lm", 0, None)
     from mlx.nn.layers.quantized import quantize

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .endings import Refusal
+from .exit_codes import Refusal
 
 
 def output_file(name: str) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tiny_llm.cli import batch
-from tiny_llm.cli.endings import INTERRUPTED, REFUSED
+from tiny_llm.cli.exit_codes import INTERRUPTED, REFUSED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
 from ..support.processes.child import ROOT
@@ -30,7 +30,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(batch, "assemble_ours", refuse)
+    monkeypatch.setattr(batch, "build_tiny_llm_backend", refuse)
 
 
 def written(path: Path) -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ from ..generation.text import check_vocabularies, check_vocabulary_sizes
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
-from .answerers import Answerer, Ours
 from .arguments import SYSTEM
+from .backends import Backend, TinyLlmBackend
 from .device import check_kernels, choose_device, choose_dtype, dtype_name
-from .endings import Refusal
+from .exit_codes import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
-from .peer import Peer, check_peer
+from .mlx_lm_backend import MlxLmBackend, check_mlx_lm
 
 DRAWING = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
 
@@ -58,19 +58,19 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def flash_flag(asked: bool) -> str:
+def flash_flag(requested: bool) -> str:
     """The switch as it was given."""
-    return "--enable-flash-attn" if asked else "--no-enable-flash-attn"
+    return "--enable-flash-attn" if requested else "--no-enable-flash-attn"
 
 
-def assemble(options: argparse.Namespace, progress: Progress) -> Answerer:
+def build_backend(options: argparse.Namespace, progress: Progress) -> Backend:
     """Load what the flags name."""
     if options.solution == "mlx":
-        return assemble_peer(options, progress)
-    return assemble_ours(options, progress)
+        return build_mlx_lm_backend(options, progress)
+    return build_tiny_llm_backend(options, progress)
 
 
-def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
+def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> TinyLlmBackend:
     """One of our models, and the draft model if there is to be one."""
     loader = LOADERS[options.loader or DEFAULT_LOADER]
     flash = choose_flash(loader, options.enable_flash_attn)
@@ -84,7 +84,7 @@ def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
 
     def build(name: str) -> tuple[Any, Any]:
         switch = flash_option(flash)
-        with refusing():
+        with as_refusal():
             model, checkpoint = load_model(
                 name, dtype, week=loader.week, offline=options.offline, progress=progress, **switch
             )
@@ -94,7 +94,7 @@ def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
     draft = None
     if options.draft_model is not None:
         draft = build(options.draft_model)
-        with refusing():
+        with as_refusal():
             check_vocabularies("--draft-model", draft[1], tokenizer)
             check_vocabulary_sizes("--draft-model", draft[0], model)
     description = describe(options.model, options.solution, device, dtype) | {
@@ -102,20 +102,20 @@ def assemble_ours(options: argparse.Namespace, progress: Progress) -> Ours:
         "flash_attention": flash,
         "draft_model": options.draft_model,
     }
-    return Ours(model, tokenizer, description, draft)
+    return TinyLlmBackend(model, tokenizer, description, draft)
 
 
-def assemble_peer(options: argparse.Namespace, progress: Progress) -> Peer:
+def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> MlxLmBackend:
     """The model of mlx-lm."""
-    refuse_for_peer(options, "loader", "enable_flash_attn", "draft_model")
-    check_peer()
+    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model")
+    check_mlx_lm()
     device = choose_device(options.device)
-    dtype = peer_dtype(options.dtype, device)
+    dtype = mlx_lm_dtype(options.dtype, device)
     checkpoint = load(options.model, offline=options.offline, progress=progress)
-    return Peer(checkpoint, dtype, describe(options.model, options.solution, device, dtype), progress)
+    return MlxLmBackend(checkpoint, dtype, describe(options.model, options.solution, device, dtype), progress)
 
 
-def refuse_for_peer(options: argparse.Namespace, *names: str) -> None:
+def refuse_with_mlx_lm(options: argparse.Namespace, *names: str) -> None:
     """mlx-lm has one model and one kind of attention: flags that choose among ours would do nothing."""
     for name in names:
         value = getattr(options, name)
@@ -124,14 +124,14 @@ def refuse_for_peer(options: argparse.Namespace, *names: str) -> None:
             raise Refusal(f"{given}: chooses among the models of tiny_llm, and --solution is mlx")
 
 
-def peer_dtype(asked: str, device: str) -> mx.Dtype:
+def mlx_lm_dtype(requested: str, device: str) -> mx.Dtype:
     """With "auto", what MLX itself is fastest in: on a CPU its 16-bit products take ten times longer."""
-    return mx.float32 if asked == "auto" and device == "cpu" else choose_dtype(asked, device)
+    return mx.float32 if requested == "auto" and device == "cpu" else choose_dtype(requested, device)
 
 
-def build_ours(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype: mx.Dtype) -> Any:
+def build_stage(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype: mx.Dtype) -> Any:
     """Our model of a stage; `flash` None where the stage has no such switch."""
-    with refusing():
+    with as_refusal():
         return build_model(checkpoint, dtype, week=loader.week, **flash_option(flash))
 
 
@@ -140,7 +140,7 @@ def flash_option(flash: bool | None) -> dict[str, bool]:
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def as_refusal() -> Iterator[None]:
     """Turn what the library refuses into a refusal of the command."""
     try:
         yield
@@ -148,13 +148,13 @@ def refusing() -> Iterator[None]:
         raise Refusal(str(error)) from error
 
 
-def choose_flash(loader: Loader, asked: bool | None) -> bool | None:
+def choose_flash(loader: Loader, requested: bool | None) -> bool | None:
     """On unless told otherwise; None where the stage has one kind of attention only."""
     if loader.has_flash_switch:
-        return asked is not False
-    if asked is not None:
+        return requested is not False
+    if requested is not None:
         raise Refusal(
-            f"{flash_flag(asked)}: {loader.name} has one kind of attention, "
+            f"{flash_flag(requested)}: {loader.name} has one kind of attention, "
             f"the switch is for {WITH_FLASH_SWITCH}"
         )
     return None

@@ -15,13 +15,13 @@ from ..llm import MAX_TOKENS
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
-from .endings import Refusal
-from .prefill import Watched
+from .exit_codes import Refusal
+from .prefill_progress import PrefillReporter
 
 Messages = Sequence[dict[str, str]]
 
 
-class Answerer(ABC):
+class Backend(ABC):
     """A loaded model with its tokenizer; `description` says in JSON's terms what it is.
 
     `context` is the most tokens of prompt and answer together.
@@ -61,7 +61,7 @@ class Answerer(ABC):
             raise Refusal(f"--enable-thinking: {error.reason}") from error
 
 
-class Ours(Answerer):
+class TinyLlmBackend(Backend):
     """One of our models, with or without a smaller one that guesses ahead."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Ours(Answerer):
     def answer(
         self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
-        model = Watched(self.model, progress)
+        model = PrefillReporter(self.model, progress)
         generation = stream_generate(
             model,
             self.tokenizer,

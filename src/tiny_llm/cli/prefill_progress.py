@@ -10,7 +10,7 @@ from ..loading.progress import Progress
 READING = "reading the prompt"
 
 
-class Watched:
+class PrefillReporter:
     """A model that reports, at each call, how many of the first `total` tokens it has read before."""
 
     def __init__(self, model: Any, progress: Progress):

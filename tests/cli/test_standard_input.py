@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tiny_llm.cli.endings import REFUSED
+from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
 from ..support.processes.child import ROOT

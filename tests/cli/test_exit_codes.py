@@ -13,7 +13,7 @@ import pytest
 
 from tiny_llm import LLM
 from tiny_llm.cli import COMMANDS
-from tiny_llm.cli.endings import FAILED, REFUSED, guarded
+from tiny_llm.cli.exit_codes import FAILED, REFUSED, exit_code_of
 
 from ..support.processes.child import ROOT, run_python
 from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
@@ -25,7 +25,7 @@ def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> 
     def run() -> int:
         raise MemoryError
 
-    assert guarded("program", run) == FAILED
+    assert exit_code_of("program", run) == FAILED
     assert capsys.readouterr().err == "program: there is not enough memory for this\n"
 
 
@@ -34,7 +34,7 @@ def test_what_the_library_refuses_is_a_sentence(capsys: pytest.CaptureFixture[st
         LLM("tiny", context=1)
         return 0
 
-    assert guarded("program", run) == REFUSED
+    assert exit_code_of("program", run) == REFUSED
     said = capsys.readouterr().err
     assert said.startswith("program: LLM: context: got 1, expected ")
     assert said.count("\n") == 1

@@ -4,7 +4,7 @@ import sys
 from typing import NoReturn
 
 from ..loading.tokenizer.chat_template import LONGEST_TEXT
-from .endings import Refusal
+from .exit_codes import Refusal
 
 
 def read_all(flag: str) -> str:
