@@ -79,27 +79,27 @@ def test_the_lines_of_json_may_have_messages_an_id_and_a_length(run: Run, tmp_pa
 
 
 BAD = {
-    "{": "got no JSON, expected an object",
+    "{": "got invalid JSON, expected an object",
     "[1]": "got a list, expected an object",
-    '"x"': "got a text, expected an object",
+    '"x"': "got a string, expected an object",
     '{"prompt": "x", "top_p": 1}': 'got the field "top_p", expected prompt, messages, id, max_tokens',
     "{}": "expected either prompt or messages",
     '{"prompt": "x", "messages": []}': "expected either prompt or messages",
-    '{"prompt": 1}': "prompt: got a number, expected a text",
+    '{"prompt": 1}': "prompt: got a number, expected a string",
     '{"prompt": " "}': "prompt: got an empty text",
     '{"prompt": "\\ud800"}': "prompt: got half a character",
-    '{"prompt": "x", "id": 1.5}': "id: got a number, expected a text or a whole number",
+    '{"prompt": "x", "id": 1.5}': "id: got a number, expected a string or an integer",
     '{"prompt": "x", "id": true}': "id: got true or false",
-    '{"prompt": "x", "max_tokens": 0}': "max_tokens: got 0, expected a whole number of at least 1",
+    '{"prompt": "x", "max_tokens": 0}': "max_tokens: got 0, expected an integer of at least 1",
     '{"prompt": "x", "max_tokens": "9"}': 'max_tokens: got "9"',
     '{"prompt": "x", "max_tokens": true}': "max_tokens: got true",
-    '{"messages": "x"}': "messages: got a text, expected a list",
+    '{"messages": "x"}': "messages: got a string, expected a list",
     '{"messages": []}': "messages: got a list, expected a list of at least one",
     '{"messages": ["x"]}': "messages[0]: expected an object with role and content",
     '{"messages": [{"role": "user"}]}': "messages[0]: expected an object with role and content",
     '{"messages": [{"role": "tool", "content": "x"}]}': 'messages[0]: role: got "tool", expected system',
-    '{"messages": [{"role": "user", "content": null}]}': "messages[0]: content: got null, expected a text",
-    "[" * 100000: "got no JSON",
+    '{"messages": [{"role": "user", "content": null}]}': "messages[0]: content: got null, expected a string",
+    "[" * 100000: "got invalid JSON",
     f'{{"prompt": "{"x" * LONGEST_TEXT}"}}': f"expected at most {LONGEST_TEXT}",
 }
 
@@ -134,7 +134,7 @@ def test_a_file_without_questions_and_one_that_has_answers_are_refused(run: Run,
     assert run("batch", "--input", str(empty)).err.startswith(f"program: --input: {empty}: got no questions")
     ended = run("batch", "--output", str(full))
     assert (ended.code, full.read_text()) == (REFUSED, "{}\n")
-    assert ended.err.startswith(f"program: --output: {full} is there and not empty")
+    assert ended.err.startswith(f"program: --output: {full} exists and is not empty")
 
 
 @pytest.mark.usefixtures("no_model")
@@ -214,7 +214,7 @@ def test_standard_input_is_a_file_like_any_other() -> None:
     process = start("--input", "-", "--json", *SHORT)
     out, err = process.communicate(f'{{"prompt": "{SUM}"}}\n{NAME}\n'.encode(), timeout=PATIENCE)
     assert (process.returncode, out) == (REFUSED, b"")
-    assert err == b"tiny-llm batch: --input: -: line 2: got no JSON, expected an object\n"
+    assert err == b"tiny-llm batch: --input: -: line 2: got invalid JSON, expected an object\n"
     process = start("--input", "-", "--json", *SHORT)
     out, _ = process.communicate(f"{SUM}\n{NAME}\n".encode(), timeout=PATIENCE)
     assert [answer["prompt"] for answer in json.loads(out)["answers"]] == [SUM, NAME]

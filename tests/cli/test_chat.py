@@ -27,7 +27,7 @@ def test_every_turn_is_told_again_with_the_whole_answer(capsys: pytest.CaptureFi
     chat.add_arguments(parser)
     options = parser.parse_args([])
     talk = chat.Chat(build_backend(options, Progress()), options)
-    talk.ask(SUM, can_stop=False)
+    talk.answer(SUM, can_stop=False)
     said = capsys.readouterr().out.strip()
     assert "12" in said
     prompt = talk.conversation.ask("And then?").text
@@ -50,7 +50,7 @@ def test_a_template_that_fails_on_a_turn_does_not_end_the_conversation(
     assert "12" in first
     assert second == first
     assert "one turn only" in ended.err
-    assert "/reset starts anew" in ended.err
+    assert "/reset starts a new conversation" in ended.err
 
 
 def converse(run: Run, monkeypatch: pytest.MonkeyPatch, lines: list[str], *flags: str) -> list[dict]:
@@ -132,9 +132,7 @@ def test_at_the_end_of_the_context_the_oldest_turns_are_let_go(
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     ended = run("chat", "--max-tokens", "10")
     assert ended.code == 0
-    assert ended.err.count("turns were let go: the context of 2048 tokens was full") == sum(
-        n > 1 for n in dropped
-    )
+    assert ended.err.count("turns: the context of 2048 tokens was full") == sum(n > 1 for n in dropped)
 
 
 def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
@@ -162,9 +160,9 @@ def test_a_line_of_json_may_ask_anything(run: Run, monkeypatch: pytest.MonkeyPat
     assert [turn["prompt"] for turn in found] == [*asked, *bad, SUM]
     assert ["text" in turn for turn in found] == [True] * 4 + [False] * 5 + [True]
     assert [turn["error"] for turn in found[4:9]] == [
-        'got no JSON, expected {"prompt": TEXT}',
+        'got invalid JSON, expected {"prompt": TEXT}',
         "prompt: got an empty text, expected at least one word",
-        "prompt: got a number, expected a text",
+        "prompt: got a number, expected a string",
         "got the fields prompt, id, expected prompt alone",
         "got the fields none, expected prompt alone",
     ]
@@ -183,7 +181,7 @@ def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.
     chat.add_arguments(parser)
     options = parser.parse_args(["--max-tokens", "600"])
     backend = build_backend(options, Progress())
-    answer = backend.answer
+    answer = backend.generate
 
     def interrupted(*arguments: Any) -> Any:
         return Interrupted(answer(*arguments))
@@ -191,10 +189,10 @@ def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.
     talk = chat.Chat(backend, options)
     for turn in range(6):
         talk.conversation.answered(f"Turn {turn}", "word " * 250)
-    backend.answer = interrupted
-    talk.ask("Tell me a short story about a brave fox.", can_stop=True)
+    backend.generate = interrupted
+    talk.answer("Tell me a short story about a brave fox.", can_stop=True)
     ended = capsys.readouterr()
-    assert "(stopped)\nthe oldest 3 turns were let go: the context of 2048 tokens was full\n" in ended.err
+    assert "(stopped)\ndropped the oldest 3 turns: the context of 2048 tokens was full\n" in ended.err
     assert ended.out.strip()
     assert talk.conversation.turns[-1][1] == ended.out
     assert talk.conversation.dropped_turns == 3

@@ -26,7 +26,7 @@ def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> 
         raise MemoryError
 
     assert exit_code_of("program", run) == FAILED
-    assert capsys.readouterr().err == "program: there is not enough memory for this\n"
+    assert capsys.readouterr().err == "program: out of memory\n"
 
 
 def test_what_the_library_refuses_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,9 +155,9 @@ def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
         wanted = options(*flags)
         backend = build_tiny_llm_backend(wanted, Progress())
         backend.model = counted = Counted(backend.model)
-        prompt = backend.write_prompt(generate.messages(SYSTEM, [], CLEAR), False)
+        prompt = backend.render(generate.messages(SYSTEM, [], CLEAR), False)
         sampling = generate.read_sampling(wanted)
-        text = "".join(backend.answer(prompt, sampling, Progress()))
+        text = "".join(backend.generate(prompt, sampling, Progress()))
         calls[text] = [*calls.get(text, []), counted.calls]
     ((alone, drafted),) = calls.values()  # one text
     assert drafted < alone / 2

@@ -21,7 +21,7 @@ SLOW_IMPORTS = ("mlx_lm", "transformers", "huggingface_hub", "numpy", "torch")
 
 def without_progress(text: str) -> list[str]:
     """Its lines but for those that a busy machine has the time to write."""
-    return [line for line in text.splitlines() if not line.startswith(("reading the", "writing the"))]
+    return [line for line in text.splitlines() if not line.startswith(("reading the", "preparing the"))]
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -35,7 +35,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_run_from_the_door_is_plain_and_imports_nothing_slow() -> None:
+def test_a_run_of_main_is_plain_and_imports_nothing_slow() -> None:
     program = f"""
 import runpy, sys
 try:
@@ -109,19 +109,19 @@ def test_a_conversation_from_a_pipe_answers_every_line() -> None:
     assert "12" in first
     assert "cold" in second
     assert ">" not in result.stdout
-    assert "expected fewer than the context of 2048; /reset starts anew" in result.stderr
+    assert "expected fewer than the context of 2048; /reset starts a new conversation" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("door", "flags", "expected"),
+    ("script", "flags", "expected"),
     [
         ("batch-main.py", ["--batch-size", "0"], "pdm run batch-main: --batch-size: got '0'"),
         ("bench.py", ["--num-seqs", "0"], "pdm bench: --num-seqs: got '0'"),
         ("bench.py", ["model", "--num-seqs", "0"], "pdm bench: --num-seqs: got '0'"),
-        ("bench.py", ["songs"], "no benchmark 'songs'; there is: model, attention"),
+        ("bench.py", ["songs"], "pdm bench: unknown benchmark 'songs', expected model, attention"),
     ],
 )
-def test_the_doors_lead_to_the_commands(door: str, flags: list[str], expected: str) -> None:
-    result = run_python(door, *flags)
+def test_every_script_runs_its_command(script: str, flags: list[str], expected: str) -> None:
+    result = run_python(script, *flags)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(expected)

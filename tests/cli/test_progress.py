@@ -159,11 +159,11 @@ FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max
 @pytest.mark.parametrize(
     ("command", "flags", "expected"),
     [
-        ("generate", ["--json", "--max-tokens", "2"], ["writing the prompt", READING, "answering"]),
-        ("generate", ["--max-tokens", "3", "--loader", FULL], ["writing the prompt", READING]),
-        ("batch", ["--max-seq-len", "40"], ["writing the prompts", "answering"]),
+        ("generate", ["--json", "--max-tokens", "2"], ["preparing the prompt", READING, "answering"]),
+        ("generate", ["--max-tokens", "3", "--loader", FULL], ["preparing the prompt", READING]),
+        ("batch", ["--max-seq-len", "40"], ["preparing the prompts", "answering"]),
         ("bench", ["--model", "tiny", "--compare", "mlx", *FEW],
-         ["importing mlx-lm", "building the model of mlx-lm", "comparing the scores", "measuring"]),
+         ["importing mlx-lm", "building the mlx-lm model", "comparing the logits", "measuring"]),
         ("demo", ["--tokens", "64"], ["flash_attention", "mx.fast of MLX", "plain attention"]),
     ],
 )  # fmt: skip

@@ -45,8 +45,8 @@ def test_without_it_the_error_names_it(run: Run, without_template: str, command:
     ended = run(command, "--model", without_template)
     assert (ended.code, ended.out) == (REFUSED, "")
     assert ended.err.splitlines()[-1] == (
-        f"program: --model: {without_template} has no chat template: it continues a text, but answers no "
-        "messages; generate and batch do so with --raw"
+        f"program: --model: {without_template} has no chat template, so it cannot answer messages; "
+        "generate and batch can continue a text with --raw"
     )
 
 

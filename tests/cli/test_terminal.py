@@ -48,7 +48,7 @@ def test_a_conversation_with_all_its_commands() -> None:
         terminal.press("/sing\n")
         terminal.wait_for("/sing: no such command")
         terminal.press("/help\n")
-        terminal.wait_for("/reset +forget the conversation")
+        terminal.wait_for("/reset +start a new conversation")
         terminal.wait_for("> ")
 
         terminal.press(STORY + "\n")

@@ -1,4 +1,4 @@
-"""`tiny-llm batch`, and `pdm run batch-main`: many questions at once, by continuous batching."""
+"""`tiny-llm batch` and `pdm run batch-main`: many questions at once, by continuous batching."""
 
 import argparse
 import json
@@ -20,29 +20,30 @@ from . import arguments, summary
 from .backends import TinyLlmBackend
 from .batch_input import BUILT_IN, FLAG, InputRequest, read_requests, refuse_lines
 from .build_backend import build_tiny_llm_backend, check_raw
-from .exit_codes import Refusal, print_stderr
+from .exit_codes import Refusal
 from .json_output import print_json
 from .output_files import check_writable, output_file
 from .progress import Progress, dimmed
+from .streams import print_stderr
 
-SUMMARY = "answer many questions at once: the lines of a file, or sixteen that are built in"
-DESCRIPTION = """Answers the lines of a file, or a fixed set of sixteen questions, by continuous batching: up
-to --batch-size answers grow together, and each question joins as soon as a place is free. An answer is
-printed, or written, when it is whole."""
+SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"
+DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
+--batch-size answers are generated together, and when one ends, the next question takes its place. Each
+answer is printed or written when it is complete."""
 TASK = "answering"
-MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # unless flags say otherwise, or the context is shorter
+MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # defaults; at most the context
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("questions and answers")
     group.add_argument(
         FLAG, type=arguments.nonblank_text, metavar="FILE",
-        help="a question on each line, or an object of JSON with prompt or messages and, if wanted, id and "
-        "max_tokens; - reads standard input (default: sixteen questions that are built in)",
+        help="one question per line, or one JSON object per line with prompt or messages and optionally id "
+        "and max_tokens; - reads standard input (default: sixteen built-in questions)",
     )  # fmt: skip
     group.add_argument(
         "--output", type=output_file, metavar="FILE",
-        help="write each answer here as it is complete, as a line of JSON; the file must be new or empty",
+        help="append each complete answer to this file as a line of JSON; the file must be new or empty",
     )  # fmt: skip
     arguments.add_raw(parser)
     arguments.add_json(parser)
@@ -55,32 +56,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=ours_only,
         default="tiny_llm",
         metavar="tiny_llm",
-        help="who computes: this project",
+        help="the only implementation of batch; accepted as in other commands",
     )
     group.add_argument(
         "--batch-size", type=arguments.integer(1), default=5, metavar="N",
-        help="so many answers grow together (default: %(default)s)",
+        help="maximum number of answers generated together (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--prefill-step", type=arguments.integer(1), metavar="N",
-        help="read a question in pieces of so many tokens, between two steps of the others "
+        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the others "
         f"(default: {PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
         "--max-seq-len", type=arguments.integer(2), metavar="N",
-        help=f"longest question and answer together, in tokens (default: {MAX_SEQ_LEN})",
+        help=f"maximum length of prompt and answer together, in tokens (default: {MAX_SEQ_LEN})",
     )  # fmt: skip
     parser.set_defaults(loader=None, draft_model=None)
 
 
 def ours_only(text: str) -> str:
     if arguments.solution(text) != "tiny_llm":
-        raise argparse.ArgumentTypeError(f"got {text}, expected tiny_llm: mlx is for main and bench")
+        raise argparse.ArgumentTypeError(
+            f"got {text}, expected tiny_llm: only generate, chat and bench have mlx"
+        )
     return text
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print or write each answer as it is complete, then what all took; or everything as JSON."""
+    """Print or write each answer when it is complete, then the statistics; or everything as JSON."""
     check_raw(options)
     questions = BUILT_IN if options.input is None else read_requests(options.input, raw=options.raw)
     if options.raw:
@@ -94,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         backend = build_tiny_llm_backend(options, progress)
         longest = size("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
         step = size("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
-        progress("writing the prompts", 0, None)
+        progress("preparing the prompts", 0, None)
         prompts = write_prompts(options, questions, backend, longest)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
@@ -117,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
             failure = None
             try:
                 answer_all(backend.model, len(prompts), begin, longest, options.batch_size, finished)
-            except NumericError as error:  # of some questions; the others are answered
+            except NumericError as error:  # in some answers; the others are complete
                 failure = error
             seconds = time.perf_counter() - began
     if failure is not None and not done:
@@ -135,39 +138,39 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_output(path: Path | None) -> None:
-    """Refuse a file that cannot be written, or holds something: perhaps the answers of an earlier run."""
+    """Refuse a file that cannot be written or is not empty: it may hold the answers of an earlier run."""
     check_writable({"--output": path})
     if path is not None and path.is_file() and path.stat().st_size:
-        raise Refusal(f"--output: {path} is there and not empty; name another file, or remove it")
+        raise Refusal(f"--output: {path} exists and is not empty; choose another file or remove it")
 
 
-def size(flag: str, asked: int | None, default: int, context: int) -> int:
-    """A length that the context has room for."""
-    if asked is not None and asked > context:
-        raise Refusal(f"{flag}: got {asked}, expected at most the context of {context}")
-    return min(default, context) if asked is None else asked
+def size(flag: str, requested: int | None, default: int, context: int) -> int:
+    """The requested length, or `default` cut to the context; Refusal if it exceeds the context."""
+    if requested is not None and requested > context:
+        raise Refusal(f"{flag}: got {requested}, expected at most the context of {context}")
+    return min(default, context) if requested is None else requested
 
 
 def write_prompts(
     options: argparse.Namespace, questions: tuple[InputRequest, ...], backend: TinyLlmBackend, longest: int
 ) -> list[str]:
-    """The questions as the model reads them; those that it cannot answer are refused before any is."""
+    """The prompts of all questions; those without room are refused before any is answered."""
     prompts, wrong = [], []
     for question in questions:
         try:
             prompts.append(prompt_of(question, options, backend))
             check_length(question, prompts[-1], backend, longest)
         except ArgumentError as error:
-            if options.input is None:  # these questions are short
+            if options.input is None:  # the built-in questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
                 raise Refusal(f"{flag}: question {question.line}: {error.reason}") from error
             field = "max_tokens: " if error.argument == "max_tokens" else ""
             wrong.append(f"line {question.line}: {field}{error.reason}")
-        except LoadError as error:  # the chat template refuses what this line says
+        except LoadError as error:  # the chat template refuses this line
             if options.input is None:
                 raise
             wrong.append(f"line {question.line}: {error}")
-            break  # one that takes too long would do so for every line
+            break  # a template that times out would do so on every line
     refuse_lines(options.input, wrong)
     return prompts
 
@@ -176,11 +179,11 @@ def prompt_of(question: InputRequest, options: argparse.Namespace, backend: Tiny
     if options.raw and question.prompt is not None:
         return question.prompt
     said = question.messages or messages(options.system, [], question.prompt or "")
-    return backend.write_prompt(said, options.enable_thinking)
+    return backend.render(said, options.enable_thinking)
 
 
 def check_length(question: InputRequest, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
-    """Refuse a prompt, or the length of an answer, for which there is no room."""
+    """Refuse a prompt, or a max_tokens, that does not fit."""
     length = len(encode_prompt("batch", [backend.model], backend.tokenizer, prompt))
     if length >= longest:
         raise ArgumentError(
@@ -192,23 +195,23 @@ def check_length(question: InputRequest, prompt: str, backend: TinyLlmBackend, l
             "batch",
             "max_tokens",
             question.max_tokens,
-            f"at most {room}: --max-seq-len, {longest}, less {length} of the prompt",
+            f"at most {room}: --max-seq-len, {longest}, minus {length} of the prompt",
         )
 
 
 def write_line(file: TextIO, record: dict[str, Any]) -> None:
-    """Write an answer at once: whatever happens later, it is there."""
+    """Write an answer and flush, so that it survives whatever ends the run."""
     file.write(json.dumps(record, ensure_ascii=False) + "\n")
     file.flush()
 
 
 def as_text(question: InputRequest, request: Request) -> str:
-    asked = question.prompt if question.messages is None else question.messages[-1]["content"]
-    return f"[{question.line}] {asked}\n{request.text()}\n"
+    prompt = question.prompt if question.messages is None else question.messages[-1]["content"]
+    return f"[{question.line}] {prompt}\n{request.text()}\n"
 
 
 def as_record(question: InputRequest, request: Request) -> dict[str, Any]:
-    """An answer in the terms of `generate --json`: the token that ends an answer is counted, too."""
+    """An answer with the fields of `generate --json`; generated_tokens includes the end token."""
     result = request.result
     return {
         **question.fields(),

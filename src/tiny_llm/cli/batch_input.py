@@ -1,4 +1,4 @@
-"""The questions of a batch: those built in, or the lines of a file, all checked before any is used."""
+"""The requests of `batch`: the lines of a file, checked before a model is loaded, or the built-in ones."""
 
 import json
 import sys
@@ -15,17 +15,17 @@ from .exit_codes import Refusal
 FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")
 ROLES = ("system", "user", "assistant")
-LARGEST = 2**28  # bytes of a file
-NAMED = 3  # bad lines that a sentence names; of the others it tells the number
+LARGEST_FILE = 2**28  # bytes
+REPORTED = 3  # invalid lines named in an error, which counts the others
 
 
 class InvalidLine(Exception):
-    """What is wrong with a line."""
+    """A line that cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """One request: a prompt, or the messages of a whole conversation, and what its line says besides."""
+    """A prompt, or the messages of a whole conversation, with the other fields of its line."""
 
     line: int
     prompt: str | None = None
@@ -34,7 +34,7 @@ class InputRequest:
     max_tokens: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """What an answer repeats of its question."""
+        """The fields that are repeated in the answer."""
         given = {"id": self.id, "prompt": self.prompt, "messages": self.messages}
         return {"line": self.line} | {name: value for name, value in given.items() if value is not None}
 
@@ -43,10 +43,10 @@ BUILT_IN = tuple(InputRequest(number, prompt) for number, prompt in enumerate(PR
 
 
 def read_requests(name: str, *, raw: bool = False) -> tuple[InputRequest, ...]:
-    """The lines of a file, or of standard input for "-", which are not blank.
+    """The non-blank lines of a file, or of standard input for "-".
 
-    Each is a prompt, or, in a file called .jsonl or whose first line begins with "{", an object of JSON.
-    The space around a prompt is left out unless it is `raw`.
+    Each is a prompt, or a JSON object if the file's name ends in .jsonl or its first line begins with "{" and
+    its name does not end in .txt. Spaces around a prompt are removed unless it is `raw`.
     """
     lines = read_lines(name)
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -68,22 +68,22 @@ def read_requests(name: str, *, raw: bool = False) -> tuple[InputRequest, ...]:
 
 
 def read_lines(name: str) -> list[bytes]:
-    """The lines of a file as bytes: what is no text is the fault of one line."""
+    """The lines of a file, not decoded yet, so that invalid UTF-8 is an error of its line only."""
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise Refusal(f"{FLAG}: {name} cannot be read: {error.strerror}") from error
-    if len(content) > LARGEST:
-        raise Refusal(f"{FLAG}: {name}: got more than {LARGEST} bytes, expected at most these")
-    return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # the mark that some editors put before UTF-8
+    if len(content) > LARGEST_FILE:
+        raise Refusal(f"{FLAG}: {name}: got more than {LARGEST_FILE} bytes, expected at most that many")
+    return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # the byte order mark of some editors
 
 
 def refuse_lines(name: str, wrong: list[str]) -> None:
-    """Refuse a file for its bad lines, if there are any."""
+    """Refuse a file with invalid lines."""
     if wrong:
-        more = f" (and {len(wrong) - NAMED} more lines)" if len(wrong) > NAMED else ""
-        raise Refusal(f"{FLAG}: {name}: {'; '.join(wrong[:NAMED])}{more}")
+        more = f" (and {len(wrong) - REPORTED} more lines)" if len(wrong) > REPORTED else ""
+        raise Refusal(f"{FLAG}: {name}: {'; '.join(wrong[:REPORTED])}{more}")
 
 
 def decode_line(line: bytes) -> str:
@@ -95,11 +95,11 @@ def decode_line(line: bytes) -> str:
 
 
 def read_object(number: int, line: bytes) -> InputRequest:
-    """The question of a line of JSON; what would not be honoured is refused."""
+    """The request in a line of JSON; unknown fields are refused."""
     try:
         given = json.loads(decode_line(line).strip())
     except (ValueError, RecursionError) as error:
-        raise InvalidLine("got no JSON, expected an object") from error
+        raise InvalidLine("got invalid JSON, expected an object") from error
     if not isinstance(given, dict):
         raise InvalidLine(f"got {json_type(given)}, expected an object")
     for name in given:
@@ -109,9 +109,9 @@ def read_object(number: int, line: bytes) -> InputRequest:
         raise InvalidLine("expected either prompt or messages")
     identity, limit = given.get("id"), given.get("max_tokens")
     if not isinstance(identity, str | int | None) or isinstance(identity, bool):
-        raise InvalidLine(f"id: got {json_type(identity)}, expected a text or a whole number")
+        raise InvalidLine(f"id: got {json_type(identity)}, expected a string or an integer")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected a whole number of at least 1")
+        raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected an integer of at least 1")
     if "prompt" in given:
         return InputRequest(number, check_text("prompt", given["prompt"]), None, identity, limit)
     return InputRequest(number, None, tuple(read_messages(given["messages"])), identity, limit)
@@ -133,7 +133,7 @@ def read_messages(given: Any) -> Iterable[dict[str, str]]:
 
 def check_text(place: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise InvalidLine(f"{place}: got {json_type(given)}, expected a text")
+        raise InvalidLine(f"{place}: got {json_type(given)}, expected a string")
     if not given.strip():
         raise InvalidLine(f"{place}: got an empty text, expected at least one word")
     if any("\ud800" <= character <= "\udfff" for character in given):
@@ -148,6 +148,6 @@ def check_length(text: str) -> str:
 
 
 def json_type(value: Any) -> str:
-    """What a value of JSON is called."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    """The JSON type of a value, for an error text."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

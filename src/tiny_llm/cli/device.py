@@ -1,4 +1,4 @@
-"""The flags that choose where to compute, and in which type of number."""
+"""Device and data type: from options to MLX."""
 
 import mlx.core as mx
 
@@ -11,7 +11,7 @@ __all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype"
 
 
 def choose_device(requested: str | None) -> str:
-    """Make the device the default one of MLX; without a wish it is the GPU where there is one."""
+    """Make a device MLX's default, and return its name; None is the GPU if MLX has one, else the CPU."""
     try:
         name = device_name("--device", requested or AUTO)
     except ArgumentError as error:
@@ -21,12 +21,12 @@ def choose_device(requested: str | None) -> str:
 
 
 def choose_dtype(requested: str, device: str) -> mx.Dtype:
-    """The type of activations; "auto" is the one that the device is fastest in without loss of sense."""
+    """The type of the activations; "auto" is the fastest of the device whose results are good enough."""
     return activation_dtype("--dtype", requested, device)
 
 
 def check_kernels() -> None:
-    """Fail early, and in one sentence, where the native kernels are missing or their settings are wrong."""
+    """Failure in one line if the native kernels are missing or their environment variables are wrong."""
     try:
         describe_cpu()
     except (RuntimeError, ImportError, ValueError) as unusable:  # ValueError: TINY_LLM_CPU_ISA or _THREADS
