@@ -1,4 +1,4 @@
-"""The set-up behind `pdm run`: what is edited while it runs does not pass for installed or built."""
+"""The set-up that every `pdm run` starts with: when it installs and builds again, and when not."""
 
 import importlib.util
 import shutil
@@ -12,7 +12,7 @@ import pytest
 
 from ..support.processes.child import ROOT
 
-# A build of a moment, in which somebody saves a source file.
+# A build that takes a moment, during which a source file changes.
 CMAKE = """
 cmake_minimum_required(VERSION 3.25)
 project(edited_during_its_build LANGUAGES NONE)
@@ -34,7 +34,7 @@ def setup(tmp_path, monkeypatch):
     (tmp_path / "src/extensions/tiny_llm_ext").mkdir()
     (tmp_path / "build").mkdir()
 
-    # It imports the `build` beside it; what that leaves behind goes when the test ends.
+    # setup.py imports the `build` beside it; the test restores sys.path and sys.modules.
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setitem(sys.modules, "build", None)
     del sys.modules["build"]
@@ -49,7 +49,7 @@ def setup(tmp_path, monkeypatch):
 
 
 def installer(program):
-    """A command that stands where pdm would, so that nothing is downloaded."""
+    """A command in the place of pdm, so that nothing is downloaded."""
     return [sys.executable, "-c", program]
 
 
@@ -109,7 +109,7 @@ def test_a_failed_installation_is_not_remembered(setup):
 
 
 def test_a_second_set_up_says_that_it_waits(setup, tmp_path):
-    """What it says goes to a file: pytest's captured text loses what is written while it is being taken."""
+    """Its output goes to a file: pytest's capture loses text that is written while the capture is read."""
     said = tmp_path / "said"
     with said.open("w") as file, redirect_stderr(file), ThreadPoolExecutor() as threads:
         with setup.extension.one_at_a_time():
@@ -119,3 +119,17 @@ def test_a_second_set_up_says_that_it_waits(setup, tmp_path):
                 assert not second.done()
                 assert time.monotonic() < deadline
         assert second.result(timeout=60) == 0
+
+
+def test_packages_are_installed_again_when_a_module_moves_but_not_when_it_is_edited(setup):
+    """An editable install maps module names to files, so a move makes its map wrong."""
+    package = setup.ROOT / "src/tiny_llm"
+    (package / "models").mkdir(parents=True)
+    module = package / "layers.py"
+    module.write_text("before")
+    setup.set_up(installer("pass"))
+    assert setup.packages_are_ready()
+    module.write_text("after")
+    assert setup.packages_are_ready()
+    module.rename(package / "models/layers.py")
+    assert not setup.packages_are_ready()
