@@ -50,7 +50,7 @@ def run() -> Run:
 
 @pytest.fixture(autouse=True)
 def keep_the_device() -> Iterator[None]:
-    """Commands choose MLX's default device; the tests behind them get the one they had."""
+    """Commands choose MLX's default device; later tests get the previous one back."""
     device = mx.default_device()
     yield
     mx.set_default_device(device)

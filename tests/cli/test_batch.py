@@ -15,9 +15,9 @@ from tiny_llm.cli.exit_codes import REFUSED
 from .conftest import Run
 
 SHORT = ("--max-seq-len", "40")
-# Where answers do not depend on who is computed beside them: every choice is clearer than float32 rounds.
+# In float32 answers do not depend on the other rows of a batch: no token is chosen by less than rounding.
 EXACT = ("--dtype", "float32")
-CLEAR = (1, 8)  # prompts whose tokens lead by more than 16 bits can move a score, each of them
+CLEAR = (1, 8)  # prompts whose tokens are all chosen by more than the rounding of 16-bit types
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def record(run: Run) -> Any:
-    """What a run without further flags says."""
+    """The record of a run without further flags."""
     return run("batch", "--json").record
 
 
@@ -113,7 +113,7 @@ def test_a_prompt_that_is_too_long_for_the_model_does_not_blame_the_length_flag(
     assert "--max-seq-len" not in ended.err
 
 
-def test_what_is_told_and_how_it_runs_can_be_chosen(run: Run, record: Any) -> None:
+def test_system_message_attention_and_type_can_be_chosen(run: Run, record: Any) -> None:
     other = run(
         "batch", "--json", *SHORT, "--system", "", "--no-enable-flash-attn", "--dtype", "float32"
     ).record

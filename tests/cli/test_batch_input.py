@@ -1,4 +1,4 @@
-"""`batch --input`: what its lines may be, what is said about those that are not, and what is written."""
+"""`batch --input`: valid lines, errors about invalid ones, and the answers that are written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = ("--max-seq-len", "60")
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is wrong is said before a model is loaded."""
+    """Fails if a model is loaded."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("a model was loaded")
@@ -57,13 +57,17 @@ def test_the_lines_of_a_text_are_questions(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_lines_of_json_may_have_messages_an_id_and_a_length(run: Run, tmp_path: Path) -> None:
-    said = [
+    conversation = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": SUM},
         {"role": "assistant", "content": "12"},
         {"role": "user", "content": "Tell me a short story about a brave fox."},
     ]
-    lines = [{"prompt": SUM, "id": "sum"}, {"messages": said, "max_tokens": 4, "id": 7}, {"prompt": NAME}]
+    lines = [
+        {"prompt": SUM, "id": "sum"},
+        {"messages": conversation, "max_tokens": 4, "id": 7},
+        {"prompt": NAME},
+    ]
     file, answers = tmp_path / "questions", tmp_path / "answers.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     record = run("batch", "--json", "--input", str(file), "--output", str(answers)).record
@@ -72,7 +76,7 @@ def test_the_lines_of_json_may_have_messages_an_id_and_a_length(run: Run, tmp_pa
     first, second, third = sorted(written(answers), key=lambda answer: answer["line"])
     assert (first["id"], second["id"], "id" in third) == ("sum", 7, False)
     assert (second["generated_tokens"], second["finish_reason"]) == (4, "length")
-    assert second["messages"] == said
+    assert second["messages"] == conversation
     generated = run("generate", "--json", "--prompt", SUM).record
     for field in ("text", "prompt_tokens", "generated_tokens", "finish_reason"):
         assert first[field] == generated[field]
@@ -176,8 +180,8 @@ def test_a_line_that_the_chat_template_refuses_is_named(
     content["chat_template"] = check + content["chat_template"]
     settings.write_text(json.dumps(content))
     file = tmp_path / "questions.jsonl"
-    said = [{"role": "user", "content": SUM}, {"role": "assistant", "content": "12"}]
-    lines = [{"prompt": SUM}, {"messages": said}, {"messages": said}]
+    conversation = [{"role": "user", "content": SUM}, {"role": "assistant", "content": "12"}]
+    lines = [{"prompt": SUM}, {"messages": conversation}, {"messages": conversation}]
     file.write_text("\n".join(map(json.dumps, lines)))
     ended = run("batch", "--input", str(file), "--model", str(embedded_copy))
     assert (ended.code, ended.out) == (REFUSED, "")
@@ -195,8 +199,8 @@ def test_a_raw_line_keeps_its_spaces(run: Run, tmp_path: Path) -> None:
     assert [answer["prompt"] for answer in raw] == texts
     alone = run("generate", "--json", "--raw", "--prompt", texts[0], "--dtype", "float32").record
     assert raw[0]["prompt_tokens"] == alone["prompt_tokens"]
-    told = run("batch", *flags).record["answers"]
-    assert [answer["prompt"] for answer in told] == [text.strip() for text in texts]
+    chat = run("batch", *flags).record["answers"]
+    assert [answer["prompt"] for answer in chat] == [text.strip() for text in texts]
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:

@@ -81,11 +81,11 @@ def test_every_loader_can_be_measured(measured: Any, loader: str) -> None:
     [((), "flash attention"), (("--enable-flash-attn",), "flash attention"),
      (("--no-enable-flash-attn",), "grouped attention")],
 )  # fmt: skip
-def test_the_flash_switch_chooses_who_is_measured(measured: Any, flags: tuple[str, ...], name: str) -> None:
+def test_the_flash_flag_chooses_the_attention(measured: Any, flags: tuple[str, ...], name: str) -> None:
     assert [each["name"] for each in measured(*flags)["contestants"]] == [name]
 
 
-def test_two_who_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contestants_that_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     build = bench.build_stage
 
     def build_a_wrong_one(checkpoint: Any, loader: Any, flash: bool, dtype: mx.Dtype) -> Any:
@@ -105,11 +105,11 @@ def test_without_its_default_model_the_shape_is_measured_and_a_sentence_says_so(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    asked = []
-    monkeypatch.setattr(bench, "load", lambda name, **_: asked.append(name) or load_tiny())
+    loaded = []
+    monkeypatch.setattr(bench, "load", lambda name, **_: loaded.append(name) or load_tiny())
     ended = run("bench", *FEW)
     assert ended.code == 0
-    assert asked == ["random:qwen2-0.5b"]
+    assert loaded == ["random:qwen2-0.5b"]
     assert "qwen2-0.5b is not on this machine" in ended.err
     assert "--model qwen2-0.5b downloads it" in ended.err
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_keeps_the_files_of_the_last_one(
     assert {file: file.read_text() for file in tmp_path.iterdir()} == dict.fromkeys(files, "old")
 
 
-def test_a_file_is_whole_or_the_old_one_and_an_error_names_it(tmp_path: Path) -> None:
+def test_a_file_is_complete_or_the_old_one_and_an_error_names_it(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
     with pytest.raises(UnicodeEncodeError):
@@ -164,7 +164,7 @@ def test_a_file_is_whole_or_the_old_one_and_an_error_names_it(tmp_path: Path) ->
     assert error.value.filename == str(tmp_path / "gone" / "file")
 
 
-# The work, on which everything rests
+# The workload
 
 
 def test_requests_follow_from_the_seed_and_keep_their_limits() -> None:
@@ -183,7 +183,7 @@ def test_tokens_come_from_behind_the_bytes_and_never_end(vocabulary: int, expect
 
 
 class Diary:
-    """Contestants that note their turns; a token of `name` takes so many seconds."""
+    """Contestants that record their turns, with a clock that advances by fixed seconds per token."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -199,7 +199,7 @@ class Diary:
         return Contestant(name, start, lambda request: mx.zeros(1))
 
 
-def test_everybody_takes_turns_and_warm_up_is_not_counted() -> None:
+def test_contestants_take_turns_and_warm_up_is_not_counted() -> None:
     diary = Diary()
     both = [diary.contestant("a", 2.0, 1.0), diary.contestant("b", 4.0, 3.0)]
     requests = [Request((1, 2), 3), Request((1, 2, 3, 4), 2)]

@@ -1,4 +1,4 @@
-"""`chat`: what a conversation remembers, and what does not end it."""
+"""`chat`: what a conversation remembers, and errors that do not end it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ FULL = next(iter(LOADERS))
 SUM = "What is 7 + 5?"
 
 
-def test_every_turn_is_told_again_with_the_whole_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_has_every_turn_with_its_complete_answer(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args([])
     talk = chat.Chat(build_backend(options, Progress()), options)
     talk.answer(SUM, can_stop=False)
-    said = capsys.readouterr().out.strip()
-    assert "12" in said
+    answer = capsys.readouterr().out.strip()
+    assert "12" in answer
     prompt = talk.conversation.ask("And then?").text
-    places = [prompt.index(text) for text in (SUM, said, "And then?")]
+    places = [prompt.index(text) for text in (SUM, answer, "And then?")]
     assert places == sorted(places)
 
 
@@ -75,19 +75,19 @@ def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("loader", [name for name, loader in LOADERS.items() if loader.has_cache])
-def test_a_turn_reads_only_what_is_new(run: Run, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
+def test_a_turn_processes_only_new_tokens(run: Run, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
     turns = converse(
         run, monkeypatch, [SUM, "And 8 + 9?", "Thank you."], "--loader", loader, "--max-tokens", "20"
     )
     for before, after in pairwise(turns):
-        # The answer may be written in other tokens than the model chose; all before it is there.
-        said = before["prompt_tokens"] + before["generated_tokens"]
-        assert before["prompt_tokens"] <= after["cached_tokens"] <= said
+        # The rendered answer may have other tokens than the generated one; all earlier tokens are cached.
+        processed = before["prompt_tokens"] + before["generated_tokens"]
+        assert before["prompt_tokens"] <= after["cached_tokens"] <= processed
         assert 0 < after["prompt_tokens"] - after["cached_tokens"] < before["prompt_tokens"]
 
 
 @pytest.mark.parametrize("flags", [["--loader", FULL], ["--draft-model", "tiny"], ["--solution", "mlx"]])
-def test_where_nothing_can_be_kept_all_is_read_and_the_answers_are_the_same(
+def test_without_a_prompt_cache_the_answers_are_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
     lines, exact = [SUM, "And 8 + 9?"], ("--max-tokens", "12", "--dtype", "float32")
@@ -98,7 +98,7 @@ def test_where_nothing_can_be_kept_all_is_read_and_the_answers_are_the_same(
     ]
 
 
-def test_a_template_that_changes_what_was_said_is_read_from_there(
+def test_a_template_that_changes_earlier_turns_is_processed_from_there(
     run: Run, embedded_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = embedded_copy / "tokenizer_config.json"
@@ -113,16 +113,14 @@ def test_a_template_that_changes_what_was_said_is_read_from_there(
     assert second["cached_tokens"] < 5 < first["prompt_tokens"]
 
 
-def test_at_the_end_of_the_context_the_oldest_turns_are_let_go(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_context_drops_the_oldest_turns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"Turn {turn}: {'word ' * 250}" for turn in range(14)]
     turns = converse(run, monkeypatch, lines, "--max-tokens", "10")
     assert all("error" not in turn for turn in turns)
     dropped = [turn["dropped_turns"] for turn in turns]
     assert dropped[0] == 0
     assert sum(dropped) > 0
-    # Not a turn each time, for then nothing could be kept: half of the context is free behind it.
+    # Half of the context is freed at once; dropping one turn each time would invalidate the cache each time.
     assert sum(count > 0 for count in dropped) < len(turns) / 2
     for before, after in pairwise(turns):
         if after["dropped_turns"]:
@@ -154,10 +152,10 @@ def test_a_question_that_is_too_long_costs_no_turn(run: Run, monkeypatch: pytest
 
 def test_a_line_of_json_may_ask_anything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = ["{no JSON}", '{"prompt": " "}', '{"prompt": 7}', '{"prompt": "x", "id": 1}', "{}"]
-    asked = ["/help", "Two lines:\nWhat is 7 + 5?", "/exit", "{no JSON}"]
-    lines = [*(json.dumps({"prompt": text}) for text in asked), *bad, SUM]
+    prompts = ["/help", "Two lines:\nWhat is 7 + 5?", "/exit", "{no JSON}"]
+    lines = [*(json.dumps({"prompt": text}) for text in prompts), *bad, SUM]
     found = converse(run, monkeypatch, lines, "--max-tokens", "5")
-    assert [turn["prompt"] for turn in found] == [*asked, *bad, SUM]
+    assert [turn["prompt"] for turn in found] == [*prompts, *bad, SUM]
     assert ["text" in turn for turn in found] == [True] * 4 + [False] * 5 + [True]
     assert [turn["error"] for turn in found[4:9]] == [
         'got invalid JSON, expected {"prompt": TEXT}',
@@ -176,7 +174,7 @@ def test_an_empty_answer_is_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert second["prompt_tokens"] > alone["prompt_tokens"]
 
 
-def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_is_stopped_reports_dropped_turns(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args(["--max-tokens", "600"])
@@ -199,7 +197,7 @@ def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.
 
 
 class Interrupted:
-    """An answer during whose third piece somebody presses Ctrl-C."""
+    """An answer that Ctrl-C interrupts at its third piece."""
 
     def __init__(self, generation: Any):
         self._generation = generation

@@ -1,4 +1,4 @@
-"""How commands end: without memory, without standard streams, before they have begun."""
+"""Exit codes: without memory, with closed or full standard streams, interrupted during imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
 FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2"
 
 
-def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> int:
         raise MemoryError
 
@@ -29,15 +29,15 @@ def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "program: out of memory\n"
 
 
-def test_what_the_library_refuses_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_the_library_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> int:
         LLM("tiny", context=1)
         return 0
 
     assert exit_code_of("program", run) == REFUSED
-    said = capsys.readouterr().err
-    assert said.startswith("program: LLM: context: got 1, expected ")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("program: LLM: context: got 1, expected ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_without_a_standard_output_nothing_is_done(command: str, tmp_path: Path)
      "demo --tokens 64", "chat --max-tokens 2"],
 )  # fmt: skip
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
-def test_a_disk_that_is_full_is_a_sentence_and_a_code(flags: str) -> None:
+def test_a_full_disk_is_one_line_and_a_code(flags: str) -> None:
     result = in_shell(f"-m tiny_llm {flags} >/dev/full", text="Hello.\n")
     program = " ".join(["tiny-llm", *(word for word in flags.split()[:1] if not word.startswith("-"))])
     assert result.returncode == FAILED
@@ -93,7 +93,7 @@ def test_a_disk_that_is_full_is_a_sentence_and_a_code(flags: str) -> None:
      ("generate --max-tokens 0", REFUSED), ("generate --model nowhere", FAILED)],
 )  # fmt: skip
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
-def test_what_cannot_be_said_on_standard_error_changes_no_code(flags: str, expected: int) -> None:
+def test_an_unwritable_standard_error_changes_no_code(flags: str, expected: int) -> None:
     result = in_shell(f"-m tiny_llm {flags} 2>/dev/full")
     assert result.returncode == expected
     assert bool(result.stdout.strip()) == (expected == 0)
@@ -139,8 +139,8 @@ def test_json_has_letters_as_they_are_where_the_output_can_have_them(
     "start",
     [
         *(
-            f'runpy.run_path("{door}", run_name="__main__")'
-            for door in ("main.py", "batch-main.py", "bench.py")
+            f'runpy.run_path("{script}", run_name="__main__")'
+            for script in ("main.py", "batch-main.py", "bench.py")
         ),
         'runpy.run_module("tiny_llm", run_name="__main__")',
     ],

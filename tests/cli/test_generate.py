@@ -22,8 +22,8 @@ from .conftest import Run
 
 FULL, CACHED, PAGED = LOADERS
 SHORT = ("--max-tokens", "8")
-CLEAR = "What is a token?"  # each token of the answer leads by more than 16 bits can move a score
-HOT = ("--sampler-temp", "20", "--seed", "1")  # the model is sure of itself
+CLEAR = "What is a token?"  # each token of the answer is chosen by more than the rounding of 16-bit types
+HOT = ("--sampler-temp", "20", "--seed", "1")  # at lower temperatures tiny always gives the same answer
 
 
 def options(*flags: str) -> argparse.Namespace:
@@ -91,8 +91,8 @@ def test_every_loader_honours_the_sampler(run: Run, loader: str) -> None:
     def text(*flags: str) -> str:
         return run("generate", "--json", "--loader", loader, "--max-tokens", "3", *flags).record["text"]
 
-    greedy, wild = text(), text(*HOT)
-    assert greedy != wild
+    greedy, random = text(), text(*HOT)
+    assert greedy != random
     for flag in ("--sampler-top-k", "--sampler-top-p", "--sampler-min-p"):
         assert text(*HOT, *ACTING[flag][0]) == greedy, flag
 
@@ -120,9 +120,7 @@ def test_the_flash_switch_has_three_states(flags: tuple[str, ...], expected: boo
 
 
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"])
-def test_without_a_wish_the_type_is_one_that_the_machine_multiplies(
-    isa: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_type_is_one_that_the_cpu_multiplies(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "load_extension", lambda: SimpleNamespace(cpu_isa=lambda: isa))
     expected = mx.bfloat16 if isa in ("avx512bf16", "amx") else mx.float32
     assert device.activation_dtype("--dtype", "auto", "cpu") == expected

@@ -1,4 +1,4 @@
-"""`--solution mlx`: mlx-lm's model and loop behind the same flags."""
+"""`--solution mlx`: mlx-lm's model and generation loop with the same flags."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_it_says_what_our_model_says(run: Run) -> None:
 
 def test_the_sampler_flags_act(run: Run) -> None:
     hot = ("--sampler-temp", "20", "--seed", "1")
-    greedy, wild = run(*MLX).record["text"], run(*MLX, *hot).record["text"]
-    assert greedy != wild == run(*MLX, *hot).record["text"]
+    greedy, random = run(*MLX).record["text"], run(*MLX, *hot).record["text"]
+    assert greedy != random == run(*MLX, *hot).record["text"]
     for flags in (("--sampler-top-k", "1"), ("--sampler-top-p", "0.01"), ("--sampler-min-p", "1")):
         assert run(*MLX, *hot, *flags).record["text"] == greedy
     longer = (*MLX, "--max-tokens", "20")  # long enough to say a word again

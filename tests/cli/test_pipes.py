@@ -1,4 +1,4 @@
-"""Through pipes: plain output, closed pipes, signals, and what is not imported."""
+"""In pipes: plain output, closed pipes, signals, and slow imports that are avoided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_IMPORTS = ("mlx_lm", "transformers", "huggingface_hub", "numpy", "torch")
 
 
 def without_progress(text: str) -> list[str]:
-    """Its lines but for those that a busy machine has the time to write."""
+    """Its lines, without the progress lines that appear on a busy machine."""
     return [line for line in text.splitlines() if not line.startswith(("reading the", "preparing the"))]
 
 
@@ -63,7 +63,7 @@ def test_long_work_says_so_in_plain_lines() -> None:
     assert not any("[" in line or "\r" in line for line in lines)
 
 
-def test_a_reader_who_leaves_ends_it_quietly() -> None:
+def test_a_closed_pipe_ends_the_program_quietly() -> None:
     process = start("main.py", "--prompt", STORY)
     assert process.stdout is not None
     assert process.stderr is not None

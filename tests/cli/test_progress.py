@@ -1,4 +1,4 @@
-"""Progress with a clock that the tests turn by hand: what is drawn, when, and what stays behind."""
+"""Progress with a clock that the tests set: what is drawn, when, and what remains on the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL = next(iter(LOADERS))
 
 
 class Screen(io.StringIO):
-    """A stream that says it is a terminal, and what a person sees on its last line."""
+    """A stream that says it is a terminal, and the visible text of its last line."""
 
     def isatty(self) -> bool:
         return True
@@ -145,7 +145,7 @@ def test_a_narrow_terminal_keeps_one_line(clock: list[float], monkeypatch: pytes
         (io.StringIO(), {}, "text"),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(
+def test_colour_is_for_terminals_without_no_color(
     stream: io.StringIO, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():

@@ -1,4 +1,4 @@
-"""What cannot be done is one sentence on standard error and an exit code; nothing is printed as an answer."""
+"""A refusal is one line on standard error and an exit code; nothing is printed on standard output."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_contradicts_or_is_out_of_range_is_refused(
     assert words in ended.err
     assert len(ended.err.splitlines()) == 1
     assert ended.err.startswith("program: ")
-    # What is said is about something given: a flag, a word, or the question and model that stand by default.
+    # The error names an argument that was given, or a flag whose default is refused.
     about = ended.err.removeprefix("program: ").split(":")[0]
     assert set(about.split(" and ")) & {
         *flags,
@@ -246,8 +246,8 @@ def test_a_command_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as end:
         main(["sing"])
     assert end.value.code == REFUSED
-    said = capsys.readouterr().err
-    assert all(name in said for name in COMMANDS)
+    printed = capsys.readouterr().err
+    assert all(name in printed for name in COMMANDS)
 
 
 def test_the_memory_of_unpacked_weights_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_a_conversation_with_all_its_commands() -> None:
         terminal.wait_for("> ")
 
         terminal.press("/reset\n")
-        terminal.press(UP + UP + "\n")  # the question again, to somebody who no longer knows
+        terminal.press(UP + UP + "\n")  # the same question, in a new conversation
         assert "Emma" not in terminal.wait_for("peak memory")
         terminal.wait_for("> ")
 

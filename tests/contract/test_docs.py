@@ -1,4 +1,4 @@
-"""What README.md and the other pages say can be run, runs; what they point to, exists."""
+"""Commands and Python blocks of README.md and the other pages run; files and links they name exist."""
 
 import os
 import re
@@ -25,7 +25,7 @@ COMMANDS = sorted(
         for command in re.findall(r"\bpdm (?:run|bench)\b[^`#\n]*", text)
     }
 )
-# The others take minutes or rewrite the tree.
+# Other commands take minutes or change the tree.
 RUN_HERE = {"main", "check-installation"}
 
 
@@ -84,7 +84,7 @@ def test_a_link_leads_somewhere(page):
 
 
 def source_names():
-    not_sources = {".git", ".venv", "build"}  # tests that run beside this one change the last
+    not_sources = {".git", ".venv", "build"}  # concurrent tests change the last
     for _, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in not_sources]
         yield from files

@@ -1,4 +1,4 @@
-"""Backends: one interface for generating text, with our models or with mlx-lm behind it."""
+"""Backends: one interface for generating text, implemented by our models and by mlx-lm."""
 
 import sys
 from abc import ABC, abstractmethod

@@ -18,7 +18,7 @@ from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
 from .backends import TinyLlmBackend
-from .batch_input import BUILT_IN, FLAG, InputRequest, read_requests, refuse_lines
+from .batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Refusal
 from .json_output import print_json
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("batch")
     group.add_argument(
         "--solution",
-        type=ours_only,
+        type=only_tiny_llm,
         default="tiny_llm",
         metavar="tiny_llm",
         help="the only implementation of batch; accepted as in other commands",
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(loader=None, draft_model=None)
 
 
-def ours_only(text: str) -> str:
+def only_tiny_llm(text: str) -> str:
     if arguments.solution(text) != "tiny_llm":
         raise argparse.ArgumentTypeError(
             f"got {text}, expected tiny_llm: only generate, chat and bench have mlx"
@@ -85,7 +85,7 @@ def ours_only(text: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """Print or write each answer when it is complete, then the statistics; or everything as JSON."""
     check_raw(options)
-    questions = BUILT_IN if options.input is None else read_requests(options.input, raw=options.raw)
+    questions = BUILT_IN if options.input is None else read_questions(options.input, raw=options.raw)
     if options.raw:
         wrong = [
             f"line {each.line}: messages: --raw uses no chat template" for each in questions if each.messages
@@ -95,10 +95,10 @@ def run(options: argparse.Namespace) -> int:
     done: list[Request] = []
     with Progress() as progress:
         backend = build_tiny_llm_backend(options, progress)
-        longest = size("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
-        step = size("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
+        longest = length_option("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
+        step = length_option("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
         progress("preparing the prompts", 0, None)
-        prompts = write_prompts(options, questions, backend, longest)
+        prompts = render_prompts(options, questions, backend, longest)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
                 limit = questions[index].max_tokens
                 return Request(backend.model, backend.tokenizer, prompts[index], step, index, limit=limit)
 
-            def finished(request: Request) -> None:
+            def on_finish(request: Request) -> None:
                 done.append(request)
                 question = questions[request.prompt_idx]
                 if file is not None:
@@ -116,22 +116,24 @@ def run(options: argparse.Namespace) -> int:
                 progress(TASK, len(done), len(prompts))
 
             progress(TASK, 0, len(prompts))
-            began = time.perf_counter()
+            start = time.perf_counter()
             failure = None
             try:
-                answer_all(backend.model, len(prompts), begin, longest, options.batch_size, finished)
+                answer_all(backend.model, len(prompts), begin, longest, options.batch_size, on_finish)
             except NumericError as error:  # in some answers; the others are complete
                 failure = error
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
     if failure is not None and not done:
         raise failure
     done.sort(key=lambda request: request.prompt_idx)
     answers = [as_record(questions[request.prompt_idx], request) for request in done]
-    report = {**backend.description, **measured(answers, seconds)}
+    report = {**backend.description, **totals(answers, seconds)}
     if options.json:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
-        print_stderr(dimmed(f"{as_line(report)}\n{summary.setting(backend.description)}", sys.stderr))
+        print_stderr(
+            dimmed(f"{totals_line(report)}\n{summary.settings_line(backend.description)}", sys.stderr)
+        )
     if failure is not None:
         raise failure
     return 0
@@ -144,21 +146,21 @@ def check_output(path: Path | None) -> None:
         raise Refusal(f"--output: {path} exists and is not empty; choose another file or remove it")
 
 
-def size(flag: str, requested: int | None, default: int, context: int) -> int:
+def length_option(flag: str, requested: int | None, default: int, context: int) -> int:
     """The requested length, or `default` cut to the context; Refusal if it exceeds the context."""
     if requested is not None and requested > context:
         raise Refusal(f"{flag}: got {requested}, expected at most the context of {context}")
     return min(default, context) if requested is None else requested
 
 
-def write_prompts(
-    options: argparse.Namespace, questions: tuple[InputRequest, ...], backend: TinyLlmBackend, longest: int
+def render_prompts(
+    options: argparse.Namespace, questions: tuple[Question, ...], backend: TinyLlmBackend, longest: int
 ) -> list[str]:
     """The prompts of all questions; those without room are refused before any is answered."""
     prompts, wrong = [], []
     for question in questions:
         try:
-            prompts.append(prompt_of(question, options, backend))
+            prompts.append(render_prompt(question, options, backend))
             check_length(question, prompts[-1], backend, longest)
         except ArgumentError as error:
             if options.input is None:  # the built-in questions are short
@@ -175,14 +177,14 @@ def write_prompts(
     return prompts
 
 
-def prompt_of(question: InputRequest, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
+def render_prompt(question: Question, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
-    said = question.messages or messages(options.system, [], question.prompt or "")
-    return backend.render(said, options.enable_thinking)
+    conversation = question.messages or messages(options.system, [], question.prompt or "")
+    return backend.render(conversation, options.enable_thinking)
 
 
-def check_length(question: InputRequest, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
+def check_length(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
     """Refuse a prompt, or a max_tokens, that does not fit."""
     length = len(encode_prompt("batch", [backend.model], backend.tokenizer, prompt))
     if length >= longest:
@@ -205,12 +207,12 @@ def write_line(file: TextIO, record: dict[str, Any]) -> None:
     file.flush()
 
 
-def as_text(question: InputRequest, request: Request) -> str:
+def as_text(question: Question, request: Request) -> str:
     prompt = question.prompt if question.messages is None else question.messages[-1]["content"]
     return f"[{question.line}] {prompt}\n{request.text()}\n"
 
 
-def as_record(question: InputRequest, request: Request) -> dict[str, Any]:
+def as_record(question: Question, request: Request) -> dict[str, Any]:
     """An answer with the fields of `generate --json`; generated_tokens includes the end token."""
     result = request.result
     return {
@@ -222,7 +224,7 @@ def as_record(question: InputRequest, request: Request) -> dict[str, Any]:
     }
 
 
-def measured(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+def totals(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     prompt_tokens, generated = (
         sum(answer[count] for answer in answers) for count in ("prompt_tokens", "generated_tokens")
     )
@@ -237,11 +239,11 @@ def measured(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     }
 
 
-def as_line(report: dict[str, Any]) -> str:
+def totals_line(report: dict[str, Any]) -> str:
     return (
-        f"{report['prompts']} prompts of {report['prompt_tokens']} tokens, answers of "
-        f"{report['generated_tokens']} tokens in {report['seconds']:.1f} s | "
-        f"{report['output_tokens_per_second']:.0f} tok/s out, "
-        f"{report['total_tokens_per_second']:.0f} in all | "
+        f"{report['prompts']} prompts, {report['prompt_tokens']} prompt tokens, "
+        f"{report['generated_tokens']} generated tokens in {report['seconds']:.1f} s | "
+        f"output {report['output_tokens_per_second']:.0f} tok/s, "
+        f"total {report['total_tokens_per_second']:.0f} tok/s | "
         f"peak memory {report['peak_memory_bytes'] / 1e6:.0f} MB"
     )

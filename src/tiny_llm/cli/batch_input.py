@@ -24,7 +24,7 @@ class InvalidLine(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class InputRequest:
+class Question:
     """A prompt, or the messages of a whole conversation, with the other fields of its line."""
 
     line: int
@@ -39,10 +39,10 @@ class InputRequest:
         return {"line": self.line} | {name: value for name, value in given.items() if value is not None}
 
 
-BUILT_IN = tuple(InputRequest(number, prompt) for number, prompt in enumerate(PROMPTS, start=1))
+BUILT_IN = tuple(Question(number, prompt) for number, prompt in enumerate(PROMPTS, start=1))
 
 
-def read_requests(name: str, *, raw: bool = False) -> tuple[InputRequest, ...]:
+def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
     """The non-blank lines of a file, or of standard input for "-".
 
     Each is a prompt, or a JSON object if the file's name ends in .jsonl or its first line begins with "{" and
@@ -60,7 +60,7 @@ def read_requests(name: str, *, raw: bool = False) -> tuple[InputRequest, ...]:
                 questions.append(read_object(number, line))
             else:
                 text = decode_line(line)
-                questions.append(InputRequest(number, text if raw else text.strip()))
+                questions.append(Question(number, text if raw else text.strip()))
         except InvalidLine as error:
             wrong.append(f"line {number}: {error}")
     refuse_lines(name, wrong)
@@ -94,7 +94,7 @@ def decode_line(line: bytes) -> str:
     return check_length(text)
 
 
-def read_object(number: int, line: bytes) -> InputRequest:
+def read_object(number: int, line: bytes) -> Question:
     """The request in a line of JSON; unknown fields are refused."""
     try:
         given = json.loads(decode_line(line).strip())
@@ -113,8 +113,8 @@ def read_object(number: int, line: bytes) -> InputRequest:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected an integer of at least 1")
     if "prompt" in given:
-        return InputRequest(number, check_text("prompt", given["prompt"]), None, identity, limit)
-    return InputRequest(number, None, tuple(read_messages(given["messages"])), identity, limit)
+        return Question(number, check_text("prompt", given["prompt"]), None, identity, limit)
+    return Question(number, None, tuple(read_messages(given["messages"])), identity, limit)
 
 
 def read_messages(given: Any) -> Iterable[dict[str, str]]:

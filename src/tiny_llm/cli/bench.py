@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         **options.origin(),
         "installation": check_installation(),
         **description,
-        "setting": summary.setting(description),
+        "setting": summary.settings_line(description),
         "sizes": asdict(sizes),
         "seed": options.seed,
         "warmup": options.warmup,

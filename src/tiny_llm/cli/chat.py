@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
     if interactive:
         enable_line_editing()
-        print(f"{summary.setting(backend.description)}. /help lists the commands, Ctrl-D leaves.")
+        print(f"{summary.settings_line(backend.description)}. /help lists the commands, Ctrl-D leaves.")
     while (line := read_line(interactive)) is not None:
         match line.strip():
             case "":
@@ -81,15 +81,15 @@ class Chat:
         # Refuse a bad system message or limit before the first question.
         with as_refusal_of("--system"):
             self.conversation.check_system()
-        asked = options.max_tokens
-        if asked is not None and asked >= backend.context:
-            raise Refusal(f"--max-tokens: got {asked}, expected fewer than the context of {backend.context}")
+        limit = options.max_tokens
+        if limit is not None and limit >= backend.context:
+            raise Refusal(f"--max-tokens: got {limit}, expected fewer than the context of {backend.context}")
 
     def reset(self) -> None:
         """Start a new conversation; the cached tokens of the system message stay valid."""
         backend, options = self._backend, self._options
         self.conversation = Conversation(
-            lambda said: backend.render(said, options.enable_thinking),
+            lambda conversation: backend.render(conversation, options.enable_thinking),
             backend.count_tokens,
             context=backend.context,
             system=options.system,
@@ -106,26 +106,26 @@ class Chat:
 
     def answer(self, question: str, *, can_stop: bool) -> None:
         """Print the answer; after Ctrl-C the conversation keeps the part printed so far."""
-        said, generation = "", None
+        text, generation = "", None
         try:
             first, generation = self._begin(question)
             for piece in chain([first], generation):
                 if not self._options.json:
                     print(piece, end="", flush=True)
-                said += piece
+                text += piece
         except KeyboardInterrupt:
             if not can_stop:
                 raise
             print_dimmed("\n(stopped)")
-            if not said:
+            if not text:
                 return
             generation = None  # statistics are for complete answers only
         except (Refusal, LoadError) as refusal:  # LoadError: the chat template failed
             self.print_error(question, f"{refusal}; /reset starts a new conversation")
             return
         before = self.conversation.dropped_turns
-        self.conversation.answered(question, said)
-        self._report(question, said, self.conversation.dropped_turns - before, generation)
+        self.conversation.answered(question, text)
+        self._report(question, text, self.conversation.dropped_turns - before, generation)
 
     def print_error(self, question: str, sentence: str) -> None:
         """Print why a line has no answer."""
@@ -151,11 +151,11 @@ class Chat:
             )
             return next(generation, ""), generation
 
-    def _report(self, question: str, said: str, dropped: int, generation: Generation | None) -> None:
+    def _report(self, question: str, text: str, dropped: int, generation: Generation | None) -> None:
         """Print what follows an answer; `generation` is None for one that was stopped."""
         if self._options.json and generation is not None:
             numbers = summary.fields(generation)
-            print_json({"prompt": question, "text": said, "dropped_turns": dropped, **numbers})
+            print_json({"prompt": question, "text": text, "dropped_turns": dropped, **numbers})
             return
         if generation is not None:
             print()
@@ -165,7 +165,7 @@ class Chat:
                 f"dropped the oldest {turns}: the context of {self._backend.context} tokens was full"
             )
         if generation is not None:
-            print_dimmed(summary.numbers(generation))
+            print_dimmed(summary.statistics_line(generation))
 
 
 def read_prompt(line: str) -> str:

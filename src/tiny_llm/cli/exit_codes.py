@@ -58,7 +58,7 @@ def run_and_report(program: str, run: Callable[[], int]) -> int:
         place = f"{error.filename}: " if error.filename else ""
         return print_error(program, f"{place}{error.strerror or error}", FAILED)
     except KeyboardInterrupt:
-        if sys.stderr.isatty():  # the cursor is behind "^C" or half a line
+        if sys.stderr.isatty():  # the cursor is not at the start of a line
             print_stderr("")
         return print_error(program, "stopped", INTERRUPTED)
 

@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
         prompt = question
         if not options.raw:
             with as_refusal_of("--prompt"):
-                said = messages(options.system, [], question)
-                prompt = backend.render(said, options.enable_thinking)
+                conversation = messages(options.system, [], question)
+                prompt = backend.render(conversation, options.enable_thinking)
         generation = start_generation(backend, prompt, sampling, progress)
         first = next(generation, "")
         if options.json:
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(record, indent=2)
         return 0
     print_stream(first, generation)
-    report = f"{summary.numbers(generation)}\n{summary.setting(backend.description)}"
+    report = f"{summary.statistics_line(generation)}\n{summary.settings_line(backend.description)}"
     print_stderr(dimmed(report, sys.stderr))
     return 0
 

@@ -24,7 +24,7 @@ def fields(generation: Generation) -> dict[str, Any]:
     }
 
 
-def numbers(generation: Generation) -> str:
+def statistics_line(generation: Generation) -> str:
     """The same as one line of text."""
     found = fields(generation)
     cached = f" ({found['cached_tokens']} cached)" if found["cached_tokens"] else ""
@@ -39,7 +39,7 @@ def numbers(generation: Generation) -> str:
     return " | ".join(parts)
 
 
-def setting(description: dict[str, Any]) -> str:
+def settings_line(description: dict[str, Any]) -> str:
     """Model, loader, attention, type and device, as one line."""
     parts = [description["model"], description["solution"]]
     if description["loader"] is not None:
