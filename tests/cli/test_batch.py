@@ -57,7 +57,7 @@ def record(run: Run) -> Any:
     return run("batch", "--json").record
 
 
-def test_every_prompt_has_one_answer_and_all_is_counted(record: Any) -> None:
+def test_every_prompt_has_one_answer_and_tokens_are_counted(record: Any) -> None:
     answers = record["answers"]
     assert [answer["prompt"] for answer in answers] == list(PROMPTS)
     assert record["prompts"] == len(PROMPTS) == 16
@@ -73,7 +73,7 @@ def test_the_answers_are_those_of_generate(run: Run, record: Any) -> None:
             assert alone[field] == answer[field]
 
 
-def test_an_answer_that_is_cut_off_says_so(run: Run) -> None:
+def test_an_answer_at_its_maximum_length_says_so(run: Run) -> None:
     answers = run("batch", "--json", *SHORT, *EXACT).record["answers"]
     reasons = {answer["finish_reason"] for answer in answers}
     assert reasons == {"stop", "length"}
@@ -86,7 +86,7 @@ def test_an_answer_that_is_cut_off_says_so(run: Run) -> None:
             assert alone["text"] == answer["text"]
 
 
-def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[tuple[int, ...]]) -> None:
+def test_batch_size_and_prefill_step_shape_the_model_calls(run: Run, shapes: list[tuple[int, ...]]) -> None:
     ended = run("batch", *SHORT, "--batch-size", "3", "--prefill-step", "7")
     assert ended.code == 0
     assert {rows for rows, _ in shapes} == {1, 3}
@@ -98,7 +98,7 @@ def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[
     assert "\x1b" not in ended.out + ended.err
 
 
-def test_sizes_beyond_all_prompts_are_those_of_the_prompts(run: Run, record: Any) -> None:
+def test_sizes_larger_than_all_prompts_work(run: Run, record: Any) -> None:
     whole = "2048"  # the context
     flags = ("--prefill-step", whole, "--max-seq-len", whole, "--batch-size", str(10**25))
     ended = run("batch", "--json", *flags)
@@ -106,7 +106,7 @@ def test_sizes_beyond_all_prompts_are_those_of_the_prompts(run: Run, record: Any
     assert ended.record["answers"][1]["text"] == record["answers"][1]["text"]
 
 
-def test_a_prompt_that_is_too_long_for_the_model_does_not_blame_the_length_flag(run: Run) -> None:
+def test_a_prompt_too_long_for_the_model_does_not_name_max_seq_len(run: Run) -> None:
     ended = run("batch", "--system", "word " * 3000)
     assert ended.code == REFUSED
     assert "expected fewer than the context of 2048" in ended.err

@@ -37,7 +37,7 @@ def written(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_lines_of_a_text_are_questions(run: Run, tmp_path: Path) -> None:
+def test_each_line_of_a_text_file_is_a_question(run: Run, tmp_path: Path) -> None:
     file, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
     file.write_bytes(f"\ufeff{SUM}\r\n\n  \n{{not JSON}} é 🦙\n{NAME}".encode())
     ended = run("batch", "--input", str(file), "--output", str(answers), *SHORT)
@@ -56,7 +56,7 @@ def test_the_lines_of_a_text_are_questions(run: Run, tmp_path: Path) -> None:
     assert f"[5] {NAME}\n{found[2]['text']}\n" in shown.out
 
 
-def test_the_lines_of_json_may_have_messages_an_id_and_a_length(run: Run, tmp_path: Path) -> None:
+def test_lines_of_json_may_have_messages_an_id_and_max_tokens(run: Run, tmp_path: Path) -> None:
     conversation = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": SUM},
@@ -110,7 +110,7 @@ BAD = {
 
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize("line", BAD, ids=[line[:40] for line in BAD])
-def test_a_bad_line_is_named_before_anything_is_loaded(run: Run, tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_reported_before_a_model_is_loaded(run: Run, tmp_path: Path, line: str) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text(f'{{"prompt": "{SUM}"}}\n\n{line}\n')
     ended = run("batch", "--input", str(file))
@@ -120,7 +120,7 @@ def test_a_bad_line_is_named_before_anything_is_loaded(run: Run, tmp_path: Path,
 
 
 @pytest.mark.usefixtures("no_model")
-def test_all_bad_lines_are_counted_and_bytes_are_the_fault_of_one(run: Run, tmp_path: Path) -> None:
+def test_invalid_lines_are_counted_and_invalid_bytes_concern_one_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "questions.txt"
     file.write_bytes(b"fine\n\xff\nfine\n\xfe\n\xfd\n\xfc\n\xfb\n")
     ended = run("batch", "--input", str(file))
@@ -142,7 +142,7 @@ def test_a_file_without_questions_and_one_that_has_answers_are_refused(run: Run,
 
 
 @pytest.mark.usefixtures("no_model")
-def test_messages_have_no_raw_form(run: Run, tmp_path: Path) -> None:
+def test_messages_are_refused_with_raw(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text('{"messages": [{"role": "user", "content": "x"}]}')
     ended = run("batch", "--raw", "--input", str(file))
@@ -159,7 +159,7 @@ def test_messages_have_no_raw_form(run: Run, tmp_path: Path) -> None:
         ({"prompt": "x" * (LONGEST_TEXT - 5)}, f"expected at most {LONGEST_TEXT}"),
     ],
 )
-def test_what_there_is_no_room_for_is_named_before_anything_is_answered(
+def test_a_line_without_room_is_reported_before_any_answer(
     run: Run, tmp_path: Path, line: dict[str, Any], sentence: str
 ) -> None:
     file, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
@@ -171,7 +171,7 @@ def test_what_there_is_no_room_for_is_named_before_anything_is_answered(
     assert not answers.exists()
 
 
-def test_a_line_that_the_chat_template_refuses_is_named(
+def test_a_line_that_the_chat_template_refuses_is_reported(
     run: Run, embedded_copy: Path, tmp_path: Path
 ) -> None:
     settings = embedded_copy / "tokenizer_config.json"

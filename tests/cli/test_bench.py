@@ -41,7 +41,7 @@ def measured(run: Run, tmp_path: Path) -> Any:
     return call
 
 
-def test_the_record_and_the_table_say_what_was_done(measured: Any) -> None:
+def test_the_record_and_the_table_describe_the_run(measured: Any) -> None:
     record = measured()
     (only,) = record["contestants"]
     assert only["requests"] == 2
@@ -101,7 +101,7 @@ def test_contestants_that_do_not_agree_are_not_measured(run: Run, monkeypatch: p
     assert "do not agree" in ended.err
 
 
-def test_without_its_default_model_the_shape_is_measured_and_a_sentence_says_so(
+def test_without_its_default_model_random_weights_are_measured_with_a_notice(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
@@ -120,7 +120,7 @@ def load_tiny() -> Any:
     return load("tiny")
 
 
-def test_the_seed_and_the_warm_up_act(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_and_warmup_have_an_effect(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(bench, "measure", lambda *given: seen.append(given) or measure(*given))
     for flags in (("--warmup", "0"), ("--warmup", "2"), ("--seed", "7")):
@@ -129,7 +129,7 @@ def test_the_seed_and_the_warm_up_act(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert seen[0][1] == seen[1][1] != seen[2][1]
 
 
-def test_flash_attention_stands_in_the_record_unless_both_are_measured(measured: Any) -> None:
+def test_the_record_has_flash_attention_unless_both_are_measured(measured: Any) -> None:
     flags = {(): True, ("--no-enable-flash-attn",): False, ("--compare",): None}
     assert {given: measured(*given)["flash_attention"] for given in flags} == flags
 
@@ -176,7 +176,7 @@ def test_requests_follow_from_the_seed_and_keep_their_limits() -> None:
 
 
 @pytest.mark.parametrize(("vocabulary", "expected"), [(600, range(256, 600)), (512, range(512))])
-def test_tokens_come_from_behind_the_bytes_and_never_end(vocabulary: int, expected: range) -> None:
+def test_random_tokens_are_neither_bytes_nor_end_tokens(vocabulary: int, expected: range) -> None:
     many = Sizes(1, 20000, 20000, 1, 1)
     (request,) = random_requests(many, vocabulary, end_tokens={500}, seed=0)
     assert set(request.prompt) == set(expected) - {500}
@@ -223,7 +223,7 @@ def test_contestants_take_turns_and_warm_up_is_not_counted() -> None:
     assert ratio(runs["a"], runs["b"]) == {"prefill": 2.0, "decode": 3.0, "whole": (10 / 4 + 7 / 3) / 2}
 
 
-def test_one_token_has_no_rate_of_decoding() -> None:
+def test_one_token_has_no_decode_rate() -> None:
     single = [Timed(4, 1, 2.0, 2.0)]
     assert totals(single)["decode_tokens_per_second"] is None
     assert ratio(single, single)["decode"] is None

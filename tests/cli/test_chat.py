@@ -133,7 +133,7 @@ def test_a_full_context_drops_the_oldest_turns(run: Run, monkeypatch: pytest.Mon
     assert ended.err.count("turns: the context of 2048 tokens was full") == sum(n > 1 for n in dropped)
 
 
-def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
+def test_a_question_that_leaves_no_room_for_the_answer_drops_no_turn(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [f"{SUM} {'word ' * 250}", "word " * 900, "And?"]
@@ -143,14 +143,14 @@ def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
     assert after["prompt_tokens"] > before["prompt_tokens"]
 
 
-def test_a_question_that_is_too_long_costs_no_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_is_too_long_drops_no_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before, error, after = converse(run, monkeypatch, [SUM, "word " * 3000, "And?"], "--max-tokens", "10")
     assert error["error"].startswith("the conversation: got 3")
     assert after["dropped_turns"] == 0
     assert after["prompt_tokens"] > before["prompt_tokens"]
 
 
-def test_a_line_of_json_may_ask_anything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_json_may_hold_any_prompt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = ["{no JSON}", '{"prompt": " "}', '{"prompt": 7}', '{"prompt": "x", "id": 1}', "{}"]
     prompts = ["/help", "Two lines:\nWhat is 7 + 5?", "/exit", "{no JSON}"]
     lines = [*(json.dumps({"prompt": text}) for text in prompts), *bad, SUM]

@@ -18,7 +18,7 @@ EXAMPLES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for lin
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_is_understood(line: str) -> None:
+def test_an_example_is_parsed(line: str) -> None:
     program, command, *flags = shlex.split(line.partition(" < ")[0])
     parser = argparse.ArgumentParser(allow_abbrev=False)
     COMMANDS[command].add_arguments(parser)

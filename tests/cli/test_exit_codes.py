@@ -64,7 +64,7 @@ def test_what_is_printed_to_closed_streams_lands_in_no_file(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_a_standard_output_nothing_is_done(command: str, tmp_path: Path) -> None:
+def test_without_a_standard_output_nothing_is_started(command: str, tmp_path: Path) -> None:
     folder = f" {tmp_path / 'dense'}" if command == "export" else ""
     result = in_shell(f"-m tiny_llm {command}{folder} >&-")
     assert result.returncode == FAILED
@@ -119,7 +119,7 @@ def in_shell(command: str, *arguments: str, text: str = "") -> subprocess.Comple
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "é 🦙"), ("ascii", r"\u00e9 \ud83e\udd99")])
-def test_json_has_letters_as_they_are_where_the_output_can_have_them(
+def test_json_escapes_only_characters_that_the_output_lacks(
     tmp_path: Path, encoding: str, shown: str
 ) -> None:
     file = tmp_path / "questions.txt"

@@ -92,7 +92,7 @@ def test_an_empty_folder_is_filled(run: Run, tmp_path: Path) -> None:
     assert (folder / "model.safetensors").exists()
 
 
-def test_the_folder_one_is_in_and_a_link_to_nothing_are_filled(
+def test_the_current_folder_and_a_dangling_link_are_filled(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -107,7 +107,7 @@ def test_the_folder_one_is_in_and_a_link_to_nothing_are_filled(
     assert link.is_symlink()
 
 
-def test_the_target_is_looked_at_before_the_model(
+def test_the_target_is_checked_before_the_model_is_loaded(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands.export, "load", lambda *_, **__: pytest.fail("it was loaded"))
@@ -132,7 +132,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(tiny: Checkpoint, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_too_small_is_known_before(
+def test_a_disk_that_is_too_small_is_reported_before_writing(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = export.shutil.disk_usage(tmp_path)

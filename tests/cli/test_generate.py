@@ -126,7 +126,7 @@ def test_the_default_type_is_one_that_the_cpu_multiplies(isa: str, monkeypatch: 
     assert device.activation_dtype("--dtype", "auto", "cpu") == expected
 
 
-def test_the_peak_is_that_of_the_work(run: Run) -> None:
+def test_the_peak_memory_grows_with_the_prompt(run: Run) -> None:
     peaks = []
     for words in (5, 500):
         mx.reset_peak_memory()
@@ -147,7 +147,7 @@ def test_the_device_can_be_named(run: Run) -> None:
     assert run("generate", "--device", "cpu", "--json", *SHORT).record["device"] == "cpu"
 
 
-def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
+def test_a_draft_model_halves_the_calls_of_the_large_one(run: Run) -> None:
     calls = {}
     for flags in ((), ("--draft-model", "tiny")):
         wanted = options(*flags)
@@ -180,7 +180,7 @@ class Counted:
         return getattr(self._model, name)
 
 
-def test_a_drafted_answer_can_be_drawn(run: Run) -> None:
+def test_a_drafted_answer_can_be_sampled(run: Run) -> None:
     drawn = [
         run("generate", "--json", "--draft-model", "tiny", *HOT[:2], "--seed", seed, *SHORT).record["text"]
         for seed in "112"
@@ -193,7 +193,7 @@ def test_the_prompt_may_come_from_standard_input(run: Run, monkeypatch: pytest.M
     assert run("generate", "--json", "--prompt", "-", *SHORT).record["prompt"] == "Who are you?\n"
 
 
-def test_a_folder_is_a_model_and_thinking_is_for_templates_that_know_it(run: Run, embedded_copy) -> None:
+def test_a_folder_is_a_model_and_thinking_needs_a_template_that_supports_it(run: Run, embedded_copy) -> None:
     settings = embedded_copy / "tokenizer_config.json"
     content = json.loads(settings.read_text())
     content["chat_template"] += "{% if enable_thinking %}Let us think. {% endif %}"
@@ -206,7 +206,7 @@ def test_a_folder_is_a_model_and_thinking_is_for_templates_that_know_it(run: Run
     assert thinking["prompt_tokens"] > plain["prompt_tokens"]
 
 
-def test_no_flag_is_left_out_here() -> None:
+def test_every_flag_has_a_test() -> None:
     parser = argparse.ArgumentParser()
     generate.add_arguments(parser)
     flags = {action.option_strings[0] for action in parser._actions} - {"-h"}

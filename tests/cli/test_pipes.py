@@ -53,7 +53,7 @@ print("imported", [name for name in {SLOW_IMPORTS} if name in sys.modules])
     assert len(without_progress(result.stderr)) == 2
 
 
-def test_long_work_says_so_in_plain_lines() -> None:
+def test_long_tasks_print_plain_progress_lines() -> None:
     process = start("-c", IMPATIENT, "--prompt", LONG_PROMPT, "--max-tokens", "1")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -73,7 +73,7 @@ def test_a_closed_pipe_ends_the_program_quietly() -> None:
     assert without_progress(process.stderr.read().decode()) == []
 
 
-def test_an_interrupt_is_a_sentence_and_a_code() -> None:
+def test_an_interrupt_is_one_line_and_a_code() -> None:
     process = start("main.py", "--loader", SLOW, "--prompt", STORY)
     assert process.stdout is not None
     assert process.stdout.read(1)

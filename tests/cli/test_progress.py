@@ -41,7 +41,7 @@ def a_real_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_a_bar_comes_with_patience_and_moves(clock: list[float]) -> None:
+def test_a_bar_appears_after_a_delay_and_moves(clock: list[float]) -> None:
     screen = Screen()
     progress = Progress(screen, lambda: clock[0])
     progress("loading", 0, 200)
@@ -89,7 +89,7 @@ def test_plain_lines_are_few_and_end_with_the_time(clock: list[float]) -> None:
     ]
 
 
-def test_a_bar_waits_for_each_task_until_there_is_one(clock: list[float]) -> None:
+def test_short_tasks_show_no_bar_until_a_long_one_does(clock: list[float]) -> None:
     screen = Screen()
     progress = Progress(screen, lambda: clock[0])
     for task in ("one", "two", "three"):
@@ -167,7 +167,7 @@ FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max
         ("demo", ["--tokens", "64"], ["flash_attention", "mx.fast of MLX", "plain attention"]),
     ],
 )  # fmt: skip
-def test_every_phase_has_its_name(
+def test_every_task_has_its_name(
     run: Run, reports: list[tuple[str, int]], command: str, flags: list[str], expected: list[str]
 ) -> None:
     assert run(command, *flags).code == 0
@@ -176,6 +176,6 @@ def test_every_phase_has_its_name(
     assert len(tasks) == len(set(tasks))
 
 
-def test_a_prompt_is_read_once(run: Run, reports: list[tuple[str, int]]) -> None:
+def test_prefill_is_reported_once(run: Run, reports: list[tuple[str, int]]) -> None:
     assert run("generate", "--max-tokens", "3", "--loader", FULL).code == 0
     assert [done for task, done in reports if task == READING] == [0]

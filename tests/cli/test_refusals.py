@@ -125,7 +125,7 @@ USAGE = [
 ]
 
 
-def test_an_answer_that_the_context_does_not_hold_is_refused(run: Run) -> None:
+def test_max_tokens_beyond_the_context_are_refused(run: Run) -> None:
     prompt = run("generate", "--json", "--max-tokens", "1").record["prompt_tokens"]
     left = 2048 - prompt
     ended = run("generate", "--max-tokens", str(left + 1))
@@ -138,7 +138,7 @@ def test_an_answer_that_the_context_does_not_hold_is_refused(run: Run) -> None:
     USAGE,
     ids=[" ".join([command, *flags])[:50] for command, flags, _ in USAGE],
 )
-def test_what_contradicts_or_is_out_of_range_is_refused(
+def test_contradictions_and_values_out_of_range_are_refused(
     run: Run, command: str, flags: list[str], words: str
 ) -> None:
     ended = run(command, *flags)
@@ -157,9 +157,7 @@ def test_what_contradicts_or_is_out_of_range_is_refused(
     }
 
 
-def test_the_flag_that_is_named_is_the_one_that_asks_for_too_much(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_names_the_flag_that_is_too_large(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "available_bytes", lambda: 10**9)
     for flags, named in (
         (["--heads", "100", "--tokens", "1024"], "--heads: got 100: plain attention would take 1.3 GB"),
@@ -250,7 +248,7 @@ def test_a_command_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
     assert all(name in printed for name in COMMANDS)
 
 
-def test_the_memory_of_unpacked_weights_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_dequantized_weights_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 40_000_000)
     assert run("generate", "--max-tokens", "1").code == 0
     ended = run("generate", "--max-tokens", "1", "--loader", FULL, "--dtype", "float32")
