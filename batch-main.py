@@ -1,10 +1,10 @@
-"""`pdm run batch-main`: sixteen questions at once."""
+"""`pdm run batch-main`: answer many questions at once."""
 
 import signal
 import sys
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it
-    from tiny_llm.cli import door
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback
+    from tiny_llm.cli import run_command
 
-    sys.exit(door("batch", "pdm run batch-main"))
+    sys.exit(run_command("batch", "pdm run batch-main"))

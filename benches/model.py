@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benches import machine
-from tiny_llm.cli import door
+from tiny_llm.cli import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command's exit code. Its record also says which commit of this source tree was measured."""
-    return door("bench", "pdm bench", argv, origin=machine.describe)
+    return run_command("bench", "pdm bench", argv, origin=machine.describe)

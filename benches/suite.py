@@ -18,9 +18,9 @@ import mlx.core as mx
 
 from benches import contestants, machine, report
 from benches.contestants import OURS
-from tiny_llm.cli.arguments import whole
-from tiny_llm.cli.endings import INTERRUPTED
-from tiny_llm.cli.files import output_file, svg_file, write_whole
+from tiny_llm.cli.arguments import integer
+from tiny_llm.cli.exit_codes import INTERRUPTED
+from tiny_llm.cli.output_files import output_file, svg_file, write_whole
 
 Record = dict[str, Any]
 
@@ -165,7 +165,7 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
         help="measure with so many threads (default: 1 2)",
     )  # fmt: skip
     parser.add_argument(
-        "--repeats", type=whole(1), default=suite.repeats, metavar="R",
+        "--repeats", type=integer(1), default=suite.repeats, metavar="R",
         help="samples of every contestant, of which the median counts (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="leave out the rows that take minutes")
@@ -177,7 +177,7 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
 
 
 def _thread_count(text: str) -> int:
-    count = whole(1)(text)
+    count = integer(1)(text)
     if count > machine.cpus():
         raise argparse.ArgumentTypeError(f"got {count}, but this process may use {machine.cpus()} cores")
     return count

@@ -37,14 +37,14 @@ def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
 
     from tiny_llm.benchmark.contestants import ours
     from tiny_llm.benchmark.workload import BYTES, Request
-    from tiny_llm.cli.assembly import build_ours
+    from tiny_llm.cli.build_backend import build_stage
     from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
     from tiny_llm.loading import load
     from tiny_llm.loading.weights.tree import named_arrays, named_parts
 
     mx.set_default_device(mx.cpu)
     checkpoint = load(name)
-    model = build_ours(checkpoint, LOADERS[DEFAULT_LOADER], True, getattr(mx, dtype))
+    model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, getattr(mx, dtype))
     prompt = tuple(BYTES + token % 1000 for token in range(tokens - ANSWER))
     for _ in ours("ours", model).start(Request(prompt, ANSWER)):
         pass

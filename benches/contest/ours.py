@@ -11,9 +11,9 @@ from benches.contest.field import BATCH, MLX_LM, OURS, SEQUENCES, STEP
 from tiny_llm.benchmark import contestants
 from tiny_llm.benchmark.contestants import Contestant
 from tiny_llm.benchmark.workload import Request
-from tiny_llm.cli.assembly import build_ours
+from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
-from tiny_llm.cli.peer import peer_model
+from tiny_llm.cli.mlx_lm_backend import mlx_lm_model
 from tiny_llm.generate import PREFILL_STEP
 from tiny_llm.generation.tokens import Sequenced, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
@@ -25,7 +25,7 @@ from tiny_llm.sampling.select import argmax
 
 def forms_of_ours(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, Contestant]:
     """The default stage with FlashAttention, as the command line builds it."""
-    model = build_ours(checkpoint, LOADERS[DEFAULT_LOADER], True, dtype)
+    model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, dtype)
     return {
         OURS: contestants.ours(OURS, model),
         STEP: _contestant(STEP, lambda prompt: _Alone(model, prompt)),
@@ -34,7 +34,7 @@ def forms_of_ours(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict
 
 
 def mlx_lm(checkpoint: Checkpoint, dtype: mx.Dtype) -> dict[str, Contestant]:
-    return {MLX_LM: contestants.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, silent))}
+    return {MLX_LM: contestants.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, silent))}
 
 
 class _Steps(Protocol):

@@ -6,7 +6,7 @@ import sys
 
 def main() -> int:
     """Run the command line."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the program is there, Ctrl-C just ends it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback
     from .cli import main
 
     return main()

@@ -1,4 +1,4 @@
-"""What this library raises: exceptions with fields, whose text is made from them."""
+"""The exceptions of this library: they have fields, from which their text is made."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class TinyLlmError(Exception):
-    """What the library itself refuses; errors of Python, MLX and the system are none of these."""
+    """Base class of the library's errors; those of Python, MLX and the system are not derived from it."""
 
 
 class RefusedArgument(TinyLlmError):
-    """Something given that cannot be used: "operation: argument: got ..., expected ...".
+    """An argument that cannot be used: "operation: argument: got ..., expected ...".
 
-    Raised as one of its kinds below. `operation` is the function or class that was called, `argument` its
-    parameter, `got` what was given and `expected` what may be given, all as text; the first two may be empty.
+    Raised as one of the classes below. `operation` is the function or class that was called, `argument` its
+    parameter, `got` the value and `expected` the allowed ones, all as text; the first two may be empty.
     """
 
     def __init__(self, operation: str, argument: str, got: object, expected: object):
@@ -28,7 +28,7 @@ class RefusedArgument(TinyLlmError):
 
     @property
     def reason(self) -> str:
-        """What is wrong, for a text that names the argument in another way."""
+        """The text without operation and argument."""
         return f"got {self.got}, expected {self.expected}"
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class RefusedArgument(TinyLlmError):
 
 
 class ArgumentError(RefusedArgument, ValueError):
-    """A value, shape or size that is out of the range allowed."""
+    """A value, shape or size outside the allowed range."""
 
 
 class ArgumentTypeError(RefusedArgument, TypeError):
@@ -44,21 +44,21 @@ class ArgumentTypeError(RefusedArgument, TypeError):
 
 
 class UnsupportedError(RefusedArgument, NotImplementedError):
-    """Something that makes sense, but that this class or function does not offer."""
+    """A meaningful request that this class or function does not support."""
 
 
 class NumericError(TinyLlmError, ArithmeticError):
-    """A model gives NaN where scores should be.
+    """A model computed NaN logits.
 
-    Where several prompts are answered, the others are answered first: `results` has a `Result` for each, in
-    order, and its `finish_reason` is None where the model gave NaN. Else it is empty.
+    With several prompts, the other answers are completed first: `results` has a `Result` for each prompt, in
+    order, with `finish_reason` None where the model computed NaN. With one prompt it is empty.
     """
 
     def __init__(self, results: Sequence[Any] = ()) -> None:
         self.results = tuple(results)
         super().__init__(
-            "the scores of the next token are NaN: the model's weights are damaged, or its numbers overflow; "
-            "float32 has the widest range"
+            "the logits of the next token are NaN: the model's weights are damaged, or its values overflow; "
+            "float32 has the largest range"
         )
 
     def __reduce__(self) -> tuple[type["NumericError"], tuple[tuple[Any, ...]]]:
@@ -67,9 +67,9 @@ class NumericError(TinyLlmError, ArithmeticError):
 
 @contextmanager
 def calling(operation: str, *, argument: str | None = None, **names: str) -> Iterator[None]:
-    """Name the operation that the user called, and its argument, in what is refused further inside.
+    """Put the operation and argument of the caller into errors raised by inner functions.
 
-    `names` has what the arguments further inside are called outside; messages[0] becomes prompt[0], too.
+    `names` maps names of inner arguments to the caller's; messages[0] becomes prompt[0], too.
     """
     try:
         yield

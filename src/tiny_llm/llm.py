@@ -1,4 +1,4 @@
-"""The library's door to a model: load it by name, then generate, chat or stream."""
+"""The Python API to a model: load it by name, then generate, chat or stream."""
 
 import time
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, dtype_name, on_device
 from .sampling.params import GREEDY, Sampling
 
-MAX_TOKENS = 1024  # of an answer for which nobody says how long it may be
+MAX_TOKENS = 1024  # of an answer without another limit
 BATCH_SIZE = 8
 
 
 class Options(TypedDict, total=False):
-    """What may be asked of each answer, by name."""
+    """Keyword arguments for each answer."""
 
     max_tokens: int | None
     stop: str | Sequence[str] | None
@@ -40,25 +40,24 @@ class Options(TypedDict, total=False):
 
 
 class LLM:
-    """A language model, loaded by its name and ready to answer.
+    """A language model, loaded by name.
 
         llm = LLM("tiny")
         llm.chat("What is FlashAttention?").text
 
-    `name` is as on the command line: "tiny" (ships inside), a shortcut such as "qwen2-0.5b", a name on the
-    Hugging Face hub, a folder, or "random:SHORTCUT". What cannot be loaded is a `LoadError`.
+    `name` is as on the command line: "tiny" (built in), a shortcut such as "qwen2-0.5b", a name on the
+    Hugging Face hub, a folder, or "random:SHORTCUT". A model that cannot be loaded is a `LoadError`.
 
-    dtype: type of the activations, "float32", "float16" or "bfloat16"; "auto" is the one that the device is
-        fastest in.
-    device: "cpu" or "gpu"; "auto" is the GPU where MLX has one. Another than MLX's default device is that one
-        while something is computed, for all threads of the process; then the default is what it was.
-    context: the most tokens of prompt and answer together; None for what the model was made for.
-    offline: never use the network.
-    draft_model: the name of a small model with the same vocabulary, which guesses ahead: greedy answers stay
-        the same but for rounding, others as likely.
-    progress: called with what is being done while loading, how much is done, and how much there is.
+    dtype: type of the activations: "float32", "float16", "bfloat16" or "auto", the fastest of the device.
+    device: "cpu" or "gpu"; "auto" is the GPU if MLX has one. If it is not MLX's default device, it is made
+        the default, for all threads of the process, while this model computes.
+    context: maximum number of tokens of prompt and answer together; None is the model's own limit.
+    offline: do not use the network.
+    draft_model: the name of a small model with the same vocabulary, for speculative decoding: greedy answers
+        stay the same up to rounding, sampled ones keep their distribution.
+    progress: called while loading, with the name of the task, the amount done and the total.
 
-    One model may be used from any thread, also from several at a time.
+    A model may be used from any thread, and from several concurrently.
     """
 
     def __init__(
@@ -132,23 +131,24 @@ class LLM:
         logprobs: int | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> Result | list[Result]:
-        """Continue a text as it is. No chat template is applied: `chat` is for questions to a chat model.
+        """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
 
-        One text gives one result. A list gives a list in its order; up to `batch_size` of them are answered
-        together, by continuous batching.
+        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts are
+        processed together, by continuous batching.
 
-        sampling: how tokens are chosen; by default the most probable one each time.
-        max_tokens, stop: where the answer ends at the latest; they go before what `sampling` says unless they
-            are None, and an empty `stop` is none. Without any limit an answer ends after 1024 tokens.
-        logprobs: tell the log probability of each token, and so many of the most probable ones at its place.
+        sampling: how tokens are chosen; the default always takes the most probable one.
+        max_tokens, stop: limits of the answer; they override those of `sampling` unless they are None, and an
+            empty `stop` removes its stop strings. Without a limit an answer ends after 1024 tokens.
+        logprobs: also return the log probability of each token, and this many most probable tokens at its
+            position.
         """
         with calling("LLM.generate", prompt="prompts"):
             check_size("", "batch_size", batch_size)
-            sampling = self._settled(sampling, max_tokens, stop)
+            sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
-                return _last(self._start(prompts, sampling, logprobs))
+                return _complete(self._start(prompts, sampling, logprobs))
             limits = self._limits(prompts, sampling)
-            if self._draft is not None:  # guesses are made for one prompt at a time
+            if self._draft is not None:  # speculative decoding has no batches
                 return self._answer_each(prompts, sampling, logprobs)
             return self._answer_all(prompts, limits, sampling, logprobs, batch_size)
 
@@ -162,18 +162,18 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Result:
-        """Answer a conversation, written by the model's chat template.
+        """Answer a conversation, rendered by the model's chat template.
 
         messages: dictionaries with "role" ("system", "user", "assistant") and "content", the oldest first; or
-            a text, which is what the user says. A model without a template is a `LoadError`.
-        enable_thinking: let a model that can do so, such as Qwen3, think aloud before it answers.
+            a text, the message of the user. A model without a template is a `LoadError`.
+        enable_thinking: let a model that supports it, such as Qwen3, write its reasoning before the answer.
 
-        The others are those of `generate`.
+        The other arguments are those of `generate`.
         """
         with calling("LLM.chat", prompt="messages"):
-            sampling = self._settled(sampling, max_tokens, stop)
+            sampling = self._limited(sampling, max_tokens, stop)
             text = write_conversation("", self.name, self.tokenizer, messages, enable_thinking)
-            return _last(self._start(text, sampling, logprobs))
+            return _complete(self._start(text, sampling, logprobs))
 
     def stream(
         self,
@@ -185,9 +185,9 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
-        """The same in pieces: a text is continued as by `generate`, messages are answered as by `chat`."""
+        """The answer in pieces: to a text as by `generate`, to messages as by `chat`."""
         with calling("LLM.stream", messages="prompt"):
-            sampling = self._settled(sampling, max_tokens, stop)
+            sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
                 text = write_conversation("", self.name, self.tokenizer, prompt, enable_thinking)
@@ -209,7 +209,7 @@ class LLM:
         return Stream(generation, self.device)
 
     def _limits(self, prompts: Sequence[str], sampling: Sampling) -> list[int]:
-        """The most tokens of each answer; a prompt that cannot be answered is refused."""
+        """The maximum number of tokens of each answer; a prompt that does not fit is refused."""
         if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
             raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
         limits = []
@@ -224,7 +224,7 @@ class LLM:
         for prompt in prompts:
             stream = self._start(prompt, sampling, logprobs)
             try:
-                _last(stream)
+                _complete(stream)
             except NumericError:
                 failed = True
             results.append(stream.result)
@@ -259,17 +259,17 @@ class LLM:
             requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
         return [request.result for request in requests]
 
-    def _settled(
+    def _limited(
         self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str] | None
     ) -> Sampling:
-        """What is asked of an answer, with an end."""
+        """`sampling` with the limits of the call, and with one in any case."""
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        asked = sampling.with_ends(max_tokens, stop)
-        return asked.with_ends(asked.max_tokens or MAX_TOKENS, None)
+        limited = sampling.with_ends(max_tokens, stop)
+        return limited.with_ends(limited.max_tokens or MAX_TOKENS, None)
 
 
-def _last(stream: Stream) -> Result:
-    """The whole answer."""
+def _complete(stream: Stream) -> Result:
+    """The complete answer."""
     for _ in stream:
         pass
     return stream.result

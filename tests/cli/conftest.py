@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import door
+from tiny_llm.cli import run_command
 from tiny_llm.cli.progress import Progress
 from tiny_llm.loading.find import EMBEDDED
 
@@ -40,7 +40,7 @@ def run() -> Run:
     def call(command: str, *flags: str) -> Ended:
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
             try:
-                code = door(command, "program", flags)
+                code = run_command(command, "program", flags)
             except SystemExit as end:  # argparse
                 code = int(str(end.code))
         return Ended(code, out.getvalue(), err.getvalue())
@@ -50,7 +50,7 @@ def run() -> Run:
 
 @pytest.fixture(autouse=True)
 def keep_the_device() -> Iterator[None]:
-    """Commands choose MLX's default device; the tests behind them get the one they had."""
+    """Commands choose MLX's default device; later tests get the previous one back."""
     device = mx.default_device()
     yield
     mx.set_default_device(device)

@@ -1,4 +1,4 @@
-"""A program on a terminal of its own: what appears there, and keys that are pressed."""
+"""A program on a pseudo-terminal: its output, and keys that are pressed."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ..support.processes.child import ROOT
 
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 PATIENCE = 240.0
-# `generate`, which shows its progress at once: how long work takes depends on the machine.
+# `generate` with immediate progress, as the time of a task depends on the machine.
 IMPATIENT = """
 import sys
-from tiny_llm.cli import door, progress
+from tiny_llm.cli import run_command, progress
 progress.PATIENCE = progress.PLAIN_PATIENCE = progress.TICK = 0.001
-sys.exit(door("generate", "program"))
+sys.exit(run_command("generate", "program"))
 """
 LONG_PROMPT = "Tell me a story. " * 200
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """That of this process; a child finds what this process finds."""
+    """The environment of this process, with which a child finds the same modules."""
     path = os.pathsep.join(filter(None, sys.path))
     kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     return {**kept, "PYTHONPATH": path, "TERM": "xterm", **changes}
 
 
 class Terminal:
-    """`with Terminal("main.py") as terminal:` - the program sees a terminal in all three streams."""
+    """`with Terminal("main.py") as terminal:` runs a program whose three streams are a terminal."""
 
     def __init__(self, *arguments: str, **changes: str):
         self._ours, theirs = pty.openpty()
@@ -49,8 +49,8 @@ class Terminal:
             preexec_fn=take_terminal,  # Ctrl-C must reach the program, and only it
         )
         os.close(theirs)
-        self.shown = ""  # all so far
-        self._read = 0  # what `wait_for` has passed
+        self.shown = ""  # all output so far
+        self._read = 0  # end of the last match of `wait_for`
 
     def press(self, keys: str) -> None:
         self.press_bytes(keys.encode())
@@ -59,17 +59,17 @@ class Terminal:
         os.write(self._ours, keys)
 
     def wait_for(self, pattern: str) -> str:
-        """The text up to the next match; AssertionError if it does not come."""
+        """The text up to the end of the next match; AssertionError if there is none in time."""
         end = time.monotonic() + PATIENCE
         while not (found := re.compile(pattern).search(self.shown, self._read)):
             more = self._more(end)
-            assert more, f"{pattern!r} did not come behind {self.shown[self._read :]!r}"
+            assert more, f"{pattern!r} did not follow {self.shown[self._read :]!r}"
             self.shown += more
         text, self._read = self.shown[self._read : found.end()], found.end()
         return text
 
     def wait(self) -> int:
-        """The exit code, when all has been shown."""
+        """The exit code, after all output."""
         while more := self._more(time.monotonic() + PATIENCE):
             self.shown += more
         return self.process.wait(PATIENCE)

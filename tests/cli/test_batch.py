@@ -9,29 +9,29 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import batch
-from tiny_llm.cli.endings import REFUSED
-from tiny_llm.cli.prompts import PROMPTS
+from tiny_llm.cli.built_in_prompts import PROMPTS
+from tiny_llm.cli.exit_codes import REFUSED
 
 from .conftest import Run
 
 SHORT = ("--max-seq-len", "40")
-# Where answers do not depend on who is computed beside them: every choice is clearer than float32 rounds.
+# In float32 answers do not depend on the other rows of a batch: no token is chosen by less than rounding.
 EXACT = ("--dtype", "float32")
-CLEAR = (1, 8)  # prompts whose tokens lead by more than 16 bits can move a score, each of them
+CLEAR = (1, 8)  # prompts whose tokens are all chosen by more than the rounding of 16-bit types
 
 
 @pytest.fixture
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shapes of all inputs that the real model is called with."""
     seen: list[tuple[int, ...]] = []
-    assemble = batch.assemble_ours
+    build_backend = batch.build_tiny_llm_backend
 
     def assemble_recorded(*arguments: Any) -> Any:
-        answerer = assemble(*arguments)
-        answerer.model = Recorded(answerer.model, seen)
-        return answerer
+        backend = build_backend(*arguments)
+        backend.model = Recorded(backend.model, seen)
+        return backend
 
-    monkeypatch.setattr(batch, "assemble_ours", assemble_recorded)
+    monkeypatch.setattr(batch, "build_tiny_llm_backend", assemble_recorded)
     return seen
 
 
@@ -53,11 +53,11 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def record(run: Run) -> Any:
-    """What a run without further flags says."""
+    """The record of a run without further flags."""
     return run("batch", "--json").record
 
 
-def test_every_prompt_has_one_answer_and_all_is_counted(record: Any) -> None:
+def test_every_prompt_has_one_answer_and_tokens_are_counted(record: Any) -> None:
     answers = record["answers"]
     assert [answer["prompt"] for answer in answers] == list(PROMPTS)
     assert record["prompts"] == len(PROMPTS) == 16
@@ -73,7 +73,7 @@ def test_the_answers_are_those_of_generate(run: Run, record: Any) -> None:
             assert alone[field] == answer[field]
 
 
-def test_an_answer_that_is_cut_off_says_so(run: Run) -> None:
+def test_an_answer_at_its_maximum_length_says_so(run: Run) -> None:
     answers = run("batch", "--json", *SHORT, *EXACT).record["answers"]
     reasons = {answer["finish_reason"] for answer in answers}
     assert reasons == {"stop", "length"}
@@ -86,7 +86,7 @@ def test_an_answer_that_is_cut_off_says_so(run: Run) -> None:
             assert alone["text"] == answer["text"]
 
 
-def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[tuple[int, ...]]) -> None:
+def test_batch_size_and_prefill_step_shape_the_model_calls(run: Run, shapes: list[tuple[int, ...]]) -> None:
     ended = run("batch", *SHORT, "--batch-size", "3", "--prefill-step", "7")
     assert ended.code == 0
     assert {rows for rows, _ in shapes} == {1, 3}
@@ -98,7 +98,7 @@ def test_the_flags_shape_the_steps_and_the_text_is_plain(run: Run, shapes: list[
     assert "\x1b" not in ended.out + ended.err
 
 
-def test_sizes_beyond_all_prompts_are_those_of_the_prompts(run: Run, record: Any) -> None:
+def test_sizes_larger_than_all_prompts_work(run: Run, record: Any) -> None:
     whole = "2048"  # the context
     flags = ("--prefill-step", whole, "--max-seq-len", whole, "--batch-size", str(10**25))
     ended = run("batch", "--json", *flags)
@@ -106,14 +106,14 @@ def test_sizes_beyond_all_prompts_are_those_of_the_prompts(run: Run, record: Any
     assert ended.record["answers"][1]["text"] == record["answers"][1]["text"]
 
 
-def test_a_prompt_that_is_too_long_for_the_model_does_not_blame_the_length_flag(run: Run) -> None:
+def test_a_prompt_too_long_for_the_model_does_not_name_max_seq_len(run: Run) -> None:
     ended = run("batch", "--system", "word " * 3000)
     assert ended.code == REFUSED
     assert "expected fewer than the context of 2048" in ended.err
     assert "--max-seq-len" not in ended.err
 
 
-def test_what_is_told_and_how_it_runs_can_be_chosen(run: Run, record: Any) -> None:
+def test_system_message_attention_and_type_can_be_chosen(run: Run, record: Any) -> None:
     other = run(
         "batch", "--json", *SHORT, "--system", "", "--no-enable-flash-attn", "--dtype", "float32"
     ).record

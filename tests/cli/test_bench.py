@@ -18,9 +18,9 @@ from tiny_llm.benchmark.measure import measure
 from tiny_llm.benchmark.report import ratio, totals
 from tiny_llm.benchmark.workload import Request, Sizes, random_requests
 from tiny_llm.cli import bench
-from tiny_llm.cli.endings import FAILED, INTERRUPTED
-from tiny_llm.cli.files import write_whole
+from tiny_llm.cli.exit_codes import FAILED, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
+from tiny_llm.cli.output_files import write_whole
 
 from .conftest import Run
 
@@ -41,7 +41,7 @@ def measured(run: Run, tmp_path: Path) -> Any:
     return call
 
 
-def test_the_record_and_the_table_say_what_was_done(measured: Any) -> None:
+def test_the_record_and_the_table_describe_the_run(measured: Any) -> None:
     record = measured()
     (only,) = record["contestants"]
     assert only["requests"] == 2
@@ -81,12 +81,12 @@ def test_every_loader_can_be_measured(measured: Any, loader: str) -> None:
     [((), "flash attention"), (("--enable-flash-attn",), "flash attention"),
      (("--no-enable-flash-attn",), "grouped attention")],
 )  # fmt: skip
-def test_the_flash_switch_chooses_who_is_measured(measured: Any, flags: tuple[str, ...], name: str) -> None:
+def test_the_flash_flag_chooses_the_attention(measured: Any, flags: tuple[str, ...], name: str) -> None:
     assert [each["name"] for each in measured(*flags)["contestants"]] == [name]
 
 
-def test_two_who_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = bench.build_ours
+def test_contestants_that_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = bench.build_stage
 
     def build_a_wrong_one(checkpoint: Any, loader: Any, flash: bool, dtype: mx.Dtype) -> Any:
         model = build(checkpoint, loader, flash, dtype)
@@ -95,21 +95,21 @@ def test_two_who_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.Mon
             model.num_hidden_layers -= 1
         return model
 
-    monkeypatch.setattr(bench, "build_ours", build_a_wrong_one)
+    monkeypatch.setattr(bench, "build_stage", build_a_wrong_one)
     ended = run("bench", "--model", "tiny", *FEW, "--compare")
     assert (ended.code, ended.out) == (FAILED, "")
     assert "do not agree" in ended.err
 
 
-def test_without_its_default_model_the_shape_is_measured_and_a_sentence_says_so(
+def test_without_its_default_model_random_weights_are_measured_with_a_notice(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    asked = []
-    monkeypatch.setattr(bench, "load", lambda name, **_: asked.append(name) or load_tiny())
+    loaded = []
+    monkeypatch.setattr(bench, "load", lambda name, **_: loaded.append(name) or load_tiny())
     ended = run("bench", *FEW)
     assert ended.code == 0
-    assert asked == ["random:qwen2-0.5b"]
+    assert loaded == ["random:qwen2-0.5b"]
     assert "qwen2-0.5b is not on this machine" in ended.err
     assert "--model qwen2-0.5b downloads it" in ended.err
 
@@ -120,7 +120,7 @@ def load_tiny() -> Any:
     return load("tiny")
 
 
-def test_the_seed_and_the_warm_up_act(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_and_warmup_have_an_effect(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(bench, "measure", lambda *given: seen.append(given) or measure(*given))
     for flags in (("--warmup", "0"), ("--warmup", "2"), ("--seed", "7")):
@@ -129,7 +129,7 @@ def test_the_seed_and_the_warm_up_act(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert seen[0][1] == seen[1][1] != seen[2][1]
 
 
-def test_flash_attention_stands_in_the_record_unless_both_are_measured(measured: Any) -> None:
+def test_the_record_has_flash_attention_unless_both_are_measured(measured: Any) -> None:
     flags = {(): True, ("--no-enable-flash-attn",): False, ("--compare",): None}
     assert {given: measured(*given)["flash_attention"] for given in flags} == flags
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_keeps_the_files_of_the_last_one(
     assert {file: file.read_text() for file in tmp_path.iterdir()} == dict.fromkeys(files, "old")
 
 
-def test_a_file_is_whole_or_the_old_one_and_an_error_names_it(tmp_path: Path) -> None:
+def test_a_file_is_complete_or_the_old_one_and_an_error_names_it(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
     with pytest.raises(UnicodeEncodeError):
@@ -164,7 +164,7 @@ def test_a_file_is_whole_or_the_old_one_and_an_error_names_it(tmp_path: Path) ->
     assert error.value.filename == str(tmp_path / "gone" / "file")
 
 
-# The work, on which everything rests
+# The workload
 
 
 def test_requests_follow_from_the_seed_and_keep_their_limits() -> None:
@@ -176,14 +176,14 @@ def test_requests_follow_from_the_seed_and_keep_their_limits() -> None:
 
 
 @pytest.mark.parametrize(("vocabulary", "expected"), [(600, range(256, 600)), (512, range(512))])
-def test_tokens_come_from_behind_the_bytes_and_never_end(vocabulary: int, expected: range) -> None:
+def test_random_tokens_are_neither_bytes_nor_end_tokens(vocabulary: int, expected: range) -> None:
     many = Sizes(1, 20000, 20000, 1, 1)
     (request,) = random_requests(many, vocabulary, end_tokens={500}, seed=0)
     assert set(request.prompt) == set(expected) - {500}
 
 
 class Diary:
-    """Contestants that note their turns; a token of `name` takes so many seconds."""
+    """Contestants that record their turns, with a clock that advances by fixed seconds per token."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -199,7 +199,7 @@ class Diary:
         return Contestant(name, start, lambda request: mx.zeros(1))
 
 
-def test_everybody_takes_turns_and_warm_up_is_not_counted() -> None:
+def test_contestants_take_turns_and_warm_up_is_not_counted() -> None:
     diary = Diary()
     both = [diary.contestant("a", 2.0, 1.0), diary.contestant("b", 4.0, 3.0)]
     requests = [Request((1, 2), 3), Request((1, 2, 3, 4), 2)]
@@ -223,7 +223,7 @@ def test_everybody_takes_turns_and_warm_up_is_not_counted() -> None:
     assert ratio(runs["a"], runs["b"]) == {"prefill": 2.0, "decode": 3.0, "whole": (10 / 4 + 7 / 3) / 2}
 
 
-def test_one_token_has_no_rate_of_decoding() -> None:
+def test_one_token_has_no_decode_rate() -> None:
     single = [Timed(4, 1, 2.0, 2.0)]
     assert totals(single)["decode_tokens_per_second"] is None
     assert ratio(single, single)["decode"] is None

@@ -1,4 +1,4 @@
-"""`chat`: what a conversation remembers, and what does not end it."""
+"""`chat`: what a conversation remembers, and errors that do not end it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tiny_llm.cli import chat
-from tiny_llm.cli.assembly import assemble
+from tiny_llm.cli.build_backend import build_backend
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.cli.progress import Progress
 
@@ -22,16 +22,16 @@ FULL = next(iter(LOADERS))
 SUM = "What is 7 + 5?"
 
 
-def test_every_turn_is_told_again_with_the_whole_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_has_every_turn_with_its_complete_answer(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args([])
-    talk = chat.Chat(assemble(options, Progress()), options)
-    talk.ask(SUM, can_stop=False)
-    said = capsys.readouterr().out.strip()
-    assert "12" in said
+    talk = chat.Chat(build_backend(options, Progress()), options)
+    talk.answer(SUM, can_stop=False)
+    answer = capsys.readouterr().out.strip()
+    assert "12" in answer
     prompt = talk.conversation.ask("And then?").text
-    places = [prompt.index(text) for text in (SUM, said, "And then?")]
+    places = [prompt.index(text) for text in (SUM, answer, "And then?")]
     assert places == sorted(places)
 
 
@@ -50,7 +50,7 @@ def test_a_template_that_fails_on_a_turn_does_not_end_the_conversation(
     assert "12" in first
     assert second == first
     assert "one turn only" in ended.err
-    assert "/reset starts anew" in ended.err
+    assert "/reset starts a new conversation" in ended.err
 
 
 def converse(run: Run, monkeypatch: pytest.MonkeyPatch, lines: list[str], *flags: str) -> list[dict]:
@@ -67,7 +67,7 @@ def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPat
     assert first["prompt"] == SUM
     assert "12" in first["text"]
     assert (first["cached_tokens"], first["dropped_turns"], first["finish_reason"]) == (0, 0, "stop")
-    assert command == {"prompt": "/sing", "error": "/sing: no such command; /help shows those that there are"}
+    assert command == {"prompt": "/sing", "error": "/sing: no such command; /help lists the commands"}
     assert described == {"command": "/help", "text": chat.HELP}
     assert reset == {"command": "/reset"}
     assert "expected fewer than the context of 2048" in long["error"]
@@ -75,19 +75,19 @@ def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("loader", [name for name, loader in LOADERS.items() if loader.has_cache])
-def test_a_turn_reads_only_what_is_new(run: Run, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
+def test_a_turn_processes_only_new_tokens(run: Run, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
     turns = converse(
         run, monkeypatch, [SUM, "And 8 + 9?", "Thank you."], "--loader", loader, "--max-tokens", "20"
     )
     for before, after in pairwise(turns):
-        # The answer may be written in other tokens than the model chose; all before it is there.
-        said = before["prompt_tokens"] + before["generated_tokens"]
-        assert before["prompt_tokens"] <= after["cached_tokens"] <= said
+        # The rendered answer may have other tokens than the generated one; all earlier tokens are cached.
+        processed = before["prompt_tokens"] + before["generated_tokens"]
+        assert before["prompt_tokens"] <= after["cached_tokens"] <= processed
         assert 0 < after["prompt_tokens"] - after["cached_tokens"] < before["prompt_tokens"]
 
 
 @pytest.mark.parametrize("flags", [["--loader", FULL], ["--draft-model", "tiny"], ["--solution", "mlx"]])
-def test_where_nothing_can_be_kept_all_is_read_and_the_answers_are_the_same(
+def test_without_a_prompt_cache_the_answers_are_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
     lines, exact = [SUM, "And 8 + 9?"], ("--max-tokens", "12", "--dtype", "float32")
@@ -98,7 +98,7 @@ def test_where_nothing_can_be_kept_all_is_read_and_the_answers_are_the_same(
     ]
 
 
-def test_a_template_that_changes_what_was_said_is_read_from_there(
+def test_a_template_that_changes_earlier_turns_is_processed_from_there(
     run: Run, embedded_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = embedded_copy / "tokenizer_config.json"
@@ -113,16 +113,14 @@ def test_a_template_that_changes_what_was_said_is_read_from_there(
     assert second["cached_tokens"] < 5 < first["prompt_tokens"]
 
 
-def test_at_the_end_of_the_context_the_oldest_turns_are_let_go(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_context_drops_the_oldest_turns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"Turn {turn}: {'word ' * 250}" for turn in range(14)]
     turns = converse(run, monkeypatch, lines, "--max-tokens", "10")
     assert all("error" not in turn for turn in turns)
     dropped = [turn["dropped_turns"] for turn in turns]
     assert dropped[0] == 0
     assert sum(dropped) > 0
-    # Not a turn each time, for then nothing could be kept: half of the context is free behind it.
+    # Half of the context is freed at once; dropping one turn each time would invalidate the cache each time.
     assert sum(count > 0 for count in dropped) < len(turns) / 2
     for before, after in pairwise(turns):
         if after["dropped_turns"]:
@@ -132,12 +130,10 @@ def test_at_the_end_of_the_context_the_oldest_turns_are_let_go(
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     ended = run("chat", "--max-tokens", "10")
     assert ended.code == 0
-    assert ended.err.count("turns were let go: the context of 2048 tokens was full") == sum(
-        n > 1 for n in dropped
-    )
+    assert ended.err.count("turns: the context of 2048 tokens was full") == sum(n > 1 for n in dropped)
 
 
-def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
+def test_a_question_that_leaves_no_room_for_the_answer_drops_no_turn(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [f"{SUM} {'word ' * 250}", "word " * 900, "And?"]
@@ -147,24 +143,24 @@ def test_a_question_that_leaves_no_room_for_the_answer_costs_no_turn(
     assert after["prompt_tokens"] > before["prompt_tokens"]
 
 
-def test_a_question_that_is_too_long_costs_no_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_is_too_long_drops_no_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before, error, after = converse(run, monkeypatch, [SUM, "word " * 3000, "And?"], "--max-tokens", "10")
     assert error["error"].startswith("the conversation: got 3")
     assert after["dropped_turns"] == 0
     assert after["prompt_tokens"] > before["prompt_tokens"]
 
 
-def test_a_line_of_json_may_ask_anything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_json_may_hold_any_prompt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = ["{no JSON}", '{"prompt": " "}', '{"prompt": 7}', '{"prompt": "x", "id": 1}', "{}"]
-    asked = ["/help", "Two lines:\nWhat is 7 + 5?", "/exit", "{no JSON}"]
-    lines = [*(json.dumps({"prompt": text}) for text in asked), *bad, SUM]
+    prompts = ["/help", "Two lines:\nWhat is 7 + 5?", "/exit", "{no JSON}"]
+    lines = [*(json.dumps({"prompt": text}) for text in prompts), *bad, SUM]
     found = converse(run, monkeypatch, lines, "--max-tokens", "5")
-    assert [turn["prompt"] for turn in found] == [*asked, *bad, SUM]
+    assert [turn["prompt"] for turn in found] == [*prompts, *bad, SUM]
     assert ["text" in turn for turn in found] == [True] * 4 + [False] * 5 + [True]
     assert [turn["error"] for turn in found[4:9]] == [
-        'got no JSON, expected {"prompt": TEXT}',
+        'got invalid JSON, expected {"prompt": TEXT}',
         "prompt: got an empty text, expected at least one word",
-        "prompt: got a number, expected a text",
+        "prompt: got a number, expected a string",
         "got the fields prompt, id, expected prompt alone",
         "got the fields none, expected prompt alone",
     ]
@@ -178,30 +174,30 @@ def test_an_empty_answer_is_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert second["prompt_tokens"] > alone["prompt_tokens"]
 
 
-def test_an_answer_that_is_stopped_tells_which_turns_were_let_go(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_is_stopped_reports_dropped_turns(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args(["--max-tokens", "600"])
-    answerer = assemble(options, Progress())
-    answer = answerer.answer
+    backend = build_backend(options, Progress())
+    answer = backend.generate
 
     def interrupted(*arguments: Any) -> Any:
         return Interrupted(answer(*arguments))
 
-    talk = chat.Chat(answerer, options)
+    talk = chat.Chat(backend, options)
     for turn in range(6):
         talk.conversation.answered(f"Turn {turn}", "word " * 250)
-    answerer.answer = interrupted
-    talk.ask("Tell me a short story about a brave fox.", can_stop=True)
+    backend.generate = interrupted
+    talk.answer("Tell me a short story about a brave fox.", can_stop=True)
     ended = capsys.readouterr()
-    assert "(stopped)\nthe oldest 3 turns were let go: the context of 2048 tokens was full\n" in ended.err
+    assert "(stopped)\ndropped the oldest 3 turns: the context of 2048 tokens was full\n" in ended.err
     assert ended.out.strip()
     assert talk.conversation.turns[-1][1] == ended.out
     assert talk.conversation.dropped_turns == 3
 
 
 class Interrupted:
-    """An answer during whose third piece somebody presses Ctrl-C."""
+    """An answer that Ctrl-C interrupts at its third piece."""
 
     def __init__(self, generation: Any):
         self._generation = generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiny_llm.cli import COMMANDS, demo, main
-from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import FAILED, REFUSED
 
 from .conftest import Run
 
@@ -32,6 +32,6 @@ def test_a_wrong_result_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == REFUSED
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert all(f"\n    {name} " in said.err for name in COMMANDS)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert all(f"\n    {name} " in printed.err for name in COMMANDS)

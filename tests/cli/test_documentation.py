@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from tiny_llm.cli import COMMANDS, endings
+from tiny_llm.cli import COMMANDS, exit_codes
 from tiny_llm.models.names import SHORTCUTS
 
 from ..support.processes.child import ROOT
@@ -18,7 +18,7 @@ EXAMPLES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for lin
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_is_understood(line: str) -> None:
+def test_an_example_is_parsed(line: str) -> None:
     program, command, *flags = shlex.split(line.partition(" < ")[0])
     parser = argparse.ArgumentParser(allow_abbrev=False)
     COMMANDS[command].add_arguments(parser)
@@ -30,4 +30,4 @@ def test_every_command_shortcut_and_exit_code_is_there() -> None:
     assert [name for name in COMMANDS if f"`tiny-llm {name}`" not in PAGE] == []
     assert [name for name in SHORTCUTS if f"`{name}`" not in PAGE] == []
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.M)}
-    assert codes == {0, endings.FAILED, endings.REFUSED, endings.INTERRUPTED, endings.UNREAD}
+    assert codes == {0, exit_codes.FAILED, exit_codes.REFUSED, exit_codes.INTERRUPTED, exit_codes.BROKEN_PIPE}

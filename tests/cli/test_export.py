@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tiny_llm import cli as commands
-from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import FAILED, REFUSED
 from tiny_llm.loading import Checkpoint, export, load
 from tiny_llm.models import dispatch_model
 
@@ -81,7 +81,7 @@ def test_a_parent_that_is_missing_and_random_weights_are_refused(run: Run, tmp_p
     assert "is no folder" in run("export", str(tmp_path / "a" / "b")).err
     ended = run("export", "--model", "random:qwen2-0.5b", str(tmp_path / "c"))
     assert (ended.code, ended.out) == (REFUSED, "")
-    assert "--model: got random:qwen2-0.5b, expected a model with files of its own" in ended.err
+    assert "--model: got random:qwen2-0.5b, expected a model that has files" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +92,7 @@ def test_an_empty_folder_is_filled(run: Run, tmp_path: Path) -> None:
     assert (folder / "model.safetensors").exists()
 
 
-def test_the_folder_one_is_in_and_a_link_to_nothing_are_filled(
+def test_the_current_folder_and_a_dangling_link_are_filled(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -107,7 +107,7 @@ def test_the_folder_one_is_in_and_a_link_to_nothing_are_filled(
     assert link.is_symlink()
 
 
-def test_the_target_is_looked_at_before_the_model(
+def test_the_target_is_checked_before_the_model_is_loaded(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands.export, "load", lambda *_, **__: pytest.fail("it was loaded"))
@@ -132,7 +132,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(tiny: Checkpoint, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_too_small_is_known_before(
+def test_a_disk_that_is_too_small_is_reported_before_writing(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = export.shutil.disk_usage(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from tiny_llm.cli import COMMANDS, generate
 from tiny_llm.cli.arguments import SYSTEM
-from tiny_llm.cli.assembly import assemble_ours
+from tiny_llm.cli.build_backend import build_tiny_llm_backend
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.progress import Progress
 from tiny_llm.course.dispatch import MODELS
@@ -22,8 +22,8 @@ from .conftest import Run
 
 FULL, CACHED, PAGED = LOADERS
 SHORT = ("--max-tokens", "8")
-CLEAR = "What is a token?"  # each token of the answer leads by more than 16 bits can move a score
-HOT = ("--sampler-temp", "20", "--seed", "1")  # the model is sure of itself
+CLEAR = "What is a token?"  # each token of the answer is chosen by more than the rounding of 16-bit types
+HOT = ("--sampler-temp", "20", "--seed", "1")  # at lower temperatures tiny always gives the same answer
 
 
 def options(*flags: str) -> argparse.Namespace:
@@ -91,8 +91,8 @@ def test_every_loader_honours_the_sampler(run: Run, loader: str) -> None:
     def text(*flags: str) -> str:
         return run("generate", "--json", "--loader", loader, "--max-tokens", "3", *flags).record["text"]
 
-    greedy, wild = text(), text(*HOT)
-    assert greedy != wild
+    greedy, random = text(), text(*HOT)
+    assert greedy != random
     for flag in ("--sampler-top-k", "--sampler-top-p", "--sampler-min-p"):
         assert text(*HOT, *ACTING[flag][0]) == greedy, flag
 
@@ -104,9 +104,9 @@ def test_a_seed_repeats_the_answer(run: Run) -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_the_loader_decides_which_class_answers(loader: str) -> None:
-    answerer = assemble_ours(options("--loader", loader), Progress())
-    assert type(answerer.model) is MODELS["qwen2"][LOADERS[loader].week]
-    assert answerer.description["loader"] == loader
+    backend = build_tiny_llm_backend(options("--loader", loader), Progress())
+    assert type(backend.model) is MODELS["qwen2"][LOADERS[loader].week]
+    assert backend.description["loader"] == loader
 
 
 @pytest.mark.parametrize(
@@ -114,21 +114,19 @@ def test_the_loader_decides_which_class_answers(loader: str) -> None:
     [((), True), (("--enable-flash-attn",), True), (("--no-enable-flash-attn",), False)],
 )
 def test_the_flash_switch_has_three_states(flags: tuple[str, ...], expected: bool) -> None:
-    answerer = assemble_ours(options(*flags), Progress())
-    assert answerer.model.layers_inner[0].self_attn.use_flash_attention is expected
-    assert answerer.description["flash_attention"] is expected
+    backend = build_tiny_llm_backend(options(*flags), Progress())
+    assert backend.model.layers_inner[0].self_attn.use_flash_attention is expected
+    assert backend.description["flash_attention"] is expected
 
 
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"])
-def test_without_a_wish_the_type_is_one_that_the_machine_multiplies(
-    isa: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_type_is_one_that_the_cpu_multiplies(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "load_extension", lambda: SimpleNamespace(cpu_isa=lambda: isa))
     expected = mx.bfloat16 if isa in ("avx512bf16", "amx") else mx.float32
     assert device.activation_dtype("--dtype", "auto", "cpu") == expected
 
 
-def test_the_peak_is_that_of_the_work(run: Run) -> None:
+def test_the_peak_memory_grows_with_the_prompt(run: Run) -> None:
     peaks = []
     for words in (5, 500):
         mx.reset_peak_memory()
@@ -140,24 +138,24 @@ def test_the_peak_is_that_of_the_work(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_the_dtype_is_that_of_the_activations(name: str) -> None:
-    answerer = assemble_ours(options("--dtype", name), Progress())
-    assert answerer.model.precision == getattr(mx, name)
-    assert answerer.description["dtype"] == name
+    backend = build_tiny_llm_backend(options("--dtype", name), Progress())
+    assert backend.model.precision == getattr(mx, name)
+    assert backend.description["dtype"] == name
 
 
 def test_the_device_can_be_named(run: Run) -> None:
     assert run("generate", "--device", "cpu", "--json", *SHORT).record["device"] == "cpu"
 
 
-def test_a_draft_model_saves_runs_of_the_large_one(run: Run) -> None:
+def test_a_draft_model_halves_the_calls_of_the_large_one(run: Run) -> None:
     calls = {}
     for flags in ((), ("--draft-model", "tiny")):
         wanted = options(*flags)
-        answerer = assemble_ours(wanted, Progress())
-        answerer.model = counted = Counted(answerer.model)
-        prompt = answerer.write_prompt(generate.messages(SYSTEM, [], CLEAR), False)
+        backend = build_tiny_llm_backend(wanted, Progress())
+        backend.model = counted = Counted(backend.model)
+        prompt = backend.render(generate.messages(SYSTEM, [], CLEAR), False)
         sampling = generate.read_sampling(wanted)
-        text = "".join(answerer.answer(prompt, sampling, Progress()))
+        text = "".join(backend.generate(prompt, sampling, Progress()))
         calls[text] = [*calls.get(text, []), counted.calls]
     ((alone, drafted),) = calls.values()  # one text
     assert drafted < alone / 2
@@ -182,7 +180,7 @@ class Counted:
         return getattr(self._model, name)
 
 
-def test_a_drafted_answer_can_be_drawn(run: Run) -> None:
+def test_a_drafted_answer_can_be_sampled(run: Run) -> None:
     drawn = [
         run("generate", "--json", "--draft-model", "tiny", *HOT[:2], "--seed", seed, *SHORT).record["text"]
         for seed in "112"
@@ -195,7 +193,7 @@ def test_the_prompt_may_come_from_standard_input(run: Run, monkeypatch: pytest.M
     assert run("generate", "--json", "--prompt", "-", *SHORT).record["prompt"] == "Who are you?\n"
 
 
-def test_a_folder_is_a_model_and_thinking_is_for_templates_that_know_it(run: Run, embedded_copy) -> None:
+def test_a_folder_is_a_model_and_thinking_needs_a_template_that_supports_it(run: Run, embedded_copy) -> None:
     settings = embedded_copy / "tokenizer_config.json"
     content = json.loads(settings.read_text())
     content["chat_template"] += "{% if enable_thinking %}Let us think. {% endif %}"
@@ -208,7 +206,7 @@ def test_a_folder_is_a_model_and_thinking_is_for_templates_that_know_it(run: Run
     assert thinking["prompt_tokens"] > plain["prompt_tokens"]
 
 
-def test_no_flag_is_left_out_here() -> None:
+def test_every_flag_has_a_test() -> None:
     parser = argparse.ArgumentParser()
     generate.add_arguments(parser)
     flags = {action.option_strings[0] for action in parser._actions} - {"-h"}
@@ -216,7 +214,7 @@ def test_no_flag_is_left_out_here() -> None:
         "--json",
         "--model",
         "--offline",  # test_refusals.py
-        "--solution",  # test_peer.py
+        "--solution",  # test_mlx_lm_backend.py
         "--loader",
         "--enable-flash-attn",
         "--device",

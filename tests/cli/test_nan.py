@@ -8,7 +8,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli.endings import FAILED
+from tiny_llm.cli.exit_codes import FAILED
 from tiny_llm.cli.loaders import LOADERS
 
 from ..loading.folders import small_tokenizer, write_folder
@@ -30,7 +30,7 @@ from .conftest import Run
 def test_an_answer_of_nan_is_an_error(run: Run, tmp_path: Path, command: str, flags: list[str]) -> None:
     ended = run(command, "--model", str(broken_copy(tmp_path / "broken")), *flags)
     assert (ended.code, ended.out.strip()) == (FAILED, "")
-    assert ended.err.splitlines()[-1].startswith("program: the scores of the next token are NaN: ")
+    assert ended.err.splitlines()[-1].startswith("program: the logits of the next token are NaN: ")
 
 
 def test_a_batch_prints_the_answers_of_the_questions_that_have_one(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Through pipes: plain output, closed pipes, signals, and what is not imported."""
+"""In pipes: plain output, closed pipes, signals, and slow imports that are avoided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tiny_llm.cli.endings import INTERRUPTED, UNREAD
+from tiny_llm.cli.exit_codes import BROKEN_PIPE, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
 
 from ..support.processes.child import ROOT, run_python
@@ -20,8 +20,8 @@ SLOW_IMPORTS = ("mlx_lm", "transformers", "huggingface_hub", "numpy", "torch")
 
 
 def without_progress(text: str) -> list[str]:
-    """Its lines but for those that a busy machine has the time to write."""
-    return [line for line in text.splitlines() if not line.startswith(("reading the", "writing the"))]
+    """Its lines, without the progress lines that appear on a busy machine."""
+    return [line for line in text.splitlines() if not line.startswith(("reading the", "preparing the"))]
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -35,7 +35,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_run_from_the_door_is_plain_and_imports_nothing_slow() -> None:
+def test_a_run_of_main_is_plain_and_imports_nothing_slow() -> None:
     program = f"""
 import runpy, sys
 try:
@@ -53,7 +53,7 @@ print("imported", [name for name in {SLOW_IMPORTS} if name in sys.modules])
     assert len(without_progress(result.stderr)) == 2
 
 
-def test_long_work_says_so_in_plain_lines() -> None:
+def test_long_tasks_print_plain_progress_lines() -> None:
     process = start("-c", IMPATIENT, "--prompt", LONG_PROMPT, "--max-tokens", "1")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -63,17 +63,17 @@ def test_long_work_says_so_in_plain_lines() -> None:
     assert not any("[" in line or "\r" in line for line in lines)
 
 
-def test_a_reader_who_leaves_ends_it_quietly() -> None:
+def test_a_closed_pipe_ends_the_program_quietly() -> None:
     process = start("main.py", "--prompt", STORY)
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.read(5)
     process.stdout.close()
-    assert process.wait(PATIENCE) == UNREAD
+    assert process.wait(PATIENCE) == BROKEN_PIPE
     assert without_progress(process.stderr.read().decode()) == []
 
 
-def test_an_interrupt_is_a_sentence_and_a_code() -> None:
+def test_an_interrupt_is_one_line_and_a_code() -> None:
     process = start("main.py", "--loader", SLOW, "--prompt", STORY)
     assert process.stdout is not None
     assert process.stdout.read(1)
@@ -109,19 +109,19 @@ def test_a_conversation_from_a_pipe_answers_every_line() -> None:
     assert "12" in first
     assert "cold" in second
     assert ">" not in result.stdout
-    assert "expected fewer than the context of 2048; /reset starts anew" in result.stderr
+    assert "expected fewer than the context of 2048; /reset starts a new conversation" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("door", "flags", "expected"),
+    ("script", "flags", "expected"),
     [
         ("batch-main.py", ["--batch-size", "0"], "pdm run batch-main: --batch-size: got '0'"),
         ("bench.py", ["--num-seqs", "0"], "pdm bench: --num-seqs: got '0'"),
         ("bench.py", ["model", "--num-seqs", "0"], "pdm bench: --num-seqs: got '0'"),
-        ("bench.py", ["songs"], "no benchmark 'songs'; there is: model, attention"),
+        ("bench.py", ["songs"], "pdm bench: unknown benchmark 'songs', expected model, attention"),
     ],
 )
-def test_the_doors_lead_to_the_commands(door: str, flags: list[str], expected: str) -> None:
-    result = run_python(door, *flags)
+def test_every_script_runs_its_command(script: str, flags: list[str], expected: str) -> None:
+    result = run_python(script, *flags)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(expected)

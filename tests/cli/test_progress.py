@@ -1,4 +1,4 @@
-"""Progress with a clock that the tests turn by hand: what is drawn, when, and what stays behind."""
+"""Progress with a clock that the tests set: what is drawn, when, and what remains on the screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from tiny_llm.cli.loaders import LOADERS
-from tiny_llm.cli.prefill import READING
+from tiny_llm.cli.prefill_progress import READING
 from tiny_llm.cli.progress import Progress, dimmed
 
 from .conftest import Run
@@ -17,7 +17,7 @@ FULL = next(iter(LOADERS))
 
 
 class Screen(io.StringIO):
-    """A stream that says it is a terminal, and what a person sees on its last line."""
+    """A stream that says it is a terminal, and the visible text of its last line."""
 
     def isatty(self) -> bool:
         return True
@@ -41,7 +41,7 @@ def a_real_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_a_bar_comes_with_patience_and_moves(clock: list[float]) -> None:
+def test_a_bar_appears_after_a_delay_and_moves(clock: list[float]) -> None:
     screen = Screen()
     progress = Progress(screen, lambda: clock[0])
     progress("loading", 0, 200)
@@ -89,7 +89,7 @@ def test_plain_lines_are_few_and_end_with_the_time(clock: list[float]) -> None:
     ]
 
 
-def test_a_bar_waits_for_each_task_until_there_is_one(clock: list[float]) -> None:
+def test_short_tasks_show_no_bar_until_a_long_one_does(clock: list[float]) -> None:
     screen = Screen()
     progress = Progress(screen, lambda: clock[0])
     for task in ("one", "two", "three"):
@@ -145,7 +145,7 @@ def test_a_narrow_terminal_keeps_one_line(clock: list[float], monkeypatch: pytes
         (io.StringIO(), {}, "text"),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(
+def test_colour_is_for_terminals_without_no_color(
     stream: io.StringIO, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
@@ -159,15 +159,15 @@ FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max
 @pytest.mark.parametrize(
     ("command", "flags", "expected"),
     [
-        ("generate", ["--json", "--max-tokens", "2"], ["writing the prompt", READING, "answering"]),
-        ("generate", ["--max-tokens", "3", "--loader", FULL], ["writing the prompt", READING]),
-        ("batch", ["--max-seq-len", "40"], ["writing the prompts", "answering"]),
+        ("generate", ["--json", "--max-tokens", "2"], ["preparing the prompt", READING, "answering"]),
+        ("generate", ["--max-tokens", "3", "--loader", FULL], ["preparing the prompt", READING]),
+        ("batch", ["--max-seq-len", "40"], ["preparing the prompts", "answering"]),
         ("bench", ["--model", "tiny", "--compare", "mlx", *FEW],
-         ["importing mlx-lm", "building the model of mlx-lm", "comparing the scores", "measuring"]),
+         ["importing mlx-lm", "building the mlx-lm model", "comparing the logits", "measuring"]),
         ("demo", ["--tokens", "64"], ["flash_attention", "mx.fast of MLX", "plain attention"]),
     ],
 )  # fmt: skip
-def test_every_phase_has_its_name(
+def test_every_task_has_its_name(
     run: Run, reports: list[tuple[str, int]], command: str, flags: list[str], expected: list[str]
 ) -> None:
     assert run(command, *flags).code == 0
@@ -176,6 +176,6 @@ def test_every_phase_has_its_name(
     assert len(tasks) == len(set(tasks))
 
 
-def test_a_prompt_is_read_once(run: Run, reports: list[tuple[str, int]]) -> None:
+def test_prefill_is_reported_once(run: Run, reports: list[tuple[str, int]]) -> None:
     assert run("generate", "--max-tokens", "3", "--loader", FULL).code == 0
     assert [done for task, done in reports if task == READING] == [0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tiny_llm import LLM
-from tiny_llm.cli.endings import REFUSED
+from tiny_llm.cli.exit_codes import REFUSED
 
 from .conftest import Run
 
@@ -33,7 +33,7 @@ def test_a_text_is_continued_as_it_is(run: Run) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--solution", "mlx")])
-def test_it_is_how_a_model_without_a_template_is_used(
+def test_a_model_without_a_template_continues_text(
     run: Run, without_template: str, flags: tuple[str, ...]
 ) -> None:
     exact = ("generate", "--raw", "--json", "--prompt", STORY, "--dtype", "float32", *SHORT, *flags)
@@ -41,12 +41,14 @@ def test_it_is_how_a_model_without_a_template_is_used(
 
 
 @pytest.mark.parametrize("command", ["generate", "batch", "chat"])
-def test_without_it_the_error_names_it(run: Run, without_template: str, command: str) -> None:
+def test_without_raw_a_model_without_a_template_is_refused(
+    run: Run, without_template: str, command: str
+) -> None:
     ended = run(command, "--model", without_template)
     assert (ended.code, ended.out) == (REFUSED, "")
     assert ended.err.splitlines()[-1] == (
-        f"program: --model: {without_template} has no chat template: it continues a text, but answers no "
-        "messages; generate and batch do so with --raw"
+        f"program: --model: {without_template} has no chat template, so it cannot answer messages; "
+        "generate and batch can continue a text with --raw"
     )
 
 

@@ -1,4 +1,4 @@
-"""What cannot be done is one sentence on standard error and an exit code; nothing is printed as an answer."""
+"""A refusal is one line on standard error and an exit code; nothing is printed on standard output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import COMMANDS, demo, main
-from tiny_llm.cli.endings import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import FAILED, REFUSED
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.loading.weights import memory
 
@@ -43,7 +43,7 @@ USAGE = [
         "--enable-thinking: got True, expected False: the chat template of tiny",
     ),
     ("generate", ["--max"], "--max: no such flag"),
-    ("generate", ["--seed", "5", "words"], "words: not expected here"),
+    ("generate", ["--seed", "5", "words"], "words: unexpected argument"),
     ("generate", ["--sampler-temp", "-1"], "--sampler-temp: got '-1'"),
     ("generate", ["--sampler-temp", "nan"], "--sampler-temp: got 'nan'"),
     ("generate", ["--sampler-temp", "1", "--sampler-top-p", "0"], "--sampler-top-p: got '0'"),
@@ -58,12 +58,12 @@ USAGE = [
     ("generate", ["--seed", "5"], "--seed: needs a --sampler-temp above 0"),
     ("generate", ["--loader", FULL, "--enable-flash-attn"], f"--enable-flash-attn: {FULL} has one kind"),
     ("generate", ["--loader", FULL, "--no-enable-flash-attn"], "--no-enable-flash-attn"),
-    ("generate", ["--loader", PAGED, "--enable-flash-attn"], f"the switch is for {CACHED}"),
+    ("generate", ["--loader", PAGED, "--enable-flash-attn"], f"the flag is for {CACHED}"),
     ("generate", ["--loader", FULL, "--draft-model", "tiny"], f"{CACHED} or {PAGED}"),
     ("generate", ["--draft-model", "tiny", "--repetition-penalty", "2"], "--repetition-penalty"),
-    ("generate", ["--solution", "mlx", "--loader", CACHED], "--loader: chooses among the models"),
-    ("generate", ["--solution", "mlx", "--enable-flash-attn"], "--enable-flash-attn: chooses among"),
-    ("generate", ["--solution", "mlx", "--draft-model", "tiny"], "--draft-model: chooses among"),
+    ("generate", ["--solution", "mlx", "--loader", CACHED], "--loader: has no effect with --solution mlx"),
+    ("generate", ["--solution", "mlx", "--enable-flash-attn"], "--enable-flash-attn: has no effect"),
+    ("generate", ["--solution", "mlx", "--draft-model", "tiny"], "--draft-model: has no effect"),
     ("chat", ["--enable-thinking"], "--enable-thinking: got True, expected False: the chat template of tiny"),
     ("chat", ["--seed", "5"], "--seed: needs a --sampler-temp above 0"),
     ("batch", ["--batch-size", "0"], "--batch-size: got '0'"),
@@ -77,12 +77,12 @@ USAGE = [
     ),
     ("chat", ["--max-tokens", "2048"], "--max-tokens: got 2048, expected fewer than the context of 2048"),
     ("chat", ["--system", "word " * 3000], "--system: got 3"),
-    ("generate", ["--raw", "--system", "Be brief."], "--system: is part of a chat template"),
-    ("batch", ["--raw", "--enable-thinking"], "--enable-thinking: is a switch of a chat template"),
+    ("generate", ["--raw", "--system", "Be brief."], "--system: has no effect with --raw"),
+    ("batch", ["--raw", "--enable-thinking"], "--enable-thinking: has no effect with --raw"),
     ("batch", ["--input", "/nowhere/x"], "--input: /nowhere/x cannot be read: No such file"),
     ("batch", ["--input", "/"], "--input: / cannot be read: Is a directory"),
     ("batch", ["--output", "/nowhere/x"], "--output: got '/nowhere/x', expected a file in a folder"),
-    ("batch", ["--solution", "mlx"], "mlx is for main and bench"),
+    ("batch", ["--solution", "mlx"], "only generate, chat and bench have mlx"),
     ("batch", ["--solution", "ref"], "there is no ref here"),
     ("bench", ["--num-seqs", "0"], "--num-seqs: got '0'"),
     ("bench", ["--min-input-len", "-2"], "--min-input-len: got '-2'"),
@@ -105,13 +105,13 @@ USAGE = [
         ["--compare", "--no-enable-flash-attn"],
         "--no-enable-flash-attn: --compare measures with and",
     ),
-    ("bench", ["--solution", "mlx", "--no-enable-flash-attn"], "--no-enable-flash-attn: chooses among"),
+    ("bench", ["--solution", "mlx", "--no-enable-flash-attn"], "--no-enable-flash-attn: has no effect"),
     ("bench", ["--compare", "--loader", PAGED], f"{PAGED} has one kind of attention"),
-    ("bench", ["--compare", "--solution", "mlx"], "--compare: is about tiny_llm"),
+    ("bench", ["--compare", "--solution", "mlx"], "--compare: measures tiny_llm"),
     ("bench", ["--json", "-"], "--json: got '-', expected a file"),
     ("bench", ["--json", "/nowhere/x.json"], "expected a file in a folder that exists"),
     ("bench", ["--json", "x" * 300], "--json: xxx"),
-    ("bench", ["--json", "x.svg", "--plot", "./x.svg"], "--plot: got x.svg, expected another file"),
+    ("bench", ["--json", "x.svg", "--plot", "./x.svg"], "--plot: got x.svg, expected a different file"),
     ("bench", ["--plot", "x.png"], "expected a name that ends in .svg"),
     ("demo", ["--heads", "3", "--kv-heads", "2"], "--kv-heads: got 2, expected a divisor"),
     ("demo", ["--tokens", "99999999"], "--tokens: got 99999999: plain attention would take"),
@@ -125,7 +125,7 @@ USAGE = [
 ]
 
 
-def test_an_answer_that_the_context_does_not_hold_is_refused(run: Run) -> None:
+def test_max_tokens_beyond_the_context_are_refused(run: Run) -> None:
     prompt = run("generate", "--json", "--max-tokens", "1").record["prompt_tokens"]
     left = 2048 - prompt
     ended = run("generate", "--max-tokens", str(left + 1))
@@ -138,7 +138,7 @@ def test_an_answer_that_the_context_does_not_hold_is_refused(run: Run) -> None:
     USAGE,
     ids=[" ".join([command, *flags])[:50] for command, flags, _ in USAGE],
 )
-def test_what_contradicts_or_is_out_of_range_is_refused(
+def test_contradictions_and_values_out_of_range_are_refused(
     run: Run, command: str, flags: list[str], words: str
 ) -> None:
     ended = run(command, *flags)
@@ -146,7 +146,7 @@ def test_what_contradicts_or_is_out_of_range_is_refused(
     assert words in ended.err
     assert len(ended.err.splitlines()) == 1
     assert ended.err.startswith("program: ")
-    # What is said is about something given: a flag, a word, or the question and model that stand by default.
+    # The error names an argument that was given, or a flag whose default is refused.
     about = ended.err.removeprefix("program: ").split(":")[0]
     assert set(about.split(" and ")) & {
         *flags,
@@ -157,9 +157,7 @@ def test_what_contradicts_or_is_out_of_range_is_refused(
     }
 
 
-def test_the_flag_that_is_named_is_the_one_that_asks_for_too_much(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_names_the_flag_that_is_too_large(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "available_bytes", lambda: 10**9)
     for flags, named in (
         (["--heads", "100", "--tokens", "1024"], "--heads: got 100: plain attention would take 1.3 GB"),
@@ -246,11 +244,11 @@ def test_a_command_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as end:
         main(["sing"])
     assert end.value.code == REFUSED
-    said = capsys.readouterr().err
-    assert all(name in said for name in COMMANDS)
+    printed = capsys.readouterr().err
+    assert all(name in printed for name in COMMANDS)
 
 
-def test_the_memory_of_unpacked_weights_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_dequantized_weights_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 40_000_000)
     assert run("generate", "--max-tokens", "1").code == 0
     ended = run("generate", "--max-tokens", "1", "--loader", FULL, "--dtype", "float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from tiny_llm.cli.endings import INTERRUPTED
+from tiny_llm.cli.exit_codes import INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
 
 from .terminal import CTRL_C, CTRL_D, IMPATIENT, LONG_PROMPT, UP, Terminal
@@ -41,14 +41,14 @@ def test_a_conversation_with_all_its_commands() -> None:
         terminal.wait_for("> ")
 
         terminal.press("/reset\n")
-        terminal.press(UP + UP + "\n")  # the question again, to somebody who no longer knows
+        terminal.press(UP + UP + "\n")  # the same question, in a new conversation
         assert "Emma" not in terminal.wait_for("peak memory")
         terminal.wait_for("> ")
 
         terminal.press("/sing\n")
         terminal.wait_for("/sing: no such command")
         terminal.press("/help\n")
-        terminal.wait_for("/reset +forget the conversation")
+        terminal.wait_for("/reset +start a new conversation")
         terminal.wait_for("> ")
 
         terminal.press(STORY + "\n")

@@ -1,4 +1,4 @@
-"""The set-up of `pdm run`: files edited while it runs do not count as installed or built."""
+"""The set-up that every `pdm run` starts with: when it installs and builds again, and when not."""
 
 import importlib.util
 import shutil
@@ -12,7 +12,7 @@ import pytest
 
 from ..support.processes.child import ROOT
 
-# A short build, during which a source file is edited.
+# A build that takes a moment, during which a source file changes.
 CMAKE = """
 cmake_minimum_required(VERSION 3.25)
 project(edited_during_its_build LANGUAGES NONE)
@@ -24,7 +24,7 @@ add_custom_target(module ALL
 
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    """tools/setup.py in a new tree that is not set up yet."""
+    """tools/setup.py in a tree of its own, which it has not set up yet."""
     for name in ("tools/setup.py", "src/extensions/build.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -34,7 +34,7 @@ def setup(tmp_path, monkeypatch):
     (tmp_path / "src/extensions/tiny_llm_ext").mkdir()
     (tmp_path / "build").mkdir()
 
-    # It imports src/extensions/build.py of the new tree; the test undoes this at its end.
+    # setup.py imports the `build` beside it; the test restores sys.path and sys.modules.
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setitem(sys.modules, "build", None)
     del sys.modules["build"]
@@ -49,11 +49,11 @@ def setup(tmp_path, monkeypatch):
 
 
 def installer(program):
-    """A command in place of pdm, so that nothing is downloaded."""
+    """A command in the place of pdm, so that nothing is downloaded."""
     return [sys.executable, "-c", program]
 
 
-def test_a_source_edited_during_the_build_is_built_again(setup):
+def test_a_source_that_is_edited_during_the_build_is_built_once_more(setup):
     setup.set_up(installer("pass"))
     assert setup.extension.MODULE.is_file()
     assert (setup.ROOT / "src/extensions/kernel.cpp").read_text() == "after"
@@ -62,7 +62,7 @@ def test_a_source_edited_during_the_build_is_built_again(setup):
     assert setup.extension_is_ready()
 
 
-def test_a_build_folder_moved_to_another_machine_is_built_again(setup):
+def test_a_build_folder_that_is_carried_to_another_machine_is_built_once_more(setup):
     setup.set_up(installer("pass"))
     setup.set_up(installer("pass"))
     machine = setup.extension.MACHINE_ISAS
@@ -73,7 +73,7 @@ def test_a_build_folder_moved_to_another_machine_is_built_again(setup):
         assert setup.extension_is_ready() == ready
 
 
-def test_a_build_stopped_during_configuration_is_continued(setup):
+def test_a_build_that_was_stopped_before_its_kernels_were_chosen_goes_on(setup):
     setup.set_up(installer("pass"))
     machine = setup.extension.MACHINE_ISAS
     machine.write_text("#!/bin/sh\n")
@@ -93,7 +93,7 @@ def test_a_build_without_set_up_waits_for_it(setup):
     assert setup.extension.MODULE.is_file()
 
 
-def test_a_lock_file_edited_during_the_installation_is_installed_again(setup):
+def test_a_lock_file_that_is_edited_during_the_installation_is_installed_once_more(setup):
     edit = installer(f"open({str(setup.ROOT / 'pdm.lock')!r}, 'w').write('after')")
     setup.set_up(edit)
     assert not setup.packages_are_ready()
@@ -109,7 +109,7 @@ def test_a_failed_installation_is_not_remembered(setup):
 
 
 def test_a_second_set_up_says_that_it_waits(setup, tmp_path):
-    """Its output goes to a file: pytest loses output that is written while it reads the captured text."""
+    """Its output goes to a file: pytest's capture loses text that is written while the capture is read."""
     said = tmp_path / "said"
     with said.open("w") as file, redirect_stderr(file), ThreadPoolExecutor() as threads:
         with setup.extension.one_at_a_time():
@@ -119,3 +119,17 @@ def test_a_second_set_up_says_that_it_waits(setup, tmp_path):
                 assert not second.done()
                 assert time.monotonic() < deadline
         assert second.result(timeout=60) == 0
+
+
+def test_packages_are_installed_again_when_a_module_moves_but_not_when_it_is_edited(setup):
+    """An editable install maps module names to files, so a move makes its map wrong."""
+    package = setup.ROOT / "src/tiny_llm"
+    (package / "models").mkdir(parents=True)
+    module = package / "layers.py"
+    module.write_text("before")
+    setup.set_up(installer("pass"))
+    assert setup.packages_are_ready()
+    module.write_text("after")
+    assert setup.packages_are_ready()
+    module.rename(package / "models/layers.py")
+    assert not setup.packages_are_ready()

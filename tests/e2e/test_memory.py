@@ -14,7 +14,7 @@ from ..support.processes.child import run_python
 PROGRAM = """
 import sys
 import mlx.core as mx
-from tiny_llm.cli.assembly import build_ours, choose_flash
+from tiny_llm.cli.build_backend import build_stage, choose_flash
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.generate import stream_generate
 from tiny_llm.loading import load
@@ -22,7 +22,7 @@ from tiny_llm.loading.weights.tree import named_arrays, named_parts
 
 mx.set_default_device(mx.cpu)
 checkpoint, loader = load(sys.argv[1], offline=True), LOADERS[sys.argv[2]]
-model = build_ours(checkpoint, loader, choose_flash(loader, None), mx.float32)
+model = build_stage(checkpoint, loader, choose_flash(loader, None), mx.float32)
 next(stream_generate(model, checkpoint.tokenizer, "Hello", max_tokens=2))
 peak = mx.get_peak_memory()
 arrays = [a for name, part in named_parts(checkpoint.mlx_model) for a in named_arrays(part, name).values()]

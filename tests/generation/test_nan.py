@@ -20,7 +20,7 @@ from ..support.models.checkpoints import broken_copy
 
 HOT = Sampling(temp=1.0, seed=1, max_tokens=30)
 PROMPT = "Say on: "
-SENTENCE = r"^the scores of the next token are NaN: .* float32 has the widest range$"
+SENTENCE = r"^the logits of the next token are NaN: .* float32 has the largest range$"
 
 
 def lost_behind(rule: Rule, length: int) -> Rule:

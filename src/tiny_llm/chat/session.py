@@ -1,4 +1,4 @@
-"""A conversation with an `LLM`: each turn reads what is new, and the oldest turns leave a full context."""
+"""A conversation with an `LLM`: the KV cache is kept, and a full context drops the oldest turns."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ from .turns import Conversation
 
 
 class ChatSession:
-    """A conversation that remembers itself.
+    """A conversation that remembers its turns.
 
         session = ChatSession(LLM("tiny"), system="You are a helpful assistant.")
         session.ask("My name is Emma.")
         session.ask("What is my name?").text
 
-    What the model has read is kept: `result.statistics.cached_tokens` tells how much of a prompt was not read
-    again. `turns` are pairs of question and answer, the oldest first; where the context ends the oldest are
-    let go, and `dropped_turns` counts these. To be used by one thread at a time.
+    The KV cache is kept between turns: `result.statistics.cached_tokens` tokens of a prompt came from it.
+    `turns` are pairs of question and answer, the oldest first; when the context is full the oldest are
+    dropped, and `dropped_turns` counts them. Use a session from one thread at a time.
     """
 
     def __init__(self, llm: LLM, *, system: str = "", enable_thinking: bool = False):
@@ -39,17 +39,17 @@ class ChatSession:
         self._prompt_cache = PromptCache()
         self._turn: Turn | None = None
         self._conversation = self._begin()
-        with calling("ChatSession"):  # what the template refuses is refused before the first question
+        with calling("ChatSession"):  # refuse a bad system message before the first question
             self._conversation.check_system()
 
     @property
     def turns(self) -> list[tuple[str, str]]:
-        """What was said and is still told."""
+        """The turns that are still part of the prompt."""
         return list(self._conversation.turns)
 
     @property
     def dropped_turns(self) -> int:
-        """How many turns were let go."""
+        """The number of turns that were dropped."""
         return self._conversation.dropped_turns
 
     def ask(
@@ -61,9 +61,10 @@ class ChatSession:
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
     ) -> Result:
-        """Answer a question, which is the next turn; the other arguments are those of `LLM.chat`.
+        """Answer a question and add both as a turn; the other arguments are those of `LLM.chat`.
 
-        Room for `max_tokens` is made, if the context is longer than that. An answer that fails is no turn.
+        `max_tokens` of the context are reserved for the answer if the context is larger. A failed answer
+        does not become a turn.
         """
         with calling("ChatSession.ask"):
             turn = self._start(question, sampling, max_tokens, stop, logprobs)
@@ -80,28 +81,28 @@ class ChatSession:
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
     ) -> Stream:
-        """The same in pieces. It is a turn when it has ended.
+        """The answer in pieces; it becomes a turn when it has ended.
 
-        One that is left before ends with `close()`, or when something else is asked, and is a turn as far as
-        it came.
+        A stream that is left before its end ends with `close()` or with the next question, and becomes a turn
+        with the text so far.
         """
         with calling("ChatSession.stream"):
             return self._start(question, sampling, max_tokens, stop, logprobs)
 
     def reset(self) -> None:
-        """Forget all turns. What the model has read of the system message is kept."""
+        """Forget all turns; the cached tokens of the system message are kept."""
         self._leave()
         self._conversation = self._begin()
 
     def close(self) -> None:
-        """Give back the memory of what the model has read; a further question reads all turns anew."""
+        """Free the KV cache; another question processes all turns again."""
         self._leave()
         self._prompt_cache.close()
 
     def _begin(self) -> Conversation:
         llm, enable_thinking = self._llm, self._enable_thinking  # not `self`: a cycle would hold the memory
         return Conversation(
-            lambda said: write_conversation("", llm.name, llm.tokenizer, said, enable_thinking),
+            lambda messages: write_conversation("", llm.name, llm.tokenizer, messages, enable_thinking),
             lambda text: len(llm.tokenizer.encode(text, add_special_tokens=False)),
             context=llm.context,
             system=self._system,
@@ -118,14 +119,14 @@ class ChatSession:
         llm = self._llm
         check_text("", "question", question)
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        asked = sampling.with_ends(max_tokens, stop)
+        limited = sampling.with_ends(max_tokens, stop)
         self._leave()
         try:
             generation = stream_generate(
                 llm.model,
                 llm.tokenizer,
-                self._conversation.ask(question, asked.max_tokens).text,
-                sampling=asked.with_ends(asked.max_tokens or MAX_TOKENS, None).seeded(),
+                self._conversation.ask(question, limited.max_tokens).text,
+                sampling=limited.with_ends(limited.max_tokens or MAX_TOKENS, None).seeded(),
                 logprobs=logprobs,
                 context=llm.context,
                 prompt_cache=self._prompt_cache,
@@ -138,14 +139,14 @@ class ChatSession:
         return self._turn
 
     def _leave(self) -> None:
-        """End an answer that nobody has read to its end."""
+        """End a stream that was not read to its end."""
         if self._turn is not None:
             self._turn.close()
         self._turn = None
 
 
 class Turn(Stream):
-    """An answer in pieces, which its conversation takes in when it ends."""
+    """An answer in pieces, which becomes a turn of its conversation when it ends."""
 
     def __init__(self, generation: Generation, device: str, conversation: Conversation, question: str):
         super().__init__(generation, device)

@@ -1,4 +1,4 @@
-"""The command `tiny-llm`: each subcommand is a module that adds its flags and says what to run."""
+"""The program `tiny-llm`: each command is a module with its help, its arguments and its `run`."""
 
 import argparse
 import sys
@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from ..runtime.version import version
 from . import batch, bench, chat, demo, export, generate, info
-from .endings import REFUSED, give_up_unwritten, guarded, note, open_missing_streams
+from .exit_codes import REFUSED, exit_code_of
+from .streams import drop_unwritten, open_missing_streams, print_stderr
 
 COMMANDS: dict[str, ModuleType] = {
     "generate": generate,
@@ -22,7 +23,7 @@ COMMANDS: dict[str, ModuleType] = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes flags by their full names only, and says what is wrong with one in a single sentence."""
+    """Accepts options by their full names only, and reports a wrong one in one line."""
 
     def __init__(self, **settings: Any):
         super().__init__(allow_abbrev=False, **settings)
@@ -31,28 +32,28 @@ class Parser(argparse.ArgumentParser):
         self.exit(REFUSED, f"{self.prog}: {message.removeprefix('argument ')}; --help explains the flags\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """End as commands do: standard error that takes nothing changes no exit code."""
+        """Exit like a command: an unwritable standard error does not change the exit code."""
         open_missing_streams()
         if message:
-            note(message.rstrip())
-        give_up_unwritten(sys.stderr)
+            print_stderr(message.rstrip())
+        drop_unwritten(sys.stderr)
         sys.exit(status)
 
     def print_help(self, file: Any = None) -> None:
-        """Print it as commands print their output: with an exit code that is not 0 if that fails."""
+        """Print it like the output of a command: the exit code is not 0 if that fails."""
         if file is None:
-            self.exit(guarded(self.prog, lambda: say(self.format_help().rstrip())))
+            self.exit(exit_code_of(self.prog, lambda: print_text(self.format_help().rstrip())))
         super().print_help(file)
 
 
 class Version(argparse.Action):
-    """Prints the version and ends."""
+    """Prints the version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        parser.exit(guarded(parser.prog, lambda: say(f"{parser.prog} {version()}")))
+        parser.exit(exit_code_of(parser.prog, lambda: print_text(f"{parser.prog} {version()}")))
 
 
-def say(text: str) -> int:
+def print_text(text: str) -> int:
     print(text)
     return 0
 
@@ -61,30 +62,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     parser = Parser(
         prog="tiny-llm",
-        description="Small language models with FlashAttention, on this machine.",
-        epilog="tiny-llm COMMAND --help explains one of them.",
+        description="Runs small language models on this machine, with FlashAttention on the CPU.",
+        epilog="tiny-llm COMMAND --help explains the options of a command.",
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(metavar="command")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
         add_flags(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
-    parser.set_defaults(program=parser.prog, run=lambda options: explain(parser))
-    return carry_out(parser, argv)
+    parser.set_defaults(program=parser.prog, run=lambda options: print_overview(parser))
+    return parse_and_run(parser, argv)
 
 
-def explain(parser: argparse.ArgumentParser) -> int:
-    """What there is, for a person who has named no command."""
+def print_overview(parser: argparse.ArgumentParser) -> int:
+    """The help, on standard error, when no command was given."""
     parser.print_help(sys.stderr)
     return REFUSED
 
 
-def door(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
-    """Run one subcommand as a program of its own; `settings` are options that have no flag."""
+def run_command(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
+    """Run one command as a program of its own, such as main.py; `settings` are options without a flag."""
     command = COMMANDS[name]
     parser = Parser(prog=program, description=command.DESCRIPTION)
     add_flags(parser, command)
     parser.set_defaults(**settings)
-    return carry_out(parser, argv)
+    return parse_and_run(parser, argv)
 
 
 def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
@@ -92,10 +93,12 @@ def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
     parser.set_defaults(run=command.run, program=parser.prog)
 
 
-def carry_out(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+def parse_and_run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
-        # Known by now to be about the command; argparse leaves what no command takes to its parent.
+        # The command is known by now; argparse reports arguments that it does not take to the main parser.
         parser.prog = options.program
-        parser.error(f"{unknown[0]}: {'no such flag' if unknown[0].startswith('-') else 'not expected here'}")
-    return guarded(options.program, lambda: options.run(options))
+        parser.error(
+            f"{unknown[0]}: {'no such flag' if unknown[0].startswith('-') else 'unexpected argument'}"
+        )
+    return exit_code_of(options.program, lambda: options.run(options))

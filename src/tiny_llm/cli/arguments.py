@@ -1,4 +1,4 @@
-"""The flags that commands share, each defined once, with the checks that need nothing but the flag itself."""
+"""Options shared by several commands, each defined once, with the checks that need only its own value."""
 
 import argparse
 import math
@@ -9,27 +9,27 @@ from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS
 
 SOLUTIONS = ("tiny_llm", "mlx")
-ELSEWHERE = ("ref", "tiny_llm_ref")  # the names that other editions of the course give to their solution
+OTHER_SOLUTIONS = ("ref", "tiny_llm_ref")  # names from other editions of the course
 SYSTEM = "You are a helpful assistant."
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """The type of a flag that takes an integer of at least so much."""
+def integer(minimum: int) -> Callable[[str], int]:
+    """An argparse type: integers from `minimum` on."""
 
     def convert(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number of at least {least}")
+            number = minimum - 1
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number of at least {minimum}")
         return number
 
     return convert
 
 
-def real(allowed: Callable[[float], bool], expected: str) -> Callable[[str], float]:
-    """The type of a flag that takes a finite number for which `allowed` holds."""
+def number_where(allowed: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+    """An argparse type: finite numbers for which `allowed` is true."""
 
     def convert(text: str) -> float:
         try:
@@ -49,7 +49,7 @@ def text(given: str) -> str:
     return given
 
 
-def some_text(given: str) -> str:
+def nonblank_text(given: str) -> str:
     if not given.strip():
         raise argparse.ArgumentTypeError("got an empty text, expected at least one word")
     return text(given)
@@ -62,9 +62,9 @@ def stop_string(given: str) -> str:
 
 
 def solution(name: str) -> str:
-    if name in ELSEWHERE:
+    if name in OTHER_SOLUTIONS:
         raise argparse.ArgumentTypeError(
-            f"there is no {name} here: the one solution is tiny_llm, in src/tiny_llm; mlx is the peer"
+            f"there is no {name} here, expected tiny_llm (this project) or mlx (mlx-lm)"
         )
     return name
 
@@ -72,109 +72,113 @@ def solution(name: str) -> str:
 def add_model(
     parser: argparse.ArgumentParser, default: str | None = "tiny", default_text: str | None = None
 ) -> None:
-    """`default_text` explains a default that the command works out."""
+    """`default_text` describes a default that the command computes."""
     group = parser.add_argument_group("model")
     group.add_argument(
-        "--model", type=some_text, default=default, metavar="NAME",
-        help="tiny (ships inside), a shortcut such as qwen2-0.5b or qwen3-0.6b, a name on the Hugging Face "
-        "hub, a folder, or random:SHORTCUT for that shape with random weights "
+        "--model", type=nonblank_text, default=default, metavar="NAME",
+        help="tiny (built in), a shortcut such as qwen2-0.5b or qwen3-0.6b, a name on the Hugging Face hub, "
+        "a folder, or random:SHORTCUT: the same architecture with random weights "
         f"(default: {default_text or default})",
     )  # fmt: skip
     group.add_argument(
         "--offline", action="store_true", default=None,
-        help="never use the network: a model that is not on this machine is an error",
+        help="do not use the network; fail if the model is not on this machine",
     )  # fmt: skip
 
 
 def add_solution(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how it runs")
+    group = parser.add_argument_group("implementation")
     group.add_argument(
         "--solution", type=solution, choices=SOLUTIONS, default="tiny_llm",
-        help="who computes: this project, or mlx: the model and the loop of mlx-lm (default: %(default)s)",
+        help="tiny_llm: this project; mlx: the model and generation loop of mlx-lm (default: %(default)s)",
     )  # fmt: skip
     stages = "; ".join(f"{name}: {stage.summary}" for name, stage in LOADERS.items())
     group.add_argument(
         "--loader", choices=LOADERS,
-        help=f"stage of the course that tiny_llm runs. {stages} (default: {DEFAULT_LOADER})",
+        help=f"stage of the course to run. {stages} (default: {DEFAULT_LOADER})",
     )  # fmt: skip
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("machine")
+    group = parser.add_argument_group("attention, device and data type")
     group.add_argument(
         "--enable-flash-attn", action=argparse.BooleanOptionalAction,
-        help="whether attention is FlashAttention or the readable grouped form "
-        "(default: yes, where the loader has both)",
+        help="compute attention with FlashAttention, or with plain grouped attention, which keeps all scores "
+        "in memory (default: FlashAttention where the loader has it)",
     )  # fmt: skip
     group.add_argument(
-        "--device", choices=DEVICES, help="where to compute (default: the GPU if MLX has one, else the CPU)"
+        "--device",
+        choices=DEVICES,
+        help="device to compute on (default: the GPU if MLX has one, else the CPU)",
     )
     group.add_argument(
         "--dtype", choices=["auto", *DTYPES], default="auto",
-        help="type of the activations; auto: bfloat16 where products of it are fast, float16 on Metal, else "
-        "float32 (default: %(default)s)",
+        help="type of the activations; auto is bfloat16 on CUDA and on CPUs with bfloat16 instructions, "
+        "float16 on Metal, else float32 (default: %(default)s)",
     )  # fmt: skip
 
 
 def add_conversation(parser: argparse.ArgumentParser) -> None:
-    """What the model is told before the question, and how."""
+    """What the chat template gets besides the question."""
     group = parser.add_argument_group("conversation")
     group.add_argument(
         "--system", type=text, default=SYSTEM, metavar="TEXT",
-        help="what the model is told about its part (default: %(default)r; '' leaves it out)",
+        help="system message for the model; '' sends none (default: %(default)r)",
     )  # fmt: skip
     group.add_argument(
         "--enable-thinking", action="store_true",
-        help="let a model that can do so, such as Qwen3, think aloud before it answers",
+        help="let a model that supports it, such as Qwen3, write its reasoning before the answer",
     )  # fmt: skip
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw", action="store_true",
-        help="continue the text as it is, without a chat template: for models that are not made to answer",
+        help="continue the text as it is, without a chat template: for models that are not trained to chat",
     )  # fmt: skip
 
 
 def add_answer(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answer")
     group.add_argument(
-        "--max-tokens", type=whole(1), metavar="N",
-        help="the most tokens of an answer, of about four letters each "
-        f"(default: {MAX_TOKENS}, or what the context has room for)",
+        "--max-tokens", type=integer(1), metavar="N",
+        help="maximum number of new tokens; a token is about four characters "
+        f"(default: {MAX_TOKENS}, or what is left of the context)",
     )  # fmt: skip
     group.add_argument(
         "--stop", type=stop_string, action="append", default=[], metavar="TEXT",
-        help="stop before this text appears; may be given several times",
+        help="end the answer before this text; may be given several times",
     )  # fmt: skip
     group.add_argument(
-        "--draft-model", type=some_text, metavar="NAME",
-        help="a small model of the same vocabulary that guesses ahead: answers stay the same, or as likely",
+        "--draft-model", type=nonblank_text, metavar="NAME",
+        help="speculative decoding: this small model with the same vocabulary proposes tokens, --model "
+        "verifies them",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-temp", type=real(lambda x: x >= 0, "of at least 0"), default=0.0, metavar="T",
-        help="0 takes the most probable token each time, 1 draws by probability, more is wilder (default: 0)",
+        "--sampler-temp", type=number_where(lambda x: x >= 0, "of at least 0"), default=0.0, metavar="T",
+        help="sampling temperature: 0 always takes the most probable token, 1 samples from the model's "
+        "probabilities, higher is more random (default: 0)",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-top-k", type=whole(1), metavar="K", help="draw only from the K most probable tokens"
+        "--sampler-top-k", type=integer(1), metavar="K", help="sample only from the K most probable tokens"
     )
     group.add_argument(
-        "--sampler-top-p", type=real(lambda x: 0 < x <= 1, "above 0, at most 1"), metavar="P",
-        help="draw only from the most probable tokens that together have this probability",
+        "--sampler-top-p", type=number_where(lambda x: 0 < x <= 1, "above 0, at most 1"), metavar="P",
+        help="sample only from the most probable tokens that together have probability P",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-min-p", type=real(lambda x: 0 <= x <= 1, "from 0 to 1"), metavar="P",
-        help="draw only from tokens with at least this share of the best one's probability",
+        "--sampler-min-p", type=number_where(lambda x: 0 <= x <= 1, "from 0 to 1"), metavar="P",
+        help="sample only from tokens at least P times as probable as the most probable one",
     )  # fmt: skip
     group.add_argument(
         "--seed",
-        type=whole(0),
+        type=integer(0),
         metavar="N",
-        help="draw the same answer each time; another seed, another answer",
+        help="seed of the random numbers: with the same seed, sampling gives the same answer",
     )
     group.add_argument(
-        "--repetition-penalty", type=real(lambda x: x > 0, "above 0"), metavar="R",
-        help="above 1: make tokens less probable that were there before",
+        "--repetition-penalty", type=number_where(lambda x: x > 0, "above 0"), metavar="R",
+        help="above 1, make tokens less probable that occurred before",
     )  # fmt: skip
 
 

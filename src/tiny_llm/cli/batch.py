@@ -1,4 +1,4 @@
-"""`tiny-llm batch`, and `pdm run batch-main`: many questions at once, by continuous batching."""
+"""`tiny-llm batch` and `pdm run batch-main`: many questions at once, by continuous batching."""
 
 import argparse
 import json
@@ -17,32 +17,33 @@ from ..generation.messages import messages
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
-from .answerers import Ours
-from .assembly import assemble_ours, check_raw
-from .endings import Refusal, note
-from .files import check_writable, output_file
-from .json_text import print_json
+from .backends import TinyLlmBackend
+from .batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
+from .build_backend import build_tiny_llm_backend, check_raw
+from .exit_codes import Refusal
+from .json_output import print_json
+from .output_files import check_writable, output_file
 from .progress import Progress, dimmed
-from .questions import BUILT_IN, FLAG, Question, read_questions, refuse_lines
+from .streams import print_stderr
 
-SUMMARY = "answer many questions at once: the lines of a file, or sixteen that are built in"
-DESCRIPTION = """Answers the lines of a file, or a fixed set of sixteen questions, by continuous batching: up
-to --batch-size answers grow together, and each question joins as soon as a place is free. An answer is
-printed, or written, when it is whole."""
+SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"
+DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
+--batch-size answers are generated together, and when one ends, the next question takes its place. Each
+answer is printed or written when it is complete."""
 TASK = "answering"
-MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # unless flags say otherwise, or the context is shorter
+MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # defaults; at most the context
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("questions and answers")
     group.add_argument(
-        FLAG, type=arguments.some_text, metavar="FILE",
-        help="a question on each line, or an object of JSON with prompt or messages and, if wanted, id and "
-        "max_tokens; - reads standard input (default: sixteen questions that are built in)",
+        FLAG, type=arguments.nonblank_text, metavar="FILE",
+        help="one question per line, or one JSON object per line with prompt or messages and optionally id "
+        "and max_tokens; - reads standard input (default: sixteen built-in questions)",
     )  # fmt: skip
     group.add_argument(
         "--output", type=output_file, metavar="FILE",
-        help="write each answer here as it is complete, as a line of JSON; the file must be new or empty",
+        help="append each complete answer to this file as a line of JSON; the file must be new or empty",
     )  # fmt: skip
     arguments.add_raw(parser)
     arguments.add_json(parser)
@@ -52,35 +53,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("batch")
     group.add_argument(
         "--solution",
-        type=ours_only,
+        type=only_tiny_llm,
         default="tiny_llm",
         metavar="tiny_llm",
-        help="who computes: this project",
+        help="the only implementation of batch; accepted as in other commands",
     )
     group.add_argument(
-        "--batch-size", type=arguments.whole(1), default=5, metavar="N",
-        help="so many answers grow together (default: %(default)s)",
+        "--batch-size", type=arguments.integer(1), default=5, metavar="N",
+        help="maximum number of answers generated together (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--prefill-step", type=arguments.whole(1), metavar="N",
-        help="read a question in pieces of so many tokens, between two steps of the others "
+        "--prefill-step", type=arguments.integer(1), metavar="N",
+        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the others "
         f"(default: {PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
-        "--max-seq-len", type=arguments.whole(2), metavar="N",
-        help=f"longest question and answer together, in tokens (default: {MAX_SEQ_LEN})",
+        "--max-seq-len", type=arguments.integer(2), metavar="N",
+        help=f"maximum length of prompt and answer together, in tokens (default: {MAX_SEQ_LEN})",
     )  # fmt: skip
     parser.set_defaults(loader=None, draft_model=None)
 
 
-def ours_only(text: str) -> str:
+def only_tiny_llm(text: str) -> str:
     if arguments.solution(text) != "tiny_llm":
-        raise argparse.ArgumentTypeError(f"got {text}, expected tiny_llm: mlx is for main and bench")
+        raise argparse.ArgumentTypeError(
+            f"got {text}, expected tiny_llm: only generate, chat and bench have mlx"
+        )
     return text
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print or write each answer as it is complete, then what all took; or everything as JSON."""
+    """Print or write each answer when it is complete, then the statistics; or everything as JSON."""
     check_raw(options)
     questions = BUILT_IN if options.input is None else read_questions(options.input, raw=options.raw)
     if options.raw:
@@ -91,19 +94,19 @@ def run(options: argparse.Namespace) -> int:
     check_output(options.output)
     done: list[Request] = []
     with Progress() as progress:
-        answerer = assemble_ours(options, progress)
-        longest = size("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, answerer.context)
-        step = size("--prefill-step", options.prefill_step, PREFILL_STEP, answerer.context)
-        progress("writing the prompts", 0, None)
-        prompts = write_prompts(options, questions, answerer, longest)
+        backend = build_tiny_llm_backend(options, progress)
+        longest = length_option("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
+        step = length_option("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
+        progress("preparing the prompts", 0, None)
+        prompts = render_prompts(options, questions, backend, longest)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
             def begin(index: int) -> Request:
                 limit = questions[index].max_tokens
-                return Request(answerer.model, answerer.tokenizer, prompts[index], step, index, limit=limit)
+                return Request(backend.model, backend.tokenizer, prompts[index], step, index, limit=limit)
 
-            def finished(request: Request) -> None:
+            def on_finish(request: Request) -> None:
                 done.append(request)
                 question = questions[request.prompt_idx]
                 if file is not None:
@@ -113,75 +116,77 @@ def run(options: argparse.Namespace) -> int:
                 progress(TASK, len(done), len(prompts))
 
             progress(TASK, 0, len(prompts))
-            began = time.perf_counter()
+            start = time.perf_counter()
             failure = None
             try:
-                answer_all(answerer.model, len(prompts), begin, longest, options.batch_size, finished)
-            except NumericError as error:  # of some questions; the others are answered
+                answer_all(backend.model, len(prompts), begin, longest, options.batch_size, on_finish)
+            except NumericError as error:  # in some answers; the others are complete
                 failure = error
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
     if failure is not None and not done:
         raise failure
     done.sort(key=lambda request: request.prompt_idx)
     answers = [as_record(questions[request.prompt_idx], request) for request in done]
-    report = {**answerer.description, **measured(answers, seconds)}
+    report = {**backend.description, **totals(answers, seconds)}
     if options.json:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
-        note(dimmed(f"{as_line(report)}\n{summary.setting(answerer.description)}", sys.stderr))
+        print_stderr(
+            dimmed(f"{totals_line(report)}\n{summary.settings_line(backend.description)}", sys.stderr)
+        )
     if failure is not None:
         raise failure
     return 0
 
 
 def check_output(path: Path | None) -> None:
-    """Refuse a file that cannot be written, or holds something: perhaps the answers of an earlier run."""
+    """Refuse a file that cannot be written or is not empty: it may hold the answers of an earlier run."""
     check_writable({"--output": path})
     if path is not None and path.is_file() and path.stat().st_size:
-        raise Refusal(f"--output: {path} is there and not empty; name another file, or remove it")
+        raise Refusal(f"--output: {path} exists and is not empty; choose another file or remove it")
 
 
-def size(flag: str, asked: int | None, default: int, context: int) -> int:
-    """A length that the context has room for."""
-    if asked is not None and asked > context:
-        raise Refusal(f"{flag}: got {asked}, expected at most the context of {context}")
-    return min(default, context) if asked is None else asked
+def length_option(flag: str, requested: int | None, default: int, context: int) -> int:
+    """The requested length, or `default` cut to the context; Refusal if it exceeds the context."""
+    if requested is not None and requested > context:
+        raise Refusal(f"{flag}: got {requested}, expected at most the context of {context}")
+    return min(default, context) if requested is None else requested
 
 
-def write_prompts(
-    options: argparse.Namespace, questions: tuple[Question, ...], answerer: Ours, longest: int
+def render_prompts(
+    options: argparse.Namespace, questions: tuple[Question, ...], backend: TinyLlmBackend, longest: int
 ) -> list[str]:
-    """The questions as the model reads them; those that it cannot answer are refused before any is."""
+    """The prompts of all questions; those without room are refused before any is answered."""
     prompts, wrong = [], []
     for question in questions:
         try:
-            prompts.append(prompt_of(question, options, answerer))
-            check_length(question, prompts[-1], answerer, longest)
+            prompts.append(render_prompt(question, options, backend))
+            check_length(question, prompts[-1], backend, longest)
         except ArgumentError as error:
-            if options.input is None:  # these questions are short
+            if options.input is None:  # the built-in questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
                 raise Refusal(f"{flag}: question {question.line}: {error.reason}") from error
             field = "max_tokens: " if error.argument == "max_tokens" else ""
             wrong.append(f"line {question.line}: {field}{error.reason}")
-        except LoadError as error:  # the chat template refuses what this line says
+        except LoadError as error:  # the chat template refuses this line
             if options.input is None:
                 raise
             wrong.append(f"line {question.line}: {error}")
-            break  # one that takes too long would do so for every line
+            break  # a template that times out would do so on every line
     refuse_lines(options.input, wrong)
     return prompts
 
 
-def prompt_of(question: Question, options: argparse.Namespace, answerer: Ours) -> str:
+def render_prompt(question: Question, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
-    said = question.messages or messages(options.system, [], question.prompt or "")
-    return answerer.write_prompt(said, options.enable_thinking)
+    conversation = question.messages or messages(options.system, [], question.prompt or "")
+    return backend.render(conversation, options.enable_thinking)
 
 
-def check_length(question: Question, prompt: str, answerer: Ours, longest: int) -> None:
-    """Refuse a prompt, or the length of an answer, for which there is no room."""
-    length = len(encode_prompt("batch", [answerer.model], answerer.tokenizer, prompt))
+def check_length(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
+    """Refuse a prompt, or a max_tokens, that does not fit."""
+    length = len(encode_prompt("batch", [backend.model], backend.tokenizer, prompt))
     if length >= longest:
         raise ArgumentError(
             "batch", "max_seq_len", f"{length} tokens", f"fewer than --max-seq-len, {longest}"
@@ -192,23 +197,23 @@ def check_length(question: Question, prompt: str, answerer: Ours, longest: int) 
             "batch",
             "max_tokens",
             question.max_tokens,
-            f"at most {room}: --max-seq-len, {longest}, less {length} of the prompt",
+            f"at most {room}: --max-seq-len, {longest}, minus {length} of the prompt",
         )
 
 
 def write_line(file: TextIO, record: dict[str, Any]) -> None:
-    """Write an answer at once: whatever happens later, it is there."""
+    """Write an answer and flush, so that it survives whatever ends the run."""
     file.write(json.dumps(record, ensure_ascii=False) + "\n")
     file.flush()
 
 
 def as_text(question: Question, request: Request) -> str:
-    asked = question.prompt if question.messages is None else question.messages[-1]["content"]
-    return f"[{question.line}] {asked}\n{request.text()}\n"
+    prompt = question.prompt if question.messages is None else question.messages[-1]["content"]
+    return f"[{question.line}] {prompt}\n{request.text()}\n"
 
 
 def as_record(question: Question, request: Request) -> dict[str, Any]:
-    """An answer in the terms of `generate --json`: the token that ends an answer is counted, too."""
+    """An answer with the fields of `generate --json`; generated_tokens includes the end token."""
     result = request.result
     return {
         **question.fields(),
@@ -219,7 +224,7 @@ def as_record(question: Question, request: Request) -> dict[str, Any]:
     }
 
 
-def measured(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+def totals(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     prompt_tokens, generated = (
         sum(answer[count] for answer in answers) for count in ("prompt_tokens", "generated_tokens")
     )
@@ -234,11 +239,11 @@ def measured(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     }
 
 
-def as_line(report: dict[str, Any]) -> str:
+def totals_line(report: dict[str, Any]) -> str:
     return (
-        f"{report['prompts']} prompts of {report['prompt_tokens']} tokens, answers of "
-        f"{report['generated_tokens']} tokens in {report['seconds']:.1f} s | "
-        f"{report['output_tokens_per_second']:.0f} tok/s out, "
-        f"{report['total_tokens_per_second']:.0f} in all | "
+        f"{report['prompts']} prompts, {report['prompt_tokens']} prompt tokens, "
+        f"{report['generated_tokens']} generated tokens in {report['seconds']:.1f} s | "
+        f"output {report['output_tokens_per_second']:.0f} tok/s, "
+        f"total {report['total_tokens_per_second']:.0f} tok/s | "
         f"peak memory {report['peak_memory_bytes'] / 1e6:.0f} MB"
     )

@@ -1,4 +1,4 @@
-"""`tiny-llm bench`, and `pdm bench`: how fast a model reads and writes on this machine."""
+"""`tiny-llm bench` and `pdm bench`: the prefill and decode speed of a model on this machine."""
 
 import argparse
 import json
@@ -16,82 +16,86 @@ from ..benchmark.workload import Request, Sizes, random_requests
 from ..loading import Checkpoint, LoadError, find_folder, load
 from ..runtime.installation import check_installation
 from . import arguments, summary
-from .assembly import build_ours, choose_flash, describe, flash_flag, peer_dtype, refuse_for_peer
+from .build_backend import build_stage, choose_flash, describe, flash_flag, mlx_lm_dtype, refuse_with_mlx_lm
 from .device import check_kernels, choose_device, choose_dtype
-from .endings import Failure, Refusal, note
-from .files import check_writable, output_file, svg_file, write_whole
+from .exit_codes import Failure, Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
-from .peer import check_peer, peer_model
+from .mlx_lm_backend import check_mlx_lm, mlx_lm_model
+from .output_files import check_writable, output_file, svg_file, write_whole
 from .progress import Progress
+from .streams import print_stderr
 
-SUMMARY = "measure how fast a model reads and writes"
-DESCRIPTION = """Measures prompts of random tokens and greedy answers of random lengths, one request at a
-time. Nothing depends on what the tokens mean, so random weights measure the same as real ones."""
+SUMMARY = "measure prefill and decode speed"
+DESCRIPTION = """Measures speed with prompts of random tokens and greedy answers of random lengths, one
+request at a time. Speed does not depend on what the tokens mean, so random weights measure the same as real
+ones."""
 DEFAULT_MODEL = "qwen2-0.5b"
 MLX_LM = "mlx-lm"
 SIZES = Sizes(num_seqs=16, min_input_len=64, max_input_len=256, min_output_len=64, max_output_len=256)
-# MLX computes on one core of a CPU, a token in a second and more.
+# On a CPU MLX uses one core: a second or more per token.
 SMALL_SIZES = Sizes(num_seqs=2, min_input_len=16, max_input_len=32, min_output_len=4, max_output_len=8)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model(parser, None, f"{DEFAULT_MODEL}, or its shape with random weights")
+    arguments.add_model(parser, None, f"{DEFAULT_MODEL} if on this machine, else random:{DEFAULT_MODEL}")
     arguments.add_solution(parser)
     arguments.add_machine(parser)
-    group = parser.add_argument_group("work")
+    group = parser.add_argument_group("workload")
     for name, what in (
-        ("num_seqs", "so many requests"),
-        ("min_input_len", "shortest prompt, in tokens"),
-        ("max_input_len", "longest prompt"),
-        ("min_output_len", "shortest answer, in tokens"),
-        ("max_output_len", "longest answer"),
+        ("num_seqs", "number of requests"),
+        ("min_input_len", "minimum prompt length, in tokens"),
+        ("max_input_len", "maximum prompt length, in tokens"),
+        ("min_output_len", "minimum answer length, in tokens"),
+        ("max_output_len", "maximum answer length, in tokens"),
     ):
         few = getattr(SMALL_SIZES, name)
         group.add_argument(
-            f"--{name.replace('_', '-')}", type=arguments.whole(1), metavar="N",
-            help=f"{what} (default: {getattr(SIZES, name)}; where mlx runs on a CPU: {few})",
+            f"--{name.replace('_', '-')}", type=arguments.integer(1), metavar="N",
+            help=f"{what} (default: {getattr(SIZES, name)}, or {few} if mlx-lm runs on a CPU)",
         )  # fmt: skip
     group.add_argument(
-        "--seed", type=arguments.whole(0), default=0, metavar="N",
-        help="another seed, other lengths and tokens (default: %(default)s)",
+        "--seed", type=arguments.integer(0), default=0, metavar="N",
+        help="seed of the random lengths and tokens (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--warmup", type=arguments.whole(0), default=1, metavar="N",
-        help="so many requests before the clock starts (default: %(default)s)",
+        "--warmup", type=arguments.integer(0), default=1, metavar="N",
+        help="number of requests before timing starts (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--compare", nargs="?", const="flash", choices=("flash", "mlx"),
-        help="measure side by side, every request in turn: with and without flash attention; with 'mlx', the "
-        "model of mlx-lm as well",
+        help="run every request in turn with and without FlashAttention and report the ratios; with mlx, "
+        "also run mlx-lm (default if given without a value: flash)",
     )  # fmt: skip
     parser.set_defaults(origin=lambda: {"measured": datetime.now(UTC).isoformat(timespec="seconds")})
-    group = parser.add_argument_group("results")
-    group.add_argument("--json", type=output_file, metavar="FILE", help="write all that was measured here")
-    group.add_argument("--plot", type=svg_file, metavar="FILE.svg", help="draw the rates here")
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", type=output_file, metavar="FILE", help="write all measurements to this file")
+    group.add_argument(
+        "--plot", type=svg_file, metavar="FILE.svg", help="write a bar chart of the speeds to this file"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table; fails where two who are compared do not agree."""
+    """Print the table; fails if two contestants disagree."""
     check(options)
     check_writable({"--json": options.json, "--plot": options.plot})
     if options.solution != "mlx":
         check_kernels()
     if "mlx" in (options.solution, options.compare):
-        check_peer()
+        check_mlx_lm()
     device = choose_device(options.device)
     with_mlx = "mlx" in (options.solution, options.compare)
-    dtype = (peer_dtype if with_mlx else choose_dtype)(options.dtype, device)
+    dtype = (mlx_lm_dtype if with_mlx else choose_dtype)(options.dtype, device)
     sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
     with Progress() as progress:
         checkpoint = load_checkpoint(options, progress)
         requests = make_requests(checkpoint, sizes, options.seed)
         contestants = make_contestants(options, checkpoint, dtype, progress)
-        progress("comparing the scores", 0, None)
+        progress("comparing the logits", 0, None)
         differences = largest_difference(contestants, requests[0])
         for name, difference in differences.items():
             if not difference <= TOLERANCE[dtype]:
                 raise Failure(
-                    f"{contestants[0].name} and {name} do not agree: their scores differ by {difference:.1%} "
+                    f"{contestants[0].name} and {name} do not agree: their logits differ by {difference:.1%} "
                     f"of the largest, expected at most {TOLERANCE[dtype]:.1%}; nothing was measured"
                 )
         mx.reset_peak_memory()
@@ -99,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     description = describe(checkpoint.name, options.solution, device, dtype)
     if options.solution != "mlx":
         description["loader"] = options.loader or DEFAULT_LOADER
-        if not options.compare:  # where it is with and without
+        if not options.compare:  # which measures both
             loader = LOADERS[description["loader"]]
             description["flash_attention"] = choose_flash(loader, options.enable_flash_attn)
     record = {
@@ -107,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         **options.origin(),
         "installation": check_installation(),
         **description,
-        "setting": summary.setting(description),
+        "setting": summary.settings_line(description),
         "sizes": asdict(sizes),
         "seed": options.seed,
         "warmup": options.warmup,
@@ -125,20 +129,20 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Refuse flags that contradict each other."""
     if options.solution == "mlx":
-        refuse_for_peer(options, "loader", "enable_flash_attn")
+        refuse_with_mlx_lm(options, "loader", "enable_flash_attn")
         if options.compare:
-            raise Refusal("--compare: is about tiny_llm; --compare mlx has mlx-lm beside it")
+            raise Refusal("--compare: measures tiny_llm; leave out --solution mlx, and use --compare mlx")
     if options.compare and options.enable_flash_attn is not None:
         given = flash_flag(options.enable_flash_attn)
         raise Refusal(f"{given}: --compare measures with and without it; leave out one of them")
     if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
         raise Refusal(
-            f"--compare: {options.loader} has one kind of attention, the switch is for {WITH_FLASH_SWITCH}"
+            f"--compare: {options.loader} has one kind of attention; the flag is for {WITH_FLASH_SWITCH}"
         )
 
 
 def choose_sizes(options: argparse.Namespace, defaults: Sizes) -> Sizes:
-    """What the flags say, and the defaults for the rest."""
+    """The sizes from the flags, with defaults for the rest."""
     given = {name: getattr(options, name) for name in asdict(defaults)}
     sizes = replace(defaults, **{name: value for name, value in given.items() if value is not None})
     for kind in ("input", "output"):
@@ -149,7 +153,7 @@ def choose_sizes(options: argparse.Namespace, defaults: Sizes) -> Sizes:
 
 
 def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoint:
-    """The model asked for. The default one is never downloaded: its shape runs at the same speed."""
+    """The model of the flags. The default is never downloaded: random weights run at the same speed."""
     name = options.model
     if name is None:
         name = DEFAULT_MODEL
@@ -158,10 +162,10 @@ def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoi
         except LoadError:
             name = f"random:{DEFAULT_MODEL}"
             sentence = (
-                f"{DEFAULT_MODEL} is not on this machine, so its shape is measured with random weights; "
+                f"{DEFAULT_MODEL} is not on this machine, so random weights of its shape are measured; "
                 f"--model {DEFAULT_MODEL} downloads it, --model tiny is quicker"
             )
-            note(f"{options.program}: {sentence}")
+            print_stderr(f"{options.program}: {sentence}")
     return load(name, offline=options.offline, progress=progress)
 
 
@@ -179,15 +183,15 @@ def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[Reque
 def make_contestants(
     options: argparse.Namespace, checkpoint: Checkpoint, dtype: mx.Dtype, progress: Progress
 ) -> list[Contestant]:
-    """Everybody who is measured, on one set of weights; the others are compared with the first."""
+    """All contestants, on one set of weights; the first is the one the others are compared with."""
     if options.solution == "mlx":
-        return [field.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, progress))]
+        return [field.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress))]
     loader = LOADERS[options.loader or DEFAULT_LOADER]
     both = options.compare is not None and loader.has_flash_switch
     found = []
     for flash in (True, False) if both else (choose_flash(loader, options.enable_flash_attn),):
         name = options.loader if flash is None else summary.ATTENTION[flash]
-        found.append(field.ours(name, build_ours(checkpoint, loader, flash, dtype)))
+        found.append(field.ours(name, build_stage(checkpoint, loader, flash, dtype)))
     if options.compare == "mlx":
-        found.append(field.mlx_lm(MLX_LM, peer_model(checkpoint.mlx_model, dtype, progress)))
+        found.append(field.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress)))
     return found

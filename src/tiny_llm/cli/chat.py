@@ -1,4 +1,4 @@
-"""`tiny-llm chat`: a conversation."""
+"""`tiny-llm chat`: talk to a model."""
 
 import argparse
 import json
@@ -9,29 +9,29 @@ from itertools import chain
 from ..chat.turns import Conversation
 from ..generation.generation import Generation
 from ..loading import LoadError
-from . import arguments, endings, inputs, summary
-from .answerers import Answerer
-from .assembly import assemble, read_sampling
-from .endings import Refusal
-from .generate import WRITING_PROMPT, begin, blaming
-from .json_text import print_json
+from . import arguments, standard_input, streams, summary
+from .backends import Backend
+from .batch_input import InvalidLine, check_text
+from .build_backend import build_backend, read_sampling
+from .exit_codes import Refusal
+from .generate import PREPARING, as_refusal_of, start_generation
+from .json_output import print_json
 from .progress import Progress, dimmed, is_terminal
-from .questions import BadLine, check_text
 
 SUMMARY = "talk to a model"
-DESCRIPTION = """Talk to a model, turn by turn. Ctrl-C stops an answer and keeps the conversation, Ctrl-D
-leaves. The arrow keys bring back earlier lines. From a pipe, every line is a turn; with --json one that
-begins with { is an object with a prompt."""
-HELP = """/reset   forget the conversation
-/help    show this
-/exit    leave, as does Ctrl-D
-Ctrl-C   stop an answer, or drop the line being typed"""
+DESCRIPTION = """Talk to a model. Ctrl-C stops an answer and keeps the conversation, Ctrl-D leaves, the arrow
+keys recall earlier lines. From a pipe, every line is a message; with --json, a line that begins with { must
+be {"prompt": TEXT}."""
+HELP = """/reset   start a new conversation
+/help    show this help
+/exit    leave, like Ctrl-D
+Ctrl-C   stop an answer, or clear the line being typed"""
 PROMPT = "> "
 SOURCE = "the conversation"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_json(parser, "print one JSON object for each turn, on a line of its own, for scripts")
+    arguments.add_json(parser, "print one JSON object per answer, each on its own line, for scripts")
     arguments.add_model(parser)
     arguments.add_solution(parser)
     arguments.add_machine(parser)
@@ -43,13 +43,13 @@ def run(options: argparse.Namespace) -> int:
     """Converse until the input ends."""
     read_sampling(options)
     with Progress() as progress:
-        answerer = assemble(options, progress)
-    chat = Chat(answerer, options)
-    typing = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
-    if typing:
-        remember_lines()
-        print(f"{summary.setting(answerer.description)}. /help explains, Ctrl-D leaves.")
-    while (line := read_line(typing)) is not None:
+        backend = build_backend(options, progress)
+    chat = Chat(backend, options)
+    interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
+    if interactive:
+        enable_line_editing()
+        print(f"{summary.settings_line(backend.description)}. /help lists the commands, Ctrl-D leaves.")
+    while (line := read_line(interactive)) is not None:
         match line.strip():
             case "":
                 pass
@@ -62,87 +62,87 @@ def run(options: argparse.Namespace) -> int:
                 if options.json:
                     print_json({"command": "/reset"})
             case text if text.startswith("/"):
-                chat.complain(text, f"{text.split()[0]}: no such command; /help shows those that there are")
+                chat.print_error(text, f"{text.split()[0]}: no such command; /help lists the commands")
             case text if options.json and text.startswith("{"):
-                chat.ask_object(text)
+                chat.answer_json(text)
             case question:
-                chat.ask(question, can_stop=typing)
+                chat.answer(question, can_stop=interactive)
     return 0
 
 
 class Chat:
-    """A conversation with whoever answers, as it is printed."""
+    """A conversation with a backend, printed as text or as JSON."""
 
-    def __init__(self, answerer: Answerer, options: argparse.Namespace):
-        self._answerer = answerer
+    def __init__(self, backend: Backend, options: argparse.Namespace):
+        self._backend = backend
         self._options = options
-        self._prompt_cache = answerer.make_prompt_cache()
+        self._prompt_cache = backend.make_prompt_cache()
         self.reset()
-        # A template, or a limit, that is refused is so before anybody has typed.
-        with blaming("--system"):
+        # Refuse a bad system message or limit before the first question.
+        with as_refusal_of("--system"):
             self.conversation.check_system()
-        asked = options.max_tokens
-        if asked is not None and asked >= answerer.context:
-            raise Refusal(f"--max-tokens: got {asked}, expected fewer than the context of {answerer.context}")
+        limit = options.max_tokens
+        if limit is not None and limit >= backend.context:
+            raise Refusal(f"--max-tokens: got {limit}, expected fewer than the context of {backend.context}")
 
     def reset(self) -> None:
-        """Begin anew. What the cache holds of the system message stays good."""
-        answerer, options = self._answerer, self._options
+        """Start a new conversation; the cached tokens of the system message stay valid."""
+        backend, options = self._backend, self._options
         self.conversation = Conversation(
-            lambda said: answerer.write_prompt(said, options.enable_thinking),
-            answerer.count_tokens,
-            context=answerer.context,
+            lambda conversation: backend.render(conversation, options.enable_thinking),
+            backend.count_tokens,
+            context=backend.context,
             system=options.system,
         )
 
-    def ask_object(self, line: str) -> None:
-        """Answer the prompt of a line of JSON: any text, also one that looks like a command."""
+    def answer_json(self, line: str) -> None:
+        """Answer the prompt in a line of JSON, which may look like a command."""
         try:
             question = read_prompt(line)
-        except BadLine as error:
-            self.complain(line, str(error))
+        except InvalidLine as error:
+            self.print_error(line, str(error))
         else:
-            self.ask(question, can_stop=False)
+            self.answer(question, can_stop=False)
 
-    def ask(self, question: str, *, can_stop: bool) -> None:
-        """Print the answer. One that Ctrl-C stops counts as far as it came."""
-        said, generation = "", None
+    def answer(self, question: str, *, can_stop: bool) -> None:
+        """Print the answer; after Ctrl-C the conversation keeps the part printed so far."""
+        text, generation = "", None
         try:
             first, generation = self._begin(question)
             for piece in chain([first], generation):
                 if not self._options.json:
                     print(piece, end="", flush=True)
-                said += piece
+                text += piece
         except KeyboardInterrupt:
             if not can_stop:
                 raise
-            note("\n(stopped)")
-            if not said:
+            print_dimmed("\n(stopped)")
+            if not text:
                 return
-            generation = None  # its numbers are those of no whole answer
-        except (Refusal, LoadError) as refusal:  # LoadError: a chat template that fails
-            self.complain(question, f"{refusal}; /reset starts anew")
+            generation = None  # statistics are for complete answers only
+        except (Refusal, LoadError) as refusal:  # LoadError: the chat template failed
+            self.print_error(question, f"{refusal}; /reset starts a new conversation")
             return
         before = self.conversation.dropped_turns
-        self.conversation.answered(question, said)
-        self._report(question, said, self.conversation.dropped_turns - before, generation)
+        self.conversation.answered(question, text)
+        self._report(question, text, self.conversation.dropped_turns - before, generation)
 
-    def complain(self, question: str, sentence: str) -> None:
-        """Say why a line has no answer."""
+    def print_error(self, question: str, sentence: str) -> None:
+        """Print why a line has no answer."""
         if self._options.json:
             print_json({"prompt": question, "error": sentence})
         else:
-            note(sentence)
+            print_dimmed(sentence)
 
     def _begin(self, question: str) -> tuple[str, Generation]:
-        """The first piece of an answer, and the others."""
+        """The first piece of an answer, and the generation that yields the others."""
         with Progress() as progress:
-            progress(WRITING_PROMPT, 0, None)
+            progress(PREPARING, 0, None)
             sampling = read_sampling(self._options)
-            with blaming(SOURCE):
+            with as_refusal_of(SOURCE):
                 prompt = self.conversation.ask(question, sampling.max_tokens)
-            generation = begin(
-                self._answerer,
+            generation = start_generation(
+                self._backend,
                 prompt.text,
                 sampling,
                 progress,
@@ -151,40 +151,42 @@ class Chat:
             )
             return next(generation, ""), generation
 
-    def _report(self, question: str, said: str, dropped: int, generation: Generation | None) -> None:
-        """What is told behind an answer; None stands for one that was stopped."""
+    def _report(self, question: str, text: str, dropped: int, generation: Generation | None) -> None:
+        """Print what follows an answer; `generation` is None for one that was stopped."""
         if self._options.json and generation is not None:
             numbers = summary.fields(generation)
-            print_json({"prompt": question, "text": said, "dropped_turns": dropped, **numbers})
+            print_json({"prompt": question, "text": text, "dropped_turns": dropped, **numbers})
             return
         if generation is not None:
             print()
         if dropped:
-            turns = "turn was" if dropped == 1 else f"{dropped} turns were"
-            note(f"the oldest {turns} let go: the context of {self._answerer.context} tokens was full")
+            turns = "turn" if dropped == 1 else f"{dropped} turns"
+            print_dimmed(
+                f"dropped the oldest {turns}: the context of {self._backend.context} tokens was full"
+            )
         if generation is not None:
-            note(summary.numbers(generation))
+            print_dimmed(summary.statistics_line(generation))
 
 
 def read_prompt(line: str) -> str:
-    """The text in a line such as {"prompt": "Hello."}."""
+    """The text in a line such as {"prompt": "Hello."}; InvalidLine if it is no such object."""
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadLine('got no JSON, expected {"prompt": TEXT}') from error
+        raise InvalidLine('got invalid JSON, expected {"prompt": TEXT}') from error
     if set(given) != {"prompt"}:
-        raise BadLine(f"got the fields {', '.join(given) or 'none'}, expected prompt alone")
+        raise InvalidLine(f"got the fields {', '.join(given) or 'none'}, expected prompt alone")
     return check_text("prompt", given["prompt"])
 
 
-def read_line(typing: bool) -> str | None:
+def read_line(interactive: bool) -> str | None:
     """The next line; None at the end of the input."""
-    if not typing:
-        return inputs.read_line()
+    if not interactive:
+        return standard_input.read_line()
     try:
         return input(PROMPT)
     except UnicodeDecodeError:
-        note("that line is no text in the encoding of this terminal, and was dropped")
+        print_dimmed("ignored a line that is not text in the encoding of this terminal")
         return ""
     except EOFError:
         print()
@@ -194,12 +196,12 @@ def read_line(typing: bool) -> str | None:
         return ""
 
 
-def remember_lines() -> None:
-    """Let the arrow keys edit the line and bring back earlier ones, where Python was built with that."""
+def enable_line_editing() -> None:
+    """Let the arrow keys edit the line and recall earlier ones, if Python was built with readline."""
     with suppress(ImportError):
         import readline  # noqa: F401 - importing it changes `input`
 
 
-def note(text: str) -> None:
-    """Say something that is no answer."""
-    endings.note(dimmed(text, sys.stderr))
+def print_dimmed(text: str) -> None:
+    """Print on standard error, dimmed on a terminal."""
+    streams.print_stderr(dimmed(text, sys.stderr))

@@ -1,4 +1,4 @@
-"""`tiny-llm demo`: the result of plain attention, sooner, without the table of all scores."""
+"""`tiny-llm demo`: FlashAttention gives the result of plain attention, faster, without the score matrix."""
 
 import argparse
 import time
@@ -11,36 +11,40 @@ from ..attention import explain, flash_attention, scaled_dot_product_attention_g
 from ..loading.weights.memory import available_bytes
 from . import arguments
 from .device import check_kernels
-from .endings import FAILED, Refusal
-from .json_text import print_json
+from .exit_codes import FAILED, Refusal
+from .json_output import print_json
 from .progress import Progress
 
-SUMMARY = "show FlashAttention at work"
-DESCRIPTION = """Runs causal attention as FlashAttention, as MLX's own operation and in its readable form, and
-shows time, memory and the tiles that FlashAttention skips."""
-HEADS, KV_HEADS, TOKENS = 8, 2, 1024  # unless flags say otherwise
+SUMMARY = "compare FlashAttention with plain attention"
+DESCRIPTION = """Runs causal attention three ways: FlashAttention, MLX's own operation, and plain attention,
+which keeps all scores in memory. Shows time, memory, and the tiles that FlashAttention skips."""
+HEADS, KV_HEADS, TOKENS = 8, 2, 1024  # defaults
 LARGEST_HEAD = 256
 ROUNDING = 1e-4
-SCORES = 3  # tables of scores that plain attention holds at once
+SCORES = 3  # score matrices that plain attention holds at once
 
 Attention = Callable[..., mx.array]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
-        ("--heads", HEADS, "query heads"),
-        ("--kv-heads", KV_HEADS, "key/value heads, a divisor of --heads"),
-        ("--tokens", TOKENS, "length of the sequence"),
-        ("--head-dim", 64, f"numbers per head, up to {LARGEST_HEAD}"),
+        ("--heads", HEADS, "number of query heads"),
+        ("--kv-heads", KV_HEADS, "number of key/value heads, a divisor of --heads"),
+        ("--tokens", TOKENS, "sequence length"),
+        ("--head-dim", 64, f"size of a head, at most {LARGEST_HEAD}"),
     ):
         parser.add_argument(
-            name, type=arguments.whole(1), default=default, metavar="N", help=f"{what} (%(default)s)"
+            name,
+            type=arguments.integer(1),
+            default=default,
+            metavar="N",
+            help=f"{what} (default: %(default)s)",
         )
     arguments.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the comparison; it fails when the results differ by more than rounding."""
+    """Print the comparison; fails if the results differ by more than rounding."""
     if options.heads % options.kv_heads:
         raise Refusal(f"--kv-heads: got {options.kv_heads}, expected a divisor of --heads {options.heads}")
     if options.head_dim > LARGEST_HEAD:
@@ -75,12 +79,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_memory(options: argparse.Namespace) -> None:
-    """Refuse what plain attention has no memory for, by the flag that asks for more than its default."""
+    """Refuse sizes for which plain attention has no memory, and name the flag that is too large."""
     free = available_bytes()
     needed = bytes_needed(options.heads, options.kv_heads, options.tokens, options.head_dim)
     if free is None or needed <= free:
         return
-    # The first flag that asks for too much alone; else both together do.
+    # A flag is too large alone if it does not fit with the other at its default; else both together are.
     flags = {
         "--heads": (options.heads, bytes_needed(options.heads, options.kv_heads, TOKENS, options.head_dim)),
         "--tokens": (options.tokens, bytes_needed(HEADS, KV_HEADS, options.tokens, options.head_dim)),
@@ -94,7 +98,7 @@ def check_memory(options: argparse.Namespace) -> None:
 
 
 def bytes_needed(heads: int, kv_heads: int, tokens: int, size: int) -> int:
-    """Inputs and results of attention, and the tables of scores of its readable form."""
+    """Bytes of the inputs and results of attention, and of the score matrices of plain attention."""
     return 4 * tokens * (SCORES * heads * tokens + size * 2 * (heads + kv_heads))
 
 
@@ -108,12 +112,12 @@ def make_inputs(options: argparse.Namespace) -> list[mx.array]:
 
 
 def mlx_attention(query: mx.array, key: mx.array, value: mx.array, mask: str) -> mx.array:
-    """MLX's own, which on a CPU builds the table of all scores."""
+    """MLX's own operation, which on a CPU builds the score matrix."""
     return mx.fast.scaled_dot_product_attention(query, key, value, scale=query.shape[-1] ** -0.5, mask=mask)
 
 
 def measure(attend: Attention, *inputs: mx.array) -> tuple[mx.array, dict[str, Any]]:
-    """The causal result of the second of two runs, its seconds, and the bytes it took beyond its inputs."""
+    """The causal result of the second of two runs, its seconds, and the bytes it needed beyond its inputs."""
     mx.eval(attend(*inputs, mask="causal"))
     before = mx.get_active_memory()
     mx.reset_peak_memory()
@@ -135,14 +139,14 @@ def as_text(report: dict[str, Any]) -> str:
             cost_line("mx.fast of MLX", report["mx_fast"]),
             cost_line("flash_attention", report["flash"]),
             "",
-            f"{report['speed_up']:.0f} times sooner than plain; results differ by at most "
+            f"{report['speed_up']:.0f} times faster than plain attention; results differ by at most "
             f"{report['largest_difference']:.0e}.",
             "",
-            f"{report['tiles_visited']} of {report['tiles_total']} tiles, queries down, keys across:",
+            f"{report['tiles_visited']} of {report['tiles_total']} tiles are computed; rows are queries:",
             "",
             *causal_blocks(min(tokens, 12)),
             "",
-            "█ all keys visible, no mask read   ▒ partly visible   · all in the future, skipped",
+            "█ all keys visible, no mask needed   ▒ some visible   · none visible, skipped",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`tiny-llm export`: a dense folder of a model, for programs that do not know packed weights."""
+"""`tiny-llm export`: a model with dense weights, for programs that cannot read quantized ones."""
 
 import argparse
 from pathlib import Path
@@ -8,32 +8,30 @@ from ..loading.export import ExportError, check_target, export_dense
 from ..loading.find import RANDOM
 from . import arguments
 from .device import DTYPES, choose_device
-from .endings import Failure, Refusal
+from .exit_codes import Failure, Refusal
 from .progress import Progress
 
-SUMMARY = "write a model as a dense folder that transformers loads"
-DESCRIPTION = """Unpacks the weights of a model and writes them, with its tokenizer, as a folder in the layout
-of Hugging Face. The folder appears when it is complete."""
+SUMMARY = "dequantize a model into a folder that transformers can load"
+DESCRIPTION = """Dequantizes the weights of a model and writes them, with its tokenizer, as a folder in
+Hugging Face layout. The folder appears only when it is complete."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="what to write: a folder that is new or empty"
-    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write; must be new or empty")
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32",
-        help="type of the weights; float32 loses nothing (default: %(default)s)",
+        help="type of the written weights; float32 is lossless (default: %(default)s)",
     )  # fmt: skip
     arguments.add_model(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the folder, and say so."""
+    """Write the folder and print its name."""
     choose_device("cpu")
     try:
         check_target(options.folder)
         if options.model.startswith(RANDOM):
-            raise Refusal(f"--model: got {options.model}, expected a model with files of its own")
+            raise Refusal(f"--model: got {options.model}, expected a model that has files")
         with Progress() as progress:
             checkpoint = load(options.model, offline=options.offline, progress=progress)
             export_dense(checkpoint, options.folder, DTYPES[options.dtype], progress=progress)

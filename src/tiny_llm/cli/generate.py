@@ -1,4 +1,4 @@
-"""`tiny-llm generate`, and `pdm run main`: one question, one answer."""
+"""`tiny-llm generate` and `pdm run main`: answer one question."""
 
 import argparse
 import sys
@@ -13,24 +13,25 @@ from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress as Report
 from ..sampling.params import Sampling
 from . import arguments, summary
-from .answerers import Answerer
-from .assembly import assemble, check_raw, read_sampling
-from .endings import Refusal, note
-from .inputs import read_all
-from .json_text import print_json
+from .backends import Backend
+from .build_backend import build_backend, check_raw, read_sampling
+from .exit_codes import Refusal
+from .json_output import print_json
 from .progress import Progress, dimmed
+from .standard_input import read_all
+from .streams import print_stderr
 
 SUMMARY = "answer one question"
-DESCRIPTION = """Answers one question. Without any flag the small model that ships inside answers; it needs no
-network. The answer goes to standard output as it grows, all else to standard error."""
+DESCRIPTION = """Answers one question. By default the small built-in model answers, without a network. The
+answer is streamed to standard output; everything else goes to standard error."""
 QUESTION = "What is FlashAttention?"
-WRITING_PROMPT, ANSWERING = "writing the prompt", "answering"  # what progress calls these tasks
+PREPARING, ANSWERING = "preparing the prompt", "answering"  # names of tasks in the progress bar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prompt", type=arguments.some_text, default=QUESTION, metavar="TEXT",
-        help="the question, or the text to be continued; - reads it from standard input "
+        "--prompt", type=arguments.nonblank_text, default=QUESTION, metavar="TEXT",
+        help="the question, or with --raw the text to continue; - reads standard input "
         "(default: %(default)r)",
     )  # fmt: skip
     arguments.add_raw(parser)
@@ -43,35 +44,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the answer piece by piece, then what it took; or all of it as JSON."""
+    """Print the answer piece by piece, then its statistics; or all of it as JSON."""
     sampling = read_sampling(options)
     check_raw(options)
     question = read_question(options.prompt)
     with Progress() as progress:
-        answerer = assemble(options, progress)
-        progress(WRITING_PROMPT, 0, None)
+        backend = build_backend(options, progress)
+        progress(PREPARING, 0, None)
         prompt = question
         if not options.raw:
-            with blaming("--prompt"):
-                said = messages(options.system, [], question)
-                prompt = answerer.write_prompt(said, options.enable_thinking)
-        generation = begin(answerer, prompt, sampling, progress)
+            with as_refusal_of("--prompt"):
+                conversation = messages(options.system, [], question)
+                prompt = backend.render(conversation, options.enable_thinking)
+        generation = start_generation(backend, prompt, sampling, progress)
         first = next(generation, "")
         if options.json:
             progress(ANSWERING, 0, None)
             first += "".join(generation)
     if options.json:
         record = {
-            **answerer.description,
+            **backend.description,
             "prompt": question,
             "text": first,
             **summary.fields(generation),
         }
         print_json(record, indent=2)
         return 0
-    show(first, generation)
-    report = f"{summary.numbers(generation)}\n{summary.setting(answerer.description)}"
-    note(dimmed(report, sys.stderr))
+    print_stream(first, generation)
+    report = f"{summary.statistics_line(generation)}\n{summary.settings_line(backend.description)}"
+    print_stderr(dimmed(report, sys.stderr))
     return 0
 
 
@@ -83,8 +84,8 @@ def read_question(given: str) -> str:
 
 
 @contextmanager
-def blaming(source: str) -> Iterator[None]:
-    """Refuse a prompt that cannot be used by the name of where it came from."""
+def as_refusal_of(source: str) -> Iterator[None]:
+    """Turn an ArgumentError about the prompt into a Refusal that names its source, such as a flag."""
     try:
         yield
     except ArgumentError as error:
@@ -92,8 +93,8 @@ def blaming(source: str) -> Iterator[None]:
         raise Refusal(f"{place}: {error.reason}") from error
 
 
-def begin(
-    answerer: Answerer,
+def start_generation(
+    backend: Backend,
     prompt: str,
     sampling: Sampling,
     progress: Report,
@@ -101,20 +102,20 @@ def begin(
     source: str = "--prompt",
     prompt_cache: PromptCache | None = None,
 ) -> Generation:
-    """Start an answer; a prompt, or a length, that the model has no room for is refused."""
-    with blaming(source):
-        generation = answerer.answer(prompt, sampling, progress, prompt_cache)
-    length, asked = generation.statistics.prompt_tokens, sampling.max_tokens
-    if asked is not None and asked > answerer.context - length:
+    """Start an answer; a prompt or a length that does not fit into the context is refused."""
+    with as_refusal_of(source):
+        generation = backend.generate(prompt, sampling, progress, prompt_cache)
+    length, requested = generation.statistics.prompt_tokens, sampling.max_tokens
+    if requested is not None and requested > backend.context - length:
         raise Refusal(
-            f"--max-tokens: got {asked}, expected at most {answerer.context - length}: "
-            f"the context of {answerer.context} tokens less {length} of the prompt"
+            f"--max-tokens: got {requested}, expected at most {backend.context - length}: "
+            f"the context of {backend.context} tokens minus {length} of the prompt"
         )
     return generation
 
 
-def show(first: str, rest: Iterator[str]) -> str:
-    """Print an answer as it grows, with a line break behind it; return it."""
+def print_stream(first: str, rest: Iterator[str]) -> str:
+    """Print an answer as it grows and a line break at its end; return its text."""
     text = ""
     for piece in chain([first], rest):
         print(piece, end="", flush=True)

@@ -1,14 +1,14 @@
-"""`tiny-llm info`: what is installed here, what this machine has, and how fast attention runs on it."""
+"""`tiny-llm info`: what is installed, what this machine supports, and how fast attention runs on it."""
 
 import argparse
 from typing import Any
 
 from ..runtime.installation import check_installation
 from . import arguments
-from .json_text import print_json
+from .json_output import print_json
 
-SUMMARY = "versions, devices, instruction sets, and the rate of attention"
-DESCRIPTION = "Says what is installed here, what this machine has, and how fast attention runs on it."
+SUMMARY = "show versions, devices, instruction sets and the speed of attention"
+DESCRIPTION = "Shows what is installed, what this machine supports, and how fast attention runs on it."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The stages of the course that `--loader` offers, and what each of them can do."""
+"""The stages of the course that `--loader` offers, and what each of them supports."""
 
 import inspect
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 from ..course.dispatch import MODELS
 
 SUMMARIES = {
-    1: "dense weights, and everything is read again for each token",
-    2: "packed weights, a cache of keys and values, FlashAttention",
-    3: "as before, with a cache in pages",
+    1: "dense weights and no KV cache, so each token recomputes the whole sequence",
+    2: "quantized weights, KV cache, FlashAttention",
+    3: "like week2, with a paged KV cache",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """What a stage honours follows from its classes, so that no second list can disagree with them."""
+    """A stage. What it supports is read from its model classes, so no second list can disagree."""
 
     name: str
     week: int

@@ -1,4 +1,7 @@
-"""Signs of life on standard error: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress on standard error: a bar on a terminal, an occasional plain line elsewhere.
+
+Not tqdm, which draws only when updated: a long operation would show nothing, a pipe gets `\\r` or nothing.
+"""
 
 import os
 import shutil
@@ -11,11 +14,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TextIO
 
-PATIENCE = 0.5  # seconds that a task is silent on a terminal, so that short work does not flicker
-PLAIN_PATIENCE = 1.0
+PATIENCE = 0.5  # seconds before a bar appears, so that short tasks do not flicker
+PLAIN_PATIENCE = 1.0  # seconds before the first plain line
 PLAIN_PAUSE = 5.0  # seconds between two plain lines about one task
-TICK = 0.1
-BAR = 24
+TICK = 0.1  # seconds between two drawings
+BAR = 24  # characters
 
 
 @dataclass(slots=True)
@@ -24,7 +27,7 @@ class Task:
     done: int
     total: int | None
     began: float
-    printed: float | None = None  # when the last plain line about it was printed
+    printed: float | None = None  # time of its last plain line
 
     def line(self, now: float, *, bar: bool) -> str:
         parts = [self.name]
@@ -37,21 +40,21 @@ class Task:
 
 
 class Progress:
-    """Shows the newest report for as long as its `with` block runs, from a thread of its own: work that is
-    busy inside one long operation shows that it is alive, too. What is quick stays silent."""
+    """Shows the current task during its `with` block. A thread draws, so the seconds also advance during one
+    long operation. Short tasks show nothing."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._bar = is_terminal(self._stream)
         self._task: Task | None = None
-        self._width = 0  # of what stands on the terminal's line
+        self._width = 0  # characters of the bar on the terminal, 0 if there is none
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._run, daemon=True)
 
     def __call__(self, task: str, done: int, total: int | None) -> None:
-        """Take a report."""
+        """Report that `done` of `total` is done; another name starts another task."""
         with self._lock:
             now = self._clock()
             if self._task is None or self._task.name != task:
@@ -60,7 +63,7 @@ class Progress:
             self._task.done, self._task.total = done, total
 
     def print_above(self, text: str) -> None:
-        """Print to standard output while the work goes on."""
+        """Print to standard output, above the bar."""
         with self._lock:
             self._wipe()
             print(text, flush=True)
@@ -88,12 +91,12 @@ class Progress:
                 self.show()
 
     def show(self) -> None:
-        """Draw the task under way, if it is time to."""
+        """Draw the current task, if it is time to."""
         task, now = self._task, self._clock()
         if task is None:
             return
         waited = now - task.began
-        if self._bar and (self._width or waited >= PATIENCE):  # a bar that is there must not lag behind
+        if self._bar and (self._width or waited >= PATIENCE):  # a visible bar follows its task at once
             room = shutil.get_terminal_size().columns - 1
             line = task.line(now, bar=True)[:room]
             self._write("\r" + line.ljust(min(self._width, room)))
@@ -105,7 +108,7 @@ class Progress:
             task.printed = now
 
     def _end_task(self, now: float) -> None:
-        """Close the plain lines about a task with its time; a bar is simply replaced."""
+        """Print the time of a task that had plain lines; a bar is only replaced."""
         if self._task is not None and self._task.printed is not None:
             self._write(f"{self._task.name}: done in {now - self._task.began:.1f} s\n")
         self._task = None
@@ -116,18 +119,18 @@ class Progress:
             self._width = 0
 
     def _write(self, text: str) -> None:
-        with suppress(OSError):  # it is the work that counts
+        with suppress(OSError):  # unwritable progress must not end the work
             self._stream.write(text)
             self._stream.flush()
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a line on `stream` can be drawn over."""
+    """Whether `stream` is a terminal that can redraw its line."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def dimmed(text: str, stream: TextIO) -> str:
-    """`text` in a paler colour, where there are colours and nobody asked for none."""
+    """`text` dimmed on a terminal, unless NO_COLOR is set."""
     if not is_terminal(stream) or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[2m{text}\x1b[0m"

@@ -1,4 +1,4 @@
-"""What is told about an answer when it is there: a line or two for people, fields for JSON."""
+"""Statistics of an answer and its settings, as text and as JSON fields."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ ATTENTION = {True: "flash attention", False: "grouped attention"}
 
 
 def fields(generation: Generation) -> dict[str, Any]:
-    """The numbers of an answer, as JSON has them."""
+    """The statistics of an answer, for JSON."""
     statistics = generation.statistics
     return {
         "finish_reason": generation.finish_reason,
@@ -24,23 +24,23 @@ def fields(generation: Generation) -> dict[str, Any]:
     }
 
 
-def numbers(generation: Generation) -> str:
-    """The same in a line."""
+def statistics_line(generation: Generation) -> str:
+    """The same as one line of text."""
     found = fields(generation)
-    kept = f" ({found['cached_tokens']} kept)" if found["cached_tokens"] else ""
+    cached = f" ({found['cached_tokens']} cached)" if found["cached_tokens"] else ""
     parts = [
-        f"prompt {found['prompt_tokens']} tokens{kept}, {found['prefill_tokens_per_second']:.0f} tok/s",
+        f"prompt {found['prompt_tokens']} tokens{cached}, {found['prefill_tokens_per_second']:.0f} tok/s",
         f"answer {found['generated_tokens']} tokens, {found['decode_tokens_per_second']:.1f} tok/s",
         f"first token after {found['time_to_first_token']:.2f} s",
         f"peak memory {found['peak_memory_bytes'] / 1e6:.0f} MB",
     ]
     if found["finish_reason"] == "length":
-        parts.append("cut off at its longest length")
+        parts.append("stopped at the maximum length")
     return " | ".join(parts)
 
 
-def setting(description: dict[str, Any]) -> str:
-    """Who answered, in a line."""
+def settings_line(description: dict[str, Any]) -> str:
+    """Model, loader, attention, type and device, as one line."""
     parts = [description["model"], description["solution"]]
     if description["loader"] is not None:
         parts.append(description["loader"])
@@ -50,5 +50,5 @@ def setting(description: dict[str, Any]) -> str:
         parts.append(f"draft model {description['draft_model']}")
     where = "on the GPU" if description["device"] == "gpu" else "on the CPU"
     if not mx.is_available(mx.gpu):
-        where += " (MLX finds no GPU)"
+        where += " (MLX found no GPU)"
     return ", ".join([*parts, description["dtype"], where])

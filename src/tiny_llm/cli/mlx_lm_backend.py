@@ -1,6 +1,6 @@
-"""The peer: mlx-lm's model and mlx-lm's loop, on the weights that our loader has read.
+"""The backend of `--solution mlx`: mlx-lm's model and generation loop, on weights that our loader read.
 
-mlx-lm takes two seconds to import, so it is imported here and only when it is asked for.
+Importing mlx-lm takes two seconds, so the functions here import it when they run.
 """
 
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ from ..sampler import sampler_of
 from ..sampling.params import Sampling
 from ..sampling.penalty import penalties
 from ..sampling.stop import StopStrings
-from .answerers import Answerer
-from .endings import Failure
-from .prefill import READING
+from .backends import Backend
+from .exit_codes import Failure
+from .prefill_progress import READING
 
-PINNED = "mlx-lm==0.32.2"  # the one that our numbers are compared with
+PINNED = "mlx-lm==0.32.2"  # the version our benchmarks use
 
 
-class Peer(Answerer):
-    """mlx-lm, with our tokenizer and our sampler, so that the same flags mean the same."""
+class MlxLmBackend(Backend):
+    """mlx-lm with our tokenizer and sampler, so that the same options mean the same."""
 
     def __init__(self, checkpoint: Any, dtype: mx.Dtype, description: dict[str, Any], progress: Progress):
         config = checkpoint.config
         super().__init__(checkpoint.tokenizer, description, config.max_position_embeddings)
-        self.model = peer_model(checkpoint.mlx_model, dtype, progress)
-        # What the checks of a prompt look at in a model of ours.
+        self.model = mlx_lm_model(checkpoint.mlx_model, dtype, progress)
+        # The attributes that the checks of a prompt read from one of our models.
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
 
-    def answer(
+    def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
         from mlx_lm.generate import generate_step
@@ -64,31 +64,31 @@ class Peer(Answerer):
         return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
 
 
-def check_peer() -> None:
-    """Fail early, and say what to install, where mlx-lm is missing."""
+def check_mlx_lm() -> None:
+    """Failure that says what to install, if mlx-lm is missing."""
     if find_spec("mlx_lm") is None:
-        raise Failure(f"mlx: mlx-lm is not installed; pip install {PINNED} brings it")
+        raise Failure(f"mlx-lm is not installed: pip install {PINNED}")
 
 
-def peer_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
-    """mlx-lm's model around the arrays of a checkpoint that our loader made."""
+def mlx_lm_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
+    """mlx-lm's model with the arrays of a checkpoint that our loader made."""
     progress("importing mlx-lm", 0, None)
     from mlx.nn.layers.quantized import quantize
     from mlx_lm.models import qwen2, qwen3
 
-    progress("building the model of mlx-lm", 0, None)
+    progress("building the mlx-lm model", 0, None)
     sizes = checkpoint.args
     module: Any = {"qwen2": qwen2, "qwen3": qwen3}[sizes.model_type]
     model = module.Model(module.ModelArgs.from_dict(vars(sizes)))
     parts = dict(named_parts(checkpoint))
 
-    def packing(name: str, layer: Any) -> bool | dict[str, int]:
+    def quantization(name: str, layer: Any) -> bool | dict[str, int]:
         part = parts.get(name)
         if part is None or not hasattr(part, "scales"):
             return False
         return {"group_size": part.group_size, "bits": part.bits}
 
-    quantize(model, class_predicate=packing)
+    quantize(model, class_predicate=quantization)
     model.load_weights([pair for name, part in parts.items() for pair in named_arrays(part, name).items()])
     model.set_dtype(dtype)
     mx.eval(model.parameters())

@@ -1,25 +1,25 @@
-"""Text from standard input: decoded strictly, and never more of it than a prompt may have."""
+"""Text from standard input: decoded strictly, and limited to the longest prompt."""
 
 import sys
 from typing import NoReturn
 
 from ..loading.tokenizer.chat_template import LONGEST_TEXT
-from .endings import Refusal
+from .exit_codes import Refusal
 
 
 def read_all(flag: str) -> str:
-    """All of standard input, which a flag asks for; a Refusal that names the flag if it is no text."""
+    """All of standard input, for `flag`; a Refusal that names the flag if it cannot be decoded."""
     try:
         text = sys.stdin.read(LONGEST_TEXT + 1)
     except UnicodeDecodeError as error:
         refuse_bytes(f"{flag}: standard input", error)
     if len(text) > LONGEST_TEXT:
-        raise Refusal(f"{flag}: got more than {LONGEST_TEXT} characters, expected at most these")
+        raise Refusal(f"{flag}: got more than {LONGEST_TEXT} characters, expected at most that many")
     return text
 
 
 def read_line() -> str | None:
-    """The next line of standard input without its end; None behind the last."""
+    """The next line of standard input without its line break; None at the end."""
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The questions of a batch: those built in, or the lines of a file, all checked before any is used."""
+"""The requests of `batch`: the lines of a file, checked before a model is loaded, or the built-in ones."""
 
 import json
 import sys
@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from ..loading.tokenizer.chat_template import LONGEST_TEXT
-from .endings import Refusal
-from .prompts import PROMPTS
+from .built_in_prompts import PROMPTS
+from .exit_codes import Refusal
 
 FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")
 ROLES = ("system", "user", "assistant")
-LARGEST = 2**28  # bytes of a file
-NAMED = 3  # bad lines that a sentence names; of the others it tells the number
+LARGEST_FILE = 2**28  # bytes
+REPORTED = 3  # invalid lines named in an error, which counts the others
 
 
-class BadLine(Exception):
-    """What is wrong with a line."""
+class InvalidLine(Exception):
+    """A line that cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request: a prompt, or the messages of a whole conversation, and what its line says besides."""
+    """A prompt, or the messages of a whole conversation, with the other fields of its line."""
 
     line: int
     prompt: str | None = None
@@ -34,7 +34,7 @@ class Question:
     max_tokens: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """What an answer repeats of its question."""
+        """The fields that are repeated in the answer."""
         given = {"id": self.id, "prompt": self.prompt, "messages": self.messages}
         return {"line": self.line} | {name: value for name, value in given.items() if value is not None}
 
@@ -43,10 +43,10 @@ BUILT_IN = tuple(Question(number, prompt) for number, prompt in enumerate(PROMPT
 
 
 def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
-    """The lines of a file, or of standard input for "-", which are not blank.
+    """The non-blank lines of a file, or of standard input for "-".
 
-    Each is a prompt, or, in a file called .jsonl or whose first line begins with "{", an object of JSON.
-    The space around a prompt is left out unless it is `raw`.
+    Each is a prompt, or a JSON object if the file's name ends in .jsonl or its first line begins with "{" and
+    its name does not end in .txt. Spaces around a prompt are removed unless it is `raw`.
     """
     lines = read_lines(name)
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -59,59 +59,59 @@ def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
             if is_json:
                 questions.append(read_object(number, line))
             else:
-                text = as_text(line)
+                text = decode_line(line)
                 questions.append(Question(number, text if raw else text.strip()))
-        except BadLine as error:
+        except InvalidLine as error:
             wrong.append(f"line {number}: {error}")
     refuse_lines(name, wrong)
     return tuple(questions)
 
 
 def read_lines(name: str) -> list[bytes]:
-    """The lines of a file as bytes: what is no text is the fault of one line."""
+    """The lines of a file, not decoded yet, so that invalid UTF-8 is an error of its line only."""
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise Refusal(f"{FLAG}: {name} cannot be read: {error.strerror}") from error
-    if len(content) > LARGEST:
-        raise Refusal(f"{FLAG}: {name}: got more than {LARGEST} bytes, expected at most these")
-    return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # the mark that some editors put before UTF-8
+    if len(content) > LARGEST_FILE:
+        raise Refusal(f"{FLAG}: {name}: got more than {LARGEST_FILE} bytes, expected at most that many")
+    return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # the byte order mark of some editors
 
 
 def refuse_lines(name: str, wrong: list[str]) -> None:
-    """Refuse a file for its bad lines, if there are any."""
+    """Refuse a file with invalid lines."""
     if wrong:
-        more = f" (and {len(wrong) - NAMED} more lines)" if len(wrong) > NAMED else ""
-        raise Refusal(f"{FLAG}: {name}: {'; '.join(wrong[:NAMED])}{more}")
+        more = f" (and {len(wrong) - REPORTED} more lines)" if len(wrong) > REPORTED else ""
+        raise Refusal(f"{FLAG}: {name}: {'; '.join(wrong[:REPORTED])}{more}")
 
 
-def as_text(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     try:
         text = line.removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"got the byte 0x{line[error.start]:02x}, expected text in UTF-8") from error
+        raise InvalidLine(f"got the byte 0x{line[error.start]:02x}, expected text in UTF-8") from error
     return check_length(text)
 
 
 def read_object(number: int, line: bytes) -> Question:
-    """The question of a line of JSON; what would not be honoured is refused."""
+    """The request in a line of JSON; unknown fields are refused."""
     try:
-        given = json.loads(as_text(line).strip())
+        given = json.loads(decode_line(line).strip())
     except (ValueError, RecursionError) as error:
-        raise BadLine("got no JSON, expected an object") from error
+        raise InvalidLine("got invalid JSON, expected an object") from error
     if not isinstance(given, dict):
-        raise BadLine(f"got {kind(given)}, expected an object")
+        raise InvalidLine(f"got {json_type(given)}, expected an object")
     for name in given:
         if name not in FIELDS:
-            raise BadLine(f"got the field {json.dumps(name)}, expected {', '.join(FIELDS)}")
+            raise InvalidLine(f"got the field {json.dumps(name)}, expected {', '.join(FIELDS)}")
     if ("prompt" in given) == ("messages" in given):
-        raise BadLine("expected either prompt or messages")
+        raise InvalidLine("expected either prompt or messages")
     identity, limit = given.get("id"), given.get("max_tokens")
     if not isinstance(identity, str | int | None) or isinstance(identity, bool):
-        raise BadLine(f"id: got {kind(identity)}, expected a text or a whole number")
+        raise InvalidLine(f"id: got {json_type(identity)}, expected a string or an integer")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise BadLine(f"max_tokens: got {json.dumps(limit)}, expected a whole number of at least 1")
+        raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected an integer of at least 1")
     if "prompt" in given:
         return Question(number, check_text("prompt", given["prompt"]), None, identity, limit)
     return Question(number, None, tuple(read_messages(given["messages"])), identity, limit)
@@ -119,33 +119,35 @@ def read_object(number: int, line: bytes) -> Question:
 
 def read_messages(given: Any) -> Iterable[dict[str, str]]:
     if not isinstance(given, list) or not given:
-        raise BadLine(f"messages: got {kind(given)}, expected a list of at least one")
+        raise InvalidLine(f"messages: got {json_type(given)}, expected a list of at least one")
     for index, message in enumerate(given):
         place = f"messages[{index}]"
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise BadLine(f"{place}: expected an object with role and content, and nothing else")
+            raise InvalidLine(f"{place}: expected an object with role and content, and nothing else")
         if message["role"] not in ROLES:
-            raise BadLine(f"{place}: role: got {json.dumps(message['role'])}, expected {', '.join(ROLES)}")
+            raise InvalidLine(
+                f"{place}: role: got {json.dumps(message['role'])}, expected {', '.join(ROLES)}"
+            )
         yield {"role": message["role"], "content": check_text(f"{place}: content", message["content"])}
 
 
 def check_text(place: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise BadLine(f"{place}: got {kind(given)}, expected a text")
+        raise InvalidLine(f"{place}: got {json_type(given)}, expected a string")
     if not given.strip():
-        raise BadLine(f"{place}: got an empty text, expected at least one word")
+        raise InvalidLine(f"{place}: got an empty text, expected at least one word")
     if any("\ud800" <= character <= "\udfff" for character in given):
-        raise BadLine(f"{place}: got half a character, \\ud800 to \\udfff, expected whole ones")
+        raise InvalidLine(f"{place}: got half a character, \\ud800 to \\udfff, expected whole ones")
     return check_length(given)
 
 
 def check_length(text: str) -> str:
     if len(text) > LONGEST_TEXT:
-        raise BadLine(f"got {len(text)} characters, expected at most {LONGEST_TEXT}")
+        raise InvalidLine(f"got {len(text)} characters, expected at most {LONGEST_TEXT}")
     return text
 
 
-def kind(value: Any) -> str:
-    """What a value of JSON is called."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+def json_type(value: Any) -> str:
+    """The JSON type of a value, for an error text."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

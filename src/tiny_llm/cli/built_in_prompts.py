@@ -1,4 +1,4 @@
-"""The prompts of the batch: short and long answers in turn, so that requests come and go all the time."""
+"""The built-in prompts of `batch`: with short and long answers, so requests start and end all the time."""
 
 PROMPTS = (
     "What is FlashAttention?",

@@ -1,4 +1,4 @@
-"""How commands end: without memory, without standard streams, before they have begun."""
+"""Exit codes: without memory, with closed or full standard streams, interrupted during imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tiny_llm import LLM
 from tiny_llm.cli import COMMANDS
-from tiny_llm.cli.endings import FAILED, REFUSED, guarded
+from tiny_llm.cli.exit_codes import FAILED, REFUSED, exit_code_of
 
 from ..support.processes.child import ROOT, run_python
 from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
@@ -21,23 +21,23 @@ from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
 FEW = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2"
 
 
-def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> int:
         raise MemoryError
 
-    assert guarded("program", run) == FAILED
-    assert capsys.readouterr().err == "program: there is not enough memory for this\n"
+    assert exit_code_of("program", run) == FAILED
+    assert capsys.readouterr().err == "program: out of memory\n"
 
 
-def test_what_the_library_refuses_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_the_library_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> int:
         LLM("tiny", context=1)
         return 0
 
-    assert guarded("program", run) == REFUSED
-    said = capsys.readouterr().err
-    assert said.startswith("program: LLM: context: got 1, expected ")
-    assert said.count("\n") == 1
+    assert exit_code_of("program", run) == REFUSED
+    printed = capsys.readouterr().err
+    assert printed.startswith("program: LLM: context: got 1, expected ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_printed_to_closed_streams_lands_in_no_file(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_a_standard_output_nothing_is_done(command: str, tmp_path: Path) -> None:
+def test_without_a_standard_output_nothing_is_started(command: str, tmp_path: Path) -> None:
     folder = f" {tmp_path / 'dense'}" if command == "export" else ""
     result = in_shell(f"-m tiny_llm {command}{folder} >&-")
     assert result.returncode == FAILED
@@ -78,7 +78,7 @@ def test_without_a_standard_output_nothing_is_done(command: str, tmp_path: Path)
      "demo --tokens 64", "chat --max-tokens 2"],
 )  # fmt: skip
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
-def test_a_disk_that_is_full_is_a_sentence_and_a_code(flags: str) -> None:
+def test_a_full_disk_is_one_line_and_a_code(flags: str) -> None:
     result = in_shell(f"-m tiny_llm {flags} >/dev/full", text="Hello.\n")
     program = " ".join(["tiny-llm", *(word for word in flags.split()[:1] if not word.startswith("-"))])
     assert result.returncode == FAILED
@@ -93,7 +93,7 @@ def test_a_disk_that_is_full_is_a_sentence_and_a_code(flags: str) -> None:
      ("generate --max-tokens 0", REFUSED), ("generate --model nowhere", FAILED)],
 )  # fmt: skip
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
-def test_what_cannot_be_said_on_standard_error_changes_no_code(flags: str, expected: int) -> None:
+def test_an_unwritable_standard_error_changes_no_code(flags: str, expected: int) -> None:
     result = in_shell(f"-m tiny_llm {flags} 2>/dev/full")
     assert result.returncode == expected
     assert bool(result.stdout.strip()) == (expected == 0)
@@ -119,7 +119,7 @@ def in_shell(command: str, *arguments: str, text: str = "") -> subprocess.Comple
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "é 🦙"), ("ascii", r"\u00e9 \ud83e\udd99")])
-def test_json_has_letters_as_they_are_where_the_output_can_have_them(
+def test_json_escapes_only_characters_that_the_output_lacks(
     tmp_path: Path, encoding: str, shown: str
 ) -> None:
     file = tmp_path / "questions.txt"
@@ -139,8 +139,8 @@ def test_json_has_letters_as_they_are_where_the_output_can_have_them(
     "start",
     [
         *(
-            f'runpy.run_path("{door}", run_name="__main__")'
-            for door in ("main.py", "batch-main.py", "bench.py")
+            f'runpy.run_path("{script}", run_name="__main__")'
+            for script in ("main.py", "batch-main.py", "bench.py")
         ),
         'runpy.run_module("tiny_llm", run_name="__main__")',
     ],

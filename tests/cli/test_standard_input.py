@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tiny_llm.cli.endings import REFUSED
+from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
 from ..support.processes.child import ROOT
@@ -33,7 +33,7 @@ def piped(content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]
         (["chat"], "tiny-llm chat: standard input: got the byte 0xff, "),
     ],
 )
-def test_bytes_that_are_no_text_are_refused(arguments: list[str], sentence: str) -> None:
+def test_invalid_bytes_are_refused(arguments: list[str], sentence: str) -> None:
     ended = piped(b"What is 7 + \xff?\n", *arguments)
     assert (ended.returncode, ended.stdout) == (REFUSED, b"")
     assert ended.stderr.decode() == f"{sentence}expected text in UTF-8\n"
@@ -60,18 +60,18 @@ def test_an_endless_input_is_refused_and_not_read_to_its_end() -> None:
      ["generate", "--model", b"\xff"], ["generate", "--loader", b"\xff"], ["generate", b"--\xff"],
      ["demo", "--heads", b"\xff"], [b"\xff"]],
 )  # fmt: skip
-def test_arguments_that_are_no_text_are_refused(arguments: list[str | bytes]) -> None:
+def test_arguments_with_invalid_bytes_are_refused(arguments: list[str | bytes]) -> None:
     ended = piped(b"", *arguments)
     assert (ended.returncode, ended.stdout) == (REFUSED, b"")
     assert len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith(b"tiny-llm")
 
 
-def test_a_typed_line_that_is_no_text_is_dropped() -> None:
+def test_a_typed_line_with_invalid_bytes_is_ignored() -> None:
     with Terminal("-m", "tiny_llm", "chat", PYTHONUTF8="1") as terminal:
         terminal.wait_for("> ")
         terminal.press_bytes(b"What is \xff?\n")
-        terminal.wait_for("no text in the encoding of this terminal, and was dropped")
+        terminal.wait_for("ignored a line that is not text in the encoding of this terminal")
         terminal.wait_for("> ")
         terminal.press("/exit\n")
         assert terminal.wait() == 0

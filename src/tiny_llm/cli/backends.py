@@ -1,4 +1,4 @@
-"""Who answers a prompt: our models, or the model and the loop of mlx-lm, behind one interface."""
+"""Backends: one interface for generating text, implemented by our models and by mlx-lm."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -15,16 +15,17 @@ from ..llm import MAX_TOKENS
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
-from .endings import Refusal
-from .prefill import Watched
+from .exit_codes import Refusal
+from .prefill_progress import PrefillReporter
 
 Messages = Sequence[dict[str, str]]
 
 
-class Answerer(ABC):
-    """A loaded model with its tokenizer; `description` says in JSON's terms what it is.
+class Backend(ABC):
+    """A loaded model with its tokenizer.
 
-    `context` is the most tokens of prompt and answer together.
+    `description` has the fields of the JSON output; `context` is the maximum number of tokens of prompt and
+    answer together.
     """
 
     def __init__(self, tokenizer: Any, description: dict[str, Any], context: int):
@@ -33,27 +34,27 @@ class Answerer(ABC):
         self.context = context
 
     @abstractmethod
-    def answer(
+    def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
-        """Start to answer a prompt that is written as the model reads it; ValueError if that cannot work."""
+        """Start an answer to a rendered prompt; ArgumentError for one that does not fit."""
 
     def make_prompt_cache(self) -> PromptCache | None:
-        """What keeps a conversation from being read again; None if each prompt is read as a whole."""
+        """A KV cache to pass from turn to turn; None if every prompt is processed from its start."""
         return None
 
     def count_tokens(self, prompt: str) -> int:
         return len(self.tokenizer.encode(prompt, add_special_tokens=False))
 
-    def write_prompt(self, messages: Messages, enable_thinking: bool) -> str:
-        """A conversation as the model reads it."""
+    def render(self, messages: Messages, enable_thinking: bool) -> str:
+        """The messages as one prompt, by the chat template of the model."""
         model = self.description["model"]
         try:
             return write_conversation("", model, self.tokenizer, messages, enable_thinking)
         except NoChatTemplate as error:
             raise Refusal(
-                f"--model: {model} has no chat template: it continues a text, but "
-                "answers no messages; generate and batch do so with --raw"
+                f"--model: {model} has no chat template, so it cannot answer messages; "
+                "generate and batch can continue a text with --raw"
             ) from error
         except ArgumentError as error:
             if error.argument != "enable_thinking":
@@ -61,15 +62,15 @@ class Answerer(ABC):
             raise Refusal(f"--enable-thinking: {error.reason}") from error
 
 
-class Ours(Answerer):
-    """One of our models, with or without a smaller one that guesses ahead."""
+class TinyLlmBackend(Backend):
+    """One of our models, with or without a draft model for speculative decoding."""
 
     def __init__(
         self,
         model: Any,
         tokenizer: Any,
         description: dict[str, Any],
-        draft: tuple[Any, Any] | None = None,  # a model and its tokenizer
+        draft: tuple[Any, Any] | None = None,  # model and tokenizer
     ):
         models = [model] if draft is None else [model, draft[0]]
         super().__init__(tokenizer, description, shortest_context(models) or sys.maxsize)
@@ -77,13 +78,13 @@ class Ours(Answerer):
         self._draft = draft
 
     def make_prompt_cache(self) -> PromptCache | None:
-        can_keep = self._draft is None and hasattr(self.model, "create_kv_cache")
-        return PromptCache() if can_keep else None
+        can_cache = self._draft is None and hasattr(self.model, "create_kv_cache")
+        return PromptCache() if can_cache else None
 
-    def answer(
+    def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
     ) -> Generation:
-        model = Watched(self.model, progress)
+        model = PrefillReporter(self.model, progress)
         generation = stream_generate(
             model,
             self.tokenizer,

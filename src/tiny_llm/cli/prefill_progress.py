@@ -1,4 +1,4 @@
-"""The reading of a prompt, seen from outside: how far a model has come."""
+"""Progress of prefill: how many tokens of the prompt a model has processed."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from ..loading.progress import Progress
 READING = "reading the prompt"
 
 
-class Watched:
-    """A model that reports, at each call, how many of the first `total` tokens it has read before."""
+class PrefillReporter:
+    """A model wrapped to report, at each call, how many of the first `total` tokens were processed before."""
 
     def __init__(self, model: Any, progress: Progress):
         self._model = model
         self._progress = progress
         self.total = 0
-        self._newest = -1  # what was reported last: a model without a cache starts at 0 for every token
+        self._newest = -1  # last report; a model without a cache starts at 0 for every token
 
     def __call__(self, inputs: mx.array, *where: Any) -> mx.array:
         self._report(*where)

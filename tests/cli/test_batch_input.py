@@ -1,4 +1,4 @@
-"""`batch --input`: what its lines may be, what is said about those that are not, and what is written."""
+"""`batch --input`: valid lines, errors about invalid ones, and the answers that are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tiny_llm.cli import batch
-from tiny_llm.cli.endings import INTERRUPTED, REFUSED
+from tiny_llm.cli.exit_codes import INTERRUPTED, REFUSED
 from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
 
 from ..support.processes.child import ROOT
@@ -25,19 +25,19 @@ SHORT = ("--max-seq-len", "60")
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is wrong is said before a model is loaded."""
+    """Fails if a model is loaded."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(batch, "assemble_ours", refuse)
+    monkeypatch.setattr(batch, "build_tiny_llm_backend", refuse)
 
 
 def written(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_lines_of_a_text_are_questions(run: Run, tmp_path: Path) -> None:
+def test_each_line_of_a_text_file_is_a_question(run: Run, tmp_path: Path) -> None:
     file, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
     file.write_bytes(f"\ufeff{SUM}\r\n\n  \n{{not JSON}} é 🦙\n{NAME}".encode())
     ended = run("batch", "--input", str(file), "--output", str(answers), *SHORT)
@@ -56,14 +56,18 @@ def test_the_lines_of_a_text_are_questions(run: Run, tmp_path: Path) -> None:
     assert f"[5] {NAME}\n{found[2]['text']}\n" in shown.out
 
 
-def test_the_lines_of_json_may_have_messages_an_id_and_a_length(run: Run, tmp_path: Path) -> None:
-    said = [
+def test_lines_of_json_may_have_messages_an_id_and_max_tokens(run: Run, tmp_path: Path) -> None:
+    conversation = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": SUM},
         {"role": "assistant", "content": "12"},
         {"role": "user", "content": "Tell me a short story about a brave fox."},
     ]
-    lines = [{"prompt": SUM, "id": "sum"}, {"messages": said, "max_tokens": 4, "id": 7}, {"prompt": NAME}]
+    lines = [
+        {"prompt": SUM, "id": "sum"},
+        {"messages": conversation, "max_tokens": 4, "id": 7},
+        {"prompt": NAME},
+    ]
     file, answers = tmp_path / "questions", tmp_path / "answers.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     record = run("batch", "--json", "--input", str(file), "--output", str(answers)).record
@@ -72,41 +76,41 @@ def test_the_lines_of_json_may_have_messages_an_id_and_a_length(run: Run, tmp_pa
     first, second, third = sorted(written(answers), key=lambda answer: answer["line"])
     assert (first["id"], second["id"], "id" in third) == ("sum", 7, False)
     assert (second["generated_tokens"], second["finish_reason"]) == (4, "length")
-    assert second["messages"] == said
+    assert second["messages"] == conversation
     generated = run("generate", "--json", "--prompt", SUM).record
     for field in ("text", "prompt_tokens", "generated_tokens", "finish_reason"):
         assert first[field] == generated[field]
 
 
 BAD = {
-    "{": "got no JSON, expected an object",
+    "{": "got invalid JSON, expected an object",
     "[1]": "got a list, expected an object",
-    '"x"': "got a text, expected an object",
+    '"x"': "got a string, expected an object",
     '{"prompt": "x", "top_p": 1}': 'got the field "top_p", expected prompt, messages, id, max_tokens',
     "{}": "expected either prompt or messages",
     '{"prompt": "x", "messages": []}': "expected either prompt or messages",
-    '{"prompt": 1}': "prompt: got a number, expected a text",
+    '{"prompt": 1}': "prompt: got a number, expected a string",
     '{"prompt": " "}': "prompt: got an empty text",
     '{"prompt": "\\ud800"}': "prompt: got half a character",
-    '{"prompt": "x", "id": 1.5}': "id: got a number, expected a text or a whole number",
+    '{"prompt": "x", "id": 1.5}': "id: got a number, expected a string or an integer",
     '{"prompt": "x", "id": true}': "id: got true or false",
-    '{"prompt": "x", "max_tokens": 0}': "max_tokens: got 0, expected a whole number of at least 1",
+    '{"prompt": "x", "max_tokens": 0}': "max_tokens: got 0, expected an integer of at least 1",
     '{"prompt": "x", "max_tokens": "9"}': 'max_tokens: got "9"',
     '{"prompt": "x", "max_tokens": true}': "max_tokens: got true",
-    '{"messages": "x"}': "messages: got a text, expected a list",
+    '{"messages": "x"}': "messages: got a string, expected a list",
     '{"messages": []}': "messages: got a list, expected a list of at least one",
     '{"messages": ["x"]}': "messages[0]: expected an object with role and content",
     '{"messages": [{"role": "user"}]}': "messages[0]: expected an object with role and content",
     '{"messages": [{"role": "tool", "content": "x"}]}': 'messages[0]: role: got "tool", expected system',
-    '{"messages": [{"role": "user", "content": null}]}': "messages[0]: content: got null, expected a text",
-    "[" * 100000: "got no JSON",
+    '{"messages": [{"role": "user", "content": null}]}': "messages[0]: content: got null, expected a string",
+    "[" * 100000: "got invalid JSON",
     f'{{"prompt": "{"x" * LONGEST_TEXT}"}}': f"expected at most {LONGEST_TEXT}",
 }
 
 
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize("line", BAD, ids=[line[:40] for line in BAD])
-def test_a_bad_line_is_named_before_anything_is_loaded(run: Run, tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_reported_before_a_model_is_loaded(run: Run, tmp_path: Path, line: str) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text(f'{{"prompt": "{SUM}"}}\n\n{line}\n')
     ended = run("batch", "--input", str(file))
@@ -116,7 +120,7 @@ def test_a_bad_line_is_named_before_anything_is_loaded(run: Run, tmp_path: Path,
 
 
 @pytest.mark.usefixtures("no_model")
-def test_all_bad_lines_are_counted_and_bytes_are_the_fault_of_one(run: Run, tmp_path: Path) -> None:
+def test_invalid_lines_are_counted_and_invalid_bytes_concern_one_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "questions.txt"
     file.write_bytes(b"fine\n\xff\nfine\n\xfe\n\xfd\n\xfc\n\xfb\n")
     ended = run("batch", "--input", str(file))
@@ -134,11 +138,11 @@ def test_a_file_without_questions_and_one_that_has_answers_are_refused(run: Run,
     assert run("batch", "--input", str(empty)).err.startswith(f"program: --input: {empty}: got no questions")
     ended = run("batch", "--output", str(full))
     assert (ended.code, full.read_text()) == (REFUSED, "{}\n")
-    assert ended.err.startswith(f"program: --output: {full} is there and not empty")
+    assert ended.err.startswith(f"program: --output: {full} exists and is not empty")
 
 
 @pytest.mark.usefixtures("no_model")
-def test_messages_have_no_raw_form(run: Run, tmp_path: Path) -> None:
+def test_messages_are_refused_with_raw(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text('{"messages": [{"role": "user", "content": "x"}]}')
     ended = run("batch", "--raw", "--input", str(file))
@@ -155,7 +159,7 @@ def test_messages_have_no_raw_form(run: Run, tmp_path: Path) -> None:
         ({"prompt": "x" * (LONGEST_TEXT - 5)}, f"expected at most {LONGEST_TEXT}"),
     ],
 )
-def test_what_there_is_no_room_for_is_named_before_anything_is_answered(
+def test_a_line_without_room_is_reported_before_any_answer(
     run: Run, tmp_path: Path, line: dict[str, Any], sentence: str
 ) -> None:
     file, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
@@ -167,7 +171,7 @@ def test_what_there_is_no_room_for_is_named_before_anything_is_answered(
     assert not answers.exists()
 
 
-def test_a_line_that_the_chat_template_refuses_is_named(
+def test_a_line_that_the_chat_template_refuses_is_reported(
     run: Run, embedded_copy: Path, tmp_path: Path
 ) -> None:
     settings = embedded_copy / "tokenizer_config.json"
@@ -176,8 +180,8 @@ def test_a_line_that_the_chat_template_refuses_is_named(
     content["chat_template"] = check + content["chat_template"]
     settings.write_text(json.dumps(content))
     file = tmp_path / "questions.jsonl"
-    said = [{"role": "user", "content": SUM}, {"role": "assistant", "content": "12"}]
-    lines = [{"prompt": SUM}, {"messages": said}, {"messages": said}]
+    conversation = [{"role": "user", "content": SUM}, {"role": "assistant", "content": "12"}]
+    lines = [{"prompt": SUM}, {"messages": conversation}, {"messages": conversation}]
     file.write_text("\n".join(map(json.dumps, lines)))
     ended = run("batch", "--input", str(file), "--model", str(embedded_copy))
     assert (ended.code, ended.out) == (REFUSED, "")
@@ -195,8 +199,8 @@ def test_a_raw_line_keeps_its_spaces(run: Run, tmp_path: Path) -> None:
     assert [answer["prompt"] for answer in raw] == texts
     alone = run("generate", "--json", "--raw", "--prompt", texts[0], "--dtype", "float32").record
     assert raw[0]["prompt_tokens"] == alone["prompt_tokens"]
-    told = run("batch", *flags).record["answers"]
-    assert [answer["prompt"] for answer in told] == [text.strip() for text in texts]
+    chat = run("batch", *flags).record["answers"]
+    assert [answer["prompt"] for answer in chat] == [text.strip() for text in texts]
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -214,7 +218,7 @@ def test_standard_input_is_a_file_like_any_other() -> None:
     process = start("--input", "-", "--json", *SHORT)
     out, err = process.communicate(f'{{"prompt": "{SUM}"}}\n{NAME}\n'.encode(), timeout=PATIENCE)
     assert (process.returncode, out) == (REFUSED, b"")
-    assert err == b"tiny-llm batch: --input: -: line 2: got no JSON, expected an object\n"
+    assert err == b"tiny-llm batch: --input: -: line 2: got invalid JSON, expected an object\n"
     process = start("--input", "-", "--json", *SHORT)
     out, _ = process.communicate(f"{SUM}\n{NAME}\n".encode(), timeout=PATIENCE)
     assert [answer["prompt"] for answer in json.loads(out)["answers"]] == [SUM, NAME]

@@ -1,18 +1,18 @@
-"""Files that a command writes: checked before the work that fills them, and never half written."""
+"""Output files: checked before the work starts, and replaced only by complete files."""
 
 import argparse
 import os
 from pathlib import Path
 
-from .endings import Refusal
+from .exit_codes import Refusal
 
 
 def output_file(name: str) -> Path:
-    """The type of a flag that names a file to write."""
+    """An argparse type: a file to write."""
     path = Path(name)
     if name == "-":
-        raise argparse.ArgumentTypeError("got '-', expected a file; /dev/stdout is one")
-    if not os.path.isdir(path.parent) or os.path.isdir(path):  # which, unlike Path, take any name
+        raise argparse.ArgumentTypeError("got '-', expected a file; /dev/stdout is standard output")
+    if not os.path.isdir(path.parent) or os.path.isdir(path):  # pathlib fails on some names
         raise argparse.ArgumentTypeError(f"got {name!r}, expected a file in a folder that exists")
     return path
 
@@ -24,14 +24,14 @@ def svg_file(name: str) -> Path:
 
 
 def check_writable(files: dict[str, Path | None]) -> None:
-    """Refuse what could not be written in the end: the files of flags, by the names of these."""
+    """Refuse files, given by the names of their flags, that could not be written at the end."""
     seen: dict[Path, str] = {}
     for flag, path in files.items():
         if path is None:
             continue
         target = path.resolve()
         if target in seen:
-            raise Refusal(f"{flag}: got {path}, expected another file than that of {seen[target]}")
+            raise Refusal(f"{flag}: got {path}, expected a different file than {seen[target]}")
         seen[target] = flag
         try:
             if is_replaced(target):
@@ -42,7 +42,7 @@ def check_writable(files: dict[str, Path | None]) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears when it is complete; until then the one that it replaces stays."""
+    """Write a file so that it appears when it is complete; an older file stays until then."""
     target = path.resolve()
     if not is_replaced(target):
         target.write_text(text)
@@ -57,10 +57,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def is_replaced(target: Path) -> bool:
-    """Not a device or a pipe: these are written to as they are."""
+    """Whether `target` is a regular file or new; devices and pipes are written directly."""
     return target.is_file() or not target.exists()
 
 
 def unfinished(target: Path) -> Path:
-    """Where a file is written first: beside its place, on the same disk."""
+    """The temporary file: in the same folder, so on the same disk."""
     return target.with_name(f".{target.name}-{os.getpid()}")

@@ -1,4 +1,4 @@
-"""`--solution mlx`: mlx-lm's model and loop behind the same flags."""
+"""`--solution mlx`: mlx-lm's model and generation loop with the same flags."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 
-from tiny_llm.cli import peer
-from tiny_llm.cli.endings import FAILED
-from tiny_llm.cli.prefill import READING
+from tiny_llm.cli import mlx_lm_backend
+from tiny_llm.cli.exit_codes import FAILED
+from tiny_llm.cli.prefill_progress import READING
 
 from ..support.processes.child import ROOT
 from .conftest import Run
@@ -17,7 +17,7 @@ from .conftest import Run
 MLX = ("generate", "--json", "--solution", "mlx", "--max-tokens", "3")
 
 
-def test_it_says_what_our_model_says(run: Run) -> None:
+def test_it_gives_the_text_of_our_model(run: Run) -> None:
     theirs = run(*MLX).record
     ours = run("generate", "--json", "--max-tokens", "3", "--dtype", "float32").record
     assert theirs["text"] == ours["text"]
@@ -26,10 +26,10 @@ def test_it_says_what_our_model_says(run: Run) -> None:
         assert theirs[count] == ours[count]
 
 
-def test_the_sampler_flags_act(run: Run) -> None:
+def test_the_sampler_flags_have_an_effect(run: Run) -> None:
     hot = ("--sampler-temp", "20", "--seed", "1")
-    greedy, wild = run(*MLX).record["text"], run(*MLX, *hot).record["text"]
-    assert greedy != wild == run(*MLX, *hot).record["text"]
+    greedy, random = run(*MLX).record["text"], run(*MLX, *hot).record["text"]
+    assert greedy != random == run(*MLX, *hot).record["text"]
     for flags in (("--sampler-top-k", "1"), ("--sampler-top-p", "0.01"), ("--sampler-min-p", "1")):
         assert run(*MLX, *hot, *flags).record["text"] == greedy
     longer = (*MLX, "--max-tokens", "20")  # long enough to say a word again
@@ -37,13 +37,13 @@ def test_the_sampler_flags_act(run: Run) -> None:
     assert run(*MLX, "--stop", " computes").record["finish_reason"] == "stop"
 
 
-def test_it_answers_in_a_conversation_that_is_too_long_with_a_refusal(run: Run) -> None:
+def test_a_prompt_beyond_the_context_is_refused(run: Run) -> None:
     ended = run(*MLX, "--prompt", "word " * 3000)
     assert ended.code == 2
     assert "expected fewer than the context of 2048" in ended.err
 
 
-def test_bench_measures_it_beside_ours(run: Run) -> None:
+def test_bench_compares_it_with_ours(run: Run) -> None:
     sizes = "--num-seqs 1 --min-input-len 4 --max-input-len 4 --min-output-len 2 --max-output-len 2".split()
     ended = run("bench", "--model", "tiny", "--compare", "mlx", *sizes)
     assert ended.code == 0, ended.err
@@ -60,21 +60,21 @@ def test_without_mlx_lm_its_version_is_named(
     monkeypatch.setitem(sys.modules, "mlx_lm", None)  # which Python takes for "not installed"
     ended = run(*command)
     assert (ended.code, ended.out) == (FAILED, "")
-    assert f"pip install {peer.PINNED}" in ended.err
+    assert f"pip install {mlx_lm_backend.PINNED}" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
-def test_the_version_named_is_that_of_the_extra_and_of_the_page() -> None:
+def test_the_pinned_version_is_that_of_the_extra_and_the_docs() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
-    assert extras["mlx-lm"] == [peer.PINNED]
-    assert f"pip install {peer.PINNED}" in (ROOT / "docs" / "command-line.md").read_text()
+    assert extras["mlx-lm"] == [mlx_lm_backend.PINNED]
+    assert f"pip install {mlx_lm_backend.PINNED}" in (ROOT / "docs" / "command-line.md").read_text()
 
 
-def test_the_prompt_is_read_in_our_pieces(
+def test_prefill_uses_our_chunk_size(
     run: Run, reports: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "PREFILL_STEP", 7)
+    monkeypatch.setattr(mlx_lm_backend, "PREFILL_STEP", 7)
     assert run(*MLX).code == 0
     assert [(READING, done) for done in (0, 7, 14)] == [report for report in reports if report[0] == READING][
         :3

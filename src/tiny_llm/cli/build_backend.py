@@ -1,0 +1,177 @@
+"""From parsed options to a backend: refuse contradictions, choose device and type, load the model."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+
+from ..course.model import build_model, load_model
+from ..errors import ArgumentError
+from ..generation.text import check_vocabularies, check_vocabulary_sizes
+from ..loading import Checkpoint, load
+from ..loading.progress import Progress
+from ..sampling.params import Sampling
+from .arguments import SYSTEM
+from .backends import Backend, TinyLlmBackend
+from .device import check_kernels, choose_device, choose_dtype, dtype_name
+from .exit_codes import Refusal
+from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
+from .mlx_lm_backend import MlxLmBackend, check_mlx_lm
+
+SAMPLING_FLAGS = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
+
+
+def read_sampling(options: argparse.Namespace) -> Sampling:
+    """The Sampling of the flags; a flag without effect is refused."""
+    if options.sampler_temp == 0:
+        for name in SAMPLING_FLAGS:
+            if getattr(options, name) is not None:
+                raise Refusal(f"{flag(name)}: needs a --sampler-temp above 0: at 0 nothing is sampled")
+    if options.draft_model is not None and options.repetition_penalty is not None:
+        raise Refusal("--repetition-penalty: cannot be combined with --draft-model")
+    try:
+        return Sampling(
+            options.sampler_temp,
+            options.sampler_top_p,
+            options.sampler_top_k,
+            options.sampler_min_p,
+            options.seed,
+            repetition_penalty=options.repetition_penalty,
+            max_tokens=options.max_tokens,
+            stop=options.stop,
+        )
+    except ArgumentError as error:  # only the upper limit of the seed is unchecked so far
+        raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
+
+
+def check_raw(options: argparse.Namespace) -> None:
+    """Refuse options that have no effect with --raw."""
+    if options.raw and options.system != SYSTEM:
+        raise Refusal("--system: has no effect with --raw, which uses no chat template")
+    if options.raw and options.enable_thinking:
+        raise Refusal("--enable-thinking: has no effect with --raw, which uses no chat template")
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def flash_flag(enabled: bool) -> str:
+    """The flag as it was given."""
+    return "--enable-flash-attn" if enabled else "--no-enable-flash-attn"
+
+
+def build_backend(options: argparse.Namespace, progress: Progress) -> Backend:
+    """Load the model of the options, for our code or for mlx-lm."""
+    if options.solution == "mlx":
+        return build_mlx_lm_backend(options, progress)
+    return build_tiny_llm_backend(options, progress)
+
+
+def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> TinyLlmBackend:
+    """One of our models, and the draft model if one is named."""
+    loader = LOADERS[options.loader or DEFAULT_LOADER]
+    flash = choose_flash(loader, options.enable_flash_attn)
+    if options.draft_model is not None and not loader.has_cache:
+        raise Refusal(
+            f"--draft-model: needs a KV cache, from which rejected tokens are removed: use {WITH_CACHE}"
+        )
+    device = choose_device(options.device)
+    check_kernels()
+    dtype = choose_dtype(options.dtype, device)
+
+    def load_one(name: str) -> tuple[Any, Any]:
+        with as_refusal():
+            model, checkpoint = load_model(
+                name,
+                dtype,
+                week=loader.week,
+                offline=options.offline,
+                progress=progress,
+                **flash_argument(flash),
+            )
+        return model, checkpoint.tokenizer
+
+    model, tokenizer = load_one(options.model)
+    draft = None
+    if options.draft_model is not None:
+        draft = load_one(options.draft_model)
+        with as_refusal():
+            check_vocabularies("--draft-model", draft[1], tokenizer)
+            check_vocabulary_sizes("--draft-model", draft[0], model)
+    description = describe(options.model, options.solution, device, dtype) | {
+        "loader": options.loader or DEFAULT_LOADER,
+        "flash_attention": flash,
+        "draft_model": options.draft_model,
+    }
+    return TinyLlmBackend(model, tokenizer, description, draft)
+
+
+def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> MlxLmBackend:
+    """The model and generation loop of mlx-lm."""
+    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model")
+    check_mlx_lm()
+    device = choose_device(options.device)
+    dtype = mlx_lm_dtype(options.dtype, device)
+    checkpoint = load(options.model, offline=options.offline, progress=progress)
+    return MlxLmBackend(checkpoint, dtype, describe(options.model, options.solution, device, dtype), progress)
+
+
+def refuse_with_mlx_lm(options: argparse.Namespace, *names: str) -> None:
+    """Refuse flags that choose among our models and have no effect on mlx-lm's."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            given = flash_flag(value) if name == "enable_flash_attn" else flag(name)
+            raise Refusal(f"{given}: has no effect with --solution mlx")
+
+
+def mlx_lm_dtype(requested: str, device: str) -> mx.Dtype:
+    """The type for mlx-lm: "auto" on a CPU is float32, where MLX's 16-bit products take 10 times longer."""
+    return mx.float32 if requested == "auto" and device == "cpu" else choose_dtype(requested, device)
+
+
+def build_stage(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype: mx.Dtype) -> Any:
+    """Our model of a stage; `flash` is None if the stage has no such option."""
+    with as_refusal():
+        return build_model(checkpoint, dtype, week=loader.week, **flash_argument(flash))
+
+
+def flash_argument(flash: bool | None) -> dict[str, bool]:
+    return {} if flash is None else {"enable_flash_attn": flash}
+
+
+@contextmanager
+def as_refusal() -> Iterator[None]:
+    """Turn an ArgumentError of the library into a Refusal."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise Refusal(str(error)) from error
+
+
+def choose_flash(loader: Loader, requested: bool | None) -> bool | None:
+    """On by default; None if the stage has only one kind of attention."""
+    if loader.has_flash_switch:
+        return requested is not False
+    if requested is not None:
+        raise Refusal(
+            f"{flash_flag(requested)}: {loader.name} has one kind of attention; "
+            f"the flag is for {WITH_FLASH_SWITCH}"
+        )
+    return None
+
+
+def describe(model: str, solution: str, device: str, dtype: mx.Dtype) -> dict[str, Any]:
+    """The fields of the JSON output that describe a backend."""
+    return {
+        "model": model,
+        "solution": solution,
+        "loader": None,
+        "flash_attention": None,
+        "draft_model": None,
+        "device": device,
+        "dtype": dtype_name(dtype),
+    }

@@ -1,0 +1,68 @@
+"""Exit codes of commands; every error is one line on standard error."""
+
+import signal
+import sys
+from collections.abc import Callable
+
+from ..errors import NumericError, TinyLlmError
+from ..loading import LoadError
+from .streams import drop_unwritten, open_missing_streams, print_stderr, set_encoding_errors
+
+FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
+REFUSED = 2  # options or a prompt that cannot be honoured; argparse uses this code, too
+INTERRUPTED = 130  # Ctrl-C, as shells count: 128 + SIGINT
+BROKEN_PIPE = 141  # the reader of the output is gone, as in `| head -1`: 128 + SIGPIPE
+
+
+class Refusal(Exception):
+    """Options or input that cannot be honoured; the text names the option, its value and what is allowed."""
+
+
+class Failure(Exception):
+    """A command that did not succeed; the text says why."""
+
+
+def exit_code_of(program: str, run: Callable[[], int]) -> int:
+    """The exit code of `run`; an exception becomes one line on standard error, not a traceback."""
+    try:
+        return run_and_report(program, run)
+    finally:
+        drop_unwritten(sys.stderr)
+
+
+def run_and_report(program: str, run: Callable[[], int]) -> int:
+    try:
+        was_open = sys.stdout is not None
+        open_missing_streams()
+        if not was_open:
+            raise Failure("standard output: is closed, so nothing can be printed")
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # main.py and its like set that during imports
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        set_encoding_errors()
+        code = run()
+        print(end="", flush=True)  # so that a failing write fails here, not when Python exits
+        return code
+    except Refusal as refusal:
+        return print_error(program, str(refusal), REFUSED)
+    except (Failure, LoadError, NumericError) as failure:
+        return print_error(program, str(failure), FAILED)
+    except TinyLlmError as refusal:  # an error of the library that no command has translated to its options
+        return print_error(program, str(refusal), REFUSED)
+    except MemoryError:
+        return print_error(program, "out of memory", FAILED)
+    except BrokenPipeError:
+        drop_unwritten(sys.stdout)
+        return BROKEN_PIPE
+    except OSError as error:
+        drop_unwritten(sys.stdout)
+        place = f"{error.filename}: " if error.filename else ""
+        return print_error(program, f"{place}{error.strerror or error}", FAILED)
+    except KeyboardInterrupt:
+        if sys.stderr.isatty():  # the cursor is not at the start of a line
+            print_stderr("")
+        return print_error(program, "stopped", INTERRUPTED)
+
+
+def print_error(program: str, sentence: str, code: int) -> int:
+    print_stderr(f"{program}: {sentence}")
+    return code
