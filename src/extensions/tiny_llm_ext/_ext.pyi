@@ -167,8 +167,8 @@ def paged_attention(
     Attention over keys and values in pages, the course's flat form: query (B * num_heads, L, E) and
     pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.
 
-    Token t of sequence b lies in slot t % page of page block_table[b][t // page]; an id that is none of
-    0 .. P - 1 is an absent page, whose tokens nobody sees.
+    Token t of sequence b is in slot t % page of page block_table[b][t // page]; an id outside
+    0 .. P - 1 is an absent page, whose tokens are hidden.
     """
 
 def attention_in_pages(
@@ -189,7 +189,7 @@ def attention_in_pages(
     """
     The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.
 
-    The result has that type; sums are float32, and the pages are read where they lie.
+    The result has that type; sums are float32, and the pages are not copied.
     """
 
 def explain_attention_in_pages(
@@ -208,8 +208,8 @@ def explain_attention_in_pages(
     | None = None,
 ) -> dict[str, Any]:
     """
-    What `attention_in_pages` would do with these arguments, on a GPU its form on gathered pages. Runs
-    nothing.
+    What `attention_in_pages` would do with these arguments; on a GPU, what attention over gathered pages
+    would do. Runs nothing.
     """
 
 def axpby(
@@ -447,18 +447,18 @@ def cached_attention(
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]:
     """
-    Causal attention of new tokens to those of caches: (B, L, Hq * E), and the caches with the new tokens.
+    Causal attention of new tokens over caches: (B, L, Hq * E), and the caches with the new tokens.
 
     Query is (B, L, Hq, E), key and value are (B, L, Hkv, E). Query and key are rotated as by `rope`, at
-    the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order
-    of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and holds
-    `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
-    in the same memory if nobody else holds the array, no operation under way either.
+    the positions offset .. offset + L - 1; `offset` is one number, or one per row. The caches are in the
+    order of the rows: (keys, values, length), arrays (N, Hkv, capacity, E) with `length` valid tokens,
+    is the cache of the next N rows; None is a row without a cache, whose result is 0. The new caches have
+    L more tokens, in the same memory if no other array or running operation uses it.
 
-    (keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,
-    with so many tokens or more, and that the caller has held them since. Then places behind the tokens
-    that no step has taken are nobody's, and are written whoever else holds the arrays: a step may be
-    started while the one before is being computed.
+    (keys, values, length, True): keys and values were returned by this function or by a `DecoderBlock`,
+    with `length` tokens or more, and the caller has held them since. Memory after the tokens that no step
+    uses is then written even if other arrays share it, so a step may start while the previous one is
+    computed.
     """
 
 class DecoderBlock:
