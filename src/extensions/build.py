@@ -17,19 +17,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "extensions" / "tiny_llm_ext"
 BUILD = ROOT / "build" / f"in-place-{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
-# Prints the instruction sets of its machine. CMake compiles it and writes beside it which kernels are built:
-# for all that it printed on the machines that have built here so far.
+# A program that prints the instruction sets of its machine. CMake compiles it and writes the list of built
+# kernels beside it: those of all machines that have built here so far.
 MACHINE_ISAS = BUILD / "machine_isas"
 MODULE = PACKAGE / f"_ext{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 class BuildError(Exception):
-    """One sentence that says what is missing and how to get it."""
+    """The text says what is missing and how to install it."""
 
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Let whoever else installs or builds in this folder wait."""
+    """A lock of this folder: only one process at a time installs or builds here."""
     lock = ROOT / "build" / "setup.lock"
     lock.parent.mkdir(exist_ok=True)
     with lock.open("w") as file:
@@ -42,7 +42,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def check_toolchain() -> None:
-    """Raise BuildError unless a C++20 compiler and the headers of this Python are here."""
+    """Raise BuildError unless a C++20 compiler and the headers of this Python are installed."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     compiler = next((name for name in names if shutil.which(shlex.split(name)[0])), None)
     if compiler is None:
@@ -62,7 +62,7 @@ def check_toolchain() -> None:
 
 
 def tool(name: str) -> str:
-    """The path of cmake or ninja: the one installed beside this Python, else the one of the system."""
+    """The path of cmake or ninja, the one installed with this Python or else that of the system."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     found = shutil.which(name, path=path)
     if found is None:
@@ -71,24 +71,24 @@ def tool(name: str) -> str:
 
 
 def is_for_this_machine() -> bool:
-    """Whether what was built has all of this machine's instruction sets."""
+    """Whether the build has all instruction sets of this machine."""
     if not MACHINE_ISAS.is_file():
         return True
     try:
         printed = subprocess.run([MACHINE_ISAS], text=True, capture_output=True, check=True).stdout
         built = MACHINE_ISAS.with_suffix(".txt").read_text()
-    except (OSError, subprocess.CalledProcessError):  # it does not run here, or CMake was stopped half-way
+    except (OSError, subprocess.CalledProcessError):  # it does not run here, or CMake was interrupted
         return False
     return set(printed.split()) <= set(built.split())
 
 
 def configure() -> None:
-    """Write the Ninja files; a build folder that was copied or moved here starts again from nothing."""
+    """Write the Ninja files; a build folder that was copied or moved here is removed first."""
     cache = BUILD / "CMakeCache.txt"
     if cache.is_file() and f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\n" not in cache.read_text():
         shutil.rmtree(BUILD)
     if not is_for_this_machine():
-        MACHINE_ISAS.unlink()  # CMake asks again with one that surely runs here
+        MACHINE_ISAS.unlink()  # CMake compiles it again, for this machine
     command: list[str | Path] = [tool("cmake"), "-S", ROOT, "-B", BUILD, "-G", "Ninja"]
     command += [
         f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
@@ -96,7 +96,7 @@ def configure() -> None:
         "-DTINY_LLM_IN_PLACE=ON",
         f"-DPython_EXECUTABLE={sys.executable}",
     ]
-    if wanted := os.environ.get("TINY_LLM_BUILD_ISAS"):  # else as before: those of this machine, at first
+    if wanted := os.environ.get("TINY_LLM_BUILD_ISAS"):  # else unchanged; at first those of this machine
         command.append(f"-DTINY_LLM_BUILD_ISAS={wanted}")
     result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if result.returncode:
@@ -104,7 +104,7 @@ def configure() -> None:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Draw a bar where standard error is a terminal; it is gone once all is done."""
+    """Draw a bar if standard error is a terminal, and remove it at the end."""
     if sys.stderr.isatty():
         bar = "█" * (30 * done // total)
         line = "" if done == total else f"  {bar:░<30} {done}/{total}"
@@ -112,7 +112,7 @@ def show_progress(done: int, total: int) -> None:
 
 
 def compile_sources() -> None:
-    """Run Ninja, show how far it is, and pass on what the compiler says."""
+    """Run Ninja, show its progress, and print the messages of the compiler."""
     process = subprocess.Popen(
         [tool("ninja"), "-C", BUILD],
         env={**os.environ, "NINJA_STATUS": "[%f/%t] "},
@@ -133,9 +133,9 @@ def compile_sources() -> None:
 
 
 def build() -> None:
-    """Check the tools, configure and compile; the module stands beside its Python sources afterwards.
+    """Check the tools, configure and compile the module into its Python package.
 
-    For a caller inside `one_at_a_time`.
+    The caller holds the lock of `one_at_a_time`.
     """
     start = time.monotonic()
     print("Building the native extension ...", file=sys.stderr, flush=True)

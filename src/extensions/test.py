@@ -1,4 +1,4 @@
-"""`pdm run build-ext-test`: does the module built in place load, share arrays with MLX, and compute?"""
+"""`pdm run build-ext-test`: the module built in place loads, shares arrays with MLX, and computes."""
 
 import mlx.core as mx
 

@@ -23,9 +23,6 @@ struct TokenCache {
 // Keys and values of each cache, including the new tokens.
 using GrownCaches = std::vector<std::pair<mx::array, mx::array>>;
 
-// The position of the first new token: one for all rows, or one per row.
-using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
-
 // Query (B, L, Hq, E), key and value (B, L, Hkv, E) are L new tokens of each of B rows. The caches are in the
 // order of the rows; an entry without a cache is one row whose result is 0. Query and key are rotated as by
 // `rope`. A token sees the tokens of its cache, the new tokens before it and itself. New tokens are written

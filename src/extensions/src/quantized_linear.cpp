@@ -150,7 +150,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> QuantizedLinear::vmap(
     size = inputs[i].shape(axes[i]);
   }
   std::vector<mx::array> mapped = inputs;
-  for (size_t i = 0; i < rows; i++) mapped[i] = lead(inputs[i], axes[i], size);
+  for (size_t i = 0; i < rows; i++) mapped[i] = mapped_axis_first(inputs[i], axes[i], size);
   std::vector<mx::array> outputs = results(mapped, params_, stream());
   return {outputs, std::vector<int>(outputs.size(), 0)};
 }

@@ -1,4 +1,4 @@
-"""The native attention kernels. `pdm run build-ext` builds them; until then every function says so."""
+"""The native kernels. `pdm run build-ext` builds them; until then every function raises an error."""
 
 import atexit as _atexit
 import importlib.util
@@ -23,7 +23,7 @@ if importlib.util.find_spec("._ext", __name__) is not None:
             f"tiny_llm_ext was built for mlx {_ext.mlx_version}, but mlx {_mlx_version} is installed: "
             "run `pdm run build-ext`"
         )
-    # A nanobind of another generation has its own registry of types, in which there is no array.
+    # A nanobind of another ABI version has its own registry of types, without mlx.core.array.
     if "mlx.core.array" not in (_ext.flash_attention.__doc__ or ""):
         raise ImportError(
             "tiny_llm_ext was built with a nanobind that shares no types with mlx: run `pdm run build-ext`"
@@ -33,8 +33,8 @@ if importlib.util.find_spec("._ext", __name__) is not None:
     def _finish() -> None:
         _mx.synchronize(_mx.default_stream(_mx.cpu))
 
-    # A step that the main thread has started would be computed on while the program is taken apart around it.
-    # A forked child has none of the threads that compute.
+    # Otherwise an evaluation that still runs would crash while the interpreter shuts down. A forked child has
+    # none of the threads that compute, and would wait forever.
     _atexit.register(_finish)
     if hasattr(_os, "register_at_fork"):
         _os.register_at_fork(after_in_child=lambda: _atexit.unregister(_finish))

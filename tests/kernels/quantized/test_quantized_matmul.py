@@ -107,9 +107,9 @@ FORMS_ON_AMX = {
     ids=["one or two", "few", "to 16", "to 32", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
-    """One row or two, few and many are forms with one order of operations each.
+    """One or two rows, few and many rows each have one order of summation.
 
-    Which of them 9 to 16 and 17 to 32 rows have, and whether few are two, is up to the instruction set.
+    The instruction set decides where 9 to 16 and 17 to 32 rows belong, and whether few rows have two orders.
     """
     forms = [counts]
     if active_isa() == "amx":
@@ -117,7 +117,7 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtyp
     weights = without_weight(packed(N, 1152, group_size=128, bits=bits, dtype=dtype), mx.array([7]), "middle")
     for most, *others in forms:
         a = normal(most, 1152, dtype=dtype)
-        a[::2, 7] = 1e4  # unseen: it would hide the last bits of the others
+        a[::2, 7] = 1e4  # its weight is 0; otherwise it would hide the last bits of the others
         together = multiply(a, weights)
         for count in others:
             begin = (most - count) // 2

@@ -16,7 +16,7 @@ GROUPS, GROUP, N, MOST = 16, 64, 256, 70
 
 
 def orders(dtype: mx.Dtype) -> list[range]:
-    """The numbers of rows of each order on this processor, by the documentation."""
+    """The numbers of rows of each order on this processor, by the docstring."""
     lines = dict(re.findall(r"^ *- (.+): (.+), more$", quantized_matmul.__doc__, re.MULTILINE))
     bf16 = {"amx": "AMX, bfloat16", "avx512bf16": "AVX-512 BF16, bfloat16"}
     others = {"amx": "AMX, other types", "avx512bf16": "AVX-512", "avx512": "AVX-512"}
@@ -29,15 +29,15 @@ def orders(dtype: mx.Dtype) -> list[range]:
 
 
 def there_and_back(x: mx.array, sign: int = 1) -> mx.array:
-    """The parts of each row of x, one for each group, and then in reverse order."""
+    """The quantization groups of each row of x, then the same groups in reverse order, times sign."""
     parts = mx.unflatten(x, 1, (GROUPS, -1))
     return mx.flatten(mx.concatenate([parts, sign * parts[:, ::-1]], axis=1), 1, 2)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_the_first_row_changes_where_the_documentation_says(dtype, bits):
-    # All products come twice, with both signs: what is left is how sums were rounded on the way.
+def test_the_first_row_changes_where_the_docstring_says(dtype, bits):
+    # Each product appears twice, with both signs: the result is the rounding error of the sum.
     x = there_and_back(normal(MOST, GROUPS * GROUP, dtype=dtype), -1)
     packed = mx.quantize(normal(N, GROUPS * GROUP, dtype=dtype, seed=1), GROUP, bits)
     weight, scales, biases = map(there_and_back, packed)

@@ -1,7 +1,7 @@
-"""A result that no address space holds is out of memory: an error, never too little memory for the kernel.
+"""A result larger than any address space raises an error; it is never allocated too small.
 
-Broadcast inputs need none, however large they are. Numbers of bytes here have 64 bits or more, so that as
-signed numbers they are negative, or modulo 2^64 nothing.
+Broadcast inputs of any size need no memory. The byte counts here have 64 bits or more: as signed numbers they
+are negative, and modulo 2^64 they are 0.
 """
 
 import mlx.core as mx

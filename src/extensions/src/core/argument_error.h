@@ -1,4 +1,4 @@
-// What is thrown for a wrong argument, with the parts that its text is made of.
+// The exception for a wrong argument.
 #pragma once
 
 #include <stdexcept>
@@ -7,14 +7,14 @@
 
 namespace tiny_llm_ext {
 
-// "flash_attention: key: got (2, 3), expected (B..., Hkv, S, E)". The operation may be empty: a setting of
-// the whole process.
+// "flash_attention: key: got (2, 3), expected (B..., Hkv, S, E)". The operation is empty for a setting of the
+// process.
 inline std::string complaint(const std::string& operation, const std::string& argument,
                              const std::string& got, const std::string& expected) {
   return (operation.empty() ? "" : operation + ": ") + argument + ": got " + got + ", expected " + expected;
 }
 
-// ValueError in Python, with these fields.
+// A ValueError with these fields in Python.
 struct ArgumentError : std::invalid_argument {
   ArgumentError(std::string operation, std::string argument, std::string got, std::string expected)
       : std::invalid_argument(complaint(operation, argument, got, expected)),

@@ -1,4 +1,3 @@
-// Error texts and named dimensions.
 #include "core/checks.h"
 
 #include <cmath>
@@ -53,7 +52,7 @@ void check_heads(const char* function, int num_heads, int num_kv_heads) {
 mx::Stream cpu_stream(const char* function, mx::StreamOrDevice stream) {
   auto device = std::get_if<mx::Device>(&stream);
   auto type = std::get_if<mx::Device::DeviceType>(&stream);
-  // MLX cannot even make a stream for a device that the machine lacks.
+  // Before to_stream, which fails for a device that the machine lacks.
   bool on_gpu = (device && *device == mx::Device::gpu) || (type && *type == mx::Device::gpu);
   if (!on_gpu) {
     mx::Stream known = mx::to_stream(stream);
@@ -83,8 +82,7 @@ std::string to_text(mx::Dtype dtype) {
   return out.str();
 }
 
-// Not through a stream: where another copy of the C++ library is loaded, formatting a number by its locale
-// crashed.
+// Without iostreams: with another copy of the C++ library loaded, formatting a number by its locale crashed.
 std::string to_text(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", number);

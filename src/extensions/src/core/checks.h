@@ -23,10 +23,10 @@ struct NotImplemented : std::runtime_error {
 [[noreturn]] void reject(const std::string& function, const std::string& argument, const std::string& got,
                          const std::string& expected);
 
-// What is done about a value of an argument that is wrong.
+// Called for a wrong value of an argument; throws.
 using Wrong = std::function<void(const char* argument, std::string got, std::string expected)>;
 
-// At the call, as `reject` does, or while the result is evaluated: std::runtime_error.
+// For checks at the call: throws as `reject` does. For checks at evaluation: throws std::runtime_error.
 Wrong refusal_by(const char* function);
 Wrong failure_of(const char* function);
 
@@ -38,20 +38,20 @@ float check_scale(const char* function, double scale);
 // Both at least 1, the first a multiple of the second.
 void check_heads(const char* function, int num_heads, int num_kv_heads);
 
-// The stream of a call that has a kernel for the CPU only, or one for the GPU where the build has a back end
-// for it; std::runtime_error for any other device.
+// The stream of an operation with a kernel for the CPU only, or also for the GPU if the build has a back end
+// for it; throws std::runtime_error for any other device.
 mlx::core::Stream cpu_stream(const char* function, mlx::core::StreamOrDevice stream);
 mlx::core::Stream kernel_stream(const char* function, mlx::core::StreamOrDevice stream);
 
-// What is evaluated on a GPU for which there is no kernel: a graph was moved there.
+// For an evaluation on a GPU without a kernel, to which a graph was moved.
 [[noreturn]] void refuse_gpu(const char* function);
 
 std::string to_text(const mlx::core::Shape& shape);
 std::string to_text(mlx::core::Dtype dtype);
 std::string to_text(double number);
 
-// Sizes with names. The first array that mentions a name binds it, later ones must agree; a name that ends in
-// "..." stands for any number of leading axes. Names and arguments are string literals.
+// Named sizes. The first array with a name binds it, later ones must agree; a name that ends in "..." stands
+// for any number of leading axes. Names and arguments are string literals.
 class Dims {
  public:
   explicit Dims(const char* function) : function_(function) {}

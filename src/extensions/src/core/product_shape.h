@@ -1,11 +1,10 @@
-// The shape of what a product with a transposed matrix gives.
 #pragma once
 
 #include "mlx/array.h"
 
 namespace tiny_llm_ext {
 
-// (..., N) of x (..., K) and the rows of w (N, ...), packed or not.
+// The shape (..., N) of the product of x (..., K) and the transpose of w (N, ...), packed or not.
 inline mlx::core::Shape product_shape(const mlx::core::array& x, const mlx::core::array& w) {
   mlx::core::Shape shape = x.shape();
   shape.back() = w.shape(0);

@@ -31,7 +31,9 @@ mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::Str
 std::pair<std::vector<mx::array>, std::vector<int>> Categorical::vmap(const std::vector<mx::array>& inputs,
                                                                       const std::vector<int>& axes) {
   const int size = axes[0] >= 0 ? inputs[0].shape(axes[0]) : inputs[1].shape(axes[1]);
-  return {{drawn(lead(inputs[0], axes[0], size), lead(inputs[1], axes[1], size), stream())}, {0}};
+  return {{drawn(mapped_axis_first(inputs[0], axes[0], size), mapped_axis_first(inputs[1], axes[1], size),
+                 stream())},
+          {0}};
 }
 
 // A shapeless compiled graph calls this for every new set of shapes.

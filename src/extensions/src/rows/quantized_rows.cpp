@@ -63,7 +63,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> QuantizedRows::vmap(const st
   if (axes[1] >= 0 || axes[2] >= 0 || axes[3] >= 0)
     throw NotImplemented(std::string(kQuantizedRows) + ": vmap is supported along ids only");
   std::vector<mx::array> mapped = inputs;
-  mapped[0] = lead(inputs[0], axes[0], inputs[0].shape(axes[0]));
+  mapped[0] = mapped_axis_first(inputs[0], axes[0], inputs[0].shape(axes[0]));
   return {{looked_up(mapped, group_size_, bits_, stream())}, {0}};
 }
 

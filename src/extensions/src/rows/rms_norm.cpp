@@ -49,12 +49,12 @@ std::vector<mx::array> RmsNorm::graph(const std::vector<mx::array>& inputs) {
 std::pair<std::vector<mx::array>, std::vector<int>> RmsNorm::vmap(const std::vector<mx::array>& inputs,
                                                                   const std::vector<int>& axes) {
   const int size = axes[0] >= 0 ? inputs[0].shape(axes[0]) : inputs[1].shape(axes[1]);
-  std::vector<mx::array> mapped = {lead(inputs[0], axes[0], size), inputs[1]};
+  std::vector<mx::array> mapped = {mapped_axis_first(inputs[0], axes[0], size), inputs[1]};
   if (axes[1] >= 0) {  // one weight for each mapped x
     mx::Shape shape(mapped[0].ndim(), 1);
     shape.front() = size;
     shape.back() = mapped[0].shape(-1);
-    mapped[1] = mx::reshape(lead(inputs[1], axes[1], size), shape, stream());
+    mapped[1] = mx::reshape(mapped_axis_first(inputs[1], axes[1], size), shape, stream());
     return {graph(mapped), {0}};
   }
   return {{normalised(std::move(mapped), eps_, stream())}, {0}};

@@ -72,6 +72,11 @@ void check_rotation(const char* function, const mx::array& x, const mx::array& c
   check_offsets(function, offset, x, cos);
 }
 
+int64_t offset_of(const TokenOffsets& offsets, int64_t row) {
+  auto number = std::get_if<int64_t>(&offsets);
+  return number ? *number : std::get<std::vector<int64_t>>(offsets)[row];
+}
+
 std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
                                   const Wrong& wrong) {
   const int64_t largest = int64_t{cos.shape(0)} - x.shape(1);
@@ -129,13 +134,13 @@ std::pair<std::vector<mx::array>, std::vector<int>> Rope::vmap(const std::vector
   only_along_x("vmap", axes[1] < 0 && axes[2] < 0);
   const bool late = inputs.size() == 4;
   const int size = axes[0] >= 0 ? inputs[0].shape(axes[0]) : inputs[3].shape(axes[3]);
-  mx::array x = lead(inputs[0], axes[0], size);
+  mx::array x = mapped_axis_first(inputs[0], axes[0], size);
   const int N = x.shape(1);
   std::vector<mx::array> mapped = inputs;
   mapped[0] = mx::flatten(x, 0, 1, stream());
   RopeParams params = params_;
   if (late) {
-    mx::array offset = lead(inputs[3], axes[3], size);
+    mx::array offset = mapped_axis_first(inputs[3], axes[3], size);
     if (offset.ndim() == 1) offset = mx::expand_dims(offset, 1, stream());
     mapped[3] = mx::flatten(mx::broadcast_to(offset, {size, N}, stream()), 0, 1, stream());
   } else if (auto numbers = std::get_if<std::vector<int64_t>>(&params_.offset)) {

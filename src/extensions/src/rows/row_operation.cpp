@@ -54,7 +54,7 @@ std::function<std::vector<mx::array>(const std::vector<mx::array>&)> RowOperatio
   };
 }
 
-mx::array RowOperation::lead(const mx::array& input, int axis, int size) {
+mx::array RowOperation::mapped_axis_first(const mx::array& input, int axis, int size) {
   if (axis >= 0) return mx::moveaxis(input, axis, 0, stream());
   mx::Shape shape = input.shape();
   shape.insert(shape.begin(), size);

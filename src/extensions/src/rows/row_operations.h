@@ -28,6 +28,10 @@ float check_norm(const char* function, const char* argument, const mx::array& x,
 // () or (N,) of int32 or int64. An array is checked at the call if it is computed, else at evaluation.
 using Offsets = std::variant<int64_t, std::vector<int64_t>, mx::array>;
 
+// The same as numbers.
+using TokenOffsets = std::variant<int64_t, std::vector<int64_t>>;
+int64_t offset_of(const TokenOffsets& offsets, int64_t row);
+
 // x (N, S, H, D) with the pairs of its last axis rotated by the angles of the positions offset .. offset + S
 // - 1. Row p of cos and sin (P, D / 2) float32 belongs to position p. Pair i is (2i, 2i + 1) if traditional,
 // else (i, i + D / 2). The result is (N, H, S, D) if heads_first.
@@ -81,7 +85,7 @@ class RowOperation : public mx::Primitive {
   virtual std::vector<mx::array> graph(const std::vector<mx::array>& inputs);
 
   // The input with its mapped axis first. Without one (axis < 0), it is broadcast along a new axis of `size`.
-  mx::array lead(const mx::array& input, int axis, int size);
+  mx::array mapped_axis_first(const mx::array& input, int axis, int size);
 
   const cpu::RowKernels& kernels_of(const mx::array& x) const;
 
@@ -113,7 +117,7 @@ class RmsNorm : public RowOperation {
 };
 
 struct RopeParams {
-  std::variant<int64_t, std::vector<int64_t>> offset;  // unless the offset is an input
+  TokenOffsets offset;  // unless the offset is an input
   bool traditional, heads_first;
   bool inverse = false;
 

@@ -55,17 +55,17 @@ std::pair<mx::array, mx::array> top_k(const mx::array& x, int k, mx::StreamOrDev
 
 std::pair<std::vector<mx::array>, std::vector<int>> ArgMax::vmap(const std::vector<mx::array>& inputs,
                                                                  const std::vector<int>& axes) {
-  return {{reduced<ArgMax>(lead(inputs[0], axes[0], 0), mx::uint32, stream())}, {0}};
+  return {{reduced<ArgMax>(mapped_axis_first(inputs[0], axes[0], 0), mx::uint32, stream())}, {0}};
 }
 
 std::pair<std::vector<mx::array>, std::vector<int>> LogSumExp::vmap(const std::vector<mx::array>& inputs,
                                                                     const std::vector<int>& axes) {
-  return {{reduced<LogSumExp>(lead(inputs[0], axes[0], 0), mx::float32, stream())}, {0}};
+  return {{reduced<LogSumExp>(mapped_axis_first(inputs[0], axes[0], 0), mx::float32, stream())}, {0}};
 }
 
 std::pair<std::vector<mx::array>, std::vector<int>> TopK::vmap(const std::vector<mx::array>& inputs,
                                                                const std::vector<int>& axes) {
-  auto [numbers, indices] = top_k_of(lead(inputs[0], axes[0], 0), k_, stream());
+  auto [numbers, indices] = top_k_of(mapped_axis_first(inputs[0], axes[0], 0), k_, stream());
   return {{numbers, indices}, {0, 0}};
 }
 

@@ -34,7 +34,8 @@ std::vector<mx::array> SiluMultiply::graph(const std::vector<mx::array>& inputs)
 std::pair<std::vector<mx::array>, std::vector<int>> SiluMultiply::vmap(const std::vector<mx::array>& inputs,
                                                                        const std::vector<int>& axes) {
   const int size = axes[0] >= 0 ? inputs[0].shape(axes[0]) : inputs[1].shape(axes[1]);
-  mx::array gate = lead(inputs[0], axes[0], size), up = lead(inputs[1], axes[1], size);
+  mx::array gate = mapped_axis_first(inputs[0], axes[0], size),
+            up = mapped_axis_first(inputs[1], axes[1], size);
   return {{mx::array(gate.shape(), gate.dtype(), std::make_shared<SiluMultiply>(stream()), {gate, up})}, {0}};
 }
 

@@ -13,13 +13,6 @@ namespace {
 
 constexpr double kNanosecondsPerRotated = 0.2;
 
-using RowOffsets = std::variant<int64_t, std::vector<int64_t>>;
-
-int64_t offset_of(const RowOffsets& offsets, int64_t row) {
-  auto number = std::get_if<int64_t>(&offsets);
-  return number ? *number : std::get<std::vector<int64_t>>(offsets)[row];
-}
-
 struct Sizes {
   int64_t rows, length, heads, dims, itemsize;
 };
@@ -38,7 +31,7 @@ void gather_heads(const std::byte* from, const Sizes& sizes, int64_t head_stride
 void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array& x = inputs[0];
   mx::array& out = outputs[0];
-  RowOffsets row_offsets = params_.offset;
+  TokenOffsets row_offsets = params_.offset;
   if (inputs.size() == 4) {
     cpu::wait_for(stream(), {inputs[3]});
     row_offsets = read_offsets(inputs[3], x, inputs[1], failure_of(function_));

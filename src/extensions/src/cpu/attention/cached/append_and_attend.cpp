@@ -96,11 +96,6 @@ class AppendAndAttend {
     }
   }
 
-  int64_t offset_of(int64_t row) const {
-    auto number = std::get_if<int64_t>(&params_.offset);
-    return number ? *number : std::get<std::vector<int64_t>>(params_.offset)[row];
-  }
-
   // Writes rotated queries to queries_, rotated keys and values to the cache.
   void append_tokens(int cache) {
     const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
@@ -117,7 +112,7 @@ class AppendAndAttend {
       std::byte* const head_scratch = scratch + 2 * cos.row_bytes();
       for (int64_t index = begin; index < end; index++) {
         const int64_t row = index / L_, s = index % L_, token = first * L_ + index;
-        const int64_t position = offset_of(first + row) + s;
+        const int64_t position = offset_of(params_.offset, first + row) + s;
         RopeTask task = {};
         task.cos = reinterpret_cast<const float*>(cos.row(position, scratch));
         task.sin = reinterpret_cast<const float*>(sin.row(position, scratch + cos.row_bytes()));
