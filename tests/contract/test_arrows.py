@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ..support.child import ROOT
+from ..support.processes.child import ROOT
 from . import arrows
 
 PACKAGE = ROOT / "src" / "tiny_llm"

@@ -111,7 +111,7 @@ def test_an_answer_that_was_left_open_harms_no_later_one(model: CachedFake) -> N
         if leave == "close":
             open_one.close()
         else:
-            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an answer that goes on"):
+            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an answer that is not"):
                 next(open_one)
         text += "".join(newer)
         assert list(text.encode()) == greedy(letters, STORY[:9], 8)

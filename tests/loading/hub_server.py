@@ -8,9 +8,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tiny_llm.loading import LoadError, load
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "Someone/Small"
+
+
+ORDER = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors",
+]
 
 
 class Hub:
@@ -151,3 +165,15 @@ def serving(hub: Hub) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def left_behind(cache: Path) -> set[str]:
+    """The files of a snapshot, and whatever is unfinished."""
+    files = {path.name for path in cache.rglob("*") if "snapshots" in path.parts and not path.is_dir()}
+    return files | {path.name for path in cache.rglob("*.incomplete")}
+
+
+def assert_refused(sentence: str, **options) -> None:
+    with pytest.raises(LoadError, match=f"^{NAME}: .*{sentence}") as refusal:
+        load(NAME, **options)
+    assert str(refusal.value).isprintable()

@@ -36,8 +36,8 @@ def entry(**changes: Any) -> Damage:
     return damage
 
 
-def header(text: bytes, length: int | None = None) -> Damage:
-    return lambda folder: write_parts(folder / WEIGHTS, text, b"", length)
+def header(text: bytes, length: int | None = None, data: bytes = b"") -> Damage:
+    return lambda folder: write_parts(folder / WEIGHTS, text, data, length)
 
 
 def giant_header(folder: Path) -> None:
@@ -73,7 +73,7 @@ HEADERS: list[Case] = [
         "model.safetensors: ends inside its header",
     ),
     ("cut in the weights", resized(-1), "model.safetensors: is cut off: got .* bytes of weights, expected"),
-    ("bytes too many", resized(3), "model.safetensors: has 3 bytes behind its last tensor"),
+    ("bytes too many", resized(3), "model.safetensors: has 3 bytes after its last tensor"),
     ("a length of 2^63", header(b"{}", length=2**63), "model.safetensors: ends inside its header"),
     (
         "a giant header",
@@ -86,7 +86,7 @@ HEADERS: list[Case] = [
     ("depth", header(DEEP), "model.safetensors: header: is not valid JSON"),
     (
         "a name twice",
-        header(b'{"a": %b, "a": %b}' % (ENTRY, ENTRY)),
+        header(b'{"a": %b, "a": %b}' % (ENTRY, ENTRY), data=bytes(4)),
         "header: is not valid JSON.*'a' is there twice",
     ),
     ("too many tensors", too_many_tensors, "header: got 100001 tensors, expected at most 100000"),
@@ -105,7 +105,12 @@ HEADERS: list[Case] = [
     ("a size that is a bool", entry(shape=[True]), r"'model.norm.weight': shape: got \[True\]"),
     ("a size that is a fraction", entry(shape=[128.0]), r"'model.norm.weight': shape: got \[128.0\]"),
     ("a shape that is a number", entry(shape=128), "'model.norm.weight': shape: got 128"),
-    ("a shape of 9 axes", entry(shape=[1] * 9), r"'model.norm.weight': shape: got \[1, 1"),
+    ("a shape of 9 axes", entry(shape=[128] + [1] * 8), r"'model.norm.weight': shape: got \[128, 1, 1"),
+    (
+        "a size beyond int32 beside a 0",
+        header(b'{"a": {"dtype": "F32", "shape": [2147483648, 0], "data_offsets": [0, 0]}}'),
+        r"'a': shape: got \[2147483648, 0\]",
+    ),
     (
         "offsets in reverse",
         entry(data_offsets=[512, 0]),
@@ -113,9 +118,9 @@ HEADERS: list[Case] = [
     ),
     ("one offset", entry(data_offsets=[0]), r"'model.norm.weight': data_offsets: got \[0\]"),
     ("an offset below 0", entry(data_offsets=[-512, 0]), "'model.norm.weight': data_offsets: got"),
-    ("offsets behind the end", entry(data_offsets=[10**9, 10**9 + 512]), "leaves a gap in front of it"),
+    ("offsets after the end", entry(data_offsets=[10**9, 10**9 + 512]), "leaves a gap before it"),
     ("too few bytes", entry(shape=[129]), r"data_offsets: got 512 bytes, expected 516 for F32 \[129\]"),
-    ("a gap", moved(4), "leaves a gap in front of it; the file is damaged"),
+    ("a gap", moved(4), "leaves a gap before it; the file is damaged"),
     ("an overlap", moved(-4), "overlaps another tensor; the file is damaged"),
 ]
 

@@ -63,7 +63,7 @@ def test_a_random_model_has_no_folder():
 
 
 def test_a_file_in_the_place_of_its_folder(folder):
-    with pytest.raises(LoadError, match=f"is a file; give the folder that it lies in, {folder}$"):
+    with pytest.raises(LoadError, match=f"is a file; give its folder, {folder}$"):
         load(str(folder / "model.safetensors"))
 
 

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
-from tiny_llm.models import cached_attention, few_tokens
+from tiny_llm.models import cached_attention, reservation
 from tiny_llm.models.cached_attention import attend_flash
 from tiny_llm.models.positions import NewTokens
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
@@ -82,7 +82,7 @@ def both_ways(make_cache, calls, steps, monkeypatch):
         got = attend_flash(tokens, native, "causal")
         assert calls, "the native operation was not taken"
         with monkeypatch.context() as patch:
-            patch.setattr(few_tokens, "_FEW_TOKENS", 0)
+            patch.setattr(reservation, "SHORT_STEP", 0)
             calls.clear()
             expected = attend_flash(tokens, plain, "causal")
             assert not calls
