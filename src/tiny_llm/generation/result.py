@@ -56,9 +56,10 @@ class TokenLogprobs:
 class Result:
     """An answer, complete or so far.
 
-    text: without the end token or stop string that ended it. token_ids: all tokens from the model,
-    including the end token. finish_reason: "stop" (an end token or a stop string), "length" (the limit of
-    tokens), or None before the end. logprobs: one entry for each of `token_ids` if requested, else None.
+    text: without the end token or stop string that ended it.
+    token_ids: all tokens from the model, including the end token.
+    finish_reason: "stop" (an end token or a stop string), "length" (limit of tokens), or None before the end.
+    logprobs: one entry for each of `token_ids` if requested, else None.
     """
 
     text: str
