@@ -1,4 +1,4 @@
-"""Rejection sampling: whatever the draft guesses, tokens have the distribution of the model that checks."""
+"""Rejection sampling: for every draft, tokens have the distribution of the verifying model."""
 
 import itertools
 
@@ -51,15 +51,15 @@ def test_guesses_of_the_wanted_distribution_are_all_accepted():
         assert accepted.item() == 1
 
 
-def test_rows_that_differ_by_rounding_leave_a_token_to_draw():
-    """The guess is dropped, though nothing was drafted too little: the wanted row itself is drawn from."""
+def test_rows_equal_up_to_rounding_still_give_a_token():
+    """A guess is rejected although wanted - drafted is 0 everywhere; then the token comes from `wanted`."""
     wanted, drafted = mx.array([[0.0, 0.0, 0.5], [1.0, 0.0, 0.0]]), mx.array([[0.0, 0.5, 0.5]])
     accepted, token = verify_sampled(wanted, drafted, mx.array([1]), (None, None))
     assert (accepted.item(), token.item()) == (0, 2)
 
 
-def test_without_guesses_the_token_is_drawn_as_wanted():
-    """A draft that may not guess costs nothing."""
+def test_without_guesses_the_token_is_drawn_from_the_model():
+    """With no drafts, only the model runs."""
     nothing = mx.zeros((0, 4)), mx.zeros(0, mx.uint32)
     row = mx.array(WANTED[1:2].astype(np.float32))
     results = [verify_sampled(row, *nothing, (None, random_key(9, trial))) for trial in range(1000)]

@@ -1,4 +1,4 @@
-"""Headers of safetensors files that lie, are cut off or are no headers: refused before a weight is read."""
+"""Damaged and truncated headers of safetensors files: refused before a weight is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY = b'{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
 
 
 def resized(change: int) -> Damage:
-    """So many bytes more or less at the end."""
+    """`change` bytes more or fewer at the end."""
     return lambda folder: os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size + change)
 
 
@@ -41,7 +41,7 @@ def header(text: bytes, length: int | None = None, data: bytes = b"") -> Damage:
 
 
 def giant_header(folder: Path) -> None:
-    """Longer than we read, in a file that is long enough for it."""
+    """Longer than the limit, in a file that is long enough for it."""
     (folder / WEIGHTS).write_bytes((2**24 + 1).to_bytes(8, "little"))
     os.truncate(folder / WEIGHTS, 2**25)
 
@@ -52,7 +52,7 @@ def too_many_tensors(folder: Path) -> None:
 
 
 def moved(by: int) -> Damage:
-    """The last tensor stands `by` bytes further on."""
+    """The last tensor begins `by` bytes later."""
 
     def damage(folder: Path) -> None:
         parts, data = read_parts(folder / WEIGHTS)
@@ -126,13 +126,13 @@ HEADERS: list[Case] = [
 
 
 @each(HEADERS)
-def test_a_header_that_lies(folder, damage, sentence):
+def test_a_damaged_header_is_refused(folder, damage, sentence):
     damage(folder)
     assert_refused(folder, sentence)
 
 
-def test_any_bytes_are_a_header_in_order_or_refused(tmp_path):
-    """Whatever is changed: no other error, and no tensor that reaches out of the file."""
+def test_random_changes_are_refused_or_leave_a_consistent_header(tmp_path):
+    """No other error, and no tensor outside the file."""
     path = write_folder(tmp_path) / WEIGHTS
     whole = path.read_bytes()
     length = int.from_bytes(whole[:8], "little")

@@ -37,19 +37,19 @@ def test_no_server_at_all(monkeypatch, own_cache):
     assert_refused(r"the download from http://127\.0\.0\.1:9 failed \(ConnectError: .*\); check the network")
 
 
-def test_a_server_in_trouble(hub):
+def test_an_error_of_the_server(hub):
     hub.trouble = True
     assert_refused("answered with status 500; try again later")
 
 
-def test_a_connection_that_breaks_is_taken_up_again(hub):
+def test_a_broken_connection_is_resumed(hub):
     hub.cuts = [1000]
     load(NAME)
     assert hub.downloads("model.safetensors") == 2
 
 
-def test_a_download_that_ends_in_the_middle_is_no_model(hub, own_cache):
-    """Neither then, nor for a later run without the network; with it, that run completes the download."""
+def test_an_incomplete_download_is_not_used(hub, own_cache):
+    """Not by the same run, nor by a later one without the network; with it, the later run completes it."""
     hub.cuts, hub.refusal_behind_a_cut = [1000], (410, "")
     assert_refused("answered with status 410")
     assert left_behind(own_cache) == set(ORDER[:-1])
@@ -81,7 +81,7 @@ def test_a_disk_that_is_too_small_is_noticed_before_the_download(hub, own_cache)
 
 
 def test_a_disk_that_is_full_in_the_middle(hub, own_cache):
-    """A limit on the size of files stands for the end of the disk: writing fails at the same place."""
+    """A limit on file sizes in place of a full disk: writing fails in the same way."""
     limit = len(hub.files["model.safetensors"]) - 1000
     program = (
         f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
@@ -96,7 +96,7 @@ def test_a_disk_that_is_full_in_the_middle(hub, own_cache):
 
 
 def test_an_interrupt_in_the_middle(hub, own_cache):
-    """It passes through, and leaves nothing that is half a file."""
+    """It reaches the caller, and leaves no partial file."""
 
     def interrupt(task: str, done: int, total: int | None) -> None:
         if task == "downloading weights":
@@ -127,13 +127,13 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_does_not_wait_for_a_download(hub, own_cache):
-    """The main thread is free while a file is on its way; that file does not stay."""
+    """The main thread gets it while a file is downloaded; that file is not kept."""
     assert run_python("-c", INTERRUPTED).returncode == 0
     assert left_behind(own_cache) == set(ORDER[:-1])
 
 
-def test_a_snapshot_in_part_is_no_success_where_the_list_of_files_fails(hub, own_cache):
-    """huggingface_hub then takes the folder in the cache as it is."""
+def test_a_partial_snapshot_is_refused_if_the_files_cannot_be_listed(hub, own_cache):
+    """huggingface_hub then returns the folder in the cache as it is."""
     folder = load(NAME).folder
     (folder / "model.safetensors").unlink()
     shutil.rmtree(folder.parents[1] / "trees")
@@ -161,8 +161,8 @@ def test_what_a_killed_download_leaves_is_removed_by_the_next(hub, own_cache):
     assert left_behind(own_cache) == set(ORDER)
 
 
-def test_a_download_of_another_process_goes_on(hub, own_cache):
-    """Its half of a file stays, as long as it holds the lock."""
+def test_the_download_of_another_process_is_not_disturbed(hub, own_cache):
+    """Its partial file is kept as long as it holds the lock."""
     repository = "models--Someone--Small"
     half = own_cache / repository / "blobs" / "abc.1234.incomplete"
     lock = own_cache / ".locks" / repository / "abc.lock"
@@ -179,7 +179,7 @@ def test_a_download_of_another_process_goes_on(hub, own_cache):
 
 @pytest.mark.parametrize("place", ["", "models--Someone--Small", "models--Someone--Small/blobs"])
 def test_a_cache_that_cannot_be_written_is_named(hub, own_cache, place):
-    """A file stands in the place of a folder; the network is not to blame."""
+    """There is a file in the place of a folder; the error must not blame the network."""
     path = own_cache / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()

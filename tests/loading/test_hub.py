@@ -37,7 +37,7 @@ def test_shards_are_found_through_the_index(hub, tmp_path):
 
 
 def test_shards_are_downloaded_at_the_same_time(hub, tmp_path):
-    """Each of the two is sent only when the other one was asked for, too."""
+    """Each of the two is sent only after the other one was requested, too."""
     folder = write_folder(tmp_path / "sharded", shards=2)
     hub.files = {path.name: path.read_bytes() for path in folder.iterdir()}
     hub.together = threading.Barrier(2)
@@ -46,15 +46,15 @@ def test_shards_are_downloaded_at_the_same_time(hub, tmp_path):
 
 
 @pytest.mark.parametrize("offline", [None, True, False])
-def test_a_whole_model_in_the_cache_needs_no_request(hub, offline):
+def test_a_complete_model_in_the_cache_needs_no_request(hub, offline):
     load(NAME)
     hub.requests.clear()
     load(NAME, offline=offline)
     assert hub.requests == []
 
 
-def test_the_cache_is_the_one_of_other_tools(hub, own_cache):
-    """What huggingface_hub finds there, we have put; and what it has put, we find."""
+def test_the_cache_is_shared_with_other_tools(hub, own_cache):
+    """huggingface_hub finds our files there, and we find its files."""
     load(NAME)
     options = {"cache_dir": own_cache, "local_files_only": True}
     folder = snapshot_download(NAME, **options, allow_patterns=ORDER)
@@ -93,7 +93,7 @@ def test_without_the_network_only_the_cache_counts(hub, monkeypatch, how):
 
 
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_model_that_is_there_in_part_is_completed(hub, missing):
+def test_a_partial_snapshot_is_completed(hub, missing):
     (load(NAME).folder / missing).unlink()
     assert_refused("is only in part in the cache", offline=True)
     load(NAME)
