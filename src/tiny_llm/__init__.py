@@ -155,7 +155,7 @@ __all__ = [
     "stream_generate",
 ]
 
-# Where they are. What reads models takes half as long to import as all else, and attention needs none of it.
+# Name -> module, imported on first use: attention needs no code that loads or runs models.
 _LATER = {
     "ChatSession": "chat.session",
     "LLM": "llm",

@@ -1,4 +1,4 @@
-"""Attention: the forms to read, and `flash_attention`, which computes the same in tiles on native kernels."""
+"""Attention: the readable forms, and `flash_attention`, which computes the same in native kernels."""
 
 from collections.abc import Callable
 from typing import Any, Literal, Unpack, overload
@@ -48,7 +48,7 @@ def scaled_dot_product_attention_simple(
     scale: float | mx.array | None = None,
     mask: mx.array | None = None,
 ) -> mx.array:
-    """Average `value` by how well each `key` matches the `query`: softmax(scale * query key^T + mask) value.
+    """Average of `value`, weighted by key and query: softmax(scale * query key^T + mask) value.
 
     query [..., L, D], key and value [..., S, D] -> [..., L, D]. A float mask is added to the scores, a bool
     mask keeps what is True; it broadcasts to [..., L, S]. A query that sees no key gives zeros.
@@ -65,7 +65,7 @@ def scaled_dot_product_attention_simple(
 
 
 def causal_mask(L: int, S: int, dtype: mx.Dtype) -> mx.array:
-    """Let the last L of S tokens see themselves and what came before: [L, S] of 0 and -inf."""
+    """The mask [L, S] of 0 and -inf in which the last L of S tokens see themselves and earlier tokens."""
     for argument, size in (("L", L), ("S", S)):
         check_size("causal_mask", argument, size, least=0)
     check_type("causal_mask", "dtype", dtype, mx.Dtype, "a dtype of mlx")
@@ -80,7 +80,7 @@ def scaled_dot_product_attention_grouped(
     scale: float | mx.array | None = None,
     mask: Mask = None,
 ) -> mx.array:
-    """Attention in which groups of query heads share a key/value head, without repeating keys or values.
+    """Grouped-query attention: a group of query heads shares a key/value head, which is not repeated.
 
     query [*B, H_q, L, D], key and value [*B, H, S, D] -> [*B, H_q, L, D]; query head h reads head
     h // (H_q / H). The mask is None, "causal", or an array that broadcasts to [*B, H_q, L, S].
@@ -192,7 +192,7 @@ def flash_attention(
     v_quant: None = None,
     stream: Stream = None,
 ) -> mx.array | tuple[mx.array, mx.array]:
-    """Attention in tiles, without a score matrix in memory: the result of the grouped form at any length.
+    """Attention in tiles, without a score matrix in memory; the result is that of the grouped form.
 
     query [*B, H_q, L, E], key and value [*B, H, S, E], all float32, float16 or bfloat16, with any strides
     -> [*B, H_q, L, E] in that dtype. Axes are [..., heads, length, head size], as in `mx.fast`.
@@ -200,24 +200,23 @@ def flash_attention(
     Scores are scale * query key^T (scale defaults to E ** -0.5), and a row that sees no key gives zeros.
 
     mask: None, "causal", or an array that broadcasts to [*B, H_q, L, S]: float is added, bool keeps what is
-        True. It is read where it lies, never expanded.
-    causal: the last query stands at the last key, and no query sees what comes after it.
+        True. It is read in place, never expanded.
+    causal: the last query has the position of the last key, and no query sees later keys.
     window: this many keys (causal: up to and including the query's own), or (left, right), -1 for no limit.
     softcap: scores s become softcap * tanh(s / softcap).
-    sinks: [H_q] scores of a key without a value, which takes part in each row's denominator.
+    sinks: [H_q] scores of a key without a value, added to the denominator of each row.
     q_lens, kv_start, kv_lens: [*B] integers; sequence b is its first q_lens[b] queries and its keys
-        kv_start[b] .. kv_start[b] + kv_lens[b] - 1. Nothing outside is ever used, whatever it holds.
-    deterministic, batch_invariant: ask for the same bits in each run, and for bits of a row that do not
-        depend on the rest of the batch. The CPU kernels promise both in every call, those of Metal the
-        second where it is asked for: one kernel then takes prompts and single tokens. Without a kernel that
-        promises it, asking is an error.
+        kv_start[b] .. kv_start[b] + kv_lens[b] - 1. Values outside, also NaN, have no effect.
+    deterministic, batch_invariant: require the same bits in each run, and bits of a row that do not depend on
+        the rest of the batch. The CPU kernels guarantee both in every call. On Metal, batch_invariant runs
+        prompts and single tokens with the same kernel. Without a kernel that guarantees it, it is an error.
     on_fallback: "warn" (once for each reason), "allow" or "error" where no kernel applies and
-        `attention_reference` takes over; `explain` tells when and why.
+        `attention_reference` runs instead; `explain` says when and why.
     k_quant, v_quant: reserved for quantized keys and values.
 
-    Gradients go through `attention_reference`, in O(L * S) memory, whatever on_fallback says. There is none
-    with respect to the mask, nor to a scale in an array; no mx.jvp, and no derivative of the gradient: these
-    raise NotImplementedError. `attention_reference` has them all.
+    Gradients go through `attention_reference`, in O(L * S) memory, for every on_fallback. Gradients with
+    respect to the mask or to a scale in an array, mx.jvp, and derivatives of the gradient raise
+    NotImplementedError; `attention_reference` has them all.
     """
     options = native_options(
         "flash_attention",
@@ -258,16 +257,16 @@ def attention_reference(
     return_lse: bool = False,
     **options: Unpack[AttentionOptions],
 ) -> Any:
-    """The meaning of `flash_attention` in ordinary MLX operations, with the same arguments.
+    """`flash_attention` in ordinary MLX operations, with the same arguments, in O(L * S) memory.
 
-    It takes O(L * S) memory, any head size, and derivatives of every order, also of a scale in an array.
+    It has any head size, and derivatives of every order, also with respect to a scale in an array.
     """
     name = "attention_reference"
     native = native_options(name, query, key, value, {**options, "return_lse": return_lse})
     compute = load_extension().attention_reference
     if isinstance(scale, mx.array):
         check_scale(name, scale)
-        # Once more with a number: the checks of the inputs as they are, before they become float32.
+        # Only for the checks of the inputs, before they are cast to float32.
         load_extension().explain_attention_reference(query, key, value, scale=1.0, mask=mask, **native)
         wide_query, wide_key, wide_value = (x.astype(mx.float32) for x in (query, key, value))
         out, lse = compute(wide_query * scale, wide_key, wide_value, scale=1.0, mask=mask, **native)

@@ -1,11 +1,11 @@
-"""The functions every layer is made of: softmax, the linear map and the SiLU activation."""
+"""The functions in every layer: softmax, the linear map and the SiLU activation."""
 
 import sys
 
 import mlx.core as mx
 
 from .checks.arrays import check_floats, check_shape
-from .checks.types import check_whole
+from .checks.types import check_int
 from .errors import ArgumentError
 from .runtime.extension import cpu_kernels
 
@@ -13,10 +13,10 @@ from .runtime.extension import cpu_kernels
 def softmax(x: mx.array, axis: int) -> mx.array:
     """Turn `x` (any shape) into weights that add up to 1 along `axis`; same shape and dtype.
 
-    A slice that is -inf throughout has no weights to give and becomes NaN.
+    A slice of -inf only becomes NaN.
     """
     check_floats("softmax", x=x)
-    check_whole("softmax", "axis", axis)
+    check_int("softmax", "axis", axis)
     if not -x.ndim <= axis < x.ndim:
         raise ArgumentError("softmax", "axis", axis, f"an axis of shape {x.shape}")
     if x.shape[axis] == 0:
@@ -30,8 +30,8 @@ def softmax(x: mx.array, axis: int) -> mx.array:
 def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     """Map `x` [..., I] through the weights `w` [O, I] and the optional `bias` [O] to [..., O].
 
-    All are floating point. Our kernel does it on the CPU once it is built; sums are float32 and rounded once.
-    Elsewhere, and for mixed types, it is `mx.matmul`, so on a Mac's CPU it is Accelerate.
+    All are floating point. On the CPU our kernel accumulates in float32 and rounds once. On a GPU, on a Mac
+    (where it is Accelerate), for mixed dtypes and without the extension it is `mx.matmul`.
     """
     check_floats("linear", x=x, w=w)
     if bias is not None:
@@ -60,7 +60,7 @@ def silu(x: mx.array) -> mx.array:
 
 
 def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
-    """Compute silu(gate) * up for two arrays of one shape and dtype: what the gate lets through."""
+    """Compute silu(gate) * up, element by element, for two arrays of one shape and dtype."""
     check_floats("silu_multiply", gate=gate, up=up)
     check_shape("silu_multiply", "up", up.shape, gate.shape)
     if up.dtype != gate.dtype:

@@ -23,11 +23,12 @@ def batch_generate(
     *,
     finished: Callable[[Request], None] | None = None,
 ) -> list[tuple[int, str]]:
-    """Answer all `prompts`, greedily, up to `batch_size` at a time: pairs of index and text, in order.
+    """Answer all `prompts` greedily, up to `batch_size` at a time; return pairs of index and text, in order.
 
-    Each round reads one chunk of at most `prefill_step` tokens of one prompt, and adds one token to each
-    answer under way. A request ends with an end token, or at `max_seq_len` tokens in its cache; `finished` is
-    then called with it. If the model gives NaN for one, NumericError is raised behind the others.
+    Each round prefills a chunk of at most `prefill_step` tokens of one prompt, and decodes one token of
+    each active request. A request ends with an end token, or at `max_seq_len` tokens in its cache; then
+    `finished` is called with it. If the logits of one are NaN, NumericError is raised after the others have
+    ended.
     """
     sizes = {"max_seq_len": max_seq_len, "batch_size": batch_size, "prefill_step": prefill_step}
     for name, size in sizes.items():
@@ -44,7 +45,7 @@ def batch_generate(
             raise ArgumentError(
                 "batch_generate", f"prompts[{index}]", f"{length} tokens", f"fewer than {longest}"
             )
-    chunk = min(prefill_step, longest)  # no longer than prompts: whoever asks for more gets the same
+    chunk = min(prefill_step, longest)  # more tokens than any prompt has
 
     def begin(index: int) -> Request:
         return Request(model, tokenizer, prompts[index], chunk, index)

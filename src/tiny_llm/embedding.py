@@ -1,4 +1,4 @@
-"""The table of token vectors, read by row at the bottom of the model and as a linear map at its top."""
+"""The table of token vectors: its rows are the model's input, and as a linear map it can give the logits."""
 
 import mlx.core as mx
 
@@ -34,17 +34,17 @@ class Embedding:
 
 
 def known_ids(ids: mx.array, vocab_size: int) -> tuple[mx.array, mx.array]:
-    """Make `ids` safe to look up: unknown ones become 0 there and False in the second array."""
+    """The ids with unknown ones replaced by 0, and a bool array that is False for these."""
     check_arrays("Embedding", ids=ids)
     if not mx.issubdtype(ids.dtype, mx.integer):
         raise ArgumentTypeError("Embedding", "ids", ids.dtype, "integers")
-    # MLX checks no index: it would read whatever lies behind the table. An error here would have to wait
-    # for the ids, which while decoding are themselves still being computed.
-    ids = ids.astype(mx.int64)  # a narrow type could not be compared with the vocabulary's size
+    # MLX checks no index, so it would read past the table. An error here would need the values of the ids,
+    # which are not computed yet in a decode step.
+    ids = ids.astype(mx.int64)  # a narrow type cannot hold the size of the vocabulary
     known = mx.logical_and(ids >= 0, ids < vocab_size)
     return mx.where(known, ids, 0), known
 
 
 def nan_unless(known: mx.array, vectors: mx.array) -> mx.array:
-    """Mark the vectors [..., E] of ids that are not `known` [...]."""
+    """The vectors [..., E], with NaN for ids that are not `known` [...]."""
     return mx.where(known[..., None], vectors, mx.array(mx.nan, vectors.dtype))

@@ -1,4 +1,4 @@
-"""One prompt, one answer: with and without a cache, with a draft model, and as a stream of text."""
+"""Answers to one prompt: with and without a cache, with a draft model, and as a stream of text."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,21 +27,21 @@ from .sampling.params import GREEDY, Sampling
 from .sampling.penalty import LogitsProcessor, penalties
 from .sampling.stop import StopStrings
 
-PREFILL_STEP = 512  # tokens of a prompt that are read at once
-CACHES = "create_kv_cache"  # what a model with a cache has
-DRAFTS = 4  # guesses of a draft model in a round
+PREFILL_STEP = 512  # tokens of a prompt in one chunk
+CACHES = "create_kv_cache"  # the method of models with a cache
+DRAFTS = 4  # tokens that a draft model proposes at once
 
-# From the ids of a prompt and the number of tokens wanted to the tokens of the answer.
+# Ids of a prompt, maximum number of tokens -> tokens of the answer.
 Source = Callable[[list[int], int], Iterator[int]]
 
 
 def simple_generate(
     model: FullContextModel, tokenizer: Tokenizer, prompt: str, sampler: Sampler | None
 ) -> str:
-    """Print the answer to `prompt` as it grows, and return it. Every step reads the whole text again.
+    """Print the answer to `prompt` as it grows, and return it. Every step runs the model on the whole text.
 
     `model` maps ids [1, L] to logits [1, L, V]; `sampler` maps log probabilities [1, V] to an id [1], and
-    None takes the most probable one. The answer ends with an end token, or where the model's context does.
+    None is greedy. The answer ends with an end token, or at the end of the model's context.
     """
 
     check_model("simple_generate", "model", model)
@@ -60,7 +60,7 @@ def simple_generate(
 def simple_generate_with_kv_cache(
     model: CachedModel, tokenizer: Tokenizer, prompt: str, *, sampler: Sampler | None = None
 ) -> str:
-    """Return the answer to `prompt`, which is read once; then each step reads the newest token only.
+    """Return the answer to `prompt`. After the prefill, each step runs the model on the newest token only.
 
     `model` maps ids [1, L], the position of the first, and a cache to logits [1, L, V].
     """
@@ -83,11 +83,11 @@ def speculative_generate(
     *,
     sampling: Sampling = GREEDY,
 ) -> str:
-    """Return what `model` alone would answer, with `draft_model` guessing ahead.
+    """Return the answer of `model` by speculative decoding, with drafts from `draft_model`.
 
-    By default that is the greedy answer, word for word unless two tokens are equally likely within rounding;
-    a `sampling` with a temperature gives answers of the same distribution. Both tokenizers must have the same
-    vocabulary, and both models, but for padding.
+    By default this is the greedy answer of `model`, unless two tokens are equally likely up to rounding; a
+    `sampling` with a temperature gives answers of the same distribution as `model` alone. Tokenizers and
+    models must have the same vocabulary, except for padding.
     """
     check_model("speculative_generate", "model", model, CACHES)
     check_model("speculative_generate", "draft_model", draft_model, CACHES)
@@ -118,14 +118,14 @@ def stream_generate(
     context: int | None = None,
     prompt_cache: PromptCache | None = None,
 ) -> Generation:
-    """Answer `prompt` piece by piece. The result also tells why the answer ended, and how fast it was.
+    """Answer `prompt` piece by piece; the result also has statistics and the reason why the answer ended.
 
-    A model with `create_kv_cache` uses it. The answer ends with an end token, before one of the `stop`
-    strings, after `max_tokens` tokens, or where the model's context does, or `context`, if that is shorter;
-    `sampling` may have the first two, too, for which these stand in unless they are None. With `logprobs`
-    the result has the log probability of each token, and of so many most probable ones at its place. With
-    a `prompt_cache`, which one model uses again and again, the tokens of the prompt that are in it are
-    not read again. What cannot work is refused here, before the first piece is asked for.
+    The answer ends with an end token, before one of the `stop` strings, after `max_tokens` tokens, or at
+    the end of the context, which is that of the model or a shorter `context`. `max_tokens` and `stop`
+    replace those of `sampling` unless they are None. With `logprobs`, the result has the log probability of
+    each token and of the `logprobs` most probable tokens at its position. With a `prompt_cache`, which
+    belongs to one model, tokens of the prompt that are in it are not prefilled again. Errors in the
+    arguments are raised here, not later.
     """
     check_model("stream_generate", "model", model)
     check_tokenizer("stream_generate", "tokenizer", tokenizer)
@@ -137,7 +137,7 @@ def stream_generate(
         if size is not None or argument == "prefill_step":
             check_size("stream_generate", argument, size)
     with calling("stream_generate"):
-        wishes = sampling.with_ends(max_tokens, stop)
+        limits = sampling.with_ends(max_tokens, stop)
     models = [model]
     if draft_model is not None:
         check_model("stream_generate", "draft_model", draft_model, CACHES)
@@ -170,7 +170,7 @@ def stream_generate(
             return cached_tokens(model, ids, choose, limit, prefill_step=prefill_step)
         return full_context_tokens(model, ids, choose, limit)
 
-    generation = _begin("stream_generate", models, tokenizer, prompt, source, wishes, context, scores)
+    generation = _begin("stream_generate", models, tokenizer, prompt, source, limits, context, scores)
     generation.statistics.cached_tokens = cached
     return generation
 
@@ -190,7 +190,7 @@ def _begin(
     context: int | None = None,
     scores: Scores | None = None,
 ) -> Generation:
-    """Check the prompt against all models that will read it, and start the answer."""
+    """Check the prompt against all models that run on it, and start the answer."""
     ids = encode_prompt(function, models, tokenizer, prompt, context)
     limit = answer_limit(models, len(ids), sampling.max_tokens, context)
     text = TextStream(tokenizer.detokenizer)
@@ -223,7 +223,7 @@ def _check_draft(
             "stream_generate",
             "draft_model",
             "one for a model without a cache",
-            "a model with create_kv_cache: guesses that are dropped must be rewound",
+            "a model with create_kv_cache: rejected tokens must be rewound",
         )
     if penalties(sampling):
         raise UnsupportedError(

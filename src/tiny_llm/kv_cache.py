@@ -1,4 +1,4 @@
-"""Keys and values of the tokens a model has seen, kept so that each token is calculated once."""
+"""Caches of keys and values under the names of the course."""
 
 from .cache.base import TinyKvCache
 from .cache.batching import BatchingKvCache

@@ -33,7 +33,7 @@ class RMSNorm:
         return normalised
 
     def _normalise(self, x: mx.array) -> mx.array:
-        # float16 ends at 65504, which the square of 256 exceeds: all of this is float32, rounded at the end.
+        # float16 overflows at the square of 256, so all of this is float32, rounded once at the end.
         wide = x.astype(mx.float32)
         mean_square = mx.mean(mx.square(wide), axis=-1, keepdims=True)
         normalised = wide * mx.rsqrt(mean_square + self.eps)

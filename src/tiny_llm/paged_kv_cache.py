@@ -1,4 +1,4 @@
-"""The door to the paged cache: a pool of pages, a request's pages in it, and what attention reads of them."""
+"""Paged caches of keys and values under the names of the course."""
 
 from .cache.base import PagedKvMetadata
 from .cache.paged import TinyKvPagedCache

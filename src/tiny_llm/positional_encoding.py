@@ -1,4 +1,4 @@
-"""Rotary position embedding (RoPE): a token's place in the sequence becomes an angle of rotation."""
+"""Rotary position embedding (RoPE): the position of a token becomes an angle of rotation."""
 
 import math
 import threading
@@ -8,7 +8,7 @@ from operator import index
 
 import mlx.core as mx
 
-from .checks.types import check_number, check_size, check_whole
+from .checks.types import check_int, check_number, check_size
 from .errors import ArgumentError, ArgumentTypeError
 from .runtime.extension import cpu_kernels
 
@@ -18,8 +18,9 @@ class RotationTable:
 
     def __init__(self, dims: int, positions: int, base: float):
         half = dims // 2
-        # Angles grow to as many radians, where neighbouring float32 numbers lie 1e-3 apart. Whole turns are
-        # therefore dropped in float64, which MLX has on the CPU only; its cosine is a float32 one anyway.
+        # Angles grow to `positions` radians, where the spacing of float32 is about 1e-3. So whole turns are
+        # removed in float64, which MLX has on the CPU only, and cosine and sine are then computed in
+        # float32.
         with mx.stream(mx.cpu):
             frequency = mx.power(mx.array(base, mx.float64), mx.arange(half, dtype=mx.float64) / -half)
             turns = mx.arange(positions, dtype=mx.float64)[:, None] * frequency / (2 * math.pi)
@@ -30,10 +31,10 @@ class RotationTable:
 
 
 class Rotations:
-    """The rotation table of a sequence of at most `seq_len` positions, made as far as it is used.
+    """The rotation table of a sequence of at most `seq_len` positions, grown to powers of two as it is used.
 
-    For 262144 positions of 128 numbers it would keep 134 MB. It grows to powers of two; what it had keeps its
-    bits. Several threads may ask at once.
+    A full table of 262144 positions with 128 numbers would take 134 MB. Growing keeps the bits of earlier
+    rows. Thread-safe.
     """
 
     def __init__(self, dims: int, seq_len: int, base: float):
@@ -45,11 +46,11 @@ class Rotations:
         self._growing = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[..., "Rotations"], tuple[int, int, float]]:
-        """A copy of a layer shares the table."""
+        """Copies of a layer share the table."""
         return _shared_rotations, (self._dims, self._seq_len, self._base)
 
     def table(self, positions: int) -> RotationTable:
-        """A table of at least so many positions, or of all there are."""
+        """A table of at least `positions` positions, up to `seq_len`."""
         if self._table is None or self._positions < min(positions, self._seq_len):
             with self._growing:
                 self._grow(positions)
@@ -58,14 +59,14 @@ class Rotations:
 
     def _grow(self, positions: int) -> None:
         wanted = min(max(SHORTEST_TABLE, 1 << (positions - 1).bit_length()), self._seq_len)
-        if self._positions < wanted:  # and no other thread has been here
+        if self._positions < wanted:  # false if another thread has grown it
             self._table = RotationTable(self._dims, wanted, self._base)
             self._positions = wanted
 
 
 SHORTEST_TABLE = 256
 
-# All layers of a model share a table, which goes with the last of them.
+# All layers of a model share a table. It is freed with the last of them.
 _shared: weakref.WeakValueDictionary[tuple[int, int, float], Rotations] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
 
@@ -85,7 +86,7 @@ class RoPE:
     """
 
     def __init__(self, dims: int, seq_len: int, base: float = 10000, traditional: bool = False):
-        check_whole("RoPE", "dims", dims)
+        check_int("RoPE", "dims", dims)
         if dims <= 0 or dims % 2 != 0:
             raise ArgumentError("RoPE", "dims", dims, "a positive even number")
         check_size("RoPE", "seq_len", seq_len)
@@ -99,14 +100,15 @@ class RoPE:
         self._rotations = _shared_rotations(dims, seq_len, base)
 
     def table(self, starts: int | list[int], length: int) -> RotationTable:
-        """Cosine and sine of at least `length` positions from `starts` on, if there are so many."""
+        """A table that reaches `length` positions beyond the largest of `starts`, up to `seq_len`."""
         last = max(starts, default=0) if isinstance(starts, list) else starts
         return self._rotations.table(last + length)
 
     def __call__(self, x: mx.array, offset: list[slice] | slice | None = None) -> mx.array:
         """Rotate `x` [N, S, H, D] with D = dims; same shape and dtype.
 
-        `offset` names the S positions: None is 0..S-1, a slice holds for every row, a list has one per row.
+        `offset` gives the S positions: None is 0..S-1, a slice applies to every row, a list has a slice per
+        row.
         """
         self._check(x)
         spans = self._spans(offset, rows=x.shape[0], length=x.shape[1])
@@ -119,9 +121,9 @@ class RoPE:
         return rotated
 
     def heads_first(self, x: mx.array, offset: int | list[int]) -> mx.array:
-        """Rotate `x` [N, S, H, D] at the positions offset..offset+S-1 of all rows, or of each: [N, H, S, D].
+        """Rotate `x` [N, S, H, D] and return it in the layout of attention, [N, H, S, D].
 
-        That is the layout which attention takes, and what a model calls for every token.
+        The positions of row b are offset[b] .. offset[b] + S - 1; one number applies to every row.
         """
         native = cpu_kernels(x.dtype)
         if native is not None and x.shape[-1] == self.dims:
@@ -163,7 +165,7 @@ class RoPE:
         return result.astype(x.dtype)
 
     def _spans(self, offset: list[slice] | slice | None, rows: int, length: int) -> list[slice]:
-        """The positions of all rows, or of each, checked."""
+        """The checked positions: one slice for all rows, or one per row."""
         if offset is None:
             offset = slice(0, length)
         if isinstance(offset, slice):
@@ -177,7 +179,7 @@ class RoPE:
         return [self._span(positions, length) for positions in offset]
 
     def _span(self, positions: slice, length: int) -> slice:
-        """Check that `positions` are `length` neighbours in the table; slicing alone would cut them short."""
+        """Check for `length` neighbours within the table: a slice beyond its end would be cut silently."""
         start = 0 if positions.start is None else positions.start
         stop = self.seq_len if positions.stop is None else positions.stop
         integers = hasattr(start, "__index__") and hasattr(stop, "__index__")

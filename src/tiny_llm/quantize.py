@@ -1,4 +1,4 @@
-"""Weights of 4 or 8 bits: groups of neighbours share a scale and a bias, value = number * scale + bias."""
+"""Weights of 4 or 8 bits: value = number * scale + bias, with one scale and bias per quantization group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from .basics import silu_multiply
 from .checks.arrays import check_arrays, check_floats, check_shape
-from .checks.types import check_able, check_whole
+from .checks.types import check_attributes, check_int
 from .embedding import known_ids, nan_unless
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .layer_norm import RMSNorm
@@ -23,9 +23,9 @@ _NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)
 
 @dataclass(eq=False)
 class QuantizedWeights:
-    """A matrix [O, I], packed: weight [O, I * bits / 32] uint32, scales and biases [O, I / group_size].
+    """A packed matrix [O, I]: weight [O, I * bits / 32] uint32, scales and biases [O, I / group_size].
 
-    The first number of a word stands in its lowest bits.
+    The first number of a word is in its lowest bits.
     """
 
     scales: mx.array
@@ -36,7 +36,7 @@ class QuantizedWeights:
 
     @staticmethod
     def from_mlx_layer(mlx_layer: Any) -> QuantizedWeights:
-        """Take the arrays of a quantized layer as they are."""
+        """The arrays of a quantized layer of mlx, not copied."""
         mode = getattr(mlx_layer, "mode", "affine")
         if mode != "affine":
             raise ArgumentError("QuantizedWeights", "mode", repr(mode), "'affine'")
@@ -52,16 +52,16 @@ class QuantizedWeights:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(O, I) of the matrix that is packed here."""
+        """(O, I) of the dense matrix."""
         rows, words = self.weight.shape
         return rows, words * 32 // self.bits
 
     def astype(self, dtype: mx.Dtype) -> QuantizedWeights:
-        """The same numbers with scales and biases in `dtype`, which is that of the activations."""
+        """The same with scales and biases in `dtype`, the dtype of the activations."""
         return replace(self, scales=self.scales.astype(dtype), biases=self.biases.astype(dtype))
 
     def dequantize(self) -> mx.array:
-        """The dense matrix [O, I] in the type of the scales."""
+        """The dense matrix [O, I] in the dtype of the scales."""
         return mx.dequantize(self.weight, self.scales, self.biases, self.group_size, self.bits)
 
     def rows(self, ids: mx.array) -> mx.array:
@@ -107,7 +107,7 @@ def quantized_heads(
 ) -> list[mx.array]:
     """Map `x` [..., I] through several matrices [H * size, I] to [..., H, size], in one pass.
 
-    Each has its bias if there are any. With a `norm`, x passes it first.
+    `biases` has one for each matrix. With `norm`, x is normalised first.
     """
     check_floats("quantized_heads", x=x, **{f"biases[{i}]": bias for i, bias in enumerate(biases or ())})
     for i, matrix in enumerate(matrices):
@@ -126,7 +126,7 @@ def quantized_gate(
 ) -> mx.array:
     """Compute silu(gate x) * up x, for two matrices [O, I], in one pass over `x` [..., I]: [..., O].
 
-    With a `norm`, x passes it first.
+    With `norm`, x is normalised first.
     """
     check_floats("quantized_gate", x=x)
     for name, matrix in (("gate", gate), ("up", up)):
@@ -149,7 +149,7 @@ def _of_native(norm: RMSNorm | None) -> tuple[mx.array, float] | None:
 def _one_pass(
     x: mx.array, matrices: Sequence[QuantizedWeights], added: Sequence[mx.array] = ()
 ) -> Callable[..., list[mx.array]] | None:
-    """The native product of x with matrices that share a format; None where there is none."""
+    """The native product of x with several matrices of one format; None if it does not apply."""
     native = cpu_kernels(x.dtype)
     group_size, bits = matrices[0].group_size, matrices[0].bits
     if native is None or any(y.dtype != x.dtype for y in added):
@@ -180,13 +180,13 @@ def quantized_matmul(
 ) -> mx.array:
     """Multiply `a` [..., I] by the transpose of the packed matrix `b` [O, I * bits / 32] to [..., O].
 
-    Sums are float32 and rounded once, to the type of a. Only the transposed product exists.
-    On a GPU this is the product of MLX, tuned there; `tiny_llm_ext.quantized_matmul` has our kernels.
+    Accumulated in float32 and rounded once, to the dtype of a. Only the transposed product exists. On a GPU
+    this is MLX's product, which is tuned there; `tiny_llm_ext.quantized_matmul` always runs our kernels.
     `explain` says which one runs.
     """
     check_arrays("quantized_matmul", scales=scales, biases=biases, a=a, b=b)
-    check_whole("quantized_matmul", "group_size", group_size)
-    check_whole("quantized_matmul", "bits", bits)
+    check_int("quantized_matmul", "group_size", group_size)
+    check_int("quantized_matmul", "bits", bits)
     if a.ndim == 0:
         raise ArgumentError("quantized_matmul", "a", "a number", "(..., I)")
     if _mlx_multiplies():
@@ -196,8 +196,8 @@ def quantized_matmul(
     product: mx.array = native.quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
     if a.ndim == 2:
         return product
-    # What is wrong was refused above, under the name of this function. The same product for layers gives the
-    # axes back: a reshape to them would hold the sizes of this call, also in a graph compiled for any shapes.
+    # The call above was only for its checks, whose errors name this function. quantized_linear restores the
+    # axes itself: a reshape here would fix the sizes of this call in a graph that is compiled for any shapes.
     return native.quantized_linear(a, [(b, scales, biases)], group_size, bits)[0]  # type: ignore[no-any-return]
 
 
@@ -213,10 +213,10 @@ def mx_quantized_matmul(
 ) -> mx.array:
     """`quantized_matmul` with the arguments of `mx.quantized_matmul`, in its order and with its defaults.
 
-    x [..., I] times the transpose of the packed matrix w [O, I * bits / 32], whose groups have the scales and
-    biases [O, I / group_size] -> [..., O]. All but w are float32, float16 or bfloat16 alike; sums are float32
-    and rounded once, to that type. group_size: 32, 64 (the default) or 128; bits: 4 (the default) or 8. What
-    only MLX has, such as transpose=False and other modes, is NotImplementedError.
+    x [..., I] times the transpose of the packed matrix w [O, I * bits / 32], whose groups have the scales
+    and biases [O, I / group_size] -> [..., O]. All but w have one dtype, float32, float16 or bfloat16.
+    Accumulated in float32 and rounded once, to that dtype. group_size: 32, 64 (default) or 128; bits: 4
+    (default) or 8. What only MLX supports, such as transpose=False and other modes, is NotImplementedError.
     """
     name = "mx_quantized_matmul"
     group_size = 64 if group_size is None else group_size
@@ -255,7 +255,7 @@ def mx_quantized_matmul(
 def _explain_product(
     function: Callable[..., mx.array], *arguments: Any, **options: Any
 ) -> ProductExplanation:
-    function(*arguments, **options)  # not evaluated; refuses what the call refuses
+    function(*arguments, **options)  # not evaluated; raises the errors of the call
     if _mlx_multiplies():
         ours = "that of MLX was tuned on GPUs; ours, tiny_llm_ext.quantized_matmul, was never timed on one"
         return ProductExplanation("mlx.quantized_matmul", (ours,))
@@ -263,14 +263,14 @@ def _explain_product(
 
 
 def dequantize_linear(mlx_layer: Any) -> mx.array:
-    """The dense matrix [O, I] of a quantized layer, in the type of its scales."""
+    """The dense matrix [O, I] of a quantized layer, in the dtype of its scales."""
     packed = ("weight", "scales", "biases", "group_size", "bits")
-    check_able("dequantize_linear", "mlx_layer", mlx_layer, packed, "a quantized layer")
+    check_attributes("dequantize_linear", "mlx_layer", mlx_layer, packed, "a quantized layer")
     return QuantizedWeights.from_mlx_layer(mlx_layer).dequantize()
 
 
 class QuantizedEmbedding:
-    """An `Embedding` whose table [V, E] stays packed: a row is unpacked when it is looked up."""
+    """An `Embedding` with a quantized table [V, E]: rows are dequantized when they are looked up."""
 
     def __init__(self, vocab_size: int, embedding_dim: int, weight: QuantizedWeights):
         _check_packed("Embedding", "weight", weight)

@@ -1,4 +1,4 @@
-"""Qwen2 of week 1: dense weights, grouped attention, and no memory between two calls."""
+"""Qwen2 of week 1: dense weights, grouped attention, no cache."""
 
 import mlx.core as mx
 
@@ -11,7 +11,7 @@ from .ops.arguments import Mask
 
 
 class Qwen2MultiHeadAttention(Qwen2Attention):
-    """Attention over the sequence it is called with, positions 0..L-1."""
+    """Attention within the sequence of the call, at positions 0..L-1."""
 
     ops = WEEK1
 
@@ -36,6 +36,6 @@ class Qwen2TransformerBlock(Qwen2Block):
 
 
 class Qwen2ModelWeek1(Week1Model, Qwen2Model):
-    """Calculates the whole sequence anew at each call."""
+    """Computes the whole sequence in each call."""
 
     block = Qwen2TransformerBlock

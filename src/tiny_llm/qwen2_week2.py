@@ -1,4 +1,4 @@
-"""Qwen2 of week 2: packed weights, a cache of keys and values, and the switch to FlashAttention."""
+"""Qwen2 of week 2: quantized weights, a cache of keys and values, and the switch to FlashAttention."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 
 @dataclass(eq=False, repr=False)
 class Qwen2MultiHeadAttention(Qwen2Attention):
-    """Attention of the new tokens to all that the cache then holds."""
+    """Attention of the new tokens to all tokens in the cache."""
 
     use_flash_attention: bool = False
 
@@ -20,7 +20,7 @@ class Qwen2MultiHeadAttention(Qwen2Attention):
 
 
 class Qwen2MLP(MLP):
-    """The feed-forward layer on packed weights."""
+    """The feed-forward layer on quantized weights."""
 
 
 @dataclass(eq=False, repr=False)
@@ -33,6 +33,6 @@ class Qwen2TransformerBlock(Qwen2Block):
 
 
 class Qwen2ModelWeek2(Week2Model, Qwen2Model):
-    """Calculates each token once; `enable_flash_attn` chooses how it then attends to the others."""
+    """Computes each token once; `enable_flash_attn` chooses between FlashAttention and grouped attention."""
 
     block = Qwen2TransformerBlock

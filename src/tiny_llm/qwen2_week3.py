@@ -1,4 +1,4 @@
-"""Qwen2 of week 3: attention reads keys and values in the pages of a pool that all layers share."""
+"""Qwen2 of week 3: paged attention, with one pool of pages for all layers."""
 
 from .course.stages import WEEK3
 from .course.week3 import Week3Model
@@ -7,13 +7,13 @@ from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 
 
 class Qwen2MultiHeadAttention(Qwen2Attention):
-    """Attention of the new tokens to all that the pages of the cache then hold."""
+    """Attention of the new tokens to all tokens in the pages of the cache."""
 
     ops = WEEK3
 
 
 class Qwen2MLP(MLP):
-    """The feed-forward layer on packed weights."""
+    """The feed-forward layer on quantized weights."""
 
 
 class Qwen2TransformerBlock(Qwen2Block):
@@ -24,6 +24,6 @@ class Qwen2TransformerBlock(Qwen2Block):
 
 
 class Qwen2ModelWeek3(Week3Model, Qwen2Model):
-    """All requests and all layers take their pages from `page_pool`."""
+    """All requests and layers allocate their pages from `page_pool`."""
 
     block = Qwen2TransformerBlock

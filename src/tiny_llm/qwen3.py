@@ -1,4 +1,4 @@
-"""Qwen3 for every week: the same stages as Qwen2, on layers of its own."""
+"""Qwen3 of every week: the stages of Qwen2, with the layers of its family."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +38,7 @@ def assert_quantized_weights_dtype(weights: QuantizedWeights, dtype: mx.Dtype) -
 
 @dataclass(eq=False, repr=False)
 class Qwen3MultiHeadAttention(qwen3.Qwen3Attention):
-    """Attention of the new tokens to all that the cache then holds."""
+    """Attention of the new tokens to all tokens in the cache."""
 
     use_flash_attention: bool = False
     ops: Ops = field(default=WEEK2, kw_only=True)
@@ -64,7 +64,7 @@ class Qwen3TransformerBlock(qwen3.Qwen3Block):
 
 
 class _Qwen3(qwen3.Qwen3Model):
-    """All weeks share their layers, which are told the week's operations."""
+    """The layers of all weeks, which get the operations of the week as `ops`."""
 
     block = Qwen3TransformerBlock
 
@@ -73,12 +73,12 @@ class _Qwen3(qwen3.Qwen3Model):
 
 
 class Qwen3ModelWeek1(Week1Model, _Qwen3):
-    """Calculates the whole sequence anew at each call, on dense weights."""
+    """Week 1: dense weights; computes the whole sequence in each call."""
 
 
 class Qwen3Model(Week2Model, _Qwen3):
-    """The model of week 2: calculates each token once; `enable_flash_attn` chooses how it attends."""
+    """Week 2: computes each token once; `enable_flash_attn` chooses FlashAttention or grouped attention."""
 
 
 class Qwen3ModelWeek3(Week3Model, _Qwen3):
-    """All requests and all layers take their pages from `page_pool`."""
+    """Week 3: all requests and layers allocate their pages from `page_pool`."""

@@ -21,8 +21,7 @@ def make_sampler(
 ) -> Sampler:
     """Return a function from `logprobs` [..., V], normalised or not, to one token id [...] for each row.
 
-    `temp` 0 takes the most probable token. Else `top_k`, `top_p` and `min_p` choose among whom to draw, in
-    this order, and `temp` how: see `Sampling`. With a `seed`, call n of two equal samplers draws the same.
+    The arguments are those of `Sampling`. With a `seed`, call n of two equal samplers draws the same token.
     """
     with calling("make_sampler"):
         sampling = Sampling(temp, top_p, top_k, min_p, seed)
@@ -35,7 +34,7 @@ def make_sampler(
 
 
 def sampler_of(sampling: Sampling) -> Sampler | None:
-    """The sampler for these parameters; None for the most probable token, which takes no scores to choose."""
+    """The sampler for these parameters; None for greedy decoding, which needs no probabilities."""
     if sampling.temp == 0:
         return None
     return make_sampler(

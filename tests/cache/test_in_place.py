@@ -1,4 +1,4 @@
-"""A step of decoding writes its token and copies no other one: memory stays that of the tokens kept."""
+"""A decode step writes its token in place, without copies of earlier tokens."""
 
 import copy
 
@@ -37,7 +37,7 @@ def step_through(layers, attend, x):
 
 
 def memory_of_steps(layers, attend, rows=1, steps=4) -> int:
-    """The most bytes that a few steps need beside what was there before; each is under way with the next."""
+    """The peak memory of a few steps beyond that before them; each step overlaps with the next."""
     x = normal(rows, 1, 4, SIZE)
     mx.eval(step_through(layers, attend, x), [cache.storage for cache in layers])
     mx.synchronize()
@@ -54,7 +54,7 @@ def memory_of_steps(layers, attend, rows=1, steps=4) -> int:
 
 @pytest.mark.parametrize("layers", [2, 12])
 def test_layers_that_share_a_pool(layers):
-    """MLX copies an array when it is written while someone still reads it: the layer before, for example."""
+    """MLX copies an array when it is written while it has another reader, such as the previous layer."""
     pool = TinyKvPagedPool(128)
     caches = [filled(TinyKvPagedCache(pool)) for _ in range(layers)]
     assert memory_of_steps(caches, attend_paged) < KEYS_AND_VALUES / 4
@@ -62,7 +62,7 @@ def test_layers_that_share_a_pool(layers):
 
 @pytest.mark.parametrize("attend", [attend_flash, attend_grouped])
 def test_requests_of_a_batch(attend):
-    """Each attends to its own cache: no dense array of all of them, padded to the longest, is made."""
+    """Each attends to its own cache: no padded dense array of the batch is made."""
     batch = BatchingKvCache(4, 2 * LENGTH)
     for slot in (0, 1, 3):
         batch.add_request(filled(TinyKvFullCache()), slot)
@@ -80,8 +80,8 @@ def test_a_batch_on_pages():
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_step_that_is_described_while_the_one_before_is_computed(slots):
-    """As tokens are decoded: no layer copies its cache, neither that of one request nor those of a batch."""
+def test_a_step_started_while_the_previous_one_runs(slots):
+    """As in decoding: no layer copies its cache, for one request and for a batch."""
 
     def layer():
         if slots == 1:
@@ -109,7 +109,7 @@ def test_a_step_that_is_described_while_the_one_before_is_computed(slots):
 
 @pytest.mark.parametrize("first", ["the original", "the copy"])
 def test_a_copy_of_a_cache_that_an_operation_grew(first):
-    """One goes on natively, the other one with a prompt: each keeps its own tokens."""
+    """One continues natively, the other with a prompt: each keeps its own tokens."""
     few, many = normal(1, 1, 4, SIZE), normal(1, 40, 4, SIZE, seed=5)
 
     def grown():

@@ -1,4 +1,4 @@
-"""The table of pages is made when a page comes or goes, and is the same array for all steps in between."""
+"""The block table is made when the pages change, and is the same array for all steps in between."""
 
 import copy
 from threading import Thread
@@ -47,7 +47,7 @@ def test_each_page_of_one_token_is_in_the_next_table():
 
 
 def test_a_rewind_within_a_page_leaves_the_table_and_one_over_pages_does_not():
-    """Another request may have the page that went, so that as many pages are not the same ones."""
+    """The removed page may belong to another request now: an equal number of pages is not the same pages."""
     pool = TinyKvPagedPool(PAGE)
     cache = cache_of(pool, 10)
     table = cache.block_table()
@@ -64,7 +64,7 @@ def test_a_rewind_within_a_page_leaves_the_table_and_one_over_pages_does_not():
     assert append(cache, 1).block_table.tolist() == [cache.page_ids]
 
 
-def test_a_table_of_another_width_has_as_many_columns_as_asked_for():
+def test_a_table_has_the_given_width():
     cache = cache_of(TinyKvPagedPool(PAGE), 5)
     assert cache.block_table(4).tolist() == [[0, 1, -1, -1]]
     assert cache.block_table().tolist() == [[0, 1]]
@@ -93,8 +93,8 @@ def test_a_batch_keeps_its_table_until_the_pages_of_a_slot_change():
     assert append(batch, 1, rows=3).block_table.tolist() == [[2, 3], [-1, -1], [0, -1]]
 
 
-def test_a_batch_sees_who_joins_and_leaves():
-    """Also a request with as many pages as the one before it in the slot had."""
+def test_the_table_follows_requests_that_join_and_leave():
+    """Also a request with the same number of pages as the previous one in the slot."""
     pool, batch = TinyKvPagedPool(PAGE), BatchingKvCache(2, 100)
     batch.add_request(cache_of(pool, 1), 0)
     assert append(batch, 1, rows=2).block_table.tolist() == [[0], [-1]]

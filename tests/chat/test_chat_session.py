@@ -1,4 +1,4 @@
-"""`ChatSession`: a conversation that the model reads once."""
+"""`ChatSession`: a conversation whose tokens are prefilled once."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def llm() -> LLM:
     return LLM("tiny", dtype="float32")
 
 
-def test_it_answers_as_a_chat_that_is_told_everything_and_reads_less(llm: LLM) -> None:
+def test_answers_are_those_of_the_whole_chat_with_fewer_tokens_prefilled(llm: LLM) -> None:
     session = ChatSession(llm, system=SYSTEM)
-    told = [{"role": "system", "content": SYSTEM}]
+    messages = [{"role": "system", "content": SYSTEM}]
     before = 0
     for question in TURNS:
-        told.append({"role": "user", "content": question})
-        expected = llm.chat(told, max_tokens=12)
+        messages.append({"role": "user", "content": question})
+        expected = llm.chat(messages, max_tokens=12)
         result = session.ask(question, max_tokens=12)
         assert (result.text, result.finish_reason) == (expected.text, expected.finish_reason)
         assert result.statistics.prompt_tokens == expected.statistics.prompt_tokens
         assert result.statistics.cached_tokens >= before
         assert (expected.statistics.cached_tokens, before > 0) == (0, question != TURNS[0])
         before = result.statistics.prompt_tokens
-        told.append({"role": "assistant", "content": result.text})
+        messages.append({"role": "assistant", "content": result.text})
     assert [question for question, _ in session.turns] == list(TURNS)
     assert session.dropped_turns == 0
 
 
-def test_a_full_context_lets_the_oldest_turns_go(llm: LLM) -> None:
+def test_a_full_context_drops_the_oldest_turns(llm: LLM) -> None:
     short = LLM("tiny", context=200)
     session = ChatSession(short)
     for turn in range(12):
@@ -69,7 +69,7 @@ def test_it_may_move_between_threads(llm: LLM) -> None:
     assert all(result.statistics.cached_tokens for result in results[1:])
 
 
-def test_what_cannot_be_used_is_refused_and_costs_no_turn(llm: LLM) -> None:
+def test_refused_arguments_change_no_turn(llm: LLM) -> None:
     session = ChatSession(llm)
     session.ask(TURNS[0], max_tokens=2)
     with pytest.raises(ArgumentTypeError, match=r"^ChatSession.ask: question: got an int, expected a str$"):
@@ -99,7 +99,7 @@ def test_what_cannot_be_used_is_refused_and_costs_no_turn(llm: LLM) -> None:
         ({"system": "word " * 3000}, r"ChatSession: system: got \d+ tokens with a short question, expected "),
     ],
 )
-def test_what_no_question_could_be_asked_with_is_refused_at_once(
+def test_arguments_that_allow_no_question_are_refused_at_once(
     llm: LLM, given: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises((ArgumentError, ArgumentTypeError), match=f"^{sentence}"):
@@ -117,7 +117,7 @@ def test_the_arguments_of_an_answer_are_named(llm: LLM, method: str) -> None:
         call("Hello.", logprobs=-1)
 
 
-def test_room_is_made_for_the_answer_that_is_asked_for() -> None:
+def test_turns_are_dropped_for_max_tokens() -> None:
     session = ChatSession(LLM("tiny", context=200))
     for turn in range(12):
         result = session.ask(f"Turn {turn}: " + "word " * 10, max_tokens=140 if turn % 2 else 5)
@@ -134,7 +134,7 @@ def test_an_answer_that_fails_drops_no_turn(tmp_path: Path) -> None:
         assert (session.dropped_turns, len(session.turns)) == (0, 8)
 
 
-def test_a_stream_is_a_turn_when_it_has_ended(llm: LLM) -> None:
+def test_a_stream_becomes_a_turn_when_it_ends(llm: LLM) -> None:
     session, asked = ChatSession(llm, system=SYSTEM), ChatSession(llm, system=SYSTEM)
     for question in TURNS:
         stream = session.stream(question, max_tokens=12, logprobs=2)
@@ -148,7 +148,7 @@ def test_a_stream_is_a_turn_when_it_has_ended(llm: LLM) -> None:
     assert session.turns == asked.turns
 
 
-def test_a_stream_that_is_left_is_a_turn_as_far_as_it_came(llm: LLM) -> None:
+def test_a_stream_that_ends_early_becomes_a_turn(llm: LLM) -> None:
     session = ChatSession(llm)
     closed = session.stream("Tell me a short story about a brave fox.")
     said = next(closed) + next(closed)
@@ -161,10 +161,10 @@ def test_a_stream_that_is_left_is_a_turn_as_far_as_it_came(llm: LLM) -> None:
     result = session.ask(TURNS[1], max_tokens=12)
     assert [question for question, _ in session.turns][1:] == list(TURNS[:2])
     assert list(left) == []
-    told = []
+    messages = []
     for question, answer in session.turns[:-1]:
-        told += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    expected = llm.chat([*told, {"role": "user", "content": TURNS[1]}], max_tokens=12)
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    expected = llm.chat([*messages, {"role": "user", "content": TURNS[1]}], max_tokens=12)
     assert result.text == expected.text
     session.stream("Hello.").close()  # nothing was said
     assert len(session.turns) == 3
@@ -180,7 +180,7 @@ def test_stop_strings_end_an_answer(llm: LLM) -> None:
     assert session.ask(TURNS[0], Sampling(stop=end)).text == whole[: whole.index(end)]
 
 
-def test_reset_forgets_the_turns_and_close_what_was_read(llm: LLM) -> None:
+def test_reset_drops_the_turns_and_close_frees_the_caches(llm: LLM) -> None:
     session = ChatSession(llm, system=SYSTEM)
     first = session.ask(TURNS[0], max_tokens=12)
     session.ask(TURNS[1], max_tokens=12)

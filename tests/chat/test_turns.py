@@ -1,4 +1,4 @@
-"""A conversation: what is told again, and which turns leave when there is no room."""
+"""A conversation: which turns are in a prompt, and which are dropped when the context is full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def conversation() -> Conversation:
     return Conversation(write, len, context=CONTEXT, system="S")
 
 
-def test_all_is_told_in_order(conversation: Conversation) -> None:
+def test_all_turns_are_in_the_prompt_in_order(conversation: Conversation) -> None:
     assert conversation.ask("one").text == "[s:S][u:one]"
     conversation.answered("one", "two")
     prompt = conversation.ask("three")
@@ -28,7 +28,7 @@ def test_all_is_told_in_order(conversation: Conversation) -> None:
     assert Conversation(write, len, context=9).ask("one").text == "[u:one]"
 
 
-def test_the_oldest_leave_so_that_half_is_free_and_no_more_than_that(conversation: Conversation) -> None:
+def test_the_oldest_turns_are_dropped_until_half_of_the_context_is_free(conversation: Conversation) -> None:
     for turn in range(20):
         question = f"q{turn:02}"
         prompt = conversation.ask(question)
@@ -43,7 +43,7 @@ def test_the_oldest_leave_so_that_half_is_free_and_no_more_than_that(conversatio
     assert prompt.text.count("[u:") < 20
 
 
-def test_a_long_question_drives_out_all_turns_and_one_beyond_the_context_none(
+def test_a_long_question_drops_all_turns_and_one_beyond_the_context_none(
     conversation: Conversation,
 ) -> None:
     for turn in range(3):
@@ -53,7 +53,7 @@ def test_a_long_question_drives_out_all_turns_and_one_beyond_the_context_none(
     assert len(prompt.text) > CONTEXT
     prompt = conversation.ask("y" * 350)
     assert (prompt.dropped_turns, len(conversation.turns)) == (3, 3)
-    assert conversation.ask("short").dropped_turns == 0  # nobody had answered
+    assert conversation.ask("short").dropped_turns == 0  # it was not answered
     conversation.ask("y" * 350)
     conversation.answered("long", "short")
     assert conversation.turns == [("long", "short")]
@@ -62,9 +62,7 @@ def test_a_long_question_drives_out_all_turns_and_one_beyond_the_context_none(
 
 
 @pytest.mark.parametrize(("max_tokens", "room"), [(250, 150), (20, 380), (CONTEXT, 300), (10**9, 300)])
-def test_room_is_kept_for_the_answer_that_is_asked_for(
-    conversation: Conversation, max_tokens: int, room: int
-) -> None:
+def test_space_is_kept_for_max_tokens(conversation: Conversation, max_tokens: int, room: int) -> None:
     longest = 0
     for turn in range(40):
         prompt = conversation.ask(f"q{turn:02}", max_tokens)
@@ -75,7 +73,7 @@ def test_room_is_kept_for_the_answer_that_is_asked_for(
     assert conversation.dropped_turns + len(conversation.turns) == 40
 
 
-def test_few_prompts_are_written_to_find_what_fits() -> None:
+def test_finding_the_turns_to_drop_takes_few_prompts() -> None:
     written: list[int] = []
 
     def count(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The model that ships inside answers the same, however it is loaded, run and asked."""
+"""The embedded model gives the same answers with every loader and every loop."""
 
 import itertools
 from dataclasses import replace
@@ -44,7 +44,7 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def models(tiny):
-    """Each of them built once, whatever number of tests it answers in."""
+    """Each model is built once for all tests."""
     built = {}
 
     def model(how, dtype=mx.float32):
@@ -163,15 +163,15 @@ def test_a_batch_answers_each_as_if_alone(tiny, models, asked, answers, long_pro
 
 @pytest.mark.parametrize("how", CACHED)
 def test_a_model_that_drafts_for_itself_agrees_with_itself(tiny, models, asked, answers, how):
-    """Every guess is accepted: five tokens for each time that the model checks."""
+    """Every draft is accepted: five tokens per pass of the model."""
     model, prompt = models(how), asked(CAT)
     generation = stream_generate(model, tiny.tokenizer, prompt, draft_model=model, max_tokens=LIMIT)
     assert "".join(generation) == answers[CAT]
 
 
 @pytest.mark.parametrize("how", CACHED)
-def test_a_draft_that_errs_changes_no_word(tiny, models, asked, answers, how):
-    """The same model without its last layers: most of its guesses are taken back."""
+def test_a_bad_draft_does_not_change_the_answer(tiny, models, asked, answers, how):
+    """The same model without its last layers: most of its drafts are rejected."""
     kept = SimpleNamespace(**vars(tiny.mlx_model.model) | {"layers": tiny.mlx_model.model.layers[:6]})
     shorter = SimpleNamespace(args=replace(tiny.config, num_hidden_layers=6), model=kept)
     week, options = LOADERS[how]
@@ -199,7 +199,7 @@ def test_a_stop_string_ends_a_story(tiny, models, asked):
     assert generation.finish_reason == "stop"
 
 
-def test_all_pages_are_free_behind_all_of_this(models):
+def test_all_pages_are_free_after_all_answers(models):
     for how in ("pages", "small pages"):
         pool = models(how).page_pool
         pool.check()

@@ -1,4 +1,4 @@
-"""The model that ships inside gives the same greedy tokens on every instruction set, where margins allow."""
+"""The embedded model gives the same greedy tokens on every instruction set, up to rounding."""
 
 import mlx.core as mx
 import pytest

@@ -92,7 +92,7 @@ def test_without_a_cache(folder, theirs, dtype):
 
 @every_pair({"how": list(CACHED), "chunk": [1, 16, 33, 70], "dtype": DTYPES})
 def test_in_chunks_of_any_length(folder, expected, how, chunk, dtype):
-    """One token at a time, the whole prompt at once, and what lies between."""
+    """One token at a time, the whole prompt at once, and sizes in between."""
     model, inputs = ours(folder, how, dtype), tokens(1, 70)
     cache = model.create_kv_cache()
     pieces = [model(inputs[:, start : start + chunk], start, cache) for start in range(0, 70, chunk)]
@@ -104,7 +104,7 @@ def test_in_chunks_of_any_length(folder, expected, how, chunk, dtype):
 @in_each_precision
 @in_each_cached_way
 def test_after_a_rewind(folder, expected, how, dtype):
-    """Tokens that were taken back leave no trace."""
+    """Removed tokens have no effect."""
     model, inputs = ours(folder, how, dtype), tokens(1, 70)
     cache = model.create_kv_cache()
     model(inputs[:, :40], 0, cache)

@@ -1,4 +1,4 @@
-"""What an answer takes from the file to its first token: one copy of the weights, in the type of the run."""
+"""Memory from the file to the first token: one copy of the weights, in the dtype of the run."""
 
 import mlx.core as mx
 import pytest
@@ -67,7 +67,7 @@ def test_a_converted_checkpoint_makes_the_same_model(bits, week, dtype):
     ]
 
 
-def test_who_builds_a_model_keeps_the_checkpoint_as_it_is():
+def test_building_a_model_does_not_change_the_checkpoint():
     weights = checkpoint(bits=None)
     before = arrays_of(weights)
     dispatch_model("a folder", weights, 2, dtype=mx.float32)

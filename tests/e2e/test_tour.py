@@ -1,4 +1,4 @@
-"""The tour in the docs, walked from top to bottom: what it says it prints is what it prints."""
+"""The tour in the docs, run from top to bottom: it prints the output shown there."""
 
 import re
 
@@ -8,7 +8,7 @@ TOUR = ROOT / "docs" / "tour.md"
 STEP = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.S)
 
 
-def test_every_step_prints_what_stands_under_it():
+def test_every_step_prints_the_output_shown_in_the_page():
     steps = STEP.findall(TOUR.read_text())
     assert len(steps) > 9
     code, printed = ("".join(part) for part in zip(*steps, strict=True))

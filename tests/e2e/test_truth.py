@@ -1,4 +1,4 @@
-"""The embedded model gives true answers or declines; training/evaluate.py asks far more."""
+"""The embedded model gives true answers or declines; training/evaluate.py has many more questions."""
 
 import pytest
 

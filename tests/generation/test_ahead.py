@@ -1,4 +1,4 @@
-"""A step that is started while the one before it is computed: where, when, and with the same tokens."""
+"""Starting a step while the previous one is computed: when it happens, with the same tokens."""
 
 import copy
 from itertools import islice
@@ -30,7 +30,7 @@ def tokens_of(model, prompt, count, sampler=None):
 
 
 def one_after_the_other(model, prompt, count, sampler=None):
-    """The tokens, each evaluated before the step behind it is described."""
+    """The tokens, each evaluated before the graph of the next step is built."""
     sequence, choose = Sequenced(model), Chooser(prompt, sampler)
     ids = [choose(sequence.prefill(prompt, 512)).item()]
     while len(ids) < count:
@@ -44,7 +44,7 @@ def some():
 
 @pytest.mark.parametrize("length", [1, 40, 250, 500])
 def test_the_tokens_are_those_of_one_step_after_the_other(length):
-    """Caches are full on the way, and grow while the step before is being computed."""
+    """Caches get full and grow while the previous step is being computed."""
     model, prompt = model_of(), [(7 * i) % 90 for i in range(length)]
     expected = one_after_the_other(model, prompt, 30, some())
     assert len(set(expected)) > 9
@@ -52,7 +52,7 @@ def test_the_tokens_are_those_of_one_step_after_the_other(length):
         assert list(tokens_of(model, prompt, count, some())) == expected[:count]
 
 
-def test_an_answer_that_is_left_disturbs_no_other():
+def test_an_abandoned_answer_does_not_affect_others():
     """Its last step is still under way."""
     model, prompt = model_of(), [1, 2, 3]
     expected = one_after_the_other(model, prompt, 9, some())
@@ -63,7 +63,7 @@ def test_an_answer_that_is_left_disturbs_no_other():
         assert list(tokens_of(model, prompt, 9, some())) == expected
 
 
-def test_answers_by_turns():
+def test_two_interleaved_answers():
     model = model_of()
     prompts = [[1, 2, 3], list(range(50))]
     expected = [one_after_the_other(model, prompt, 20, some()) for prompt in prompts]
@@ -83,8 +83,8 @@ def test_answers_by_turns():
     ],
     ids=str,
 )
-def test_what_starts_ahead(options, expected):
-    """Not too many blocks that are one operation: MLX starts no long list of operations at once."""
+def test_which_models_start_a_step_ahead(options, expected):
+    """Blocks with a native operation, but not too many: MLX would wait for some of them."""
     sequence = Sequenced(model_of(**options))
     assert not sequence.starts_ahead()
     sequence.prefill(list(range(40)), 512)
@@ -93,7 +93,7 @@ def test_what_starts_ahead(options, expected):
     assert sequence.starts_ahead() == expected
 
 
-def test_one_block_that_is_no_operation():
+def test_one_block_without_a_native_operation_prevents_starting_ahead():
     model = model_of()
     sequence = Sequenced(model)
     sequence.read_on(mx.array([1]))
@@ -102,15 +102,15 @@ def test_one_block_that_is_no_operation():
     assert not sequence.starts_ahead()
 
 
-def test_a_cache_that_no_operation_writes_to():
+def test_another_kind_of_cache_prevents_starting_ahead():
     sequence = Sequenced(model_of())
     sequence.read_on(mx.array([1]))
     sequence.cache[2] = TinyKvPagedCache(TinyKvPagedPool(16))
     assert not sequence.starts_ahead()
 
 
-def test_a_fork_keeps_its_tokens():
-    """Whoever writes to the same memory, and how."""
+def test_a_copy_of_the_caches_keeps_its_tokens():
+    """A copy and its original write to the same memory, in every combination."""
     model = model_of()
     sequence, other = Sequenced(model), Sequenced(model)
     for ids in ([1, 2, 3], list(range(40))):  # natively, then not
@@ -136,7 +136,7 @@ class Refusing(CachedFake):
         return logits + load_extension().silu_multiply(large, large)[0, 0]
 
 
-def test_a_token_that_is_there_when_the_next_step_fails():
+def test_a_token_is_yielded_even_if_the_next_step_fails():
     prompt = [1, 2, 3]
     tokens = tokens_of(Refusing(random_rule()), prompt, 9)
     assert list(islice(tokens, 3)) == list(tokens_of(CachedFake(random_rule()), prompt, 3))
@@ -159,8 +159,8 @@ class Hungry(CachedFake):
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_when_a_step_is_computed(ahead):
-    """That of the next token before this one is handed out, or not before the next one is asked for."""
+def test_a_step_is_evaluated_ahead_only_where_the_model_allows_it(ahead):
+    """The next step is evaluated before this token is yielded, or only when the next token is requested."""
     prompt, memory = [1, 2, 3], []
     mx.reset_peak_memory()
     for _ in tokens_of(Hungry(ahead), prompt, 6):

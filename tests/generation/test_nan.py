@@ -1,4 +1,4 @@
-"""NaN where scores should be: an error at the token that it would have chosen, never an answer."""
+"""NaN logits: an error at the token that they would choose, never an answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENTENCE = r"^the logits of the next token are NaN: .* float32 has the largest r
 
 
 def lost_behind(rule: Rule, length: int) -> Rule:
-    """The same rule for contexts of at most that many tokens, and NaN behind that."""
+    """The same rule for contexts of at most `limit` tokens, then NaN."""
 
     def losing(context: tuple[int, ...]) -> np.ndarray:
         scores = rule(context)
@@ -34,7 +34,7 @@ def lost_behind(rule: Rule, length: int) -> Rule:
 
 
 @pytest.mark.parametrize("fake", [FullContextFake, CachedFake, PagedFake])
-def test_the_tokens_before_are_an_answer_and_then_it_fails(fake) -> None:
+def test_tokens_before_the_nan_are_yielded(fake) -> None:
     rule = random_rule(3)
     expected = greedy(rule, PROMPT, 6)
     assert len(expected) == 6
@@ -49,7 +49,7 @@ def test_the_tokens_before_are_an_answer_and_then_it_fails(fake) -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temp=1.0, seed=1)])
-def test_a_model_that_checks_guesses_is_checked_itself(sampling) -> None:
+def test_nan_of_the_verifying_model_is_an_error(sampling) -> None:
     rule = random_rule(3)
     for length in (0, len(PROMPT) + 3):
         with pytest.raises(NumericError, match=SENTENCE):
@@ -63,7 +63,7 @@ def test_a_model_that_checks_guesses_is_checked_itself(sampling) -> None:
             )
 
 
-def test_one_request_of_a_batch_is_enough() -> None:
+def test_nan_in_one_request_of_a_batch_is_an_error() -> None:
     rule = random_rule(3)
 
     def lost_for_one(context: tuple[int, ...]) -> np.ndarray:
@@ -97,8 +97,8 @@ def test_one_request_of_a_batch_is_enough() -> None:
     [(None, Sampling()), (None, HOT), (None, Sampling(repetition_penalty=1.5)), ("tiny", Sampling())],
     ids=str,
 )
-def test_the_answers_of_other_prompts_are_there(monkeypatch, sampling, draft) -> None:
-    """NaN at one step, for all that it reads."""
+def test_the_answers_of_other_prompts_are_complete(monkeypatch, sampling, draft) -> None:
+    """NaN in one step, for every row."""
     if draft is not None and sampling.repetition_penalty is not None:
         return
     llm = LLM("tiny", dtype="float32", draft_model=draft)

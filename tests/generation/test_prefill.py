@@ -1,4 +1,4 @@
-"""Reading a prompt: no scores but those that choose the next token, and no copies between the chunks."""
+"""Prefill: logits of the last token only, and no copies between the chunks."""
 
 import mlx.core as mx
 import pytest
@@ -28,7 +28,7 @@ def some_tokens(week, length, seed=0):
 
 
 def record_scores(model) -> list[tuple[int, ...]]:
-    """The shapes of all that the model will turn into logits."""
+    """The shapes of all inputs of the map to logits."""
     shapes, score = [], model.score
 
     def recorded(x):
@@ -58,8 +58,8 @@ def test_the_next_logits_are_the_last_of_all(length, week, family, tied):
 
 @WEEKS
 @pytest.mark.parametrize("length", [5, 37])
-def test_the_last_block_feeds_one_position_forward(length, week):
-    """The others all: the block behind them attends to each."""
+def test_the_last_block_computes_one_position(length, week):
+    """The other blocks compute all positions, as the next block attends to them."""
     model = make(week)
     shapes = []
 
@@ -109,7 +109,7 @@ def test_no_page_is_gathered_while_a_model_reads_and_answers(monkeypatch):
     model = make(3)
 
     def gathered(cache):
-        raise AssertionError("a dense copy of all tokens was asked for")
+        raise AssertionError("a dense copy of all tokens was made")
 
     monkeypatch.setattr(TinyKvPagedCache, "gather_dense", gathered)
     list(stream_generate(model, AsciiTokenizer(), PROMPT, max_tokens=5, prefill_step=10))

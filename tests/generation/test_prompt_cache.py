@@ -1,4 +1,4 @@
-"""A prompt cache: only what is new is read, whatever came before, and answers are those of a fresh start."""
+"""A prompt cache: only new tokens are prefilled, and the answers are those of an empty cache."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(request: pytest.FixtureRequest) -> CachedFake:
 
 
 def answer(model: CachedFake, prompt: str, cache: PromptCache, count: int = 8, **options) -> Result:
-    """The answer to a prompt, which is checked; and how much was read for it."""
+    """Check the answer to a prompt; return it and the number of tokens prefilled for it."""
     model.calls.clear()
     generation = stream_generate(model, TOKENIZER, prompt, max_tokens=count, prompt_cache=cache, **options)
     text = "".join(generation)
@@ -47,7 +47,7 @@ def answer(model: CachedFake, prompt: str, cache: PromptCache, count: int = 8, *
     return generation.result
 
 
-def test_a_conversation_is_read_once(model: CachedFake) -> None:
+def test_each_turn_prefills_the_new_tokens_only(model: CachedFake) -> None:
     cache = PromptCache()
     prompt = "Hello. "
     for turn in range(5):
@@ -59,7 +59,7 @@ def test_a_conversation_is_read_once(model: CachedFake) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 9, 30])
-def test_what_changed_is_read_from_there_on(model: CachedFake, place: int) -> None:
+def test_a_changed_prompt_is_prefilled_from_the_change_on(model: CachedFake, place: int) -> None:
     cache = PromptCache()
     answer(model, STORY, cache)
     changed = STORY[:place] + "X" + STORY[place + 1 :]
@@ -67,21 +67,21 @@ def test_what_changed_is_read_from_there_on(model: CachedFake, place: int) -> No
 
 
 @pytest.mark.parametrize("length", [1, 2, 17, len(STORY)])
-def test_of_a_prompt_that_is_all_there_the_last_token_is_read(model: CachedFake, length: int) -> None:
+def test_the_last_token_of_a_fully_cached_prompt_is_prefilled(model: CachedFake, length: int) -> None:
     cache = PromptCache()
     answer(model, STORY, cache)
     assert answer(model, STORY[:length], cache).statistics.cached_tokens == length - 1
 
 
 @pytest.mark.parametrize(("count", "step"), [(1, 512), (2, 512), (3, 4)])
-def test_short_answers_and_short_pieces_are_no_exception(model: CachedFake, count: int, step: int) -> None:
+def test_short_answers_and_small_chunks(model: CachedFake, count: int, step: int) -> None:
     cache = PromptCache()
     for prompt in ("Hello. ", "Hello. Who are you? ", "Hello! Who?"):
         answer(model, prompt, cache, count, prefill_step=step)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 5])
-def test_who_leaves_early_keeps_what_was_read(model: CachedFake, taken: int) -> None:
+def test_an_answer_that_is_closed_early_keeps_its_tokens(model: CachedFake, taken: int) -> None:
     cache = PromptCache()
     generation = stream_generate(model, TOKENIZER, STORY, prompt_cache=cache)
     pieces = [next(generation) for _ in range(taken)]
@@ -91,7 +91,7 @@ def test_who_leaves_early_keeps_what_was_read(model: CachedFake, taken: int) -> 
     assert answer(model, prompt, cache).statistics.cached_tokens in {known, known + 1}
 
 
-def test_a_fault_of_the_model_forgets_everything_and_the_next_answer_is_right(model: CachedFake) -> None:
+def test_after_an_error_of_the_model_the_cache_starts_again(model: CachedFake) -> None:
     cache = PromptCache()
     model.rule = failing_after(letters, len(STORY) + 3)
     with pytest.raises(ZeroDivisionError):
@@ -101,7 +101,7 @@ def test_a_fault_of_the_model_forgets_everything_and_the_next_answer_is_right(mo
     assert answer(model, STORY, cache).statistics.cached_tokens == 0
 
 
-def test_an_answer_that_was_left_open_harms_no_later_one(model: CachedFake) -> None:
+def test_an_open_answer_does_not_affect_later_ones(model: CachedFake) -> None:
     cache = PromptCache()
     for leave in ("close", "go on"):
         open_one = stream_generate(model, TOKENIZER, STORY, prompt_cache=cache)
@@ -111,14 +111,14 @@ def test_an_answer_that_was_left_open_harms_no_later_one(model: CachedFake) -> N
         if leave == "close":
             open_one.close()
         else:
-            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an answer that goes on"):
+            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an answer that is not"):
                 next(open_one)
         text += "".join(newer)
         assert list(text.encode()) == greedy(letters, STORY[:9], 8)
         answer(model, STORY, cache)
 
 
-def test_pages_go_back_when_the_cache_is_dropped_or_closed() -> None:
+def test_pages_are_returned_when_the_cache_is_dropped_or_closed() -> None:
     model = PagedFake(letters)
     cache = PromptCache()
     answer(model, STORY, cache)
@@ -132,7 +132,7 @@ def test_pages_go_back_when_the_cache_is_dropped_or_closed() -> None:
 
 
 @pytest.mark.parametrize("week", sorted(MODELS["qwen2"])[1:])
-def test_a_real_model_answers_as_from_a_fresh_start(week: int) -> None:
+def test_a_real_model_gives_the_answers_of_an_empty_cache(week: int) -> None:
     model, checkpoint = load_model("tiny", mx.float32, week=week)
     cache = PromptCache()
 
@@ -151,7 +151,7 @@ def test_a_real_model_answers_as_from_a_fresh_start(week: int) -> None:
         assert cold.statistics.cached_tokens == 0
 
 
-def test_it_is_for_models_with_caches_and_without_a_draft() -> None:
+def test_models_without_caches_and_draft_models_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match=r"^stream_generate: prompt_cache: got a list, expected a P"):
         stream_generate(CachedFake(letters), TOKENIZER, STORY, prompt_cache=[])
     with pytest.raises(ArgumentError, match=r"^stream_generate: prompt_cache: got one for a model without"):

@@ -1,4 +1,4 @@
-"""Times of tokens: the first has no part of the second in it, and no step is counted that gave no token."""
+"""Times of tokens: the first contains nothing of the second, and no step runs without giving a token."""
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +20,7 @@ PROMPT = list(b"Hello")
 
 
 class Slow:
-    """A model that takes a second to read a text, whatever its length."""
+    """A model that takes a second for each call."""
 
     def __init__(self, model: CachedFake):
         self._model = model
@@ -61,8 +61,8 @@ def test_a_measured_request_takes_the_same_steps(slow, count):
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_peer_takes_a_step_for_each_token_and_no_more(count):
-    """mlx-lm's own loop would take one in vain, and the second before it hands out the first token."""
+def test_the_mlx_lm_backend_runs_one_step_per_token(count):
+    """mlx-lm's own loop wastes a step, and runs the second one before it yields the first token."""
     from mlx_lm.models import qwen2
 
     from tiny_llm.benchmark.contestants import mlx_lm

@@ -1,4 +1,4 @@
-"""Rejection sampling: whatever the draft guesses, tokens have the distribution of the model that checks."""
+"""Rejection sampling: for every draft, tokens have the distribution of the verifying model."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.generation.speculative import check_greedy, check_sampled, fit_vocabulary, speculative_tokens
+from tiny_llm.generation.speculative import fit_vocabulary, speculative_tokens, verify_greedy, verify_sampled
 from tiny_llm.sampling.draw import random_key
 from tiny_llm.sampling.params import Sampling
 
@@ -32,7 +32,7 @@ def test_tokens_are_distributed_as_wanted(draft):
     for trial in range(4000):
         guesses = [int(random.choice(4, p=row)) for row in drafted]
         keys = (random_key(5, trial, 0), random_key(5, trial, 1))
-        accepted, token = check_sampled(wanted, given, mx.array(guesses), keys)
+        accepted, token = verify_sampled(wanted, given, mx.array(guesses), keys)
         for place, drawn in enumerate([*guesses[: accepted.item()], token.item()]):
             seen[place].append(drawn)
     assert_drawn_from(np.array(seen[0]), WANTED[0])
@@ -47,22 +47,22 @@ def test_guesses_of_the_wanted_distribution_are_all_accepted():
     """min(1, p / q) is 1; also where both give a token next to nothing."""
     wanted = mx.array([[1e-7, 1 - 1e-7], [0.5, 0.5]])
     for trial in range(50):
-        accepted, _ = check_sampled(wanted, wanted[:1], mx.array([0]), (random_key(trial), None))
+        accepted, _ = verify_sampled(wanted, wanted[:1], mx.array([0]), (random_key(trial), None))
         assert accepted.item() == 1
 
 
-def test_rows_that_differ_by_rounding_leave_a_token_to_draw():
-    """The guess is dropped, though nothing was drafted too little: the wanted row itself is drawn from."""
+def test_rows_equal_up_to_rounding_still_give_a_token():
+    """A guess is rejected although wanted - drafted is 0 everywhere; then the token comes from `wanted`."""
     wanted, drafted = mx.array([[0.0, 0.0, 0.5], [1.0, 0.0, 0.0]]), mx.array([[0.0, 0.5, 0.5]])
-    accepted, token = check_sampled(wanted, drafted, mx.array([1]), (None, None))
+    accepted, token = verify_sampled(wanted, drafted, mx.array([1]), (None, None))
     assert (accepted.item(), token.item()) == (0, 2)
 
 
-def test_without_guesses_the_token_is_drawn_as_wanted():
-    """A draft that may not guess costs nothing."""
+def test_without_guesses_the_token_is_drawn_from_the_model():
+    """With no drafts, only the model runs."""
     nothing = mx.zeros((0, 4)), mx.zeros(0, mx.uint32)
     row = mx.array(WANTED[1:2].astype(np.float32))
-    results = [check_sampled(row, *nothing, (None, random_key(9, trial))) for trial in range(1000)]
+    results = [verify_sampled(row, *nothing, (None, random_key(9, trial))) for trial in range(1000)]
     assert {accepted.item() for accepted, _ in results} == {0}
     assert_drawn_from(np.array([token.item() for _, token in results]), WANTED[1])
 
@@ -70,7 +70,7 @@ def test_without_guesses_the_token_is_drawn_as_wanted():
 @pytest.mark.parametrize(("guesses", "accepted", "token"), [([1, 2], 2, 0), ([1, 1], 1, 2), ([0, 2], 0, 1)])
 def test_greedy_accepts_guesses_up_to_the_first_that_differs(guesses, accepted, token):
     logits = mx.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    assert [array.item() for array in check_greedy(logits, mx.array(guesses))] == [accepted, token]
+    assert [array.item() for array in verify_greedy(logits, mx.array(guesses))] == [accepted, token]
 
 
 def test_padding_of_a_vocabulary_is_cut_or_made_impossible():

@@ -1,4 +1,4 @@
-"""The stream of an answer: its pieces, its end, its statistics, and what it leaves behind."""
+"""The stream of an answer: its pieces, its end, its statistics, and the memory that it frees."""
 
 import gc
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def test_pieces_are_whole_characters(fake):
 
 
 @FAKES
-def test_all_kinds_of_models_say_the_same(fake):
+def test_all_kinds_of_models_give_the_same_answer(fake):
     rule = random_rule(1)
     generation = stream_generate(fake(rule), ByteTokenizer(), "Hello", prefill_step=2)
     assert "".join(generation) == as_text(greedy(rule, "Hello"))
@@ -46,7 +46,7 @@ def test_all_kinds_of_models_say_the_same(fake):
 @FAKES
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 6, 9])
 def test_max_tokens_ends_an_answer(fake, max_tokens):
-    """The end token counts; a character that is cut in half is not shown; no step is taken in vain."""
+    """The end token counts; an incomplete character is not shown; no step is wasted."""
     model = fake(scripted({"hi": list("aüß".encode())}))
     generation = stream_generate(model, ByteTokenizer(), "hi", max_tokens=max_tokens)
     assert "".join(generation) == as_text(list("aüß".encode())[:max_tokens])
@@ -85,7 +85,7 @@ def test_each_of_several_end_tokens_ends_an_answer(token):
 )
 @pytest.mark.parametrize("detokenizer", [ByteDetokenizer, LookAheadDetokenizer])
 def test_a_stop_string_is_found_across_tokens_and_not_shown(stop, shown, detokenizer):
-    """Also one that the detokenizer completes only when it hears that the text is over."""
+    """Also a stop string that the detokenizer completes only at the end of the text."""
     model = CachedFake(scripted({"hi": list(TEXT.encode())}))
     generation = stream_generate(model, ByteTokenizer(detokenizer), "hi", stop=stop)
     pieces = list(generation)
@@ -100,7 +100,7 @@ def test_a_stop_string_at_the_limit_is_a_stop():
     assert ("".join(generation), generation.finish_reason) == ("ab", "stop")
 
 
-def test_nothing_happens_before_the_first_piece_is_asked_for():
+def test_nothing_runs_before_the_first_piece_is_requested():
     model = CachedFake(scripted({"hi": list(b"abc")}))
     generation = stream_generate(model, ByteTokenizer(), "hi")
     generation.close()
@@ -110,7 +110,7 @@ def test_nothing_happens_before_the_first_piece_is_asked_for():
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What is left in a cycle stays in memory."""
+    """Objects in a reference cycle would stay in memory."""
     gc.disable()
     yield
     gc.enable()
@@ -119,7 +119,7 @@ def no_collector() -> Iterator[None]:
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("draft", [False, True], ids=["alone", "with a draft"])
 @pytest.mark.parametrize("leave", ["close", "drop"])
-def test_who_leaves_early_leaves_no_page_behind(draft, leave):
+def test_leaving_early_returns_all_pages(draft, leave):
     model = PagedFake(scripted({"hi": list(b"abcdef")}))
     more = {"draft_model": PagedFake(model.rule)} if draft else {}
     generation = stream_generate(model, ByteTokenizer(), "hi", **more)
@@ -135,7 +135,7 @@ def test_who_leaves_early_leaves_no_page_behind(draft, leave):
         assert not pool.used_page_ids
 
 
-def test_a_fault_of_the_model_leaves_no_page_behind():
+def test_an_error_of_the_model_returns_all_pages():
     model = PagedFake(failing_after(scripted({"hi": list(b"abcdef")}), 5))
     with pytest.raises(ZeroDivisionError):
         list(stream_generate(model, ByteTokenizer(), "hi"))
@@ -173,7 +173,7 @@ def test_a_seed_repeats_an_answer():
 
 
 class Clock:
-    """Stands still until somebody says how long something takes."""
+    """A clock that a test moves by hand."""
 
     now = 10.0
 
@@ -188,7 +188,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("watched", [0.0, 60.0], ids=["at once", "a minute later"])
-def test_statistics_count_tokens_and_their_seconds_and_nobody_elses(watched):
+def test_statistics_leave_out_the_time_of_the_caller(watched):
     """The first token comes after 2 seconds, each other one after half a second; the fifth is the end."""
     clock = Clock()
     tokens = clock.tokens((ord("a"), 2.0), *((token, 0.5) for token in [*b"bcd", END]))
@@ -222,8 +222,8 @@ def test_statistics_count_tokens_and_their_seconds_and_nobody_elses(watched):
         ("draft_model", {"draft_model": CachedFake(random_rule()), "model": FullContextFake(random_rule())}),
     ],
 )
-def test_what_cannot_work_is_refused_at_the_call(argument, options):
-    """Not when the first piece is asked for."""
+def test_invalid_arguments_are_refused_at_the_call(argument, options):
+    """Not when the first piece is requested."""
     possible = {"model": CachedFake(random_rule(), 9), "tokenizer": ByteTokenizer(), "prompt": "hi"}
     with refused(argument, function="stream_generate"):
         stream_generate(**{**possible, **options})

@@ -1,4 +1,4 @@
-"""`LLM`: a model by its name, and what generate, chat and stream give."""
+"""`LLM`: loading by name, and the results of generate, chat and stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def llm() -> LLM:
     return LLM("tiny")
 
 
-def told(result: Result) -> tuple[str, tuple[int, ...], str | None]:
+def comparable(result: Result) -> tuple[str, tuple[int, ...], str | None]:
     """A result without what differs from run to run."""
     return result.text, result.token_ids, result.finish_reason
 
@@ -46,8 +46,8 @@ def test_a_question_is_answered_through_the_chat_template(llm):
     assert statistics.prompt_tokens == len(llm.tokenizer.encode(prompt, add_special_tokens=False))
     assert statistics.generated_tokens == len(result.token_ids)
     assert statistics.time_to_first_token > 0
-    assert told(llm.chat(MESSAGES)) == told(result)
-    assert told(llm.generate(prompt)) == told(result)
+    assert comparable(llm.chat(MESSAGES)) == comparable(result)
+    assert comparable(llm.generate(prompt)) == comparable(result)
 
 
 def test_a_text_is_continued_as_it_is(llm):
@@ -59,11 +59,13 @@ def test_a_text_is_continued_as_it_is(llm):
 
 def test_a_list_is_answered_in_order_as_each_prompt_alone(llm):
     together = llm.generate(PROMPTS, max_tokens=9, batch_size=2)
-    assert [told(result) for result in together] == [told(llm.generate(p, max_tokens=9)) for p in PROMPTS]
+    assert [comparable(result) for result in together] == [
+        comparable(llm.generate(p, max_tokens=9)) for p in PROMPTS
+    ]
     assert llm.generate([]) == []
 
 
-def test_a_prompt_that_waits_in_a_list_is_not_read_meanwhile(llm):
+def test_waiting_prompts_of_a_list_are_not_prefilled(llm):
     results = llm.generate([STORY] * 4, max_tokens=6, batch_size=1)
     queued = [result.statistics.queued_seconds for result in results]
     assert queued == sorted(queued)
@@ -76,11 +78,13 @@ def test_a_prompt_that_waits_in_a_list_is_not_read_meanwhile(llm):
 def test_sampling_in_a_list_draws_as_alone():
     llm = LLM("tiny", dtype="float32")  # kernels for several rows add up in another order
     together = llm.generate(PROMPTS[:3], sampling=HOT)
-    assert [told(result) for result in together] == [told(llm.generate(p, sampling=HOT)) for p in PROMPTS[:3]]
+    assert [comparable(result) for result in together] == [
+        comparable(llm.generate(p, sampling=HOT)) for p in PROMPTS[:3]
+    ]
     assert len({result.text for result in llm.generate([STORY] * 4, sampling=HOT)}) == 1
 
 
-def test_without_a_seed_every_answer_is_drawn_anew(llm):
+def test_without_a_seed_answers_differ(llm):
     sampling = Sampling(temp=3.0, max_tokens=12)
     texts = [result.text for result in llm.generate([STORY] * 4, sampling=sampling)]
     texts += [llm.generate(STORY, sampling=sampling).text for _ in range(4)]
@@ -93,7 +97,7 @@ def test_a_stream_gives_the_answer_in_pieces_and_the_result_at_the_end(llm):
     assert stream.result.finish_reason is None
     assert stream.result.text == first
     assert first + "".join(stream) == llm.chat(MESSAGES).text
-    assert told(stream.result) == told(llm.chat(MESSAGES))
+    assert comparable(stream.result) == comparable(llm.chat(MESSAGES))
     assert "".join(llm.stream(STORY, max_tokens=5)) == llm.generate(STORY, max_tokens=5).text
 
 
@@ -123,7 +127,7 @@ def test_a_stop_string_ends_an_answer_before_it(llm, many):
 @pytest.mark.parametrize("many", [False, True], ids=["alone", "in a list"])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(repetition_penalty=2.0), HOT], ids=str)
 def test_logprobs_are_those_of_the_model(llm, many, sampling):
-    """Beside the whole text read at once, in the precision of the activations."""
+    """Compared with one pass over the whole text, in the precision of the activations."""
     answers = llm.generate([STORY, "The fox"], sampling=sampling, max_tokens=6, logprobs=3)
     result = answers[0] if many else llm.generate(STORY, sampling=sampling, max_tokens=6, logprobs=3)
     ids = llm.tokenizer.encode(STORY, add_special_tokens=False)
@@ -149,7 +153,7 @@ def test_logprobs_of_the_chosen_token_alone(llm):
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["alone", "in a list"])
-def test_an_answer_ends_with_the_context_that_was_asked_for(many):
+def test_an_answer_ends_with_the_given_context(many):
     llm = LLM("tiny", context=10)
     length = len(llm.tokenizer.encode(STORY, add_special_tokens=False))
     result = llm.generate([STORY])[0] if many else llm.generate(STORY)
@@ -158,7 +162,7 @@ def test_an_answer_ends_with_the_context_that_was_asked_for(many):
         llm.generate(["word " * 12] if many else "word " * 12)
 
 
-def test_the_type_is_the_best_of_the_device_or_the_one_asked_for(llm):
+def test_the_dtype_is_the_best_of_the_device_or_the_given_one(llm):
     assert llm.model.precision == activation_dtype("", "auto", llm.device)
     for asked in ("float32", mx.float32):
         other = LLM("tiny", dtype=asked)
@@ -181,7 +185,7 @@ def test_a_draft_model_does_not_change_a_greedy_answer(llm):
 
 def test_a_model_from_a_folder_and_one_of_random_weights(tmp_path, llm):
     folder = shutil.copytree(EMBEDDED, tmp_path / "copy")
-    assert told(LLM(folder, offline=True).chat(QUESTION)) == told(llm.chat(QUESTION))
+    assert comparable(LLM(folder, offline=True).chat(QUESTION)) == comparable(llm.chat(QUESTION))
     with pytest.raises(LoadError, match="is neither a folder nor a known name"):
         LLM("no such model", offline=True)
 
@@ -194,14 +198,14 @@ def test_messages_may_be_any_mappings(tmp_path, llm, template):
         (folder / "chat_template.jinja").write_text(template)
         llm = LLM(folder)
     frozen = [MappingProxyType(message) for message in MESSAGES]
-    assert told(llm.chat(frozen, max_tokens=3)) == told(llm.chat(MESSAGES, max_tokens=3))
+    assert comparable(llm.chat(frozen, max_tokens=3)) == comparable(llm.chat(MESSAGES, max_tokens=3))
     if template is not None:
         with pytest.raises(ArgumentTypeError, match=r"^LLM\.chat: messages: got an object inside, expected"):
             llm.chat([{**MESSAGES[0], "when": object()}])
 
 
 def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
-    """A template of ours that says aloud what it was asked for."""
+    """A template that writes the value of the switch."""
     folder = shutil.copytree(EMBEDDED, tmp_path / "thinks")
     template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ ' 1' if enable_thinking else ' 2 3' }}"
     (folder / "chat_template.jinja").write_text(template)
@@ -213,17 +217,17 @@ def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
 
 
 def test_the_sampling_may_be_given_by_its_place(llm):
-    assert told(llm.generate(STORY, HOT)) == told(llm.generate(STORY, sampling=HOT))
-    assert told(llm.generate([STORY], HOT)[0]) == told(llm.generate([STORY], sampling=HOT)[0])
-    assert told(llm.chat(QUESTION, HOT)) == told(llm.chat(QUESTION, sampling=HOT))
+    assert comparable(llm.generate(STORY, HOT)) == comparable(llm.generate(STORY, sampling=HOT))
+    assert comparable(llm.generate([STORY], HOT)[0]) == comparable(llm.generate([STORY], sampling=HOT)[0])
+    assert comparable(llm.chat(QUESTION, HOT)) == comparable(llm.chat(QUESTION, sampling=HOT))
     assert "".join(llm.stream(STORY, HOT)) == llm.generate(STORY, sampling=HOT).text
 
 
-def test_an_empty_stop_goes_before_what_the_sampling_says(llm):
+def test_an_empty_stop_replaces_that_of_the_sampling(llm):
     sampling = Sampling(stop="e", max_tokens=8)
     assert "e" not in llm.generate(STORY, sampling).text
-    assert told(llm.generate(STORY, sampling, stop=None)) == told(llm.generate(STORY, sampling))
-    assert told(llm.generate(STORY, sampling, stop=[])) == told(llm.generate(STORY, max_tokens=8))
+    assert comparable(llm.generate(STORY, sampling, stop=None)) == comparable(llm.generate(STORY, sampling))
+    assert comparable(llm.generate(STORY, sampling, stop=[])) == comparable(llm.generate(STORY, max_tokens=8))
 
 
 def test_the_default_device_of_mlx_stays(llm):

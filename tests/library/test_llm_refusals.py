@@ -1,4 +1,4 @@
-"""What `LLM` refuses, by the name of the argument that is wrong."""
+"""Invalid arguments of `LLM`: each error names the argument."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def llm() -> LLM:
         ("logprobs", ArgumentTypeError, lambda llm: llm.generate("a", logprobs=True)),
     ],
 )
-def test_what_generate_cannot_do_is_refused_by_name(llm, argument, error, call):
+def test_errors_of_generate_name_the_argument(llm, argument, error, call):
     with refused(argument, error, r"LLM\.generate"):
         call(llm)
 
@@ -62,7 +62,7 @@ def test_what_generate_cannot_do_is_refused_by_name(llm, argument, error, call):
         (r"messages\[0\]", ArgumentTypeError, [{"role": "user", "content": None}]),
     ],
 )
-def test_a_conversation_that_is_none_is_refused(llm, argument, error, messages):
+def test_invalid_conversations_are_refused(llm, argument, error, messages):
     with refused(argument, error, r"LLM\.chat"):
         llm.chat(messages)
     with refused(argument.replace("messages", "prompt"), error, r"LLM\.stream"):
@@ -96,7 +96,7 @@ def test_thinking_is_refused_where_nothing_would_change(llm):
         ("context", {"context": 10**6}),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(argument, settings):
+def test_an_impossible_setting_is_refused(argument, settings):
     with refused(argument, ArgumentError, "LLM"):
         LLM("tiny", **settings)
 
@@ -117,7 +117,7 @@ def test_a_setting_of_a_wrong_type_is_refused(argument, given):
 
 
 def test_the_context_that_is_too_long_is_that_of_the_model_which_has_the_shorter_one(tmp_path):
-    """A draft's, for example."""
+    """For example that of the draft model."""
     folder = shutil.copytree(EMBEDDED, tmp_path / "draft")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))

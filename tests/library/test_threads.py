@@ -1,4 +1,4 @@
-"""One model in many threads: whoever loads it, whoever uses it, in turn and at once."""
+"""One model in many threads: loaded and used in different threads, in turn and concurrently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ weeks = pytest.mark.parametrize(
 
 
 def in_a_thread(work: Callable[[], Any]) -> Any:
-    """What `work` gives in a thread of its own, which then ends."""
+    """The result of `work` in a new thread, which then ends."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
 
@@ -40,7 +40,7 @@ def answers(model: Any, tokenizer: Any) -> str:
 
 
 def built(week: int, options: dict[str, bool]) -> tuple[Any, Any]:
-    """A model that nobody has used."""
+    """A model that was not used yet."""
     checkpoint = tiny_llm.load("tiny")
     return tiny_llm.dispatch_model("tiny", checkpoint.mlx_model, week, **options), checkpoint.tokenizer
 
@@ -60,7 +60,7 @@ def test_a_model_is_made_in_a_thread_that_has_ended(week, options):
 
 
 @weeks
-def test_an_answer_that_a_thread_has_left_does_not_disturb_the_next(week, options):
+def test_an_abandoned_answer_does_not_affect_the_next_thread(week, options):
     model, tokenizer = built(week, options)
     expected = answers(*built(week, options))
 
@@ -74,8 +74,8 @@ def test_an_answer_that_a_thread_has_left_does_not_disturb_the_next(week, option
 
 
 @weeks
-def test_threads_at_once_say_what_each_says_alone(week, options):
-    """Also where all of them write to the pages of one pool, which grows meanwhile."""
+def test_concurrent_threads_get_the_same_answers_as_alone(week, options):
+    """Also if all of them write to one pool of pages, which grows."""
     model, tokenizer = built(week, options)
 
     def answer(prompt: str) -> str:
@@ -112,8 +112,8 @@ def test_a_batch_in_each_of_four_threads(week, options):
 
 
 @pytest.mark.parametrize(("week", "options"), WEEKS[1:], ids=str)
-def test_caches_go_on_in_another_thread_after_a_step(week, options):
-    """Also across the border of a rotation table, and where a cache takes more memory."""
+def test_another_thread_can_continue_with_the_caches(week, options):
+    """Also where the rotation table and the cache grow."""
     model, _ = built(week, options)
     chunks = [range(5, 255), [7], [11], range(40, 50), [3]]
 
@@ -142,8 +142,8 @@ def test_pages_that_threads_have_written_are_read_in_others():
 
 
 @pytest.mark.parametrize("page_size", [2, 128])
-def test_a_fault_in_a_thread_leaves_the_pages_of_others_readable(page_size):
-    """A layer has written when the next one fails."""
+def test_an_error_in_a_thread_leaves_the_pages_of_others_readable(page_size):
+    """One layer has written its tokens when the next one fails."""
     checkpoint = tiny_llm.load("tiny")
     model = tiny_llm.dispatch_model("tiny", checkpoint.mlx_model, 3, page_size=page_size)
     expected = answers(model, checkpoint.tokenizer)
@@ -161,7 +161,7 @@ def llm() -> LLM:
     return LLM("tiny")
 
 
-def test_on_the_cpu_a_stream_may_go_on_in_another_thread():
+def test_on_the_cpu_another_thread_can_continue_a_stream():
     llm = LLM("tiny", device="cpu")
     stream = llm.stream(QUESTION, max_tokens=8)
     pieces = [in_a_thread(lambda: next(stream)) for _ in range(5)]
@@ -194,7 +194,7 @@ def test_a_worker_answers_while_other_models_come_and_go():
     assert said == [served.chat(QUESTION, max_tokens=8).text] * 4
 
 
-def test_two_threads_at_once_say_what_each_says_alone(llm):
+def test_two_concurrent_threads_get_the_same_answers_as_alone(llm):
     def chat(question: str) -> str:
         return llm.chat(question, max_tokens=20).text
 

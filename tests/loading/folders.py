@@ -83,13 +83,13 @@ def change_json(folder: Path, name: str, **changes: Any) -> None:
 
 
 def read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and the bytes behind it."""
+    """The header of a safetensors file, and the bytes after it."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def write_parts(path: Path, header: dict[str, Any] | bytes, data: bytes, length: int | None = None) -> None:
-    """A safetensors file of that header, whose length may be a lie."""
+    """Write a safetensors file with this header, and perhaps with a wrong length of it."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)

@@ -1,4 +1,4 @@
-"""A hub for one model, on this machine: it speaks the real one's protocol, and fails in its ways."""
+"""A local hub with one model, which has the protocol and the failures of the real one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tiny_llm.loading import LoadError, load
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "Someone/Small"
 
 
+ORDER = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors",
+]
+
+
 class Hub:
-    """Serves `files`; what goes wrong is set in its attributes."""
+    """Serves `files`; the other attributes set failures."""
 
     def __init__(self, files: dict[str, bytes]):
         self.files = files
@@ -37,7 +51,7 @@ class Hub:
         }
 
     def tree(self) -> list[dict]:
-        """The same in the form of another question."""
+        """The same in the format of another request."""
         return [
             {"type": "file", "path": file["rfilename"], "size": file["size"], "oid": file["blobId"]}
             | ({"lfs": {**file["lfs"], "oid": file["lfs"]["sha256"]}} if "lfs" in file else {})
@@ -139,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[str]:
-    """The address of the hub, as long as it serves."""
+    """The address of the hub, which serves until the block ends."""
     handler = type("HandlerOfOneHub", (Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -151,3 +165,15 @@ def serving(hub: Hub) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def left_behind(cache: Path) -> set[str]:
+    """The files of all snapshots, and partial files."""
+    files = {path.name for path in cache.rglob("*") if "snapshots" in path.parts and not path.is_dir()}
+    return files | {path.name for path in cache.rglob("*.incomplete")}
+
+
+def assert_refused(sentence: str, **options) -> None:
+    with pytest.raises(LoadError, match=f"^{NAME}: .*{sentence}") as refusal:
+        load(NAME, **options)
+    assert str(refusal.value).isprintable()

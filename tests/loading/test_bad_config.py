@@ -1,4 +1,4 @@
-"""Configs of models that do not run here, or of none at all: each is refused by the name of the field."""
+"""Configs that are damaged, or of models that do not run here: each error names the field."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_field_that_is_wrong(folder, field, value, sentence):
     assert_refused(folder, f"config.json: {field}: {sentence}")
 
 
-def test_a_number_beyond_all_numbers(folder):
+def test_an_integer_too_large_for_a_float_is_refused(folder):
     config = folder / "config.json"
     config.write_text(re.sub(r'"rope_theta": [\d.]+', '"rope_theta": 1e400', config.read_text()))
     assert_refused(folder, r"config.json: rope_theta: got inf, expected a number above 0, at most 1e\+15")
@@ -114,6 +114,6 @@ TEXTS: list[Case] = [
 
 
 @each(TEXTS)
-def test_a_text_that_is_no_config(folder, damage, sentence):
+def test_a_damaged_config_is_refused(folder, damage, sentence):
     damage(folder)
     assert_refused(folder, f"config.json: {sentence}")

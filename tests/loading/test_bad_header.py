@@ -1,4 +1,4 @@
-"""Headers of safetensors files that lie, are cut off or are no headers: refused before a weight is read."""
+"""Damaged and truncated headers of safetensors files: refused before a weight is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY = b'{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
 
 
 def resized(change: int) -> Damage:
-    """So many bytes more or less at the end."""
+    """`change` bytes more or fewer at the end."""
     return lambda folder: os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size + change)
 
 
@@ -36,12 +36,12 @@ def entry(**changes: Any) -> Damage:
     return damage
 
 
-def header(text: bytes, length: int | None = None) -> Damage:
-    return lambda folder: write_parts(folder / WEIGHTS, text, b"", length)
+def header(text: bytes, length: int | None = None, data: bytes = b"") -> Damage:
+    return lambda folder: write_parts(folder / WEIGHTS, text, data, length)
 
 
 def giant_header(folder: Path) -> None:
-    """Longer than we read, in a file that is long enough for it."""
+    """Longer than the limit, in a file that is long enough for it."""
     (folder / WEIGHTS).write_bytes((2**24 + 1).to_bytes(8, "little"))
     os.truncate(folder / WEIGHTS, 2**25)
 
@@ -52,7 +52,7 @@ def too_many_tensors(folder: Path) -> None:
 
 
 def moved(by: int) -> Damage:
-    """The last tensor stands `by` bytes further on."""
+    """The last tensor begins `by` bytes later."""
 
     def damage(folder: Path) -> None:
         parts, data = read_parts(folder / WEIGHTS)
@@ -73,7 +73,7 @@ HEADERS: list[Case] = [
         "model.safetensors: ends inside its header",
     ),
     ("cut in the weights", resized(-1), "model.safetensors: is cut off: got .* bytes of weights, expected"),
-    ("bytes too many", resized(3), "model.safetensors: has 3 bytes behind its last tensor"),
+    ("bytes too many", resized(3), "model.safetensors: has 3 bytes after its last tensor"),
     ("a length of 2^63", header(b"{}", length=2**63), "model.safetensors: ends inside its header"),
     (
         "a giant header",
@@ -86,7 +86,7 @@ HEADERS: list[Case] = [
     ("depth", header(DEEP), "model.safetensors: header: is not valid JSON"),
     (
         "a name twice",
-        header(b'{"a": %b, "a": %b}' % (ENTRY, ENTRY)),
+        header(b'{"a": %b, "a": %b}' % (ENTRY, ENTRY), data=bytes(4)),
         "header: is not valid JSON.*'a' is there twice",
     ),
     ("too many tensors", too_many_tensors, "header: got 100001 tensors, expected at most 100000"),
@@ -105,7 +105,12 @@ HEADERS: list[Case] = [
     ("a size that is a bool", entry(shape=[True]), r"'model.norm.weight': shape: got \[True\]"),
     ("a size that is a fraction", entry(shape=[128.0]), r"'model.norm.weight': shape: got \[128.0\]"),
     ("a shape that is a number", entry(shape=128), "'model.norm.weight': shape: got 128"),
-    ("a shape of 9 axes", entry(shape=[1] * 9), r"'model.norm.weight': shape: got \[1, 1"),
+    ("a shape of 9 axes", entry(shape=[128] + [1] * 8), r"'model.norm.weight': shape: got \[128, 1, 1"),
+    (
+        "a size beyond int32 beside a 0",
+        header(b'{"a": {"dtype": "F32", "shape": [2147483648, 0], "data_offsets": [0, 0]}}'),
+        r"'a': shape: got \[2147483648, 0\]",
+    ),
     (
         "offsets in reverse",
         entry(data_offsets=[512, 0]),
@@ -113,21 +118,21 @@ HEADERS: list[Case] = [
     ),
     ("one offset", entry(data_offsets=[0]), r"'model.norm.weight': data_offsets: got \[0\]"),
     ("an offset below 0", entry(data_offsets=[-512, 0]), "'model.norm.weight': data_offsets: got"),
-    ("offsets behind the end", entry(data_offsets=[10**9, 10**9 + 512]), "leaves a gap in front of it"),
+    ("offsets after the end", entry(data_offsets=[10**9, 10**9 + 512]), "leaves a gap before it"),
     ("too few bytes", entry(shape=[129]), r"data_offsets: got 512 bytes, expected 516 for F32 \[129\]"),
-    ("a gap", moved(4), "leaves a gap in front of it; the file is damaged"),
+    ("a gap", moved(4), "leaves a gap before it; the file is damaged"),
     ("an overlap", moved(-4), "overlaps another tensor; the file is damaged"),
 ]
 
 
 @each(HEADERS)
-def test_a_header_that_lies(folder, damage, sentence):
+def test_a_damaged_header_is_refused(folder, damage, sentence):
     damage(folder)
     assert_refused(folder, sentence)
 
 
-def test_any_bytes_are_a_header_in_order_or_refused(tmp_path):
-    """Whatever is changed: no other error, and no tensor that reaches out of the file."""
+def test_random_changes_are_refused_or_leave_a_consistent_header(tmp_path):
+    """No other error, and no tensor outside the file."""
     path = write_folder(tmp_path) / WEIGHTS
     whole = path.read_bytes()
     length = int.from_bytes(whole[:8], "little")

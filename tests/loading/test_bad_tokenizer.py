@@ -1,4 +1,4 @@
-"""Tokenizers that are none, that know more tokens than the model, or that want to run code."""
+"""Tokenizers that are damaged, have more tokens than the model, or name code to run."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def test_a_tokenizer_that_cannot_be_used(folder, damage, sentence):
         (frame(), [5, 64, 64]),
     ],
 )
-def test_what_published_tokenizers_have_is_taken(folder, change, ids):
+def test_the_steps_of_published_tokenizers_are_accepted(folder, change, ids):
     change(folder)
     assert load(str(folder)).tokenizer.encode("aa") == ids
 
 
 def test_the_panic_above_is_one(folder):
-    """Without our care the library would end the program with what is no Exception."""
+    """The library raises a BaseException, which would end the program."""
     model(**PANIC)(folder)
     with pytest.raises(BaseException, match=r"range|bounds") as panic:
         tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,4 +1,4 @@
-"""Templates that come with a model: what ordinary ones need, and what hostile ones try."""
+"""Chat templates of models: the functions of ordinary ones, and the attempts of hostile ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def render(source: str, seconds: float = 20, **options) -> str:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_what_ordinary_templates_need_is_there(trusted):
+def test_the_functions_of_ordinary_templates_exist(trusted):
     template = ChatTemplate(ORDINARY, {"eos_token": "<|end|>"}, trusted)
     options = {"add_generation_prompt": True, "enable_thinking": False}
     assert template.render(CHAT, **options) == (
@@ -60,8 +60,8 @@ def test_what_ordinary_templates_need_is_there(trusted):
     assert template.render(CHAT, **options | {"enable_thinking": True}).endswith("\n<|assistant|>")
 
 
-def test_the_template_that_ships_gives_the_same_text_in_both_places():
-    """And the one that is run here is run without a process."""
+def test_the_embedded_template_renders_equally_here_and_in_the_process():
+    """The one rendered here starts no process."""
     here = read_tokenizer(EMBEDDED, read_config(EMBEDDED))._template
     assert here.trusted
     there = ChatTemplate(here.source, here.special_tokens)
@@ -88,7 +88,7 @@ def test_a_template_that_fails_says_why(source, sentence):
         ChatTemplate(source, {}, trusted=True).render(CHAT)
 
 
-def test_what_a_template_says_cannot_steer_a_terminal():
+def test_errors_of_a_template_contain_no_control_characters():
     with pytest.raises(LoadError) as refusal:
         render(r"{{ raise_exception('\x1b[2J\n\u202e' + 'x' * 9999) }}")
     text = str(refusal.value)
@@ -127,8 +127,8 @@ ESCAPES = """
 
 
 @pytest.mark.parametrize("source", ESCAPES)
-def test_a_template_cannot_climb_out_of_the_sandbox(source, tmp_path, monkeypatch):
-    """It gets an error, or a text without a trace of Python's inside."""
+def test_a_template_cannot_leave_the_sandbox(source, tmp_path, monkeypatch):
+    """It gets an error, or a text without Python internals."""
     monkeypatch.chdir(tmp_path)
     try:
         text = ChatTemplate(source, {}, trusted=True).render(CHAT)
@@ -186,12 +186,12 @@ def test_a_template_that_writes_too_much_is_stopped(source):
 
 
 def test_the_longest_text_in_the_longest_form_arrives():
-    """Each of these characters takes 12 bytes on its way."""
+    """Each of these characters takes 12 bytes in JSON."""
     assert render("{{ '😀' * 1000000 }}") == "😀" * 1_000_000
 
 
-def test_a_long_chat_is_no_trouble():
-    """More than fits into a pipe, there and back."""
+def test_a_chat_longer_than_a_pipe_is_rendered():
+    """In both directions."""
     text = "é" * 300_000
     template = ChatTemplate("{{ messages[0].content }}", {}, seconds=20)
     assert template.render([{"role": "user", "content": text}]) == text

@@ -1,4 +1,4 @@
-"""What loading takes: one copy of the weights, asked for before, and nothing beside it."""
+"""Memory of loading: one copy of the weights, checked before, and nothing more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .folders import write_folder
 
 @pytest.fixture
 def system(tmp_path):
-    """A system that tells of 8000 KiB that are free."""
+    """A system with 8000 KiB of free memory."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 16000 kB\nMemFree: 10 kB\nMemAvailable:    8000 kB\n")
     return tmp_path
@@ -36,7 +36,7 @@ def test_a_machine_without_limits(system):
     assert available_bytes(system) == 8000 * 1024
 
 
-def test_a_system_that_tells_nothing_is_taken_at_its_size(tmp_path):
+def test_without_information_the_whole_memory_counts(tmp_path):
     assert available_bytes(tmp_path) > 2**28
 
 
@@ -73,14 +73,14 @@ OLDER = ("memory.limit_in_bytes", "total_rss 1000000\n")
         ("4:memory:/elsewhere", "memory", *OLDER),
     ],
 )
-def test_the_groups_of_this_process_count_and_those_around_them(system, line, folder, name, statistics):
+def test_the_control_groups_of_this_process_and_their_parents_count(system, line, folder, name, statistics):
     (system / "proc/self").mkdir()
     (system / "proc/self/cgroup").write_text(f"9:pids:/\n{line}\n")
     limit_group(system, folder, "5000000", name, statistics)
     assert available_bytes(system) == 4_000_000
 
 
-def test_the_group_of_another_process_does_not_count(system):
+def test_the_control_group_of_another_process_does_not_count(system):
     (system / "proc/self").mkdir()
     (system / "proc/self/cgroup").write_text("0::/user/job\n")
     limit_group(system, "user/other", "5000000", *NEWER)
@@ -92,14 +92,14 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder
     assert_refused(folder, r"the model needs 0\.0 GiB of memory, and 0\.0 GiB are free; close other programs")
 
 
-def test_positions_that_nobody_uses_need_no_memory(tmp_path, monkeypatch):
-    """A table of rotations for all of them would take more than the weights."""
+def test_unused_positions_need_no_memory(tmp_path, monkeypatch):
+    """A rotation table for all positions would take more memory than the weights."""
     folder = write_folder(tmp_path / "long", checkpoint(layers=1, max_position_embeddings=2**20))
     assert_needs(load(str(folder)).nbytes, folder, monkeypatch)
 
 
 @pytest.mark.parametrize("bytes_per_weight", [None, 2, 4, 0.5])
-def test_each_weight_counts_as_it_is_stored_and_as_it_becomes(folder, monkeypatch, bytes_per_weight):
+def test_stored_and_converted_weights_both_count(folder, monkeypatch, bytes_per_weight):
     loaded = load(str(folder))
     copied = sum(
         QuantizedWeights.from_mlx_layer(part).dequantize().size * (bytes_per_weight or 0)
@@ -162,7 +162,7 @@ def test_the_peak_is_one_copy_of_the_weights(tmp_path):
 
 
 def test_a_limit_of_addresses_counts():
-    """As `ulimit -v` sets it, of which the arrays of MLX would be the first victim."""
+    """The limit of `ulimit -v`: allocations of MLX beyond it would fail."""
     ended = run_python(
         "-c",
         "import resource; from tiny_llm.loading.weights.memory import available_bytes\n"

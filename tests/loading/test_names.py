@@ -1,4 +1,4 @@
-"""What a name may be, and what a person reads when it is none."""
+"""The names of models, and the errors for other names."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_names_of_the_hub(name):
     assert local_folder(name) is None
 
 
-def test_a_folder_goes_before_a_name_of_the_hub(tmp_path, monkeypatch):
+def test_a_folder_takes_precedence_over_a_name_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "Someone" / "Small")
     assert find_folder("Someone/Small").samefile(tmp_path / "Someone" / "Small")
@@ -62,8 +62,8 @@ def test_a_random_model_has_no_folder():
         find_folder("random:qwen2-0.5b")
 
 
-def test_a_file_in_the_place_of_its_folder(folder):
-    with pytest.raises(LoadError, match=f"is a file; give the folder that it lies in, {folder}$"):
+def test_a_file_is_refused_with_its_folder(folder):
+    with pytest.raises(LoadError, match=f"is a file; give its folder, {folder}$"):
         load(str(folder / "model.safetensors"))
 
 
@@ -72,10 +72,10 @@ def test_a_path_is_a_name_too():
 
 
 @pytest.mark.parametrize("name", [None, 3, ["tiny"]])
-def test_what_is_no_name_is_refused_in_a_sentence(name):
+def test_other_types_than_names_are_refused(name):
     with pytest.raises(LoadError, match=r"^load: name: got .*, expected a text or a path$"):
         load(name)
 
 
-def test_the_name_of_the_model_inside_ignores_case_like_the_others():
+def test_the_name_of_the_embedded_model_is_case_insensitive():
     assert local_folder("Tiny") == EMBEDDED

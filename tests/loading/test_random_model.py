@@ -68,7 +68,7 @@ def test_it_is_the_same_every_time(loaded):
 
 
 def test_its_weights_are_spread_as_those_of_a_fresh_model(loaded):
-    """Mean 0 and variance 1 / inputs, in every layer; and no row stands there twice."""
+    """Mean 0 and variance 1 / inputs in every layer, and no row twice."""
     for part in (loaded.mlx_model.model.layers[7].mlp.up_proj, loaded.mlx_model.model.embed_tokens):
         packed = (part.weight[::97], part.scales[::97], part.biases[::97])
         dense = np.array(mx.dequantize(*packed, 64, 4).astype(mx.float32))

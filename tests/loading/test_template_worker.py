@@ -1,4 +1,4 @@
-"""The process that renders templates: one for all of them, replaced when it ends, gone with its parent."""
+"""The process that renders templates: one for all templates, replaced when it ends, ends with its parent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def render(source: str, seconds: float = 20.0) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Neither gone nor a zombie, which stays where nobody collects orphans."""
+    """Whether a process is running; a zombie is not."""
     if Path("/proc/self").exists():  # Linux, where `ps` may be missing
         try:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z"
@@ -55,7 +55,7 @@ def assert_ends(pid: int) -> None:
 
 @pytest.fixture
 def worker() -> int:
-    """The process, when it has answered once."""
+    """The process after one answer."""
     render("x")
     assert WORKER.pid is not None
     return WORKER.pid
@@ -68,7 +68,7 @@ def test_all_templates_share_one_process(worker: int) -> None:
     assert WORKER.pid == worker
 
 
-def test_nothing_of_a_template_is_seen_by_the_next(worker: int) -> None:
+def test_templates_share_no_state(worker: int) -> None:
     render("{% set secret = messages[0].content %}{% macro lost() %}{% endmacro %}{{ secret }}")
     assert render("{{ secret is defined }} {{ lost is defined }}") == "False False"
     assert WORKER.pid == worker
@@ -83,9 +83,7 @@ def test_a_process_that_was_killed_is_replaced(worker: int, number: int) -> None
 
 
 @pytest.mark.parametrize(("source", "seconds"), [(ENDLESS, 0.3), (HUNGRY, 20.0)])
-def test_one_that_was_stopped_is_replaced_and_leaves_no_child(
-    worker: int, source: str, seconds: float
-) -> None:
+def test_a_stopped_process_is_replaced_and_collected(worker: int, source: str, seconds: float) -> None:
     for _ in range(3):
         with pytest.raises(LoadError, match=r"and was stopped|too much memory"):
             render(source, seconds)
@@ -115,7 +113,7 @@ def test_ctrl_c_reaches_the_program_and_not_the_process(worker: int) -> None:
     assert WORKER.pid == worker
 
 
-def test_an_answer_that_ctrl_c_left_behind_is_nobody_elses() -> None:
+def test_after_ctrl_c_the_next_request_gets_its_own_answer() -> None:
     program = f"""{PROGRAM}
 render("x")
 late = "{{% for a in range(300) %}}{{% for b in range(9999) %}}{{% endfor %}}{{% endfor %}}late"
@@ -131,7 +129,7 @@ except KeyboardInterrupt:
     assert (result.stdout, result.returncode) == ("next\n", 0), result.stderr
 
 
-def test_it_is_started_when_it_is_needed_and_not_for_the_model_that_ships() -> None:
+def test_it_is_started_on_demand_and_not_for_the_embedded_model() -> None:
     program = f"""{PROGRAM}
 load("tiny").tokenizer.apply_chat_template({SAID})
 print(WORKER.pid)
@@ -151,7 +149,7 @@ def test_it_ends_with_its_parent(end: str) -> None:
     assert_ends(int(result.stdout))
 
 
-def test_one_that_is_busy_ends_soon_after_its_parent() -> None:
+def test_a_busy_process_ends_soon_after_its_parent() -> None:
     program = f"""{PROGRAM}
 render("x")
 print(WORKER.pid, flush=True)

@@ -1,4 +1,4 @@
-"""Text to ids and back: whole, piece by piece, and in time that does not grow with what was said before."""
+"""Text to ids and back: as a whole, and token by token in time that does not grow with the text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tiny_llm.loading.weights.random_model import random_config
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """The one that ships: 4096 tokens over all bytes."""
+    """That of the embedded model: 4096 tokens over all bytes."""
     return read_tokenizer(EMBEDDED, read_config(EMBEDDED))
 
 
-def test_every_byte_has_one_character_and_the_library_writes_it_so(tokenizer):
+def test_bytes_are_written_as_the_library_writes_them(tokenizer):
     assert sorted(BYTES.values()) == list(range(256))
     singles = {token: i for token, i in tokenizer.get_vocab().items() if len(token) == 1}
     assert singles.keys() == BYTES.keys()
@@ -30,15 +30,15 @@ def test_every_byte_has_one_character_and_the_library_writes_it_so(tokenizer):
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=40))
-def test_a_text_comes_back(tokenizer, text):
-    """Up to the normal form that the tokenizer puts it into first."""
+def test_encoding_and_decoding_give_the_text_back(tokenizer, text):
+    """Up to Unicode normalisation, which the tokenizer does first."""
     assert tokenizer.decode(tokenizer.encode(text)) == tokenizer._tokenizer.normalizer.normalize_str(text)
 
 
 @settings(max_examples=200, deadline=None)
 @given(ids=st.lists(st.integers(0, 4095), max_size=40))
-def test_any_ids_become_the_text_that_the_library_makes_of_them(tokenizer, ids):
-    """Piece by piece, too: all but what waits for the rest of a character, which the end sets free."""
+def test_ids_decode_as_in_the_library(tokenizer, ids):
+    """Also token by token: all except an incomplete character, which appears at the end."""
     expected = tokenizer._tokenizer.decode(ids, skip_special_tokens=False)
     assert tokenizer.decode(ids) == expected
     detokenizer = tokenizer.detokenizer
@@ -63,7 +63,7 @@ def test_no_piece_ends_inside_a_character(tokenizer):
 
 
 def test_the_text_is_extended_in_place(tokenizer):
-    """A copy at each token would make long answers slow; and it would need twice the memory at a time."""
+    """A copy for each token would make long answers slow and need twice the memory."""
     stream = TextStream(own_detokenizer(tokenizer))
     (token,) = tokenizer.encode("a")
     detokenizer = stream._detokenizer
@@ -89,13 +89,13 @@ def test_two_answers_do_not_share_a_detokenizer(tokenizer):
 
 
 def test_ids_without_a_token_are_shown_as_numbers():
-    """The model has more vectors than the tokenizer has tokens: many of the ids that it says are none."""
+    """The model has more ids than the tokenizer has tokens."""
     tokenizer = read_tokenizer(EMBEDDED, random_config("qwen2-0.5b"))
     hello = tokenizer.encode("Hello")
     assert tokenizer.decode([*hello, 4096, 151935]) == "Hello<4096><151935>"
 
 
-def test_special_tokens_in_a_text_are_themselves(tokenizer):
+def test_special_tokens_in_a_text_become_their_ids(tokenizer):
     assert tokenizer.encode("<|im_end|>") == [2]
     assert tokenizer.decode([1, 2]) == "<|im_start|><|im_end|>"
 

@@ -50,8 +50,8 @@ MISTAKES: Table = {
         Mistake(
             "each token is appended to a copy",
             FULL,
-            "map(copy, self.room_for(key.shape, key.dtype)[:2])",
-            "(mx.concatenate([x, x[:, :, :0]], axis=2) for x in self.room_for(key.shape, key.dtype)[:2])",
+            "map(copy, self.reserve(key.shape, key.dtype)[:2])",
+            "(mx.concatenate([x, x[:, :, :0]], axis=2) for x in self.reserve(key.shape, key.dtype)[:2])",
             "test_task_1_full_cache_appends_in_place",
         ),
         Mistake(

@@ -54,8 +54,8 @@ MISTAKES: Table = {
         Mistake(
             "tokens are written to the first slots of the last page",
             PAGED,
-            "self.pool.describe_write(self.pages.last, start, key",
-            "self.pool.describe_write(self.pages.last, 0, key",
+            "self.pool.write_lazily(self.pages.last, start, key",
+            "self.pool.write_lazily(self.pages.last, 0, key",
             "test_task_2_paged_cache_gives_back_all_that_went_in",
         ),
         Mistake(
@@ -98,9 +98,9 @@ MISTAKES: Table = {
         Mistake(
             "the context excludes the new tokens",
             PAGED,
-            "        self.append(*settled(key, value))\n        return self.paged_metadata(mask=mask)\n",
+            "        self.append(*evaluated(key, value))\n        return self.paged_metadata(mask=mask)\n",
             "        before = mx.array([self.offset], dtype=mx.int32)\n"
-            "        self.append(*settled(key, value))\n"
+            "        self.append(*evaluated(key, value))\n"
             "        metadata = self.paged_metadata(mask=mask)\n"
             "        metadata.context_lens = before\n"
             "        return metadata\n",

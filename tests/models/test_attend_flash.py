@@ -1,10 +1,10 @@
-"""Few tokens attend natively: the same bits and the same caches as by the operations one after the other."""
+"""A short step as one native operation: bitwise equal to the operations one by one, caches too."""
 
 import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
-from tiny_llm.models import cached_attention, few_tokens
+from tiny_llm.models import cached_attention, reservation
 from tiny_llm.models.cached_attention import attend_flash
 from tiny_llm.models.positions import NewTokens
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
@@ -61,7 +61,7 @@ def same_contents(one, other):
 
 @pytest.fixture
 def native_calls(monkeypatch):
-    """The results of the native operation, of each time that it was taken."""
+    """The results of the native operation, one for each call."""
     results = []
     attend = cached_attention._attend_natively
 
@@ -76,13 +76,13 @@ def native_calls(monkeypatch):
 
 
 def both_ways(make_cache, calls, steps, monkeypatch):
-    """Steps of tokens natively and one operation after the other, each on a cache of its own."""
+    """Steps natively, and with one operation after the other, each with its own cache."""
     native, plain = make_cache(), make_cache()
     for tokens in steps:
         got = attend_flash(tokens, native, "causal")
         assert calls, "the native operation was not taken"
         with monkeypatch.context() as patch:
-            patch.setattr(few_tokens, "_FEW_TOKENS", 0)
+            patch.setattr(reservation, "SHORT_STEP", 0)
             calls.clear()
             expected = attend_flash(tokens, plain, "causal")
             assert not calls
@@ -128,8 +128,8 @@ def test_without_the_extension(native_calls):
 
 
 @pytest.mark.parametrize("paged_slot", [0, 1])
-def test_a_batch_of_caches_of_two_kinds_attends_one_by_one(paged_slot, native_calls):
-    """The native operation takes dense caches only; it leaves both as they are for the way that takes any."""
+def test_a_batch_with_two_kinds_of_caches_attends_one_by_one(paged_slot, native_calls):
+    """The native operation supports dense caches only; it must not have changed either cache."""
     mixed, plain = batch([5, 9]), batch([5, 9])
     paged = TinyKvPagedCache(TinyKvPagedPool(page_size=4))
     paged.update_and_fetch(*mixed.kv_caches[paged_slot].key_values)
@@ -143,7 +143,7 @@ def test_a_batch_of_caches_of_two_kinds_attends_one_by_one(paged_slot, native_ca
 
 
 class Negated(TinyKvFullCache):
-    """A cache that does something of its own: attention sees the negative of every value."""
+    """A subclass with other behaviour: it returns the negative of every value."""
 
     def update_and_fetch(self, key, value, mask_length=None, mask=None):
         keys, values, length, mask = super().update_and_fetch(key, value, mask_length, mask)
@@ -151,8 +151,8 @@ class Negated(TinyKvFullCache):
 
 
 @pytest.mark.parametrize("slots", [None, 1, 2], ids=["alone", "a batch of one", "with an ordinary one"])
-def test_a_cache_derived_from_a_dense_one_is_asked(slots, native_calls):
-    """What it overrides would have no effect in the native operation, which writes into its arrays."""
+def test_overridden_methods_of_a_dense_cache_are_called(slots, native_calls):
+    """The native operation would write to its arrays and skip the overridden method."""
     derived, rows = Negated(), slots or 1
     plain = batch([0] * rows)
     cache = derived
@@ -168,7 +168,7 @@ def test_a_cache_derived_from_a_dense_one_is_asked(slots, native_calls):
     same_contents(contents(cache), contents(plain))
 
 
-def test_what_was_fetched_before_a_step_stays_as_it_was():
+def test_arrays_fetched_before_a_step_do_not_change():
     cache = full(30)
     keys, values = cache.key_values
     kept = [mx.array(keys), mx.array(values)]

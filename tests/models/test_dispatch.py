@@ -1,4 +1,4 @@
-"""From a name to a model: shortcuts, names of the hub, and folders of which only the checkpoint tells."""
+"""From a name to a model class: shortcuts, names of the hub, and the type that a checkpoint gives."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_name_of_the_hub_names_the_family(name, week):
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
-def test_any_other_name_leaves_it_to_the_checkpoint(family):
+def test_for_other_names_the_checkpoint_gives_the_family(family):
     model = dispatch_model("./a folder", checkpoint(family, layers=1), 2, enable_flash_attn=True)
     assert family in type(model).__module__
     assert model.layers_inner[0].self_attn.use_flash_attention
@@ -64,6 +64,6 @@ def test_an_option_that_the_week_does_not_have_is_refused():
         dispatch_model("qwen2-7b", checkpoint(layers=1), 3, enable_flash_attn=True)
 
 
-def test_what_is_no_model_is_named_by_its_type():
+def test_the_error_for_a_wrong_object_names_its_type():
     with pytest.raises(ValueError, match=r"^dispatch_model: mlx_model: got a dict, expected"):
         dispatch_model("tiny", {}, 2)

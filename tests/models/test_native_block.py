@@ -1,4 +1,4 @@
-"""A block on few tokens is one native operation: the same bits and caches as its layers one by one."""
+"""A block on a few tokens as one native operation: bitwise equal to its layers one by one, caches too."""
 
 import mlx.core as mx
 import pytest
@@ -89,7 +89,7 @@ def test_a_step_that_is_refused_changes_nothing():
     assert cache.key_values is None
 
 
-def test_what_was_fetched_before_a_step_stays_as_it_was():
+def test_arrays_fetched_before_a_step_do_not_change():
     block, cache, x = block_of(), None, normal(1, 1, HIDDEN)
     cache = full(block, 30)
     keys, values = cache.key_values
@@ -103,7 +103,7 @@ def test_what_was_fetched_before_a_step_stays_as_it_was():
 
 
 @each_family
-def test_a_model_takes_it(family):
+def test_a_model_runs_it_in_a_short_step(family):
     """For a step, not for a longer prompt; the logits are those of the layers."""
     weights = checkpoint(family)
     model, ids = dispatch_model("a folder", weights, 2, enable_flash_attn=True), mx.array([[3]])
@@ -119,7 +119,7 @@ def test_a_model_takes_it(family):
 
 @each_family
 def test_gradients_are_those_of_the_layers(family):
-    """Along x the operation knows its own; along weights the layers run."""
+    """With respect to x the operation has its own; with respect to weights the layers run."""
     block, x = block_of(family), normal(1, 3, HIDDEN)
 
     def total(run):

@@ -1,4 +1,4 @@
-"""When a block is one native operation: not where its layers are others, and anew when something changes."""
+"""When a block runs as one native operation: not with overridden layers, and made again after changes."""
 
 import copy
 from dataclasses import replace
@@ -23,8 +23,8 @@ def steps_natively(block, x=None, mask="causal", cache=None):
     return native_block.run_natively(block, x, 5, cache, mask) is not None
 
 
-def test_what_has_no_such_operation():
-    """The layers do it, or say what is wrong."""
+def test_steps_without_a_native_operation_run_the_layers():
+    """The layers compute them, or raise an error."""
     block = block_of()
     assert steps_natively(block)
     assert not steps_natively(block, mask=None)
@@ -48,7 +48,7 @@ class Unscaled(RMSNorm):
         return x
 
 
-def test_a_layer_of_another_kind_runs_itself():
+def test_an_overridden_layer_is_run():
     block = block_of()
     assert steps_natively(block)
     mlp, norm = block.mlp, block.input_layernorm
@@ -72,13 +72,13 @@ class Silent(type(block_of().self_attn)):
 
 
 @pytest.mark.parametrize("kind", [Reversed, Silent])
-def test_attention_of_another_kind_runs_itself(kind):
+def test_overridden_attention_is_run(kind):
     block = block_of()
     block.self_attn.__class__ = kind
     assert not steps_natively(block)
 
 
-def test_another_way_to_attend_is_taken():
+def test_a_replaced_attend_operation_is_run():
     block = block_of()
     block.self_attn.ops = replace(block.self_attn.ops, attend=lambda tokens, cache, mask: None)
     assert not steps_natively(block)
@@ -92,7 +92,7 @@ def test_matrices_of_two_formats_run_one_by_one(name):
     assert not steps_natively(block)
 
 
-def test_dense_weights_let_go_of_the_packed_ones():
+def test_replacing_quantized_by_dense_weights_frees_the_operation():
     block = block_of()
     assert steps_natively(block)
     block.mlp.w_down = block.mlp.w_down.dequantize()
@@ -129,7 +129,7 @@ def other_eps(block):
 @pytest.mark.parametrize(
     "change", [double_up, other_down, bias_in_place, norm_in_place, other_eps, other_rope]
 )
-def test_weights_that_change_count_from_then_on(change):
+def test_replaced_weights_take_effect(change):
     block, x = block_of(), normal(1, 1, HIDDEN)
     before, taken = step(block, x, full(block, 5), 5)
     mx.eval(before)

@@ -1,4 +1,4 @@
-"""What sets Qwen3 apart: norms of the heads, a head size of its own, and bfloat16."""
+"""The differences of Qwen3: norms of the heads, its own head size, and bfloat16."""
 
 import mlx.core as mx
 import pytest
@@ -23,7 +23,7 @@ def test_the_models_of_all_weeks_compute_in_bfloat16():
         assert model.precision == model(inputs, 0, cache).dtype == mx.bfloat16
 
 
-def test_the_head_size_is_not_the_hidden_size_shared_out():
+def test_the_head_size_is_independent_of_the_hidden_size():
     attention = qwen3.Qwen3Model(checkpoint("qwen3", layers=1)).layers_inner[0].self_attn
     assert attention.head_dim == attention.query_norm.dim == attention.key_norm.dim == 64
     assert attention.hidden_size // attention.num_heads == 32

@@ -1,4 +1,4 @@
-"""The layers refuse what they cannot compute as attention does: at the call, in one line with a name."""
+"""Layers refuse invalid input at the call, with one line that names the argument."""
 
 import re
 
@@ -76,14 +76,14 @@ def function_of(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_fits_is_taken(name):
+def test_valid_input_is_accepted(name):
     call, fitting = CALLS[name]
     call(**fitting)
 
 
 @pytest.mark.parametrize("wrong", [None, [1.0], 1, "x", np.zeros((3, 64))], ids=case_id)
 @pytest.mark.parametrize(("name", "argument"), ARRAYS, ids=str)
-def test_what_is_no_array_is_refused(name, argument, wrong):
+def test_other_types_than_arrays_are_refused(name, argument, wrong):
     call, fitting = CALLS[name]
     if wrong is None and argument in OPTIONAL:
         call(**(fitting | {argument: wrong}))
@@ -113,7 +113,7 @@ def test_what_is_no_array_is_refused(name, argument, wrong):
     ids=str,
 )
 def test_integers_are_refused(name, argument):
-    """Of the right shape: MLX would round what they meet, or say that matmul cannot."""
+    """Of the right shape. MLX would round the other operand, or raise an error about matmul."""
     call, fitting = CALLS[name]
     with refused(argument, TypeError, function=name):
         call(**(fitting | {argument: fitting[argument].astype(mx.int32)}))

@@ -80,6 +80,6 @@ def test_heads_that_cannot_share_are_refused(heads, kv_heads):
         scaled_dot_product_attention_grouped(query, key, value)
 
 
-def test_simple_attention_knows_no_mask_by_name():
+def test_simple_attention_takes_no_mask_by_name():
     with refused("mask", function="scaled_dot_product_attention_simple"):
         scaled_dot_product_attention_simple(**inputs(), mask="causal")

@@ -1,4 +1,4 @@
-"""What `explain` answers: a table, one field a line, that says as much as its fields; whose product runs."""
+"""The results of `explain`: printed with one field a line, and which kernel runs a product."""
 
 from dataclasses import asdict, fields, replace
 
@@ -49,13 +49,13 @@ def product() -> tuple:
     [(mx.cpu, "cpu.quantized_matmul", ""), (mx.gpu, "mlx.quantized_matmul", "never timed")],
     ids=["cpu", "gpu"],
 )
-def test_a_product_says_whose_kernel_runs(monkeypatch, device, path, reason):
+def test_the_explanation_of_a_product_names_its_kernel(monkeypatch, device, path, reason):
     monkeypatch.setattr(mx, "default_device", lambda: device)
-    with mx.stream(mx.cpu):  # where the lazy product stands that checks the arguments
-        told = explain(quantized_matmul, *product())
-    assert told.path == path
-    assert reason in "; ".join(told.reasons)
-    assert bool(told.reasons) == (device == mx.gpu)
+    with mx.stream(mx.cpu):  # for the lazy product that checks the arguments
+        explanation = explain(quantized_matmul, *product())
+    assert explanation.path == path
+    assert reason in "; ".join(explanation.reasons)
+    assert bool(explanation.reasons) == (device == mx.gpu)
 
 
 def test_a_product_that_would_be_refused_has_no_explanation():
@@ -68,7 +68,7 @@ def test_a_product_that_would_be_refused_has_no_explanation():
 @pytest.mark.parametrize(
     "function", [mx.matmul, "flash_attention", None, []], ids=["matmul", "a str", "None", "a list"]
 )
-def test_what_nobody_can_explain_is_refused(function):
+def test_a_function_without_an_explanation_is_refused(function):
     with pytest.raises(ValueError, match=r"expected one of attention_reference, .*, paged_attention, quant"):
         explain(function, *qkv())
 
@@ -84,13 +84,13 @@ def test_what_nobody_can_explain_is_refused(function):
         (quantized_matmul, 5, "b"),
     ],
 )
-def test_a_missing_argument_is_one_of_the_function_that_was_asked_about(function, arguments, missing):
+def test_the_error_for_a_missing_argument_names_the_explained_function(function, arguments, missing):
     with pytest.raises(TypeError, match=rf"^{function.__name__}\W.*missing .*'{missing}'"):
         explain(function, *([mx.zeros((1, 1, 1))] * arguments))
 
 
 @pytest.mark.parametrize("function", [flash_attention, paged_attention])
-def test_an_argument_too_many_or_twice_is_one_of_that_function(function):
+def test_the_error_for_an_extra_argument_names_the_explained_function(function):
     with pytest.raises(TypeError, match=rf"^{function.__name__}: too many positional"):
         explain(function, *([mx.zeros((1, 1, 1))] * 9))
     with pytest.raises(TypeError, match=rf"^{function.__name__}: multiple values for argument 'query'"):

@@ -1,4 +1,4 @@
-"""`mx_quantized_matmul` stands where `mx.quantized_matmul` stood: the same arguments, the sums in float32."""
+"""`mx_quantized_matmul` replaces `mx.quantized_matmul`: the same arguments, accumulated in float32."""
 
 import inspect
 
@@ -17,7 +17,7 @@ from ..support.tolerance import to_float64
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(on_the_cpu):
-    """MLX calculates there in float32 too, unlike on a GPU."""
+    """On the CPU, MLX computes in float32 too."""
 
 
 @pytest.mark.parametrize("group_size", [32, 64, 128])
@@ -48,7 +48,7 @@ def test_in_every_type_it_is_the_product_in_float64(rows, dtype, bits, group_siz
 
 
 def test_the_defaults_are_those_of_mlx():
-    """Positions, too: what follows x is the packed matrix, and a group is 64 numbers of 4 bits."""
+    """Also the order: the packed matrix follows x; quantization groups of 64, 4 bits."""
     named = mx.quantized_matmul.__doc__.split("(", 1)[1].split(", *", 1)[0].replace(" /,", "")
     assert [name.split(":")[0].strip() for name in named.split(", ")] == list(
         inspect.signature(mx_quantized_matmul).parameters
@@ -67,7 +67,7 @@ def test_derivatives_are_those_of_mlx():
     assert mx.allclose(gradient(mx_quantized_matmul), gradient(mx.quantized_matmul), rtol=1e-5, atol=1e-4)
 
 
-def test_explain_knows_it():
+def test_explain_supports_it():
     assert (
         explain(mx_quantized_matmul, normal(3, 128), *mx.quantize(normal(8, 128))).path
         == "cpu.quantized_matmul"
@@ -82,7 +82,7 @@ def arguments(weights: Packed) -> dict:
     ("argument", "value"),
     [("transpose", False), ("group_size", 16), ("bits", 3), ("bits", 6), ("mode", "mxfp4")],
 )
-def test_what_only_mlx_has_names_it(argument, value):
+def test_errors_for_unsupported_arguments_name_mlx(argument, value):
     with pytest.raises(
         NotImplementedError, match=rf"^mx_quantized_matmul: {argument}: got .*mx\.quantized_matmul"
     ):
@@ -105,6 +105,6 @@ def test_what_only_mlx_has_names_it(argument, value):
     ],
     ids=case_id,
 )
-def test_what_does_not_fit_is_refused_under_its_name(argument, value, error):
+def test_errors_name_the_argument_that_does_not_fit(argument, value, error):
     with refused(argument, error, function="mx_quantized_matmul"):
         mx_quantized_matmul(**arguments(packed(8, 128)) | {argument: value})

@@ -1,4 +1,4 @@
-"""RoPE refuses sizes without pairs, positions outside its table, and what is neither."""
+"""RoPE refuses odd sizes, positions outside its table, and arguments of wrong types."""
 
 import mlx.core as mx
 import pytest
@@ -27,7 +27,7 @@ X = (ROWS, LENGTH, HEADS, DIMS)
     ],
     ids=case_id,
 )
-def test_a_table_that_cannot_be_is_refused(changes):
+def test_impossible_table_sizes_are_refused(changes):
     (argument,) = changes
     with refused(argument, function="RoPE"):
         RoPE(**({"dims": DIMS, "seq_len": POSITIONS} | changes))
@@ -36,7 +36,7 @@ def test_a_table_that_cannot_be_is_refused(changes):
 @pytest.mark.parametrize(
     "changes", [{"dims": 8.0}, {"dims": "8"}, {"seq_len": 3.5}, {"base": "10000"}], ids=case_id
 )
-def test_what_is_no_number_is_refused(changes):
+def test_other_types_than_numbers_are_refused(changes):
     (argument,) = changes
     with refused(argument, TypeError, function="RoPE"):
         RoPE(**({"dims": DIMS, "seq_len": POSITIONS} | changes))
@@ -49,7 +49,7 @@ def test_another_shape_is_refused(shape):
 
 
 @pytest.mark.parametrize("x", [[1.0], None, mx.zeros(X, dtype=mx.int32)], ids=case_id)
-def test_what_is_no_float_array_is_refused(x):
+def test_other_inputs_than_float_arrays_are_refused(x):
     with refused("x", TypeError, function="RoPE"):
         RoPE(DIMS, POSITIONS)(x)
 

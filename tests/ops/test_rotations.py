@@ -1,4 +1,4 @@
-"""The rotation table of a model is as long as the positions in use, and says the same at any length."""
+"""The rotation table of a model is as long as the positions in use, with the same values at every length."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -43,7 +43,7 @@ def test_a_table_keeps_its_bits_when_it_grows():
         assert np.array_equal(np.array(table.sin), np.array(whole.sin[:length]))
 
 
-def test_rows_of_a_batch_reach_as_far_as_the_longest():
+def test_the_table_covers_the_longest_row_of_a_batch():
     rope = RoPE(64, 4096)
     x = normal(2, 3, 1, 64)
     together = rope.heads_first(x, [5, 2000])
@@ -52,13 +52,13 @@ def test_rows_of_a_batch_reach_as_far_as_the_longest():
         assert mx.array_equal(together[row : row + 1], alone).item()
 
 
-def test_a_position_behind_the_last_is_refused_as_ever():
+def test_a_position_after_the_last_is_refused():
     rope = RoPE(64, 300)
     with pytest.raises(ValueError, match=r"got 299 for 2 tokens, expected .* 0\.\.299"):
         mx.eval(rope.heads_first(normal(1, 2, 1, 64), 299))
 
 
-def test_threads_that_let_a_table_grow_at_once_get_whole_tables():
+def test_threads_that_grow_a_table_at_the_same_time_get_complete_tables():
     rope = RoPE(DIMS, 2**15, BASE)
     whole = RotationTable(DIMS, 2**15, BASE)
     start = Barrier(4)
@@ -76,7 +76,7 @@ def test_threads_that_let_a_table_grow_at_once_get_whole_tables():
         assert all(pool.map(use, range(4)))
 
 
-def test_layers_that_come_later_share_what_has_grown():
+def test_later_layers_share_the_grown_table():
     first = RoPE(DIMS, 2**14, BASE)
     assert rows(first, 3000) == 4096
     assert RoPE(DIMS, 2**14, BASE).table(0, 1) is first.table(0, 1)

@@ -1,4 +1,4 @@
-"""A layer compiled for any shapes follows those of each call, and keeps none of the first one's sizes."""
+"""A layer compiled with shapeless=True uses the shapes of each call, none of the first."""
 
 import mlx.core as mx
 import pytest
@@ -38,7 +38,7 @@ def test_the_shapes_of_each_call_are_followed(name, axes):
 
 @pytest.mark.parametrize("axes", [1, 2, 3], ids="{} axes".format)
 @pytest.mark.parametrize("name", LAYERS)
-def test_so_do_gradients(name, axes):
+def test_gradients_follow_the_shapes_of_each_call(name, axes):
     gradient = mx.grad(lambda x: mx.sum(LAYERS[name](x) ** 2))
     compiled = mx.compile(gradient, shapeless=True)
     for shape in SHAPES:
@@ -47,14 +47,14 @@ def test_so_do_gradients(name, axes):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_so_do_mapped_layers(name):
+def test_mapped_layers_follow_the_shapes_of_each_call(name):
     compiled = mx.compile(mx.vmap(LAYERS[name], in_axes=1), shapeless=True)
     for shape in SHAPES:
         x = normal(*shape)
         assert mx.array_equal(compiled(x), LAYERS[name](mx.swapaxes(x, 0, 1)))
 
 
-def test_so_does_the_derivative_along_a_bias():
+def test_the_derivative_with_respect_to_a_bias_follows_them():
     weights = normal(8, 64, seed=2)
 
     def along_the_bias(x):

@@ -1,4 +1,4 @@
-"""Threads that compute on several devices. A number stands for the second device: nothing is computed."""
+"""Threads that compute on several devices. The second device is a number, as nothing is computed."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_blocks_of_two_devices_never_overlap(turns):
     assert mx.default_device() == HERE
 
 
-def test_who_waits_goes_before_who_comes_later(turns):
-    """Or a device that is always in use would never be free for another."""
+def test_blocks_run_first_come_first_served(turns):
+    """Otherwise a device that is always in use would block the others forever."""
     order: list[str] = []
 
     def block(name: str, device: mx.Device) -> None:
@@ -95,7 +95,7 @@ def test_a_block_inside_of_a_block(turns):
         assert mx.default_device() == HERE
 
 
-def test_a_failure_inside_gives_the_device_back(turns):
+def test_an_exception_in_a_block_releases_the_device(turns):
     mx.set_default_device(HERE)
     with pytest.raises(KeyError), turns.on(OTHER):
         raise KeyError

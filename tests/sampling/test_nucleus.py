@@ -1,4 +1,4 @@
-"""top_p looks at the best tokens of a large vocabulary first, and finds what a sort of all of it would."""
+"""top_p searches the best tokens of a large vocabulary first, with the result of a full sort."""
 
 import mlx.core as mx
 import numpy as np
@@ -30,7 +30,7 @@ def scores(kind: str) -> np.ndarray:
 
 
 def assert_same_prefix(found: np.ndarray, expected: np.ndarray) -> None:
-    """The same tokens and chances, but for those at the very border: float32 adds up thousands of numbers."""
+    """Equal tokens and probabilities, except at the limit: a float32 sum of thousands is inexact."""
     differ = (found == 0) != (expected == 0)
     assert np.maximum(found, expected)[differ].sum() < 1e-4
     np.testing.assert_allclose(found[~differ], expected[~differ], rtol=1e-3)
@@ -46,14 +46,14 @@ def test_probabilities_of_a_large_vocabulary_are_those_of_the_oracle(kind, top_p
 
 
 @pytest.mark.parametrize("top_p", [0.1, 0.6, 0.64, 0.9])
-def test_of_equal_scores_at_the_border_no_more_stay_than_needed(top_p):
-    """Thousands of tokens are as good as the last candidate: which of them stay is not decided by the cut."""
+def test_of_equal_scores_at_the_limit_only_as_many_as_needed_are_kept(top_p):
+    """Thousands of tokens equal the last candidate; the cut must not decide which are kept."""
     logits = scores("steps")
     found = np.array(probabilities(mx.array(logits), Sampling(1.0, top_p)))
     assert_same_prefix(found, oracle.probabilities(logits, top_p=top_p))
 
 
-def test_a_row_that_needs_the_whole_vocabulary_changes_no_other():
+def test_a_row_that_needs_the_whole_vocabulary_does_not_affect_others():
     rows = mx.array(np.stack([scores("flat"), scores("peaked")]))
     together = probabilities(rows, Sampling(1.0, 0.9))
     alone = mx.stack([probabilities(row, Sampling(1.0, 0.9)) for row in rows])
@@ -76,7 +76,7 @@ def test_draws_from_a_large_vocabulary_follow_the_probabilities():
     st.integers(1, 9),
 )
 def test_any_number_of_candidates_gives_the_result_of_a_full_sort(rows, top_p, top_k, candidates):
-    """Bit by bit, in which of two equal tokens stays as well."""
+    """Bitwise, including which of two equal tokens is kept."""
     logits, sampling = mx.array(rows).astype(mx.float32), Sampling(1.0, top_p, top_k)
     sorted_all = probabilities(logits, sampling)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What attention asks of any cache: take the new tokens in, give all tokens back."""
+"""The interface of all caches: append the keys and values of new tokens, return those of all tokens."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
@@ -15,10 +15,11 @@ Fetched = tuple[mx.array, mx.array, int | None, Mask]
 
 @dataclass
 class PagedKvMetadata:
-    """Where the tokens of B rows lie: what `paged_attention` reads instead of dense keys and values.
+    """The arguments of `paged_attention` for B rows, in the place of dense keys and values.
 
     key_pages, value_pages [P, H, page_size, D]; block_table [B, max_pages] int32, the pages of each row in
-    order, then -1; context_lens [B] int32, its number of tokens. A cache keeps its table: to be read only.
+    order, padded with -1; context_lens [B] int32, the number of tokens of each row. The block table is shared
+    with the cache, so it must not be written.
     """
 
     key_pages: mx.array
@@ -36,42 +37,42 @@ class TinyKvCache(ABC):
 
     @property
     def key_values(self) -> tuple[mx.array, mx.array] | None:
-        """All keys and values [B, H, S, D]; None where there are none."""
+        """All keys and values [B, H, S, D]; None if the cache is empty."""
         return None
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
-        """The arrays [..., H, ..., D] that keys and values lie in, as they are: no token is copied."""
+        """The arrays that hold keys and values, without a copy; H is axis 1, D the last axis."""
         return self.key_values
 
     @abstractmethod
     def update_and_fetch(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
-        """Append key and value [B, H, L, D]; return all of both, how many tokens, and the mask."""
+        """Append key and value [B, H, L, D]; return all keys, all values, their number, and the mask."""
 
     def update_and_fetch_paged(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
-        """Append key and value [B, H, L, D]; return where all of them lie."""
+        """Append key and value [B, H, L, D]; return the pages of all tokens."""
         raise UnsupportedError(
             type(self).__name__, "", "a call for pages", "a cache that keeps its tokens in pages"
         )
 
     def writing(self) -> AbstractContextManager[None]:
-        """A block that writes to a shared storage: no other thread reads or writes it meanwhile."""
+        """A block that writes to shared storage, locked against other threads."""
         return nullcontext()
 
     def rewind(self, n: int) -> None:
-        """Forget the newest n tokens."""
+        """Remove the newest n tokens."""
         raise UnsupportedError(type(self).__name__, "rewind", n, "a cache that can be rewound")
 
-    def release(self) -> None:  # noqa: B027 - only a cache that shares storage has something to give back
-        """Give back what this cache holds of a shared storage."""
+    def release(self) -> None:  # noqa: B027 - most caches share no storage
+        """Return what this cache holds of shared storage."""
 
 
 class NoCache(TinyKvCache):
-    """Remembers nothing: every call brings the whole sequence."""
+    """Stores nothing: every call brings the whole sequence."""
 
     def update_and_fetch(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None

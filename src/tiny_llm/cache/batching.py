@@ -1,4 +1,4 @@
-"""The caches of several requests as one batch: requests join and leave, the others do not notice."""
+"""The caches of several requests as one batch. Requests join and leave without a change to the others."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,13 +11,13 @@ from ..ops.arguments import Mask
 from .base import Fetched, PagedKvMetadata, TinyKvCache, check_tokens
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
-from .pool import settled
+from .pool import evaluated
 
 
 class BatchingKvCache(TinyKvCache):
     """One layer of up to `max_active_requests` requests; row b of the batch is the request in slot b.
 
-    No request holds more than `max_seq_len` tokens: its owner ends it before.
+    A request that would hold more than `max_seq_len` tokens is an ArgumentError.
     """
 
     def __init__(self, max_active_requests: int, max_seq_len: int):
@@ -30,7 +30,7 @@ class BatchingKvCache(TinyKvCache):
         self._table = PageTable()
 
     def add_request(self, prefilled: TinyKvCache, id: int) -> None:
-        """Put the cache of a request into slot `id`; what was there is released."""
+        """Put the cache of a request into slot `id`; a cache that is there already is released."""
         self._check_slot(id)
         self._check_length(id, prefilled.offset)
         if prefilled.storage is not None:
@@ -61,7 +61,7 @@ class BatchingKvCache(TinyKvCache):
             self.remove_request(slot)
 
     def requests(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
-        """The slots in use and their caches, where each can take its row of new `tokens` [B, H, L, D]."""
+        """The active slots and their caches, checked to take new tokens of shape `tokens` [B, H, L, D]."""
         if isinstance(mask, mx.array):
             raise UnsupportedError("BatchingKvCache", "mask", "an array", "None or 'causal'")
         if mask not in (None, "causal"):
@@ -81,8 +81,8 @@ class BatchingKvCache(TinyKvCache):
     ) -> Fetched:
         """Append row b of keys and values [B, H, L, D] to slot b, and return all tokens of all slots.
 
-        They come as [B, H, Smax, D], right aligned behind zeros, and a mask [B, 1, mask_length,
-        Smax] that is causal in each row and hides what is padding; an idle row sees nothing.
+        Keys and values are [B, H, Smax, D], right aligned and padded with zeros on the left. The mask
+        [B, 1, mask_length, Smax] is causal in each row and hides the padding; an idle row sees nothing.
         """
         check_tokens("BatchingKvCache", keys, values)
         active = self.requests(keys.shape, mask)
@@ -100,7 +100,7 @@ class BatchingKvCache(TinyKvCache):
     def update_and_fetch_paged(
         self, keys: mx.array, values: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
-        """Append row b of keys and values [B, H, L, D] to slot b, and return where all tokens lie."""
+        """Append row b of keys and values [B, H, L, D] to slot b, and return the pages of all tokens."""
         check_tokens("BatchingKvCache", keys, values)
         active = self.requests(keys.shape, mask)
         paged = {slot: cache for slot, cache in active.items() if isinstance(cache, TinyKvPagedCache)}
@@ -109,7 +109,7 @@ class BatchingKvCache(TinyKvCache):
         caches = list(paged.values())
         if len({cache.pool for cache in caches}) > 1:
             raise ArgumentError("BatchingKvCache", "", "caches of several pools", "one pool")
-        keys, values = settled(keys, values)
+        keys, values = evaluated(keys, values)
         for slot, cache in paged.items():
             cache.append(keys[slot : slot + 1], values[slot : slot + 1])
         rows = [paged.get(slot) for slot in range(self.max_active_requests)]
@@ -150,7 +150,7 @@ class BatchingKvCache(TinyKvCache):
 
 
 def _right_aligned(rows: list[mx.array]) -> mx.array:
-    """Rows [1, H, S_b, D] -> [B, H, Smax, D], with zeros in front of the shorter ones."""
+    """Rows [1, H, S_b, D] -> [B, H, Smax, D], the shorter ones padded with zeros on the left."""
     longest = max(row.shape[2] for row in rows)
     return mx.concatenate(
         [mx.pad(row, [(0, 0), (0, 0), (longest - row.shape[2], 0), (0, 0)]) for row in rows]
@@ -158,7 +158,7 @@ def _right_aligned(rows: list[mx.array]) -> mx.array:
 
 
 def _right_aligned_causal_mask(rows: int, lengths: list[int], dtype: mx.Dtype) -> mx.array:
-    """[B, 1, rows, Smax] of 0 and -inf. All end at the same column, so one diagonal serves them all."""
+    """[B, 1, rows, Smax] of 0 and -inf. All rows end at the same column, so they share one diagonal."""
     longest = max(lengths)
     column = mx.arange(longest)
     past = column <= mx.arange(rows)[:, None] + (longest - rows)

@@ -1,4 +1,4 @@
-"""The cache of a single request, or of several of one length: one dense array that has room to grow."""
+"""The cache of a request, or of several of equal length: one dense array with spare capacity."""
 
 from copy import copy
 
@@ -12,12 +12,12 @@ BLOCK = 256  # tokens
 
 
 class TinyKvFullCache(TinyKvCache):
-    """All tokens of one layer, side by side."""
+    """All tokens of one layer in a contiguous array."""
 
     def __init__(self) -> None:
         self.offset = 0
         self._storage: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
-        self._kept = False  # whether its arrays came back from a native operation, and are held since
+        self._kept = False  # whether a native operation returned the arrays, and this cache holds them since
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
@@ -35,12 +35,12 @@ class TinyKvFullCache(TinyKvCache):
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
         check_tokens("TinyKvFullCache", key, value)
-        # Arrays of its own are written to: a copy of this cache may have the others.
-        keys, values = map(copy, self.room_for(key.shape, key.dtype)[:2])
+        # Written are new arrays: a copy of this cache may hold the old ones.
+        keys, values = map(copy, self.reserve(key.shape, key.dtype)[:2])
         end = self.offset + key.shape[2]
         keys[:, :, self.offset : end] = key
         values[:, :, self.offset : end] = value
-        self.take(keys, values, key.shape[2])
+        self.commit(keys, values, key.shape[2])
         return keys[:, :, :end], values[:, :, :end], end, mask
 
     def rewind(self, n: int) -> None:
@@ -49,10 +49,10 @@ class TinyKvFullCache(TinyKvCache):
         if self.offset == 0:
             self._storage = None
 
-    def room_for(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array, bool]:
-        """Keys and values [B, H, capacity, D], with room from `offset` on for new `tokens` [B, H, L, D].
+    def reserve(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array, bool]:
+        """Keys and values [B, H, capacity, D], with space from `offset` on for tokens of shape [B, H, L, D].
 
-        And whether they are kept: they came back from a native operation, and are held since.
+        The third result is whether a native operation returned these arrays and this cache holds them since.
         """
         batch, heads, length, size = tokens
         needed = self.offset + length
@@ -68,14 +68,14 @@ class TinyKvFullCache(TinyKvCache):
         capacity = keys.shape[2]
         if needed <= capacity:
             return keys, values, self._kept
-        # Half as much again each time: n tokens cost at most 3 n copies of a token in all.
+        # Grows by 1.5x, so appends are amortised O(1): at most 3 copies per token.
         more = [(0, 0), (0, 0), (0, _blocks(max(needed, capacity * 3 // 2)) - capacity), (0, 0)]
         return mx.pad(keys, more), mx.pad(values, more), False
 
-    def take(self, keys: mx.array, values: mx.array, added: int, *, kept: bool = False) -> None:
-        """Hold what `room_for` gave, now that so many tokens more are written.
+    def commit(self, keys: mx.array, values: mx.array, added: int, *, kept: bool = False) -> None:
+        """Store the arrays from `reserve` after `added` tokens were written to them.
 
-        These arrays count as kept if a native operation gave them back.
+        `kept` is whether a native operation returned them.
         """
         self._storage = keys, values
         self._kept = kept
@@ -83,5 +83,5 @@ class TinyKvFullCache(TinyKvCache):
 
 
 def _blocks(tokens: int) -> int:
-    """The number of tokens in the blocks that hold so many."""
+    """`tokens`, rounded up to whole blocks."""
     return -(-tokens // BLOCK) * BLOCK

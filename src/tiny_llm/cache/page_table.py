@@ -1,4 +1,4 @@
-"""The pages of requests, in order, and the table of them that attention reads."""
+"""The page ids of requests, and the block table that attention reads."""
 
 from array import array
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ ABSENT = array("i", [-1])
 
 
 class PageIds:
-    """The pages of one request, as words in memory: Python copies them to a table and counts none of them."""
+    """The pages of one request, in order. Stored as a flat array, so copying costs no Python objects."""
 
     def __init__(self) -> None:
         self.words = array("i")
-        self.changes = 0  # how many pages ever came or went
+        self.changes = 0  # number of appends and pops
 
     def __len__(self) -> int:
         return len(self.words)
@@ -33,9 +33,9 @@ class PageIds:
 
 
 class PageTable:
-    """An int32 array of several requests' pages, kept as long as none of them gets or gives back a page.
+    """The block table of several requests, made again only after a request got or returned a page.
 
-    Decoding asks for it in each layer and for each token, and most tokens take no page.
+    Each decode step needs it in every layer, and most steps add no page.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class PageTable:
         self._table: mx.array | None = None
 
     def of(self, requests: Sequence[PageIds | None], width: int) -> mx.array:
-        """[len(requests), width]: the pages of each in order, then -1; None has no page. To be read only."""
+        """int32 [len(requests), width], read only: the pages of each, padded with -1; None has no page."""
         made_of = width, [(ids, ids.changes) if ids is not None else None for ids in requests]
         if self._table is None or made_of != self._made_of:
             self._made_of, self._table = made_of, _table(requests, width)
@@ -51,7 +51,7 @@ class PageTable:
 
 
 def _table(requests: Sequence[PageIds | None], width: int) -> mx.array:
-    # Made of numbers, with both axes from the start: a graph would belong to the thread that made it.
+    # Made from numbers in its final shape: an unevaluated graph could be used by this thread only.
     if width == 0:
         return mx.array([[]] * len(requests), dtype=mx.int32)
     words = array("i")

@@ -1,4 +1,4 @@
-"""The cache of one request whose tokens lie in pages of a pool: nothing moves when it grows."""
+"""The cache of one request in pages of a pool: growing moves no tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ArgumentError
 from ..ops.arguments import Mask
 from .base import Fetched, PagedKvMetadata, TinyKvCache, check_rewind
 from .page_table import PageIds, PageTable
-from .pool import TinyKvPagedPool, settled
+from .pool import TinyKvPagedPool, evaluated
 
 
 class TinyKvPagedCache(TinyKvCache):
@@ -28,7 +28,7 @@ class TinyKvPagedCache(TinyKvCache):
 
     @property
     def page_ids(self) -> list[int]:
-        """A list of the pages, made for who asks."""
+        """The pages in order, as a new list."""
         return self.pages.words.tolist()
 
     @property
@@ -37,17 +37,17 @@ class TinyKvPagedCache(TinyKvCache):
 
     @property
     def key_values(self) -> tuple[mx.array, mx.array] | None:
-        """A dense copy of all keys and values [1, H, offset, D]; None without tokens."""
+        """A dense copy of all keys and values [1, H, offset, D]; None if the cache is empty."""
         return self.gather_dense() if self.offset else None
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
-        """The pages of the pool, those of other caches among them."""
+        """All pages of the pool, including those of other caches."""
         return self.pool.storage
 
     def append(self, key: mx.array, value: mx.array) -> None:
-        """Write key and value [1, H, L, D], which are `settled`, behind the tokens that are there."""
-        self.pool.check_fits(key, value)  # before a page is taken for it
+        """Append key and value [1, H, L, D], both `evaluated`."""
+        self.pool.check_fits(key, value)  # before a page is allocated
         done, length = 0, key.shape[2]
         while done < length:
             if not self.pages or self.page_lens[-1] == self.page_size:
@@ -56,7 +56,7 @@ class TinyKvPagedCache(TinyKvCache):
             start = self.page_lens[-1]
             count = min(length - done, self.page_size - start)
             part = slice(done, done + count)
-            self.pool.describe_write(self.pages.last, start, key[:, :, part], value[:, :, part])
+            self.pool.write_lazily(self.pages.last, start, key[:, :, part], value[:, :, part])
             self.page_lens[-1] += count
             self.offset += count
             done += count
@@ -64,13 +64,13 @@ class TinyKvPagedCache(TinyKvCache):
     def update_and_fetch(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
-        self.append(*settled(key, value))
+        self.append(*evaluated(key, value))
         return *self.gather_dense(), self.offset, mask
 
     def update_and_fetch_paged(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
-        self.append(*settled(key, value))
+        self.append(*evaluated(key, value))
         return self.paged_metadata(mask=mask)
 
     def gather_dense(self) -> tuple[mx.array, mx.array]:
@@ -80,7 +80,7 @@ class TinyKvPagedCache(TinyKvCache):
         return self._dense(keys[pages]), self._dense(values[pages])
 
     def block_table(self, max_pages: int | None = None) -> mx.array:
-        """The pages in order, then -1: int32 [1, max_pages]. The same array until a page comes or goes."""
+        """int32 [1, max_pages]: the pages in order, padded with -1. The same array until the pages change."""
         width = self.num_pages if max_pages is None else max_pages
         if width < self.num_pages:
             raise ArgumentError(
@@ -93,7 +93,7 @@ class TinyKvPagedCache(TinyKvCache):
         return mx.array([self.offset], dtype=mx.int32)
 
     def paged_metadata(self, max_pages: int | None = None, mask: Mask = None) -> PagedKvMetadata:
-        """Where the tokens of this cache lie."""
+        """The pages of this cache, for `paged_attention`."""
         keys, values = stored_pages(self.pool)
         return PagedKvMetadata(
             keys, values, self.block_table(max_pages), self.context_lens(), self.page_size, mask
@@ -122,7 +122,7 @@ class TinyKvPagedCache(TinyKvCache):
 
 
 def stored_pages(pool: TinyKvPagedPool) -> tuple[mx.array, mx.array]:
-    """Key and value pages [P, H, page_size, D] of a pool that holds some tokens."""
+    """Key and value pages [P, H, page_size, D] of a pool that holds tokens."""
     if pool.key_pages is None or pool.value_pages is None:
         raise ArgumentError("TinyKvPagedCache", "", "no tokens yet", "a write before the first read")
     return pool.key_pages, pool.value_pages

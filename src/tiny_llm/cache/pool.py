@@ -1,4 +1,4 @@
-"""Fixed-size pages of keys and values, shared by all layers and requests: who needs one takes one."""
+"""Fixed-size pages of keys and values, shared by all layers and requests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ from .base import check_tokens
 
 
 class TinyKvPagedPool:
-    """Storage for any number of pages of `page_size` tokens, which grows when no freed page is left.
+    """Storage for pages of `page_size` tokens, which grows when no freed page is left.
 
-    Threads may use it at once: one waits while another is inside of `writing`, or of a method.
+    Thread-safe: every method, and every block of `writing`, holds one lock.
     """
 
     def __init__(self, page_size: int = 128):
@@ -29,7 +29,7 @@ class TinyKvPagedPool:
 
     @property
     def num_pages(self) -> int:
-        """How many page ids have ever been made: 0 .. num_pages - 1."""
+        """The number of page ids ever made: 0 .. num_pages - 1."""
         return self.num_allocated_pages
 
     @property
@@ -38,8 +38,8 @@ class TinyKvPagedPool:
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
-        """Keys and values, with room for more pages than there are; None before the first write."""
-        with self._lock:  # what another thread has described, but not computed, is of no use here
+        """Keys and values with their spare capacity; None before the first write."""
+        with self._lock:  # graphs that another thread has not evaluated yet cannot be used here
             return self._stored
 
     @property
@@ -54,15 +54,15 @@ class TinyKvPagedPool:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A block in which no other thread reads or writes; all that was described is computed behind it."""
+        """A block in which no other thread reads or writes; its lazy writes are evaluated at the end."""
         with self._lock:
             try:
                 yield
             finally:
-                self.settle()
+                self.evaluate_writes()
 
     def allocate_page(self) -> int:
-        """A page that nobody uses: a freed one if there is one. What it holds is stale."""
+        """Take a free page, or make a new one. Its content is stale."""
         with self._lock:
             if self.free_page_ids:
                 page_id = self.free_page_ids.pop()
@@ -74,14 +74,14 @@ class TinyKvPagedPool:
             return page_id
 
     def free_page(self, page_id: int) -> None:
-        """Give a page back, once."""
+        """Return a page to the pool. A page that is free already is an ArgumentError."""
         with self._lock:
             self._check_used(page_id)
             self.used_page_ids.remove(page_id)
             self.free_page_ids.append(page_id)
 
     def read_page(self, page_id: int) -> tuple[mx.array, mx.array]:
-        """Keys and values of a page, each [1, H, page_size, D], whatever its slots hold."""
+        """Keys and values of a page, each [1, H, page_size, D], including unused slots."""
         if self.storage is None:
             raise ArgumentError("TinyKvPagedPool", "page_id", page_id, "a write before the first read")
         if not 0 <= page_id < self.num_pages:
@@ -90,12 +90,12 @@ class TinyKvPagedPool:
         return keys[page_id][None], values[page_id][None]
 
     def write_page_slice(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
-        """Put key and value [1, H, s, D] into the slots from `start` on."""
+        """Write key and value [1, H, s, D] into the slots from `start` on."""
         with self.writing():
-            self.describe_write(page_id, start, key, value)
+            self.write_lazily(page_id, start, key, value)
 
-    def describe_write(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
-        """The same, but not computed before it is read, or the block of `writing` around it ends."""
+    def write_lazily(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
+        """The same, evaluated when it is read, or at the end of the enclosing block of `writing`."""
         self._check_used(page_id)
         self.check_fits(key, value)
         stop = start + key.shape[2]
@@ -112,12 +112,12 @@ class TinyKvPagedPool:
         values[page_id, :, start:stop] = value[0]
         self._stored = keys, values
 
-    def settle(self) -> None:
-        """Compute all writes: what is only described can be computed in no other thread."""
+    def evaluate_writes(self) -> None:
+        """Evaluate all writes: only the thread that made a graph can evaluate it."""
         mx.eval(self._stored)
 
     def check_fits(self, key: mx.array, value: mx.array) -> None:
-        """One row [1, H, s, D], with the heads, size and type of the first one written."""
+        """Check for one row [1, H, s, D] with the heads, head size and dtype of the first write."""
         check_tokens("TinyKvPagedPool", key, value)
         if key.shape[0] != 1:
             raise ArgumentError("TinyKvPagedPool", "key", key.shape, "one row (1, H, L, D)")
@@ -133,7 +133,7 @@ class TinyKvPagedPool:
                 )
 
     def check(self) -> None:
-        """Every page that was made is either free or used, and has storage once anything has."""
+        """Assert that every page is either free or used, and has storage once a token was written."""
         free = set(self.free_page_ids)
         assert len(free) == len(self.free_page_ids), "a page was freed twice"
         assert not free & self.used_page_ids, "a page is free and used at once"
@@ -144,7 +144,7 @@ class TinyKvPagedPool:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy is a pool of its own, with a lock of its own."""
+        """A copy gets its own lock."""
         vars(self).update(state, _lock=RLock())
 
     def _pages(self, which: int) -> mx.array | None:
@@ -156,21 +156,21 @@ class TinyKvPagedPool:
             raise ArgumentError("TinyKvPagedPool", "page_id", page_id, "a page in use")
 
     def _grow(self) -> None:
-        """Make storage for all pages; doubled each time, so that a page is copied about once."""
+        """Make storage for all pages. The capacity doubles, so each page is copied about once."""
         if self._stored is not None:
             keys, values = self._stored
             capacity = keys.shape[0]
             if self.num_pages > capacity:
                 more = [(0, capacity), (0, 0), (0, 0), (0, 0)]
                 self._stored = mx.pad(keys, more), mx.pad(values, more)
-                self.settle()
+                self.evaluate_writes()
 
 
-def settled(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
-    """Both, computed: what they were computed from no longer reads the pool.
+def evaluated(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
+    """Both, evaluated, so that the graph behind them no longer holds the arrays of the pool.
 
-    MLX writes in place where nobody else holds an array, and copies the array otherwise. A layer whose
-    attention is still under way holds the pool, and its tokens lead to those of the next layer.
+    MLX writes in place only to an array with a single reference, and copies it otherwise. The unevaluated
+    attention of the layer before holds the pool, and the new keys and values depend on that attention.
     """
     mx.eval(key, value)
     return key, value

@@ -1,1 +1,1 @@
-"""Conversations: messages written as a prompt, turns that fit the context, and `ChatSession`."""
+"""Conversations with an `LLM`: turns that fit the context, and `ChatSession`."""

@@ -1,4 +1,4 @@
-"""A conversation: every turn is told again, and where the context ends the oldest turns are let go."""
+"""The turns of a conversation, of which the oldest are dropped when the context is full."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from ..errors import ArgumentError
 from ..generation.messages import messages
 
-USUAL_ANSWER = 1024  # tokens that are kept free, or a quarter of the context if that is less
+USUAL_ANSWER = 1024  # tokens kept free for an answer, or a quarter of the context if that is less
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation with one more question, as the model reads it, and how many turns it leaves out."""
+    """The text of a prompt with earlier turns and a question, and the number of turns it drops."""
 
     text: str
     dropped_turns: int
@@ -21,8 +21,8 @@ class Prompt:
 class Conversation:
     """The turns so far, each a question and its answer.
 
-    `write` makes a prompt of messages and `count` tells its tokens. `context` is the most of them, the answer
-    included. `dropped_turns` counts those that were let go.
+    `write` makes a prompt from messages, `count` returns its number of tokens. `context` is the maximum
+    number of tokens of prompt and answer. `dropped_turns` counts the turns that were dropped.
     """
 
     def __init__(
@@ -39,21 +39,22 @@ class Conversation:
         self._count = count
         self._context = context
         self._system = system
-        self._leaving = 0  # turns that go when the question is answered
+        self._leaving = 0  # number of turns to drop once the question is answered
 
     def check_system(self) -> None:
-        """Refuse a system message that leaves no room for a short question, or that the template refuses."""
+        """Check that the template takes the system message, and that a short question fits after it."""
         shortest = self._count(self._prompt(0, "Hello."))
         if shortest >= self._context:
             expected = f"fewer than the context of {self._context}"
             raise ArgumentError("", "system", f"{shortest} tokens with a short question", expected)
 
     def ask(self, question: str, max_tokens: int | None = None) -> Prompt:
-        """The prompt of a question behind the turns, of which the oldest are left out if it does not fit.
+        """The prompt for a question after the earlier turns; the oldest turns are dropped if it does not fit.
 
-        Room is kept for `max_tokens`, or of what is usual if the context is no longer than that.
-        Where turns are left out half of the context is freed: the next ones find room, and what a cache holds
-        stays good. They are gone when the question is `answered`; one that is too long by itself costs none.
+        Space is kept for `max_tokens`, or for a usual answer if the context is not longer than that. If
+        turns are dropped, half of the context is freed, so that the next prompts fit and begin like this
+        one, which a prompt cache can reuse. `answered` then makes it final. A question too long by itself
+        drops no turns.
         """
         self._leaving = 0
         room = self._context - self._reserve(max_tokens)
@@ -72,7 +73,7 @@ class Conversation:
         return Prompt(shorter, dropped)
 
     def answered(self, question: str, answer: str) -> None:
-        """Take in the turn that was asked for last."""
+        """Add the turn of the last `ask`."""
         del self.turns[: self._leaving]
         self.dropped_turns += self._leaving
         self._leaving = 0

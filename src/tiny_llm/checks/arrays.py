@@ -1,4 +1,4 @@
-"""The checks that functions and layers share, and the one form of their texts."""
+"""Checks of arrays: type, dtype and shape."""
 
 import mlx.core as mx
 
@@ -11,7 +11,7 @@ def check_arrays(function: str, **arrays: object) -> None:
 
 
 def check_floats(function: str, **arrays: object) -> None:
-    """Arrays of floating point numbers: layers calculate with those, and rounding would ruin integers."""
+    """Arrays of floating point numbers."""
     for name, argument in arrays.items():
         array = _array(function, name, argument)
         if not mx.issubdtype(array.dtype, mx.floating):
@@ -21,7 +21,7 @@ def check_floats(function: str, **arrays: object) -> None:
 def check_shape(
     function: str, argument: str, shape: tuple[int, ...], expected: tuple[int | str, ...]
 ) -> None:
-    """Compare sizes; a string in `expected` is the name of a size that may be any."""
+    """Compare sizes. A string in `expected` names a size that may have any value."""
     fits = len(shape) == len(expected) and all(
         isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
     )

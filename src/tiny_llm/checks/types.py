@@ -1,4 +1,4 @@
-"""The types of arguments: each check raises an error that says what came, and what should have come."""
+"""Checks of argument types: each raises an error with the type that was given and the one expected."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
@@ -8,7 +8,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 
 
 def kind(given: object) -> str:
-    """What an object is, as part of a sentence: "None", "a str", "an int"."""
+    """The type of an object with its article: "None", "a str", "an int"."""
     if given is None:
         return "None"
     name = type(given).__name__
@@ -27,39 +27,41 @@ def check_text(operation: str, argument: str, given: object) -> None:
 
 
 def check_texts(operation: str, argument: str, given: object) -> None:
-    """A sequence of str; a single str would be one of its letters."""
+    """A sequence of str, but not a str, which is a sequence of its characters."""
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise ArgumentTypeError(operation, argument, kind(given), "a list of str")
     for index, text in enumerate(given):
         check_text(operation, f"{argument}[{index}]", text)
 
 
-def check_whole(operation: str, argument: str, given: object) -> None:
-    """An integer, which True and False are not."""
+def check_int(operation: str, argument: str, given: object) -> None:
+    """An integer; True and False do not count."""
     if not isinstance(given, Integral) or isinstance(given, bool):
         raise ArgumentTypeError(operation, argument, kind(given), "an int")
 
 
 def check_size(operation: str, argument: str, given: Any, *, least: int = 1) -> None:
-    """An integer of at least that."""
-    check_whole(operation, argument, given)
+    """An integer not below `least`."""
+    check_int(operation, argument, given)
     if given < least:
         raise ArgumentError(operation, argument, given, f"at least {least}")
 
 
 def check_number(operation: str, argument: str, given: object) -> None:
-    """A real number, which True and False are not."""
+    """A real number; True and False do not count."""
     if not isinstance(given, Real) or isinstance(given, bool):
         raise ArgumentTypeError(operation, argument, kind(given), "a number")
 
 
 def check_function(operation: str, argument: str, given: object) -> None:
-    """Something that can be called."""
+    """A callable."""
     if not callable(given):
         raise ArgumentTypeError(operation, argument, kind(given), "a function")
 
 
-def check_able(operation: str, argument: str, given: object, names: Iterable[str], expected: str) -> None:
+def check_attributes(
+    operation: str, argument: str, given: object, names: Iterable[str], expected: str
+) -> None:
     """An object of any class that has these attributes."""
     missing = [name for name in names if not hasattr(given, name)]
     if missing:

@@ -1,1 +1,1 @@
-"""What only the course needs: the stages of its weeks, and which model class runs in which week."""
+"""The weeks of the course: the operations of each stage, and the model classes."""

@@ -1,8 +1,8 @@
-"""Which of our model classes runs in which week of the course."""
+"""The model class of each family and week."""
 
 from typing import Any
 
-from ..checks.types import check_text, check_whole, kind
+from ..checks.types import check_int, check_text, kind
 from ..errors import ArgumentError
 from ..models.model import Transformer
 from ..models.names import PREFIXES, shortcut_name_to_full_name
@@ -18,14 +18,14 @@ MODELS: dict[str, dict[int, type[Transformer]]] = {
 
 
 def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) -> Any:
-    """Build our model of that week from a loaded one; `kwargs` go to its class.
+    """Build the model of a week on the weights of `mlx_model`; `kwargs` are passed to its class.
 
-    The family is `mlx_model.args.model_type`, or else follows from a name of the hub.
+    The family is `mlx_model.args.model_type`, or else that of a name on the hub.
     """
     check_text("dispatch_model", "model_name", model_name)
     if not hasattr(mlx_model, "args"):
         raise ArgumentError("dispatch_model", "mlx_model", kind(mlx_model), "the mlx_model of a checkpoint")
-    check_whole("dispatch_model", "week", week)
+    check_int("dispatch_model", "week", week)
     full_name = shortcut_name_to_full_name(model_name)
     named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
     family = getattr(mlx_model.args, "model_type", None) or next(named, None)

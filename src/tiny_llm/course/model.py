@@ -1,4 +1,4 @@
-"""From a name to a model that runs: a checkpoint, and one of our models on its weights."""
+"""From a name to a runnable model of a week: a checkpoint, and a model class on its weights."""
 
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ def load_model(
     progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Any, Checkpoint]:
-    """Load a model by name and build ours of a week of the course on its weights, which are held once.
+    """Load a checkpoint by name, and build the model of a week on its weights, which are in memory once.
 
-    `dtype` is the type of its activations; `options` go to its class, such as `enable_flash_attn`.
+    `dtype` is the type of the activations; `options`, such as `enable_flash_attn`, are passed to the model
+    class.
     """
     unpacked = dtype.size if stage_read(week) is read_dense else None
     checkpoint = load(name, offline=offline, progress=progress, bytes_per_weight=unpacked)
@@ -32,12 +33,12 @@ def load_model(
 
 
 def build_model(checkpoint: Checkpoint, dtype: mx.Dtype, *, week: int = 2, **options: Any) -> Any:
-    """Our model of a week on the weights of a checkpoint, which are converted in place."""
+    """The model of a week on the weights of a checkpoint, which are converted in place."""
     convert_in_place(checkpoint.mlx_model, stage_read(week), dtype)
     return dispatch_model(checkpoint.name, checkpoint.mlx_model, week, dtype=dtype, **options)
 
 
 def stage_read(week: int) -> Read:
-    """How the models of a week hold their weights."""
+    """The function that reads a layer's weights for the models of a week."""
     family, *_ = MODELS.values()
     return family[week].ops.read

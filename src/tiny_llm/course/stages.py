@@ -1,4 +1,4 @@
-"""The weeks of the course as values: what each of them puts into the slots of the one forward pass."""
+"""The operations of each week; the forward pass is the same for all."""
 
 from dataclasses import replace
 

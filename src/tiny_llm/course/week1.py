@@ -1,4 +1,4 @@
-"""Week 1: every call calculates the whole text anew, on dense weights."""
+"""Week 1: dense weights, no cache; every call computes the whole text."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .stages import WEEK1
 
 
 class Week1Model(Transformer):
-    """A model that remembers nothing between two calls."""
+    """A model without a cache."""
 
     ops = WEEK1
 
@@ -22,7 +22,7 @@ class Week1Model(Transformer):
         return super().__call__(inputs, 0, self._no_caches())
 
     def next_logits(self, inputs: mx.array) -> mx.array:  # type: ignore[override]
-        """Token ids [B, L] -> logits [B, V] behind the last of them, without those of the others."""
+        """Token ids [B, L] -> logits [B, V] of the last tokens only."""
         return super().next_logits(inputs, 0, self._no_caches())
 
     def _no_caches(self) -> list[NoCache]:

@@ -1,4 +1,4 @@
-"""Week 2: packed weights, one cache per request and layer, and the switch to FlashAttention."""
+"""Week 2: quantized weights, a cache per request and layer, and the switch to FlashAttention."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from .stages import WEEK2
 
 
 class Week2Model(Transformer):
-    """Calculates each token once; `enable_flash_attn` chooses how it then attends to the others.
+    """Computes each token once; `enable_flash_attn` chooses between FlashAttention and grouped attention.
 
-    The defaults are the course's, not the fastest: `LLM` has FlashAttention and the type that the machine
-    multiplies in, and asks for the logits of a prompt's last token only (`next_logits`).
+    The defaults are those of the course. `LLM` is faster: it uses FlashAttention, the fastest dtype of the
+    machine, and `next_logits`, which computes the logits of the last token of a prompt only.
     """
 
     ops = WEEK2

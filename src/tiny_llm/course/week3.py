@@ -1,4 +1,4 @@
-"""Week 3: attention reads keys and values in the pages of a pool that all layers share."""
+"""Week 3: paged attention, with one pool of pages for all layers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .stages import WEEK3
 
 
 class Week3Model(Transformer):
-    """All requests and all layers take their pages from `page_pool`."""
+    """All requests and layers allocate their pages from `page_pool`."""
 
     ops = WEEK3
 

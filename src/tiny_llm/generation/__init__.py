@@ -1,1 +1,1 @@
-"""From requests to answers: sources of tokens, speculation, and the stream of text."""
+"""From prompts to answers: tokens, speculative decoding, batches, and streams of text."""

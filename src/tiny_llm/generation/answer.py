@@ -1,4 +1,4 @@
-"""One answer in the making: it takes tokens, gives text, and knows when it has ended and why."""
+"""One answer as it grows: tokens in, text out, and the reason why it ended."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from .text import TextStream
 
 
 class Answer:
-    """The tokens of one answer and their text, which holds no end token and no stop string.
+    """The tokens of one answer, and their text without end token and stop string.
 
-    `token_ids` are all that the model gave, an end token included, and `at_end_token` tells of that one.
-    `finish_reason` is None until the end.
+    `token_ids` includes the end token, and `at_end_token` is True after it. `finish_reason` is None until
+    the end.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """Whether an end token or a stop string was met: no more tokens are wanted."""
+        """Whether an end token or a stop string has ended the answer."""
         return self.at_end_token or self._stops.found
 
     def take(self, token: int, seconds: float) -> str:
-        """Take the next token, so many seconds after the beginning; return the text that is now certain."""
+        """Add the next token, `seconds` after the beginning; return the text that became certain."""
         self.token_ids.append(token)
         self.statistics.count(seconds)
         if self._scores is not None:
@@ -56,7 +56,7 @@ class Answer:
 
     @property
     def result(self) -> Result:
-        """The answer as far as it has come; at the end all of it."""
+        """The answer so far."""
         return Result(
             self.text,
             tuple(self.token_ids),

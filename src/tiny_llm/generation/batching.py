@@ -1,4 +1,4 @@
-"""The rounds of continuous batching: each reads a piece of one prompt and adds a token to each answer."""
+"""Continuous batching: each round prefills a chunk of one prompt and decodes one token of every request."""
 
 import math
 from collections import deque
@@ -24,13 +24,13 @@ def answer_all(
     batch_size: int,
     finished: Finished | None = None,
 ) -> list[Request]:
-    """Carry out the requests `begin(0)` .. `begin(count - 1)`, up to `batch_size` at a time; in order.
+    """Run the requests `begin(0)` .. `begin(count - 1)`, up to `batch_size` at a time; return them in order.
 
-    A request is begun when the one before has read its prompt. It ends at `max_seq_len` tokens in its cache
-    if not before, and `finished` is then called with it. One whose scores are NaN fails alone: the others are
-    carried out, then NumericError is raised with the results of all.
+    A request begins after the prefill of the previous one. It ends at `max_seq_len` tokens in its cache at
+    the latest; then `finished` is called with it. If the logits of one request are NaN, only that one
+    fails: the others run to their end, then NumericError is raised with the results of all.
     """
-    # No more slots than requests: whoever asks for more gets the same.
+    # More slots than requests would stay idle.
     batch = Batch(model, min(batch_size, max(1, count)), max_seq_len, finished)
     waiting = deque(range(count))
     prefilling: Request | None = None
@@ -57,7 +57,7 @@ def answer_all(
 
 
 class Batch:
-    """The requests that decode together, one in each slot of the batching caches."""
+    """The requests in decode, one in each slot of the batching caches."""
 
     def __init__(self, model: Any, size: int, max_seq_len: int, finished: Finished | None):
         self._model = model
@@ -72,8 +72,8 @@ class Batch:
         return {slot: request for slot, request in enumerate(self._slots) if request is not None}
 
     def admit(self, request: Request) -> bool:
-        """Take over a request whose prompt has been read, if it is done or a slot is idle."""
-        if request.is_done:  # with its first token
+        """Put a request after its prefill into an idle slot; return False if there is none."""
+        if request.is_done:  # after its first token
             request.release()
             self._keep(request)
             return True
@@ -86,7 +86,7 @@ class Batch:
         return True
 
     def step(self) -> None:
-        """Add one token to each request; those that are done leave."""
+        """Decode one token of each request; requests that are done leave."""
         active = self.active
         if not active:
             return
@@ -105,7 +105,7 @@ class Batch:
                 self._keep(request)
 
     def release(self) -> None:
-        """Let all requests go, finished or not."""
+        """Release all requests, finished or not."""
         for slot in self.active:
             self._free(slot)
 
@@ -121,7 +121,7 @@ class Batch:
 
 
 def choose_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:
-    """The next token of each request by its row of `logits` [B, V]; None where the row is NaN."""
+    """The next token of each request from its row of `logits` [B, V]; None if the row is NaN."""
     if all(request.choose.is_greedy for request in active.values()):
         greedy = argmax(logits)
         score = scores_of_chosen(logits, greedy)
@@ -130,7 +130,7 @@ def choose_each(active: dict[int, Request], logits: mx.array) -> list[int | None
         scores: Any = score.tolist()
         return [None if math.isnan(scores[slot][0]) else tokens[slot] for slot in active]
     ids = [request.choose(logits[slot : slot + 1]) for slot, request in active.items()]
-    mx.eval(ids, [request.choose.described for request in active.values()])
+    mx.eval(ids, [request.choose.unevaluated for request in active.values()])
     return [_read(request, token) for request, token in zip(active.values(), ids, strict=True)]
 
 

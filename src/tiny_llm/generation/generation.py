@@ -1,4 +1,4 @@
-"""An answer as a stream: tokens become pieces of text, a reason to stop, and statistics."""
+"""An answer as a stream of text, with statistics and the reason why it ended."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -13,11 +13,11 @@ Clock = Callable[[], float]
 
 
 class Generation(Iterator[str]):
-    """An iterator over the pieces of one answer; joined they are the whole of it.
+    """An iterator over the pieces of one answer; joined, they are its text.
 
     `statistics` is up to date at every piece. `finish_reason` is None until the end, then "stop" (an end
-    token or a stop string) or "length"; `result` has all of it. Whoever leaves before the end drops the
-    generation or calls `close()`: either frees the caches at once.
+    token or a stop string) or "length". Dropping the generation, or `close()`, ends it early and frees the
+    caches.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Generation(Iterator[str]):
         scores: Scores | None = None,
     ):
         self._answer = Answer(text, end_tokens, stops, prompt_tokens, scores)
-        # It does not refer to this object: in a cycle, pages would wait for the garbage collector.
+        # A function without `self`: in a reference cycle, pages would wait for the garbage collector.
         self._pieces = _pieces(self._answer, tokens, clock)
 
     def __next__(self) -> str:
@@ -45,12 +45,12 @@ class Generation(Iterator[str]):
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the answer ended; None before."""
+        """Why the answer ended; None until then."""
         return self._answer.finish_reason
 
     @property
     def result(self) -> Result:
-        """The answer as far as it has come; at the end all of it."""
+        """The answer so far."""
         return self._answer.result
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Generation(Iterator[str]):
 
 
 def _pieces(answer: Answer, tokens: Iterator[int], clock: Clock) -> Generator[str]:
-    begin = clock()  # moved on by the time that others take between two pieces
+    begin = clock()  # later moved by the time that the caller takes between two pieces
     try:
         for token in tokens:
             if piece := answer.take(token, clock() - begin):

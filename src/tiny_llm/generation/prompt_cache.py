@@ -1,4 +1,4 @@
-"""What a model has read, kept from one prompt to the next: a conversation is not read anew for each turn."""
+"""Caches kept from one prompt to the next, so that each turn of a chat prefills its new tokens only."""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -11,20 +11,19 @@ from .tokens import Chooser, Sequenced, evaluate, sequence_tokens
 class PromptCache:
     """The caches of one model and the ids of the tokens in them.
 
-    A prompt that begins as these do is read from where it differs. One answer at a time may be made with it:
-    one that goes on after another was begun fails. Its pages go back to their pool with `close()`, or when it
-    is dropped.
+    Of a prompt with the same beginning, only the rest is prefilled. One answer at a time: an answer that is
+    continued after another one began raises ArgumentError. `close()`, or dropping it, returns its pages.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
-        self._newest: object = None  # what stands for the answer that is being made
+        self._newest: object = None  # a token of the answer that is under way
         self._sequence: Sequenced | None = None
 
     def reuse(self, prompt: list[int]) -> int:
-        """Forget what does not begin `prompt`; return how many of its tokens need not be read again.
+        """Drop all tokens after the common beginning with `prompt`; return the number of tokens left.
 
-        The last one is always read: the scores behind it are wanted.
+        The last token of the prompt is never among them, because its logits are needed.
         """
         self._newest = None
         pairs = zip(self.ids, prompt[:-1], strict=False)
@@ -34,12 +33,12 @@ class PromptCache:
     def tokens(
         self, model: CachedModel, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
     ) -> Iterator[int]:
-        """At most `limit` tokens behind `prompt`, as `cached_tokens` gives them."""
+        """At most `limit` tokens that follow `prompt`, as from `cached_tokens`."""
         known = self.reuse(prompt)
         this = self._newest = object()
         if self._sequence is None:
             self._sequence = Sequenced(model)
-        self._sequence.model = model  # the same one, perhaps watched by somebody else
+        self._sequence.model = model  # the same weights, perhaps in another wrapper
         self.ids = list(prompt)
         source = sequence_tokens(self._sequence, prompt[known:], choose, limit, prefill_step=prefill_step)
         whole = False
@@ -49,7 +48,7 @@ class PromptCache:
                 yield token
                 if self._newest is not this:
                     raise ArgumentError(
-                        "PromptCache", "tokens", "an answer that goes on", "none: another was begun"
+                        "PromptCache", "tokens", "an answer that is not the newest", "the newest answer"
                     )
             whole = True
         except GeneratorExit:
@@ -60,11 +59,11 @@ class PromptCache:
                 pass  # the caches belong to another answer
             elif whole:
                 self._settle()
-            else:  # some layers may have read what others have not
+            else:  # the layers may hold different numbers of tokens
                 self.close()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all tokens and release the caches."""
         if self._sequence is not None:
             self._sequence.close()
         self._sequence = None
@@ -74,13 +73,13 @@ class PromptCache:
         self.close()
 
     def _settle(self) -> None:
-        """Keep the tokens that are read and known: the last one is not read, but by a step taken in vain."""
+        """Keep the tokens that are in the caches; a step that ran ahead may have added one too many."""
         self._keep(min(len(self.ids), self._offset))
         if self._sequence is not None and self.ids:
             evaluate(self._sequence.cache)
 
     def _keep(self, count: int) -> None:
-        """Forget all but the first `count` tokens."""
+        """Drop all but the first `count` tokens."""
         if self._sequence is not None:
             self._sequence.rewind(self._offset - count)
         self.ids = self.ids[:count]

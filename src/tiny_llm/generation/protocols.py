@@ -1,4 +1,4 @@
-"""What generation needs of models, caches and tokenizers, whoever made them."""
+"""The interfaces of models, caches and tokenizers that generation needs; mlx-lm's tokenizers fit, too."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,16 +7,17 @@ import mlx.core as mx
 
 
 class FullContextModel(Protocol):
-    """A model that reads all tokens at each step: ids [B, L] -> logits [B, L, V].
+    """A model without a cache: all ids [B, L] -> logits [B, L, V].
 
-    Models of both kinds may have `next_logits`: the same for the logits [B, V] behind the last tokens only.
+    Models of both kinds may have `next_logits`, with the same arguments: only the logits [B, V] of the last
+    tokens.
     """
 
     def __call__(self, inputs: mx.array) -> mx.array: ...
 
 
 class LayerCache(Protocol):
-    """The keys and values of one layer; `storage` is what they lie in."""
+    """The keys and values of one layer; `storage` has the arrays that hold them."""
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None: ...
@@ -27,9 +28,9 @@ class LayerCache(Protocol):
 
 
 class CachedModel(Protocol):
-    """A model that remembers: new ids [B, L] from position `offset` on -> logits [B, L, V].
+    """A model with a cache: new ids [B, L] from position `offset` on -> logits [B, L, V].
 
-    Some have `starts_ahead(cache)`, too: whether a step may be started while the one before is computed.
+    Optional: `starts_ahead(cache)`, whether a step may be started while the previous one is being computed.
     """
 
     def __call__(self, inputs: mx.array, offset: int | list[int], cache: list[Any]) -> mx.array: ...
@@ -38,7 +39,7 @@ class CachedModel(Protocol):
 
 
 class Detokenizer(Protocol):
-    """Text that grows with each token id. Some have `finalize()`, which ends a text, too."""
+    """Text that grows with each token id. Optional: `finalize()`, which ends the text."""
 
     def reset(self) -> None: ...
 
@@ -49,7 +50,7 @@ class Detokenizer(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back. Some have `eos_token_ids`, a set, and `get_vocab()`, too."""
+    """Text to ids and back. Optional: `eos_token_ids`, a set, and `get_vocab()`."""
 
     def encode(self, text: str, add_special_tokens: bool = ...) -> Sequence[int]: ...
 

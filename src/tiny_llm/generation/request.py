@@ -20,11 +20,12 @@ from .tokens import Chooser, evaluate, next_logits
 
 
 class Request:
-    """One prompt on its way to an answer: first its prompt is read in chunks, then tokens are added.
+    """One prompt and its answer: first prefill in chunks, then decode token by token.
 
-    `offset` is the number of tokens in `kv_cache`; `next_token` is the newest one, which is not among them.
-    The answer is greedy unless `sampling` says otherwise; it ends after `limit` tokens at the latest. Its
-    seconds count from now, and those before, from the time `asked` of `time.perf_counter`, as queued.
+    `offset` is the number of tokens in `kv_cache`; `next_token` is the newest token, which is not in it
+    yet. The answer is greedy unless `sampling` says otherwise, and ends after `limit` tokens at the latest.
+    The seconds of its statistics start now; those since `asked`, a time of `time.perf_counter`, count as
+    queued.
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class Request:
             self._answer.statistics.queued_seconds = self._began - asked
 
     def try_prefill(self) -> None:
-        """Read the next chunk of the prompt; the last one gives the first token of the answer."""
+        """Prefill the next chunk of the prompt; the last chunk gives the first token of the answer."""
         if self.is_prefill_done:
-            raise ArgumentError("Request", "try_prefill", "a call behind the last chunk", "none")
+            raise ArgumentError("Request", "try_prefill", "a call after the last chunk", "none")
         chunk = self.prefill_tokens[self.offset : self.offset + self.prefill_max_step]
         logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)
         evaluate(self.kv_cache)
@@ -79,9 +80,9 @@ class Request:
             self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)
 
     def decode_done(self, token: int, update_offset: bool = True) -> None:
-        """Take the token that a step has given; an end token ends the request and is no part of the text."""
+        """Add the token of a decode step; an end token ends the request and is not part of the text."""
         if self.is_done:
-            raise ArgumentError("Request", "decode_done", "a token behind the end", "none")
+            raise ArgumentError("Request", "decode_done", "a token after the end", "none")
         self._answer.take(token, time.perf_counter() - self._began)
         if not self._answer.at_end_token:
             self.next_token = token
@@ -95,7 +96,7 @@ class Request:
         self._answer.finish()
 
     def fail(self) -> None:
-        """End here an answer whose next scores are NaN: there is no reason to finish."""
+        """End an answer whose next logits are NaN; its finish_reason stays None."""
         self.is_done = self.failed = True
 
     def text(self) -> str:
@@ -104,10 +105,10 @@ class Request:
 
     @property
     def result(self) -> Result:
-        """The answer so far, with all that is told about it."""
+        """Text, tokens and statistics so far."""
         return self._answer.result
 
     def release(self) -> None:
-        """Give back what the caches hold of a shared storage."""
+        """Return what the caches hold of shared storage."""
         for layer in self.kv_cache:
             layer.release()

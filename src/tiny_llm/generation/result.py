@@ -1,4 +1,4 @@
-"""What is told about an answer: its text and tokens, why it ended, how long it took, log probabilities."""
+"""The result of an answer: text, tokens, the reason why it ended, statistics, log probabilities."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,31 +8,31 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(slots=True)
 class Statistics:
-    """Tokens, the one that ended the answer included, and seconds from when the first piece was asked for.
+    """Tokens, including the end token, and seconds since the first piece was requested.
 
-    The time in which somebody looks at a piece before asking for the next is not counted.
+    The time that the caller takes between two pieces does not count.
     """
 
     prompt_tokens: int
     generated_tokens: int = 0
     time_to_first_token: float = 0.0
     decode_seconds: float = 0.0
-    queued_seconds: float = 0.0  # before, behind others of a list; no part of the seconds above
-    cached_tokens: int = 0  # of the prompt, which were in a cache and not read again
+    queued_seconds: float = 0.0  # wait for other prompts of a list, before the seconds above
+    cached_tokens: int = 0  # tokens of the prompt whose keys and values were cached already
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Prompt tokens that were read by the time to the first token; 0 before there is one."""
+        """Prefilled tokens divided by the time to the first token; 0 before the first token."""
         read = self.prompt_tokens - self.cached_tokens
         return read / self.time_to_first_token if self.time_to_first_token else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:
-        """Tokens behind the first by the time they took; 0 before there are two."""
+        """Tokens after the first, divided by their time; 0 before the second token."""
         return (self.generated_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
 
     def count(self, seconds: float) -> None:
-        """Count a token that came so long after the beginning."""
+        """Count a token that came `seconds` after the beginning."""
         self.generated_tokens += 1
         if self.generated_tokens == 1:
             self.time_to_first_token = seconds
@@ -41,10 +41,10 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """A token of an answer and its log probability, with the most probable tokens at that place.
+    """A token of an answer with its log probability, and the most probable tokens at its position.
 
-    `top` has pairs of id and log probability, falling. They are those of the model itself, over the whole
-    vocabulary: before penalty, filters and temperature.
+    `top` has pairs of id and log probability, falling. Log probabilities are those of the model over the
+    whole vocabulary, before penalty, filters and temperature.
     """
 
     token_id: int
@@ -54,12 +54,12 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An answer, whole or as far as it has come.
+    """An answer, complete or so far.
 
     text: without the end token or stop string that ended it.
-    token_ids: what the model gave, an end token included.
-    finish_reason: "stop" (an end token or a stop string), "length" (the limit of tokens); None before.
-    logprobs: one entry for each of `token_ids` where they were asked for, else None.
+    token_ids: all tokens from the model, including the end token.
+    finish_reason: "stop" (an end token or a stop string), "length" (limit of tokens), or None before the end.
+    logprobs: one entry for each of `token_ids` if requested, else None.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""The log probabilities of the tokens of an answer: computed with them, read when each is handed out."""
+"""The log probabilities of the tokens of an answer: evaluated with the tokens, read later."""
 
 from collections import deque
 from typing import Any
@@ -11,14 +11,14 @@ from .result import TokenLogprobs
 
 
 class Scores:
-    """Notes each choice of a token, with the `count` most probable tokens at its place."""
+    """A queue: the log probability of each chosen token, and the `count` most probable tokens there."""
 
     def __init__(self, count: int):
         self._count = count
         self._unread: deque[tuple[mx.array, ...]] = deque()
 
     def note(self, logits: mx.array, ids: mx.array) -> None:
-        """Describe the scores of the choice `ids` [1] by `logits` [1, V]; to read them computes them."""
+        """Add the choice `ids` [1] from `logits` [1, V], not evaluated yet."""
         total = log_total(logits)
         chosen = mx.take_along_axis(logits, ids[:, None], axis=-1).astype(mx.float32) - total
         noted: tuple[mx.array, ...] = (ids, chosen)
@@ -29,18 +29,18 @@ class Scores:
 
     @property
     def unread(self) -> list[tuple[mx.array, ...]]:
-        """All that was described and not read."""
+        """The arrays that were added and not read."""
         return list(self._unread)
 
     def read(self) -> TokenLogprobs:
-        """The scores of the oldest choice that is unread."""
+        """Evaluate and remove the oldest choice."""
         values: list[Any] = [mx.flatten(array).tolist() for array in self._unread.popleft()]
         (token,), (logprob,), *best = values
         return TokenLogprobs(token, logprob, tuple(zip(*best, strict=True)))
 
 
 def scores_of(function: str, logprobs: int | None) -> Scores | None:
-    """What notes the scores of an answer, if they are asked for."""
+    """A queue for `logprobs` most probable tokens; None if `logprobs` is None."""
     if logprobs is None:
         return None
     check_size(function, "logprobs", logprobs, least=0)

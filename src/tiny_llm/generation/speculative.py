@@ -1,8 +1,8 @@
-"""Speculative decoding: a small model guesses some tokens, the large one checks them in a single pass.
+"""Speculative decoding: a small model drafts some tokens, the large one verifies them in a single pass.
 
-What comes out is what the large model alone would give: its greedy tokens, or, with a temperature, tokens of
-exactly its distribution, because a guess that it likes less than the draft did is dropped in proportion. That
-is meant within rounding: a pass over several tokens adds up in another order than one over a single token.
+The output is that of the large model alone, up to rounding: its greedy tokens, or, with a temperature,
+tokens of exactly its distribution (rejection sampling). Rounding may differ, because a pass over several
+tokens sums up in another order than a pass over one.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def speculative_tokens(
     drafts: int,
     prefill_step: int,
 ) -> Iterator[int]:
-    """At most `limit` tokens of `model`, up to `drafts` + 1 for each time that it runs."""
+    """At most `limit` tokens of `model`, up to `drafts` + 1 in each of its passes."""
     keys = random_keys(sampling.seed)
     with closing(Sequenced(model)) as target, closing(Sequenced(draft_model)) as draft:
         logits = target.prefill(prompt, prefill_step)
@@ -36,7 +36,7 @@ def speculative_tokens(
         refuse_nan([scores_of_chosen(logits, first).item()])
         newest = token_id(first)
         yield newest
-        unread = [*prompt, newest]  # by the draft; the target has always read all but the newest
+        unread = [*prompt, newest]  # by the draft model; the target model has read all but the newest
         left = limit - 1
         while left > 0:
             count = min(drafts, left - 1)
@@ -52,10 +52,10 @@ def speculative_tokens(
             guessed = mx.concatenate([mx.zeros(0, mx.uint32), *guesses])
             if sampling.temp == 0:
                 scores = logits
-                accepted, token = check_greedy(logits, guessed)
+                accepted, token = verify_greedy(logits, guessed)
             else:
                 scores = probabilities(logits, sampling)
-                accepted, token = check_sampled(
+                accepted, token = verify_sampled(
                     scores,
                     mx.concatenate(chances),
                     guessed,
@@ -67,7 +67,7 @@ def speculative_tokens(
             agreed, newest = token_id(accepted), token_id(token)
             target.rewind(count - agreed)
             tokens = [*map(token_id, guesses[:agreed]), newest]
-            if count and agreed == count:  # the draft has not read its own last guess
+            if count and agreed == count:  # the draft model has not read its last draft
                 unread = tokens[-2:]
             else:
                 draft.rewind(max(count - 1 - agreed, 0))
@@ -76,33 +76,34 @@ def speculative_tokens(
             yield from tokens
 
 
-def check_greedy(logits: mx.array, guesses: mx.array) -> tuple[mx.array, mx.array]:
-    """How many `guesses` [k] the model would have made, and its own token behind them: logits [k + 1, V]."""
+def verify_greedy(logits: mx.array, guesses: mx.array) -> tuple[mx.array, mx.array]:
+    """The number of accepted `guesses` [k], and the next token, both greedy by `logits` [k + 1, V]."""
     best = argmax(logits)
     accepted = count_leading(best[:-1] == guesses)
     return accepted, best[accepted]
 
 
-def check_sampled(
+def verify_sampled(
     wanted: mx.array,
     drafted: mx.array,
     guesses: mx.array,
     keys: tuple[mx.array | None, mx.array | None],
 ) -> tuple[mx.array, mx.array]:
-    """How many `guesses` [k], draws from `drafted` [k, V], stay, and the next token: `wanted` [k + 1, V].
+    """The number of accepted `guesses` [k], and the next token, by rejection sampling.
 
-    A guess stays with probability min(1, wanted / drafted). The first one that does not is replaced by a draw
-    from what the draft gave too little to, max(0, wanted - drafted). Together that is a draw from `wanted`.
+    `drafted` [k, V] are the probabilities that the guesses were drawn with, `wanted` [k + 1, V] those of
+    the model. A guess is accepted with probability min(1, wanted / drafted). The first rejected one is
+    replaced by a draw from max(0, wanted - drafted), normalised. The result is distributed as `wanted`.
     """
     chosen = guesses[:, None]
     of_wanted = mx.take_along_axis(wanted[:-1], chosen, axis=-1).squeeze(-1)
     of_drafted = mx.take_along_axis(drafted, chosen, axis=-1).squeeze(-1)
     luck = mx.random.uniform(shape=guesses.shape, key=keys[0])
     accepted = count_leading(luck * of_drafted < of_wanted)
-    # Behind the last guess nothing was drafted, and the rest is all that is wanted.
+    # After the last guess nothing was drafted, so the next token is drawn from `wanted` itself.
     drafted = mx.concatenate([drafted, mx.zeros((1, wanted.shape[-1]))])
     rest = mx.maximum(wanted[accepted] - drafted[accepted], 0)
-    rest = mx.where(rest.sum() > 0, rest, wanted[accepted])  # two equal rows, one of them rounded
+    rest = mx.where(rest.sum() > 0, rest, wanted[accepted])  # the rows are equal up to rounding
     return accepted, mx.random.categorical(mx.log(rest), key=keys[1])
 
 
@@ -112,7 +113,7 @@ def count_leading(flags: mx.array) -> mx.array:
 
 
 def fit_vocabulary(logits: mx.array, size: int) -> mx.array:
-    """`logits` [L, V'] for `size` tokens: models of one vocabulary differ in the rows added as padding."""
+    """`logits` [L, V'] cut or padded with -inf to `size`: models may differ in padding rows."""
     if logits.shape[-1] >= size:
         return logits[:, :size]
     missing = mx.full((logits.shape[0], size - logits.shape[-1]), -mx.inf, logits.dtype)

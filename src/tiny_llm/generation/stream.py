@@ -1,4 +1,4 @@
-"""A generation on a device of its own, whatever MLX's default device is for those who read it."""
+"""An answer in pieces, computed on its own device for every default device of the reader."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from .result import Result
 class Stream(Iterator[str]):
     """The pieces of an answer as they are made; joined they are its text.
 
-    `result` has the answer as far as it has come. Whoever wants no more drops the stream, or calls `close()`.
-    It is read by the thread that began it; on the CPU another one may go on.
+    `result` has the answer so far. Dropping the stream, or `close()`, ends it early. On a GPU, only the
+    thread that began a stream may read it; on the CPU another one may continue.
     """
 
     def __init__(self, generation: Generation, device: str):
@@ -24,7 +24,7 @@ class Stream(Iterator[str]):
 
     @property
     def result(self) -> Result:
-        """Text, tokens and statistics so far; whole when the pieces have ended."""
+        """Text, tokens and statistics so far."""
         return self._generation.result
 
     def close(self) -> None:

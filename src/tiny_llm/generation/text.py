@@ -1,16 +1,16 @@
-"""Both ends of a tokenizer: a checked prompt on the way in, whole characters on the way out."""
+"""Prompts to checked token ids, tokens to whole characters, and checks of models and tokenizers."""
 
 import sys
 from typing import Any
 
-from ..checks.types import check_able, check_text
+from ..checks.types import check_attributes, check_text
 from ..errors import ArgumentError
 from .protocols import Detokenizer, Tokenizer
 
-# What decoders show for bytes that are no character, or not yet: a token may end inside of one.
+# Decoders show this for incomplete characters: a token may end inside a character.
 HALF_CHARACTER = "\ufffd"
 
-# Models that share a vocabulary round its size up differently, to fit the machine that they were trained on.
+# Models with one vocabulary may have different numbers of padding rows, fewer than this.
 PADDING = 512
 
 
@@ -23,12 +23,12 @@ class TextStream:
         detokenizer.reset()
 
     def add(self, token: int) -> str:
-        """Take one token; return the characters that it has completed."""
+        """Add one token; return the characters that it completes."""
         self._detokenizer.add_token(token)
         return self._new_text()
 
     def finish(self) -> str:
-        """Return what the detokenizer has held back; bytes that never became a character are dropped."""
+        """End the text; return what the detokenizer held back, without an incomplete character."""
         finalize(self._detokenizer)
         return self._new_text()
 
@@ -39,19 +39,19 @@ class TextStream:
 
 
 def whole_characters(text: str) -> str:
-    """`text` without an unfinished character at its end."""
+    """`text` without an incomplete character at its end."""
     return text.rstrip(HALF_CHARACTER)
 
 
 def finalize(detokenizer: Detokenizer) -> None:
-    """Let a detokenizer that looks ahead know that no token will come."""
+    """End the text of a detokenizer that holds some back."""
     end = getattr(detokenizer, "finalize", None)
     if end is not None:
         end()
 
 
 def own_detokenizer(tokenizer: Any) -> Detokenizer:
-    """A detokenizer that nobody else writes to: some tokenizers hand out one object to all who ask."""
+    """A new detokenizer, also from a tokenizer that returns the same object at each access."""
     detokenizer: Detokenizer = tokenizer.detokenizer
     if tokenizer.detokenizer is detokenizer:
         detokenizer = type(detokenizer)(tokenizer._tokenizer)
@@ -60,7 +60,7 @@ def own_detokenizer(tokenizer: Any) -> Detokenizer:
 
 
 def end_tokens(tokenizer: Tokenizer) -> frozenset[int]:
-    """The ids that end an answer: a chat model often has several."""
+    """The ids that end an answer; chat models often have several."""
     several = getattr(tokenizer, "eos_token_ids", None)
     return frozenset(several or [tokenizer.eos_token_id])
 
@@ -68,7 +68,7 @@ def end_tokens(tokenizer: Tokenizer) -> frozenset[int]:
 def encode_prompt(
     function: str, models: list[Any], tokenizer: Tokenizer, prompt: str, context: int | None = None
 ) -> list[int]:
-    """The ids of a prompt that all `models` can answer: some, all known, and fewer than a context holds."""
+    """The checked ids of a prompt: at least one, all in the vocabularies, fewer than the context."""
     check_tokenizer(function, "tokenizer", tokenizer)
     check_text(function, "prompt", prompt)
     ids = list(tokenizer.encode(prompt, add_special_tokens=False))
@@ -76,7 +76,7 @@ def encode_prompt(
         raise ArgumentError(function, "prompt", "no tokens", "at least one")
     for model in models:
         vocabulary = getattr(model, "vocab_size", None)
-        # MLX does not check an index: an unknown id would read whatever lies behind the table of tokens.
+        # MLX checks no index: an unknown id would read past the table of tokens.
         if vocabulary is not None and not (min(ids) >= 0 and max(ids) < vocabulary):
             raise ArgumentError(
                 function, "prompt", f"token ids from {min(ids)} to {max(ids)}", f"0 to {vocabulary - 1}"
@@ -88,7 +88,7 @@ def encode_prompt(
 
 
 def shortest_context(models: list[Any], context: int | None = None) -> int | None:
-    """The number of tokens that all `models` take, and the `context` that was asked for; None: no limit."""
+    """The shortest context of `models` and the given one; None is no limit."""
     known = [length for length in (context, *map(context_length, models)) if length is not None]
     return min(known, default=None)
 
@@ -96,31 +96,31 @@ def shortest_context(models: list[Any], context: int | None = None) -> int | Non
 def answer_limit(
     models: list[Any], prompt_tokens: int, max_tokens: int | None, context: int | None = None
 ) -> int:
-    """The largest number of tokens that may follow a prompt."""
+    """The maximum number of tokens of an answer."""
     longest = shortest_context(models, context)
     room = sys.maxsize if longest is None else longest - prompt_tokens
     return room if max_tokens is None else min(room, max_tokens)
 
 
 def context_length(model: Any) -> int | None:
-    """The number of tokens that the model was made for, if it tells."""
+    """The maximum number of tokens of the model; None if it does not say."""
     args = getattr(getattr(model, "mlx_model", None), "args", None)
     length: int | None = getattr(args, "max_position_embeddings", None)
     return length
 
 
 def check_model(function: str, argument: str, model: object, *abilities: str) -> None:
-    """A function of token ids, with these attributes."""
-    check_able(function, argument, model, ("__call__", *abilities), "a model")
+    """Check for a callable with these attributes."""
+    check_attributes(function, argument, model, ("__call__", *abilities), "a model")
 
 
 def check_tokenizer(function: str, argument: str, tokenizer: object) -> None:
-    """What generation asks of a tokenizer."""
-    check_able(function, argument, tokenizer, ("encode", "eos_token_id", "detokenizer"), "a tokenizer")
+    """Check for the interface `Tokenizer`."""
+    check_attributes(function, argument, tokenizer, ("encode", "eos_token_id", "detokenizer"), "a tokenizer")
 
 
 def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
-    """A draft's ids must mean the same to the model that checks them."""
+    """Check that both tokenizers have the same tokens, if they can tell."""
     vocabularies = [getattr(each, "get_vocab", None) for each in (draft_tokenizer, tokenizer)]
     if draft_tokenizer is tokenizer or None in vocabularies:
         return
@@ -135,7 +135,7 @@ def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tok
 
 
 def check_vocabulary_sizes(function: str, draft_model: Any, model: Any) -> None:
-    """A draft must know every id that the model may give it; a model that does not tell its size may pass."""
+    """Check that both vocabularies have one size, up to padding, if the models can tell."""
     drafted, wanted = (getattr(each, "vocab_size", None) for each in (draft_model, model))
     if drafted is None or wanted is None or abs(drafted - wanted) < PADDING:
         return

@@ -1,4 +1,4 @@
-"""Sources of tokens: a model, a prompt and a choice become a stream of ids that does not end by itself."""
+"""Streams of token ids from a model, a prompt and a sampler; end tokens do not end them."""
 
 import math
 from collections import deque
@@ -16,10 +16,10 @@ from .scores import Scores
 
 
 class Chooser:
-    """The choice of the next token from the logits [B, V]: processors first, then the sampler.
+    """Chooses the next token from the logits [B, V]: logits processors first, then the sampler.
 
-    A call describes a choice; `read` waits for it, in the same order. `scores` notes each choice, by the
-    logits that the model gave.
+    A call returns an unevaluated choice; `read` waits for its value, in the order of the calls. `scores`
+    records the log probabilities of each choice, from the logits before the processors.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class Chooser:
         self._sampler = sampler
         self._processors = processors
         self._scores = scores
-        self._unread: deque[mx.array] = deque()  # the score of each choice
+        self._unread: deque[mx.array] = deque()  # the logit of each choice
 
     @property
     def is_greedy(self) -> bool:
-        """Whether it takes the most probable token and does nothing else, so that rows can share a choice."""
+        """Whether it is a plain argmax, so that the rows of a batch can share one."""
         return self._sampler is None and not self._processors and self._scores is None
 
     @property
-    def described(self) -> list[tuple[mx.array, ...]]:
-        """What it has described beside the ids."""
+    def unevaluated(self) -> list[tuple[mx.array, ...]]:
+        """The unevaluated arrays beside the ids."""
         return [*zip(self._unread), *([] if self._scores is None else self._scores.unread)]
 
     def __call__(self, logits: mx.array) -> mx.array:
@@ -63,15 +63,15 @@ class Chooser:
         return ids
 
     def read(self, ids: mx.array) -> int:
-        """Wait for the oldest choice, `ids` [1]; NumericError if the model has lost itself in NaN."""
+        """Wait for the oldest choice, `ids` [1]; NumericError if its logit is NaN."""
         refuse_nan([self._unread.popleft().item()])
         return token_id(ids)
 
 
 class Sequenced:
-    """One sequence in a model with its caches: how far it has read, and the way back.
+    """One sequence of a model: its caches, and `offset`, the number of tokens in them.
 
-    To be used with `closing`: the pages of a cache must go back to their pool on any way out.
+    Use it with `closing`, so that the pages of the caches are returned on every exit.
     """
 
     def __init__(self, model: CachedModel):
@@ -80,40 +80,40 @@ class Sequenced:
         self.offset = 0
 
     def read(self, ids: mx.array) -> mx.array:
-        """Let the model read the next `ids` [L]; return their logits [L, V]."""
+        """Run the model on the next `ids` [L]; return their logits [L, V]."""
         logits = self.model(ids[None], self.offset, self.cache)[0]
         self.offset += ids.size
         return logits
 
     def read_on(self, ids: mx.array) -> mx.array:
-        """Let the model read the next `ids` [L]; return the logits [1, V] behind the last."""
+        """Run the model on the next `ids` [L]; return the logits [1, V] of the last."""
         logits = next_logits(self.model, ids[None], self.offset, self.cache)
         self.offset += ids.size
         return logits
 
     def prefill(self, prompt: list[int], step: int) -> mx.array:
-        """Read the whole prompt, at most `step` tokens at once; return the logits [1, V] behind the last."""
+        """Run the model on `prompt` in chunks of `step` tokens; return the last logits [1, V]."""
         ids = mx.array(prompt)
         last = (len(prompt) - 1) // step * step
         for start in range(0, last, step):
-            self.read_on(ids[start : start + step])  # logits that nobody looks at are never computed
+            self.read_on(ids[start : start + step])  # its logits are never evaluated
             evaluate(self.cache)
         return self.read_on(ids[last:])
 
     def starts_ahead(self) -> bool:
-        """Whether a step may be started while the one before is being computed."""
+        """Whether a step may be started while the previous one is being computed."""
         may = getattr(self.model, "starts_ahead", None)
         return may is not None and bool(may(self.cache))
 
     def rewind(self, n: int) -> None:
-        """Forget the newest `n` tokens."""
+        """Remove the newest `n` tokens."""
         if n:
             for layer in self.cache:
                 layer.rewind(n)
             self.offset -= n
 
     def close(self) -> None:
-        """Give back what the caches hold of a shared storage."""
+        """Return what the caches hold of shared storage."""
         for layer in self.cache:
             layer.release()
 
@@ -125,18 +125,18 @@ def token_id(token: mx.array) -> int:
 
 
 def scores_of_chosen(logits: mx.array, ids: mx.array) -> mx.array:
-    """The logits [B, 1] of the chosen `ids` [B] among [B, V]; an argmax chooses NaN where there is one."""
+    """The logits [B, 1] of the chosen `ids` [B]; argmax chooses a NaN if there is one in the row."""
     return mx.take_along_axis(logits, ids[:, None], axis=-1)
 
 
 def refuse_nan(scores: Any) -> None:
-    """NumericError if the score of a chosen token is NaN."""
+    """NumericError if a logit of a chosen token is NaN."""
     if any(map(math.isnan, scores)):
         raise NumericError()
 
 
 def next_logits(model: Any, inputs: mx.array, *where: Any) -> mx.array:
-    """The logits [B, V] behind the last token of each row; no others are computed if the model can do so."""
+    """The logits [B, V] of the last token of each row; with `model.next_logits` no others are computed."""
     if hasattr(model, "next_logits"):
         logits: mx.array = model.next_logits(inputs, *where)
         return logits
@@ -144,14 +144,14 @@ def next_logits(model: Any, inputs: mx.array, *where: Any) -> mx.array:
 
 
 def evaluate(cache: list[LayerCache]) -> None:
-    """Compute the keys and values now, so that the memory for the activations of a chunk is free again."""
+    """Evaluate keys and values, so that the activations of a chunk are freed."""
     mx.eval([layer.storage for layer in cache])
 
 
 def full_context_tokens(
     model: FullContextModel, prompt: list[int], choose: Chooser, limit: int
 ) -> Iterator[int]:
-    """At most `limit` tokens of a model without a cache: each step reads everything again."""
+    """At most `limit` tokens of a model without a cache: each step runs on all tokens."""
     tokens = mx.array(prompt)
     for _ in range(limit):
         token = choose(next_logits(model, tokens[None]))
@@ -170,11 +170,11 @@ def cached_tokens(
 def sequence_tokens(
     sequence: Sequenced, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
 ) -> Iterator[int]:
-    """At most `limit` tokens behind `prompt`, which itself follows what the sequence has read.
+    """At most `limit` tokens that follow `prompt`, which itself follows the tokens of the sequence.
 
-    Where the model starts ahead, the step behind a token is under way before the token is handed out, and
-    does not wait for Python; if the answer ends there, it was in vain. Elsewhere the token comes first: on a
-    CPU, MLX starts about fifty operations in the background, then waits, and the token with it.
+    If the model starts ahead, the next step is started before a token is yielded, so it does not wait for the
+    caller; at the end of an answer one step is wasted. Otherwise the token is yielded first, because on a CPU
+    MLX blocks the caller once about fifty operations are in flight.
     """
     token = choose(sequence.prefill(prompt, prefill_step))
     yield choose.read(token)
@@ -183,14 +183,14 @@ def sequence_tokens(
     token = choose(sequence.read_on(token))
     ahead = sequence.starts_ahead()
     for left in range(limit - 2, -1, -1):
-        mx.async_eval(token, choose.described)  # type: ignore[no-untyped-call]
-        # The next step is described while this one is computed.
+        mx.async_eval(token, choose.unevaluated)  # type: ignore[no-untyped-call]
+        # The graph of the next step is built while this one is computed.
         following = choose(sequence.read_on(token)) if left else token
         try:
             if ahead:
-                mx.async_eval(following, choose.described)  # type: ignore[no-untyped-call]
+                mx.async_eval(following, choose.unevaluated)  # type: ignore[no-untyped-call]
         except Exception:
-            yield choose.read(token)  # which is there all the same
+            yield choose.read(token)  # it is valid all the same
             raise
         yield choose.read(token)
         token = following

@@ -1,4 +1,4 @@
-"""A model from its name to its weights in memory: every check comes before the first byte of them."""
+"""`load`: from the name of a model to its weights in memory. All checks come before the weights are read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from .weights.tree import assemble
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model: `mlx_model` is what `dispatch_model` takes."""
+    """A loaded model; `mlx_model` is the argument of `dispatch_model`."""
 
     name: str
     folder: Path | None  # None for a random model
@@ -33,7 +33,7 @@ class Checkpoint:
 
 
 def find_folder(name: str | Path, *, offline: bool | None = None, progress: Progress | None = None) -> Path:
-    """The folder of a model, downloaded if need be.
+    """The folder of a model, downloaded if necessary.
 
     `offline` forbids the network; None leaves that to HF_HUB_OFFLINE.
     """
@@ -53,8 +53,8 @@ def load(
 ) -> Checkpoint:
     """Load a model: `tiny`, a shortcut, a name of the hub, a folder, or `random:<shortcut>`.
 
-    There must be memory for its weights as they are stored and, if the caller makes a copy of them in another
-    form, for `bytes_per_weight` of each: 4 for float32.
+    A model that does not fit into memory is a LoadError. A caller that will make a copy of the weights in
+    another form gives its `bytes_per_weight`, 4 for float32.
     """
     report = progress or silent
     name = _as_text(name)
@@ -81,7 +81,7 @@ def _random_checkpoint(
     name: str, shortcut: str, progress: Progress, bytes_per_weight: float | None
 ) -> Checkpoint:
     config = random_config(shortcut)
-    tokenizer = read_tokenizer(EMBEDDED, config)  # a short one, for lack of the real one
+    tokenizer = read_tokenizer(EMBEDDED, config)  # that of the embedded model stands in
     arrays = random_weights(config, progress, bytes_per_weight)
     return _checkpoint(name, None, config, tokenizer, arrays)
 
@@ -95,7 +95,7 @@ def _checkpoint(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Begin the sentence of an error with the model's name."""
+    """Put the name of the model at the beginning of a LoadError."""
     try:
         yield
     except LoadError as error:

@@ -1,4 +1,4 @@
-"""config.json, checked: the sizes and options of a model, each in the range that we can run."""
+"""config.json, checked: the sizes and options of a model, each within what can run here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ GROUP_SIZES = (32, 64, 128)
 
 @dataclass(frozen=True)
 class Quantization:
-    """How a matrix is packed: `group_size` neighbours in a row share a scale, and each takes `bits`."""
+    """The format of a quantized matrix: `bits` per weight, a scale and a bias per `group_size` weights."""
 
     group_size: int
     bits: int
@@ -23,7 +23,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a checkpoint's `args` offers to the models, and what says how its files must look."""
+    """The `args` of a checkpoint, which the models read, and the format of its files."""
 
     model_type: str
     num_hidden_layers: int
@@ -38,7 +38,7 @@ class ModelConfig:
     max_position_embeddings: int
     tie_word_embeddings: bool
     quantization: Quantization | None = None
-    # Exceptions, by the name of a matrix such as "model.layers.0.self_attn.q_proj"; None is a dense one.
+    # Exceptions, by the name of a matrix such as "model.layers.0.self_attn.q_proj"; None means dense.
     quantization_of: Mapping[str, Quantization | None] = field(default_factory=dict)
     end_tokens: tuple[int, ...] = ()
 
@@ -50,7 +50,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def check_config(values: dict[str, Any]) -> ModelConfig:
-    """Take over what the models need; refuse what they would get wrong."""
+    """The values that the models need; LoadError for options that they do not support."""
     raw = Fields(values, NAME)
     _refuse_what_cannot_run(raw)
     heads = raw.integer("num_attention_heads", 1, 2**10)
@@ -93,7 +93,7 @@ def _refuse_what_cannot_run(raw: Fields) -> None:
 
 
 def _rope_theta(raw: Fields) -> float:
-    """Newer files have the base in `rope_parameters`, together with what older ones call `rope_scaling`."""
+    """The base of RoPE; newer files have it in `rope_parameters`, which replaces `rope_scaling`."""
     where = raw
     for key in ("rope_scaling", "rope_parameters"):
         if raw.get(key) is None:
@@ -106,7 +106,7 @@ def _rope_theta(raw: Fields) -> float:
 
 
 def _head_dim(raw: Fields, hidden: int, heads: int) -> int:
-    """Qwen2's heads share out the hidden size; Qwen3's may have any."""
+    """Qwen2's head size is hidden_size / num_attention_heads; Qwen3 has its own."""
     shared = hidden // heads
     if raw.get("model_type") == "qwen2" or raw.get("head_dim") is None:
         if hidden % heads != 0:
@@ -123,7 +123,7 @@ def _head_dim(raw: Fields, hidden: int, heads: int) -> int:
 
 
 def _quantization(raw: Fields) -> tuple[Quantization | None, dict[str, Quantization | None]]:
-    """The format of all matrices, and that of the exceptions."""
+    """The format of all matrices, and the exceptions."""
     key = "quantization" if raw.get("quantization") is not None else "quantization_config"
     if raw.get(key) is None:
         return None, {}

@@ -1,12 +1,12 @@
-"""The one way in which loading fails."""
+"""The exceptions of loading."""
 
 from ..errors import TinyLlmError
 
-LONGEST = 600  # characters of a sentence; names in a hostile file may be longer than all else
+LONGEST = 600  # characters of a text; names in a hostile file may be very long
 
 
 class LoadError(TinyLlmError):
-    """One clear sentence for a person: what is wrong with the model and what to do."""
+    """A model cannot be loaded. The text is one sentence: what is wrong, and what to do."""
 
     def __init__(self, sentence: str):
         printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence[:LONGEST])
@@ -14,4 +14,4 @@ class LoadError(TinyLlmError):
 
 
 class NoChatTemplate(LoadError):
-    """The model has no form for messages."""
+    """The model has no chat template."""

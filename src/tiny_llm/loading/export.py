@@ -1,4 +1,4 @@
-"""A checkpoint as a dense folder in the layout of Hugging Face, for programs that know no packed weights."""
+"""Writes a checkpoint with dense weights in the layout of Hugging Face, for other programs."""
 
 import json
 import math
@@ -16,17 +16,17 @@ from . import Checkpoint
 from .progress import Progress, silent
 from .weights.tree import named_parts
 
-LARGEST_FILE = 4 * 2**30  # bytes of weights; what is more goes into further files
+LARGEST_FILE = 4 * 2**30  # bytes of weights in a shard
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
 
 class ExportError(Exception):
-    """One sentence: why nothing was written."""
+    """Nothing was written; the text is one sentence that says why."""
 
 
 class Tensor(NamedTuple):
-    """An array of the dense checkpoint, not made yet."""
+    """An array of the dense checkpoint, made when its shard is written."""
 
     name: str
     part: SimpleNamespace
@@ -42,7 +42,7 @@ class Tensor(NamedTuple):
 def export_dense(
     checkpoint: Checkpoint, folder: Path, dtype: mx.Dtype = mx.float32, *, progress: Progress = silent
 ) -> None:
-    """Write `folder`, which is new or empty. It appears when it is complete, or not at all."""
+    """Write `folder`, which must be new or empty. It appears when it is complete, or not at all."""
     source = checkpoint.folder
     if source is None:
         raise ExportError(f"{checkpoint.name}: got random weights, expected a model with files of its own")
@@ -65,7 +65,7 @@ def export_dense(
 
 
 def check_target(folder: Path) -> Path:
-    """Where `folder` is in truth, behind links and dots; ExportError if nothing can be written there."""
+    """The resolved path of `folder`; ExportError if nothing can be written there."""
     target = folder.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportError(f"{folder}: is there already; give a folder that is new or empty")
@@ -75,7 +75,7 @@ def check_target(folder: Path) -> Path:
 
 
 def dense_tensors(model: Any) -> Iterator[Tensor]:
-    """What the dense checkpoint has for each part of a loaded one."""
+    """The tensors of the dense checkpoint, from the parts of a loaded one."""
     for name, part in named_parts(model):
         shape = read_packed(part, mx.float32).shape
         yield Tensor(f"{name}.weight", part, shape)
@@ -88,7 +88,7 @@ def size(tensor: Tensor, dtype: mx.Dtype) -> int:
 
 
 def split(tensors: Iterator[Tensor], dtype: mx.Dtype) -> list[list[Tensor]]:
-    """The tensors of each file, in order; a file has one at least."""
+    """The tensors of each shard, in order."""
     files: list[list[Tensor]] = [[]]
     filled = 0
     for tensor in tensors:
@@ -101,7 +101,7 @@ def split(tensors: Iterator[Tensor], dtype: mx.Dtype) -> list[list[Tensor]]:
 
 
 def write_weights(folder: Path, files: list[list[Tensor]], dtype: mx.Dtype, progress: Progress) -> None:
-    """One file after the other, so that no more than one is in memory; an index where there are several."""
+    """Write one shard after the other, so that only one is in memory; an index if there are several."""
     written: dict[str, str] = {}
     for number, tensors in enumerate(files, 1):
         progress("writing weights", number - 1, len(files))
@@ -115,7 +115,7 @@ def write_weights(folder: Path, files: list[list[Tensor]], dtype: mx.Dtype, prog
 
 
 def write_config(folder: Path, source: Path, dtype: mx.Dtype) -> None:
-    """The config of `source` for weights that are not packed."""
+    """Write the config of `source` without its quantization."""
     config = json.loads((source / CONFIG).read_text())
     kept = {key: value for key, value in config.items() if not key.startswith("quantization")}
     # The second is the older name of the first; programs know one or the other.

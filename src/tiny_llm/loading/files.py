@@ -11,7 +11,7 @@ POINTER = b"version https://git-lfs"
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """The file of that name, all links resolved; None if the folder has no such entry."""
+    """The path of a file with all links resolved; None if the folder has no such entry."""
     path = folder / name
     try:
         target = path.resolve(strict=True)
@@ -29,7 +29,7 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def need_file(folder: Path, name: str, advice: str) -> Path:
-    """The same for a file that must be there."""
+    """The same for a file that must exist."""
     path = find_file(folder, name)
     if path is None:
         raise LoadError(f"{name}: is not in {folder}; {advice}")
@@ -50,7 +50,7 @@ def read_bytes(path: Path, name: str, most: int) -> bytes:
 
 
 def read_text(path: Path, name: str, most: int) -> str:
-    """The text of such a file."""
+    """The text of a UTF-8 file of at most `most` bytes."""
     try:
         return read_bytes(path, name, most).decode()
     except UnicodeDecodeError as error:
@@ -58,7 +58,7 @@ def read_text(path: Path, name: str, most: int) -> str:
 
 
 def check_beginning(data: bytes, name: str) -> None:
-    """Name the two things that a failed download leaves in the place of any file."""
+    """LoadError for an empty file and for a Git LFS pointer, which failed downloads leave."""
     if not data:
         raise LoadError(f"{name}: is empty; download the model again")
     if data.startswith(POINTER):
@@ -71,7 +71,7 @@ def read_object(path: Path, name: str, most: int = MEBIBYTE) -> dict[str, Any]:
 
 
 def parse_object(text: str, name: str) -> dict[str, Any]:
-    """A JSON object in which every key and every number has one meaning."""
+    """A JSON object without duplicate keys, NaN and infinities."""
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -102,7 +102,7 @@ class Fields:
         self.name = name
 
     def get(self, key: str, default: Any = None) -> Any:
-        """As it stands there; null is as good as missing."""
+        """The unchecked value; null counts as missing."""
         value = self.values.get(key)
         return default if value is None else value
 
@@ -153,14 +153,14 @@ class Fields:
         return tuple(ids)
 
     def text(self, key: str) -> str | None:
-        """Text, or None where the field is missing."""
+        """A str, or None if the field is missing."""
         value = self.get(key)
         if value is not None and not isinstance(value, str):
             raise self.wrong(key, "text")
         return value
 
     def refuse_code(self, *keys: str) -> None:
-        """Other loaders would run the Python files that such a field names."""
+        """LoadError for fields that name Python files, which other loaders would run."""
         for key in keys:
             if key in self.values:
                 raise self.wrong(key, "none: code that comes with a model is never run")
@@ -172,7 +172,7 @@ class Fields:
 
 
 def _roots(folder: Path) -> list[Path]:
-    """Where a file of the folder may lie: the hub's cache links to blobs, of one model or shared by all."""
+    """The folders that links may lead to: in the hub's cache also the blobs, per model or shared."""
     folder = folder.resolve()
     model = folder.parent.parent
     if folder.parent.name == "snapshots" and model.name.startswith("models--"):

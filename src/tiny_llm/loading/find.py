@@ -26,7 +26,7 @@ def random_shortcut(name: str) -> str | None:
 
 
 def folder_of(name: str, offline: bool | None, progress: Progress) -> Path:
-    """The folder of a model that is no random one, downloaded if necessary.
+    """The folder of a model, unless it is a random one; downloaded if necessary.
 
     `offline` forbids the network; None leaves that to HF_HUB_OFFLINE.
     """
@@ -44,7 +44,7 @@ def local_folder(name: str) -> Path | None:
     if os.path.isdir(path):
         return Path(path)
     if os.path.exists(path):
-        raise LoadError(f"is a file; give the folder that it lies in, {Path(path).parent}")
+        raise LoadError(f"is a file; give its folder, {Path(path).parent}")
     if HUB_NAME.fullmatch(name) and ".." not in name:
         return None
     example = shortcut_name_to_full_name("qwen3-0.6b")

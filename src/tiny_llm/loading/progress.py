@@ -1,13 +1,13 @@
-"""How whatever takes longer than a moment reports to its caller."""
+"""How long tasks report their progress."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called with what is being done, how much of it is done, and of how much, where that is known."""
+    """Called with the name of the task, the amount done, and the total if it is known. From any thread."""
 
     def __call__(self, task: str, done: int, total: int | None) -> None: ...
 
 
 def silent(task: str, done: int, total: int | None) -> None:
-    """For callers who do not ask."""
+    """No report."""

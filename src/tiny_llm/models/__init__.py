@@ -1,4 +1,4 @@
-"""The forward pass of Qwen2 and Qwen3, written once; a stage of the course fills the slots of `Ops`."""
+"""The forward pass of Qwen2 and Qwen3. A stage of the course chooses its operations: `Ops`."""
 
 from collections.abc import Callable
 from typing import Any

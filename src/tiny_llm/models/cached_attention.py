@@ -1,4 +1,4 @@
-"""Attention to all tokens of a cache: first the new keys and values go in, then the queries look at all."""
+"""Attention with a cache: append the new keys and values, then attend to all of them."""
 
 from collections.abc import Callable
 
@@ -9,20 +9,20 @@ from ..cache.base import TinyKvCache, check_tokens
 from ..cache.batching import BatchingKvCache
 from ..ops.arguments import Mask
 from ..runtime.extension import cpu_kernels
-from .few_tokens import few, open_requests
 from .positions import NewTokens
+from .reservation import is_short, reserve
 
 Attention = Callable[..., mx.array]
 
 
 def attend_grouped(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
-    """With every score in memory."""
+    """Grouped attention, with the whole score matrix in memory."""
     return _attend_dense(scaled_dot_product_attention_grouped, *tokens.heads_first(), cache, mask)
 
 
 def attend_flash(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
-    """In tiles, without a matrix of scores."""
-    if few(tokens.query.shape[1], mask):
+    """FlashAttention: in tiles, without a score matrix. A short step is one native operation."""
+    if is_short(tokens.query.shape[1], mask):
         attended = _attend_natively(tokens, cache)
         if attended is not None:
             return attended
@@ -30,7 +30,7 @@ def attend_flash(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
 
 
 def attend_paged(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
-    """In the pages themselves, which hold float32."""
+    """Attention over the pages of the cache, which are float32."""
     query, key, value = tokens.heads_first()
     paged = cache.update_and_fetch_paged(
         key.astype(mx.float32), value.astype(mx.float32), query.shape[2], mask
@@ -53,8 +53,8 @@ def _attend_dense(
     if not isinstance(cache, BatchingKvCache):
         keys, values, _, mask = cache.update_and_fetch(key, value, query.shape[2], mask)
         return _join_heads(attention(query, keys, values, mask=mask))
-    # The requests of a batch have no token in common. One dense array for all of them would be a padded copy
-    # of every token they hold, at each step; instead each attends to its own cache, where it lies.
+    # The requests of a batch share no tokens. One dense array for the batch would be a padded copy of all
+    # their tokens in each step, so each request attends to its own cache.
     rows = [_join_heads(mx.zeros_like(query[:1]))] * query.shape[0]
     check_tokens("BatchingKvCache", key, value)
     for slot, request in cache.requests(key.shape, mask).items():
@@ -64,23 +64,23 @@ def _attend_dense(
 
 
 def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
-    """Rotation, append and attention of all rows as one operation; None where the caches have none."""
+    """RoPE, append and attention of all rows in one operation; None if the caches do not support it."""
     kernels = cpu_kernels(tokens.query.dtype)
     if kernels is None:
         return None
     key, value = tokens.key.swapaxes(1, 2), tokens.value.swapaxes(1, 2)
     check_tokens(type(cache).__name__, key, value)
-    requests = open_requests(cache, key.shape, key.dtype)
-    if requests is None:
+    reservation = reserve(cache, key.shape, key.dtype)
+    if reservation is None:
         return None
     rope, starts = tokens.rope, tokens.starts
     table = rope.table(starts, tokens.query.shape[1])
     attended: mx.array
     attended, grown = kernels.cached_attention(
-        tokens.query, tokens.key, tokens.value, requests.room, table.cos, table.sin, starts,
+        tokens.query, tokens.key, tokens.value, reservation.spaces, table.cos, table.sin, starts,
         traditional=rope.traditional,
     )  # fmt: skip
-    requests.take(grown)
+    reservation.commit(grown)
     return attended
 
 

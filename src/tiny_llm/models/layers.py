@@ -1,6 +1,6 @@
 """The layers of a decoder: attention, feed-forward, and the block that joins them.
 
-What a layer is made from are the fields of a dataclass: a family adds its own and leaves out what it lacks.
+The arguments of a layer are the fields of a dataclass; each family adds its own and drops those it lacks.
 """
 
 from dataclasses import dataclass, field, fields
@@ -24,7 +24,7 @@ class MultiHeadAttention:
     """Attention in which `num_heads` query heads share `num_kv_heads` heads of keys and values.
 
     wq [num_heads * head_dim, hidden_size], wk and wv [num_kv_heads * head_dim, hidden_size], wo [hidden_size,
-    num_heads * head_dim], dense or packed.
+    num_heads * head_dim], dense or quantized.
     """
 
     ops: Ops = field(init=False)
@@ -50,16 +50,16 @@ class MultiHeadAttention:
 
     @property
     def biases(self) -> list[mx.array] | None:
-        """What is added to query, key and value, if the family has such."""
+        """The biases of query, key and value; None if the family has none."""
         return None
 
     @property
     def head_norms(self) -> tuple[RMSNorm, ...]:
-        """The norms of each query and of each key head, if the family has such."""
+        """The norms of each query head and of each key head; () if the family has none."""
         return ()
 
     def project(self, x: mx.array, norm: RMSNorm | None) -> tuple[mx.array, mx.array, mx.array]:
-        """[B, L, hidden] or its norm -> query [B, L, num_heads, head_dim], key, value with num_kv_heads."""
+        """x [B, L, hidden], normalised by `norm` -> query [B, L, H_q, D], key and value [B, L, H, D]."""
         matrices = [self.wq, self.wk, self.wv]
         query, key, value = multiply_heads(x, matrices, self.biases, self.head_dim, norm)
         if self.head_norms:
@@ -78,9 +78,10 @@ class MultiHeadAttention:
         residual: mx.array | None = None,
         last_only: bool = False,
     ) -> mx.array:
-        """[B, L, hidden], or its norm -> the same, plus the residual; row b stands at offset[b].
+        """x [B, L, hidden], normalised by `norm` -> attention output plus `residual` [B, L, hidden].
 
-        With `last_only` the result is that of the last token of each row, [B, 1, hidden].
+        Row b holds the tokens from position offset[b] on. With `last_only`, only the last token of each row
+        is computed: [B, 1, hidden].
         """
         if x.ndim != 3:
             raise ArgumentError(type(self).__name__, "x", x.shape, f"(B, L, {self.hidden_size})")
@@ -111,15 +112,15 @@ class MLP:
     def __call__(
         self, x: mx.array, *, norm: RMSNorm | None = None, residual: mx.array | None = None
     ) -> mx.array:
-        """[..., dim], or its norm -> the same, plus the residual."""
+        """x [..., dim], normalised by `norm` -> output plus `residual` [..., dim]."""
         return multiply(multiply_gated(x, self.w_gate, self.w_up, norm), self.w_down, residual=residual)
 
 
 @dataclass(eq=False, repr=False)
 class TransformerBlock:
-    """Attention and feed-forward, each behind a norm and beside a connection that adds its input.
+    """Attention and feed-forward, each after a norm and with a residual connection.
 
-    The fields are those of its layers. Those that its kind of attention does not take are left out.
+    The fields are the arguments of its layers; those that `attention` does not take are ignored.
     """
 
     attention: ClassVar[type[MultiHeadAttention]]
@@ -167,8 +168,8 @@ class TransformerBlock:
     ) -> mx.array:
         """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on.
 
-        With `last_only` the result is that of the last token of each row, [B, 1, hidden]: the cache takes in
-        all tokens, and feed-forward is calculated for one.
+        With `last_only`, all tokens are appended to the cache, and the rest is computed for the last token of
+        each row only: [B, 1, hidden].
         """
         run = self.self_attn.ops.run
         all_wanted = not last_only or x.shape[1] == 1

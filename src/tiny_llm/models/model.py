@@ -1,4 +1,4 @@
-"""The decoder: tokens in, a score for every possible next token out."""
+"""The decoder: from token ids to the logits of the next token."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
-from ..checks.types import check_able
+from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
 from .layers import TransformerBlock
@@ -16,15 +16,15 @@ from .ops import Ops
 from .positions import Offset, row_offsets
 from .weights import evaluate_all, multiply, token_table
 
-# MLX starts about fifty operations on a CPU before it waits for some of them; a token would wait with it.
+# On a CPU, MLX waits once about fifty operations are in flight, and the caller with it.
 MOST_BLOCKS_AHEAD = 40
 PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
 
 
 class Transformer(ABC):
-    """Embedding, blocks, norm, and the map to logits, read from a checkpoint that mlx-lm or we have loaded.
+    """Embedding, blocks, norm, and the map to logits, made from a checkpoint loaded by mlx-lm or `load`.
 
-    `dtype` is the type of all activations; None is the one that the family was published in.
+    `dtype` is the type of all activations; None is the type that the family was published in.
     """
 
     ops: ClassVar[Ops]
@@ -33,7 +33,7 @@ class Transformer(ABC):
 
     def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
         name = type(self).__name__
-        check_able(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
+        check_attributes(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
         precision = self.published_precision if dtype is None else dtype
         if precision not in PRECISIONS:
@@ -58,10 +58,10 @@ class Transformer(ABC):
 
     @abstractmethod
     def block_arguments(self, layer: Any) -> dict[str, Any]:
-        """What a block of this family is made from, read from a layer of the checkpoint."""
+        """The arguments of a block of this family, from a layer of the checkpoint."""
 
     def common_arguments(self, layer: Any) -> dict[str, Any]:
-        """Those that blocks of all families take."""
+        """The arguments that the blocks of all families take."""
         args, attention, mlp = self.mlx_model.args, layer.self_attn, layer.mlp
         matrices = {
             "wq": attention.q_proj,
@@ -85,23 +85,23 @@ class Transformer(ABC):
         }
 
     def __call__(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
-        """Token ids [B, L], which follow offset[b] tokens in the caches -> logits [B, L, V]."""
+        """Token ids [B, L], after the offset[b] tokens in the cache of row b -> logits [B, L, V]."""
         return self.score(self.forward(inputs, offset, cache))
 
     def next_logits(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
-        """The same, but only the logits [B, V] behind the last token.
+        """The same, but only the logits [B, V] of the last token.
 
-        Scores for a large vocabulary are most of the work on a prompt, and nobody asks for the others. So
-        the last block feeds only those tokens forward.
+        The map to a large vocabulary is most of the work on a prompt, so the last block and the map run for
+        the last token only.
         """
         return self.score(self.forward(inputs, offset, cache, last_only=True)[:, -1])
 
     def forward(
         self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache], *, last_only: bool = False
     ) -> mx.array:
-        """Token ids [B, L] -> the vectors [B, L, hidden] from which `score` makes logits.
+        """Token ids [B, L] -> output of the last block [B, L, hidden], the input of `score`.
 
-        With `last_only` those of the last token of each row, [B, 1, hidden].
+        With `last_only`, that of the last token of each row only: [B, 1, hidden].
         """
         name = type(self).__name__
         if inputs.ndim != 2:
@@ -110,16 +110,17 @@ class Transformer(ABC):
             raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
-        with cache[-1].writing():  # pages are shared by all layers
+        with cache[-1].writing():  # all layers share the pages
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
                 x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
         return x
 
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
-        """Whether a step may be started while the one before is being computed.
+        """Whether a step may be started while the previous one is being computed.
 
-        Operations of whole blocks let caches grow meanwhile, and are so few that MLX starts them all.
+        True if every block runs as one operation: these append to caches that a running step still reads, and
+        they are few enough that MLX does not wait.
         """
         few = len(self.layers_inner) <= MOST_BLOCKS_AHEAD
         return few and all(map(ran_natively, self.layers_inner, cache))
@@ -131,7 +132,9 @@ class Transformer(ABC):
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
         arguments = self.block_arguments(layer)
-        evaluate_all(arguments.values())  # one block at a time: what its matrices are made from is freed
+        evaluate_all(
+            arguments.values()
+        )  # one block at a time, so that the originals of its matrices are freed
         return self.block(**arguments, **options)
 
 

@@ -1,4 +1,4 @@
-"""Names of models: shortcuts for those of the hub, and the families that our classes run."""
+"""Names of models: shortcuts for those of the hub, and the families that can run."""
 
 from ..checks.types import check_text
 
@@ -11,6 +11,6 @@ PREFIXES = {"Qwen/Qwen2": "qwen2", "mlx-community/Qwen3": "qwen3"}
 
 
 def shortcut_name_to_full_name(shortcut_name: str) -> str:
-    """The hub's name of a shortcut such as "qwen2-0.5b", in any case; anything else unchanged."""
+    """The hub's name of a shortcut such as "qwen2-0.5b" (case-insensitive); other names unchanged."""
     check_text("shortcut_name_to_full_name", "shortcut_name", shortcut_name)
     return SHORTCUTS.get(shortcut_name.lower(), shortcut_name)

@@ -1,7 +1,7 @@
-"""A block on a few new tokens as one native operation.
+"""A block on a few new tokens as one native operation, bitwise equal to running its layers one by one.
 
-It gives the bits of the operations that the layers are made of. To start each of those, and MLX's account of
-every weight that goes into them, is much of the time of a decoding step.
+Starting each operation of the layers, and MLX's bookkeeping for each weight, is much of the time of a
+decode step.
 """
 
 from dataclasses import dataclass
@@ -16,60 +16,60 @@ from ..positional_encoding import RotationTable
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels, load_extension
 from .cached_attention import attend_flash
-from .few_tokens import few, is_full, open_requests
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .positions import Offset, row_offsets
+from .reservation import is_full_cache, is_short, reserve
 
 
 @dataclass(frozen=True, slots=True)
 class NativeBlock:
-    """The operation that stands for a block, for activations of one type, and what it stands for."""
+    """The native operation of a block for one activation type, with the layers and settings it is made of."""
 
     operation: Any
     dtype: mx.Dtype
     layers: tuple[object, ...]
     settings: tuple[object, ...]
 
-    def stands_for(self, block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> bool:
-        """Whether the block has these layers still, and they are what they were."""
+    def matches(self, block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> bool:
+        """Whether the layers, settings and weights of the block are still those of the operation."""
         if self.dtype != dtype or self.layers != _layers(block) or self.settings != _settings(block):
             return False
         return bool(self.operation.holds(arrays))
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """A deep copy of a block makes an operation of its own: the native one cannot be copied."""
+        """A native operation cannot be copied: a deep copy of a block makes a new one when it runs."""
         return type(None), ()
 
 
 def run_natively(
     block: TransformerBlock, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask
 ) -> mx.array | None:
-    """[B, L, hidden] -> the same through a block; None where there is no such operation for these."""
-    if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not few(x.shape[1], mask):
+    """x [B, L, hidden] -> output of the block [B, L, hidden]; None if no native operation applies."""
+    if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not is_short(x.shape[1], mask):
         return None
     attention = block.self_attn
-    if attention.ops.attend is not attend_flash:  # which the operation stands for
+    if attention.ops.attend is not attend_flash:  # the operation computes FlashAttention
         return None
     tokens = (x.shape[0], attention.num_kv_heads, x.shape[1], attention.head_dim)
-    requests = open_requests(cache, tokens, x.dtype)
+    reservation = reserve(cache, tokens, x.dtype)
     starts = row_offsets(offset, rows=x.shape[0])
     table = attention.rope.table(starts, x.shape[1])
-    native = None if requests is None else _native(block, x.dtype, table)
-    if requests is None or native is None:
+    native = None if reservation is None else _native(block, x.dtype, table)
+    if reservation is None or native is None:
         return None
     y: mx.array
-    y, grown = native.operation(x, requests.room, starts)
-    requests.take(grown)
+    y, grown = native.operation(x, reservation.spaces, starts)
+    reservation.commit(grown)
     return y
 
 
 def ran_natively(block: TransformerBlock, cache: TinyKvCache) -> bool:
-    """Whether tokens have gone through the block as one operation, as a few more for this cache would."""
-    return block.native is not None and is_full(cache)
+    """Whether the block has run as one operation, and would do so again with this cache."""
+    return block.native is not None and is_full_cache(cache)
 
 
 def _native(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> NativeBlock | None:
-    """The native form of a block, made anew where a layer or a weight is another one than before."""
+    """The native operation of a block, made again if a layer or a weight was replaced."""
     attention = block.self_attn
     arrays: list[mx.array] = []
     for weights in _matrices(block):
@@ -81,13 +81,13 @@ def _native(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> N
     arrays += [norm.weight for norm in _norms(block)]
     arrays += (table.cos, table.sin)
     native: NativeBlock | None = block.native
-    if native is None or not native.stands_for(block, arrays, dtype):
+    if native is None or not native.matches(block, arrays, dtype):
         native = block.native = _make(block, arrays, dtype)
     return native
 
 
 def _make(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> NativeBlock | None:
-    """None where the layers are not those that an operation stands for, or their arrays are being traced."""
+    """None if the operation does not compute these layers, or their arrays are being traced."""
     attention, mlp, *norms = _layers(block)
     if type(attention).forward is not MultiHeadAttention.forward:
         return None
@@ -111,7 +111,7 @@ def _layers(block: TransformerBlock) -> tuple[Any, ...]:
 
 
 def _settings(block: TransformerBlock) -> tuple[Any, ...]:
-    """What an operation is told beside arrays: the format of each matrix, and the rest in order."""
+    """The arguments of the operation beside arrays: format of each matrix, biases, eps, head size, RoPE."""
     attention = block.self_attn
     formats = [(weights.group_size, weights.bits) for weights in _matrices(block)]
     eps = [norm.eps for norm in _norms(block)]

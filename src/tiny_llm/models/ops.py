@@ -1,4 +1,4 @@
-"""What differs between the stages of a model: everything else is one forward pass."""
+"""The operations in which the stages of the course differ; the rest of the forward pass is shared."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Read = Callable[[Any, mx.Dtype], Weights]
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """The slots that a stage fills.
+    """The operations of a stage.
 
     read: a layer of the checkpoint, type of the activations -> its weights in the form that the stage holds.
     attend: new tokens, cache, mask -> [B, L, H_q * D]; the new tokens are appended to the cache.

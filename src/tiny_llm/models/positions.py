@@ -1,4 +1,4 @@
-"""The new tokens of a layer, and where those of each row stand in their sequence."""
+"""The new tokens of a layer and their positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Offset = int | Sequence[int] | mx.array
 
 @dataclass(eq=False, slots=True)
 class NewTokens:
-    """Query [B, L, H_q, D], key and value [B, L, H, D] of one layer, not rotated yet.
+    """Query [B, L, H_q, D], key and value [B, L, H, D] of one layer, before RoPE.
 
-    Row b stands at the positions from starts[b] on, or from `starts` on if that is one number.
+    The first token of row b has the position starts[b], or `starts` if that is one number.
     """
 
     query: mx.array
@@ -26,14 +26,14 @@ class NewTokens:
     starts: int | list[int]
 
     def heads_first(self) -> tuple[mx.array, mx.array, mx.array]:
-        """Rotated, as attention takes them: query [B, H_q, L, D], key and value [B, H, L, D]."""
+        """After RoPE, in the layout of attention: query [B, H_q, L, D], key and value [B, H, L, D]."""
         query = self.rope.heads_first(self.query, self.starts)
         key = self.rope.heads_first(self.key, self.starts)
         return query, key, self.value.swapaxes(1, 2)
 
 
 def row_offsets(offset: Offset, rows: int) -> int | list[int]:
-    """One number where it holds for every row, otherwise one per row."""
+    """One number if it holds for every row, else one per row."""
     if isinstance(offset, int):
         return offset
     given: Any = offset.tolist() if isinstance(offset, mx.array) else offset

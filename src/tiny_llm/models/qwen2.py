@@ -1,4 +1,4 @@
-"""The Qwen2 family: biases on query, key and value, and heads that share out the hidden size."""
+"""The Qwen2 family: biases on query, key and value; the head size is hidden_size / num_heads."""
 
 from dataclasses import dataclass, field
 from typing import Any

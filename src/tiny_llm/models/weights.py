@@ -1,4 +1,4 @@
-"""How the weights of a checkpoint's layer are held, and what is done with them in either form."""
+"""The weights of a layer in either form, dense or quantized, and the products with them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,9 +21,9 @@ Weights = mx.array | QuantizedWeights
 
 
 def evaluate_all(parts: Iterable[object]) -> None:
-    """Compute the arrays among `parts` and in the matrices among them.
+    """Evaluate the arrays and the quantized matrices among `parts`.
 
-    What is only described can be computed in no other thread than the one that described it.
+    Only the thread that made a graph can evaluate it, and a model may be used in others.
     """
     arrays: list[mx.array] = []
     for part in parts:
@@ -35,7 +35,7 @@ def evaluate_all(parts: Iterable[object]) -> None:
 
 
 def read_dense(layer: Any, dtype: mx.Dtype) -> mx.array:
-    """The matrix of a layer, unpacked if it is quantized, and rounded to `dtype` once."""
+    """The dense matrix of a layer, dequantized if necessary and rounded to `dtype` once."""
     if hasattr(layer, "scales"):
         return QuantizedWeights.from_mlx_layer(layer).astype(mx.float32).dequantize().astype(dtype)
     weight: mx.array = layer.weight
@@ -43,7 +43,7 @@ def read_dense(layer: Any, dtype: mx.Dtype) -> mx.array:
 
 
 def read_packed(layer: Any, dtype: mx.Dtype) -> Weights:
-    """The matrix of a layer as it is, for activations in `dtype`."""
+    """The matrix of a layer in its own form, for activations in `dtype`."""
     if hasattr(layer, "scales"):
         return QuantizedWeights.from_mlx_layer(layer).astype(dtype)
     return read_dense(layer, dtype)
@@ -66,7 +66,7 @@ def multiply_heads(
     size: int,
     norm: RMSNorm | None,
 ) -> list[mx.array]:
-    """Map `x` [..., I], or its norm, through matrices [H * size, I], with their biases, to [..., H, size]."""
+    """Map `x` [..., I], normalised by `norm`, through matrices [H * size, I] and biases to [..., H, size]."""
     packed = [weights for weights in matrices if isinstance(weights, QuantizedWeights)]
     if len(packed) == len(matrices):
         return quantized_heads(x, packed, biases, size, norm=norm)
@@ -78,7 +78,7 @@ def multiply_heads(
 
 
 def multiply_gated(x: mx.array, gate: Weights, up: Weights, norm: RMSNorm | None) -> mx.array:
-    """Compute silu(gate x) * up x for `x` or its norm, and weights [O, I] of either form."""
+    """Compute silu(gate x) * up x for `x`, normalised by `norm`, and weights [O, I] of either form."""
     if isinstance(gate, QuantizedWeights) and isinstance(up, QuantizedWeights):
         return quantized_gate(x, gate, up, norm=norm)
     x = x if norm is None else norm(x)

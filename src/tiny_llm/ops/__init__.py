@@ -1,1 +1,1 @@
-"""What the readable layers are completed by: parts of them, and their fast forms."""
+"""Parts of the layers in basics.py to attention.py: arguments, formulas, paged attention, explanations."""

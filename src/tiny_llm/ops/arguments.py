@@ -1,4 +1,4 @@
-"""The arguments that attention functions share: their types, and how they become those of the native ones."""
+"""The arguments that attention functions share: types, checks, and conversion for the native functions."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -16,7 +16,7 @@ Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
 
 class AttentionOptions(TypedDict, total=False):
-    """The keyword arguments that `flash_attention`, `attention_reference` and `explain` have in common."""
+    """The keyword arguments shared by `flash_attention`, `attention_reference` and `explain`."""
 
     causal: bool
     window: Window
@@ -33,12 +33,12 @@ class AttentionOptions(TypedDict, total=False):
     stream: Stream
 
 
-# A bare TypedDict takes any keyword at run time.
+# Checked below: at run time, a TypedDict accepts any keyword.
 KEYWORDS = AttentionOptions.__annotations__
 KNOWN = {*KEYWORDS, "return_lse"}
 
-# The native functions would answer these with their whole signature. Of mask, window and lengths they know
-# what to say.
+# For wrong types of these, the native functions would raise an error with their whole signature. Mask,
+# window and lengths have clear errors there.
 FLAG = (bool, "True or False")
 TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "causal": FLAG,
@@ -54,7 +54,7 @@ TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
 def native_options(
     function: str, query: object, key: object, value: object, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Check what the native functions cannot name in a clear text, and leave out what is only reserved."""
+    """The keyword arguments of the native function: checked, and without those that are only reserved."""
     check_arrays(function, query=query, key=key, value=value)
     if not options.keys() <= KNOWN:
         unknown, known = min(options.keys() - KNOWN), ", ".join(KEYWORDS)
@@ -75,7 +75,7 @@ def native_options(
 
 
 def check_scale(function: str, scale: object) -> None:
-    """A number, a number in an array without axes, or None; what looks like a mask is called one."""
+    """A number, an array without axes, or None. The error for a mask passed as scale says so."""
     if scale is None or _is_number(scale):
         return
     if not isinstance(scale, mx.array):
@@ -89,7 +89,7 @@ def check_scale(function: str, scale: object) -> None:
 
 
 def read_scale(function: str, scale: float | mx.array | None) -> float | None:
-    """The scale as a number."""
+    """The scale as a float; None for the default."""
     check_scale(function, scale)
     if scale is None:
         return None
@@ -107,9 +107,9 @@ def read_scale(function: str, scale: float | mx.array | None) -> float | None:
 
 
 def without_gradient(scale: mx.array, *results: mx.array) -> tuple[mx.array, ...]:
-    """The results, bit by bit; a gradient with respect to `scale`, which was read, is refused, not 0."""
+    """`results` unchanged, except that a gradient with respect to `scale` is an error instead of 0."""
     constant: mx.array = _refuse_gradient(scale.astype(mx.float32))  # type: ignore[assignment]
-    # A branch that is never taken: the results depend on the constant for derivatives only.
+    # A branch that is never taken: only derivatives depend on the constant.
     return tuple(mx.where(mx.array(True), x, constant.astype(x.dtype)) for x in results)
 
 

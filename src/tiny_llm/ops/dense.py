@@ -1,4 +1,4 @@
-"""The formula of attention, with every score in memory, and the checks of its arguments."""
+"""The formula of attention, with the whole score matrix in memory, and checks of its arguments."""
 
 import mlx.core as mx
 
@@ -14,9 +14,9 @@ def attend(
     scale: float | mx.array | None,
     mask: mx.array | None,
 ) -> mx.array:
-    """The formula itself, in float32 and rounded once; leading axes broadcast.
+    """softmax(scale * query key^T + mask) value in float32, rounded once; leading axes broadcast.
 
-    Keys and values of half types are copied to float32 as a whole: the formula is here to be read.
+    Written to be read: keys and values of half types are copied to float32 as a whole.
     """
     if query.size == 0 or key.size == 0:
         return mx.zeros((*query.shape[:-1], value.shape[-1]), query.dtype)
@@ -36,7 +36,7 @@ def attend(
 def check_inputs(
     function: str, query: mx.array, key: mx.array, value: mx.array, scale: float | mx.array | None
 ) -> None:
-    """Everything but shapes."""
+    """All checks except those of shapes."""
     check_arrays(function, query=query, key=key, value=value)
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not mx.issubdtype(x.dtype, mx.floating):

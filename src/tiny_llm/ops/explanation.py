@@ -1,4 +1,4 @@
-"""`explain`, and what it answers. The modules of the functions say what there is to tell about them."""
+"""`explain` and its results. Each module registers the explainers of its functions."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _explainers: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def explains(*functions: Callable[..., Any]) -> Callable[[Explainer], Explainer]:
-    """`explain` asks what is decorated with this about `functions`: with the function, then its arguments."""
+    """Decorator: `explain(f, ...)` with f among `functions` calls the decorated function with (f, ...)."""
 
     def register(explainer: Explainer) -> Explainer:
         _explainers.update(dict.fromkeys(functions, explainer))
@@ -23,21 +23,21 @@ def explains(*functions: Callable[..., Any]) -> Callable[[Explainer], Explainer]
 
 
 def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Tell what `function` would do with these arguments, without running anything.
+    """Explain how `function` would compute a call with these arguments, without running it.
 
     explain(flash_attention, query, key, value, mask="causal") -> Explanation
     explain(paged_attention, query, key_pages, value_pages, table, context_lens, page_size) -> Explanation
     explain(quantized_matmul, scales, biases, group_size, bits, a, b, True) -> ProductExplanation
 
     `function` is one of these or `attention_reference`, and the arguments are those of a call of it: for
-    attention, the options of `flash_attention`. The memory layout of an array that is not evaluated
-    yet, and lengths that are not, are unknown: they count as dense and as full.
+    attention, the options of `flash_attention`. Arrays that are not evaluated yet count as dense, and lengths
+    in them as full.
     """
     if not callable(function) or function not in _explainers:
         known = ", ".join(sorted(known.__name__ for known in _explainers))
         raise ArgumentError("explain", "function", function, f"one of {known}")
     explainer = _explainers[function]
-    try:  # Python would name the explainer, which nobody has called
+    try:  # Python's own error would name the explainer
         inspect.signature(explainer).bind(function, *arguments, **options)
     except TypeError as error:
         raise TypeError(f"{function.__name__}: {error}") from None
@@ -46,10 +46,10 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
 
 @dataclass(frozen=True)
 class ProductExplanation:
-    """Whose kernel computes a product with packed weights.
+    """Which kernel computes a product with quantized weights.
 
     path: cpu.quantized_matmul, which is ours, or mlx.quantized_matmul
-    reasons: why not ours
+    reasons: why it is not ours
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Joining attention over parts of the keys: each part gives an output and the log-sum-exp of its scores."""
+"""Merging attention over parts of the keys; each part has an output and the log-sum-exp of its scores."""
 
 from collections.abc import Iterable
 
@@ -29,11 +29,11 @@ def merge_lse(o1: mx.array, lse1: mx.array, o2: mx.array, lse2: mx.array) -> Par
             raise ArgumentError("merge_lse", name, f"{one.dtype} and {other.dtype}", "one float type")
     lse1, lse2 = lse1.astype(mx.float32), lse2.astype(mx.float32)
     empty1, empty2 = mx.isneginf(lse1), mx.isneginf(lse2)
-    # What an empty part holds must reach neither the sum nor, as 0 * NaN, its gradient.
+    # The output of an empty part is undefined: it must reach neither the sum nor, as 0 * NaN, the gradient.
     first = mx.where(empty1[..., None], 0, o1.astype(mx.float32))
     second = mx.where(empty2[..., None], 0, o2.astype(mx.float32))
 
-    # The reference only keeps exp in range: it cancels, so no gradient flows through it.
+    # `top` only keeps exp in range. It cancels, so it needs no gradient.
     top = mx.maximum(lse1, lse2)
     top = mx.stop_gradient(mx.where(mx.isneginf(top), 0, top))
     weight1, weight2 = mx.exp(lse1 - top), mx.exp(lse2 - top)

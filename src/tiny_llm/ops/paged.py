@@ -1,4 +1,4 @@
-"""Attention to keys and values that lie in pages, from a table of each row's pages."""
+"""Attention to keys and values in pages, which a block table assigns to the rows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..checks.arrays import check_arrays, check_shape
-from ..checks.types import check_whole
+from ..checks.types import check_int
 from ..errors import ArgumentError, UnsupportedError
 from ..runtime.extension import load_extension
 from .arguments import read_scale
@@ -26,20 +26,20 @@ def paged_attention(
     scale: float | mx.array | None = None,
     mask: mx.array | str | None = None,
 ) -> mx.array:
-    """Attention of `query` [B, H_q, L, D] to the tokens of each row -> [B, H_q, L, D] in the type of query.
+    """Attention of `query` [B, H_q, L, D] to the tokens of each row -> [B, H_q, L, D] in the dtype of query.
 
     key_pages and value_pages [P, H, page_size, D]; token t of row b is slot t % page_size of page
     block_table[b, t // page_size], for t below context_lens[b]. block_table [B, max_pages] and context_lens
-    [B] are integers; a page outside 0..P-1 is absent, and so are its tokens. The mask is None or "causal":
-    the last query stands at the last token. A query that sees no token gives zeros.
+    [B] are integers; tokens in a page outside 0..P-1 do not exist. The mask is None or "causal", with the
+    last query at the position of the last token. A query that sees no token gives zeros.
 
-    Query and pages are float32, float16 or bfloat16. Sums are float32, and pages of the query's type are read
-    where they lie; where the types differ, all that is not float32 is copied to float32 first.
+    Query and pages are float32, float16 or bfloat16, accumulated in float32. Pages in the dtype of query are
+    read in place; for other pages, whatever is not float32 is copied to float32 first.
     On the CPU there are no derivatives (mx.grad, mx.jvp) and no mx.vmap: NotImplementedError. flash_attention
     on gathered keys and values has them.
     """
     call = _checked(query, key_pages, value_pages, block_table, context_lens, page_size, scale, mask)
-    if mx.default_device() == mx.gpu:  # ours is a kernel for the CPU
+    if mx.default_device() == mx.gpu:  # our kernel is for the CPU
         result = gathered_attention(*call)
     else:
         result = load_extension().attention_in_pages(*call)
@@ -63,7 +63,7 @@ def _explain(
 
 
 class _Call(NamedTuple):
-    """Arguments that were found to fit, floats of one type and integers of 32 bits."""
+    """Checked arguments: floats of one dtype, integers as int32."""
 
     query: mx.array
     key_pages: mx.array
@@ -90,7 +90,7 @@ def _checked(
     floats = {"query": query, "key_pages": key_pages, "value_pages": value_pages}
     integers = {"block_table": block_table, "context_lens": context_lens}
     check_arrays(NAME, **floats, **integers)
-    check_whole(NAME, "page_size", page_size)
+    check_int(NAME, "page_size", page_size)
     check_shape(NAME, "query", query.shape, ("B", "H_q", "L", "D"))
     batch, query_heads, _, D = query.shape
     check_shape(NAME, "key_pages", key_pages.shape, ("P", "H", page_size, D))
@@ -118,7 +118,7 @@ def gathered_attention(
     scale: float,
     causal: bool,
 ) -> mx.array:
-    """The same in MLX operations, on a copy of each row's pages in order; the integers are int32."""
+    """The same in MLX operations, on a dense copy of each row's pages; the integers are int32."""
     pages, heads, page_size, _ = key_pages.shape
     if pages == 0:
         return mx.zeros_like(query)
@@ -128,7 +128,7 @@ def gathered_attention(
     position = mx.arange(block_table.shape[1] * page_size)
     lengths = context_lens[:, None, None]
     visible = (position < lengths) & mx.repeat(present, page_size, axis=1)[:, None]  # [B, 1, S]
-    # Slots that nobody wrote may hold anything, and 0 * NaN is NaN.
+    # Unwritten slots may hold NaN, and 0 * NaN is NaN.
     held = visible.swapaxes(1, 2)[:, None]  # [B, 1, S, 1]
     key, value = (mx.where(held, _in_order(x, table), 0) for x in (key_pages, value_pages))
     if causal:

@@ -1,1 +1,1 @@
-"""What runs here: the native extension, the devices, and the versions that are installed."""
+"""The native extension, the devices, and the versions that are installed."""

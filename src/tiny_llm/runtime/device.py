@@ -1,4 +1,4 @@
-"""The device that computes, and the type of number that it is good at."""
+"""The device that computes, and the type of activations that suits it."""
 
 from contextlib import AbstractContextManager
 
@@ -17,7 +17,7 @@ BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
 
 
 def device_name(function: str, asked: str = AUTO) -> str:
-    """The device that is asked for; "auto" is the GPU where MLX has one, else the CPU."""
+    """Check the name of a device; "auto" becomes "gpu" where MLX has one, else "cpu"."""
     check_text(function, "device", asked)
     found = mx.is_available(mx.gpu)
     if asked == AUTO:
@@ -30,7 +30,7 @@ def device_name(function: str, asked: str = AUTO) -> str:
 
 
 def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dtype:
-    """The type of activations; "auto" is the one that the device is fastest in without loss of sense."""
+    """Check the type of activations; "auto" becomes the fastest type that keeps the answers sensible."""
     check_type(function, "dtype", asked, str | mx.Dtype, "a str or a type of mlx")
     for name, dtype in DTYPES.items():
         if asked in (name, dtype):
@@ -48,5 +48,5 @@ def dtype_name(dtype: mx.Dtype) -> str:
 
 
 def on_device(name: str) -> AbstractContextManager[None]:
-    """A block that MLX computes there; one on another device waits until it has ended."""
+    """A block in which MLX computes on this device; blocks on other devices wait until it has ended."""
     return TURNS.on(mx.Device(DEVICES[name]))

@@ -1,4 +1,4 @@
-"""Turns at MLX's default device, which is one for all threads of a process."""
+"""Turns at MLX's default device, which all threads of a process share."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from ..errors import UnsupportedError
 
 
 class DeviceTurns:
-    """Blocks of code, each on a device: those of one device run at once, those of another wait, first come
-    first served. The default device is what it was before when the last of them has left."""
+    """Blocks of code, each on a device. Blocks on one device run at the same time; blocks on another device
+    wait, first come, first served. After the last block, MLX's default device is restored."""
 
     def __init__(self) -> None:
         self._changed = Condition()
         self._waiting: deque[object] = deque()
-        self._inside: Counter[int] = Counter()  # blocks of each thread
-        self._device: mx.Device | None = None  # of all that are inside
-        self._before: mx.Device | None = None  # the default device, where it was another one
+        self._inside: Counter[int] = Counter()  # thread -> number of its open blocks
+        self._device: mx.Device | None = None  # of the open blocks
+        self._before: mx.Device | None = None  # the default device to restore, where it differs
 
     @contextmanager
     def on(self, device: mx.Device) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Where the native kernels come from: built in place in the source tree, or from an installed package."""
+"""The native module: built in place in the source tree, or from an installed package."""
 
 import importlib
 import importlib.util
@@ -13,9 +13,9 @@ _KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)
 _CPU = mx.Device(mx.cpu)
 
 
-@cache  # of a success only: looking for packages takes longer than a small attention
+@cache  # successes only; the search takes longer than a small attention call
 def load_extension() -> ModuleType:
-    """Return `tiny_llm_ext`. Its functions say how to build it where it is not built."""
+    """The package `tiny_llm_ext`; while it is not built, its functions raise an error that says how to."""
     for name in ("extensions.tiny_llm_ext", "tiny_llm_ext"):
         if _exists(name):
             return _with_our_errors(importlib.import_module(name))
@@ -25,15 +25,14 @@ def load_extension() -> ModuleType:
 
 
 def cpu_kernels(dtype: mx.Dtype) -> ModuleType | None:
-    """Return `tiny_llm_ext` where a layer may use it for arrays of that type, else None.
+    """`tiny_llm_ext` if it is built, has kernels for `dtype`, and MLX's default device is the CPU; else None.
 
-    It is built, has kernels for the type, and MLX runs on the CPU by default. Elsewhere a layer is made of
-    MLX's operations: its readable form.
+    With None, a layer runs its readable form, which is made of MLX's operations.
     """
     return _built_extension() if dtype in _KERNEL_DTYPES and mx.default_device() == _CPU else None
 
 
-@cache  # what is not built now is built by another process, and found by the next one
+@cache  # a build that is made later is found by the next process
 def _built_extension() -> ModuleType | None:
     try:
         extension = load_extension()
@@ -43,7 +42,7 @@ def _built_extension() -> ModuleType | None:
 
 
 def _with_our_errors(extension: ModuleType) -> ModuleType:
-    """Let the native functions raise `ArgumentError`, where the build knows how to."""
+    """Make the native functions raise `ArgumentError`; older builds lack the hook."""
     use = getattr(getattr(extension, "_ext", None), "_set_argument_error", None)
     if use is not None:
         use(ArgumentError)

@@ -1,4 +1,4 @@
-"""What is installed and what it can do on this machine, as one dictionary."""
+"""Versions, devices and speed of this installation, as one dictionary."""
 
 import platform
 import time
@@ -16,7 +16,7 @@ MLX_LIBRARIES = ("mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
 
 
 def check_installation() -> dict[str, Any]:
-    """Versions, devices, instruction sets, the rate of attention; or why the extension is missing."""
+    """Versions, devices, instruction sets and the rate of attention, or why the extension is unusable."""
     report: dict[str, Any] = {
         "tiny_llm": version(),
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
@@ -34,10 +34,10 @@ def check_installation() -> dict[str, Any]:
 
 
 def measure_attention() -> dict[str, Any]:
-    """Causal float32 attention at a size that every machine finishes at once."""
+    """The rate of causal float32 attention, at a size that takes milliseconds."""
     heads, tokens, size = 8, 1024, 64
     query, key, value = mx.random.normal((3, 1, heads, tokens, size))
-    seconds = [_seconds_of_causal(query, key, value) for _ in range(6)][1:]  # the first one warms up
+    seconds = [_seconds_of_causal(query, key, value) for _ in range(6)][1:]  # the first run warms up
     flops = 4 * heads * tokens**2 * size / 2
     return {
         "work": f"causal, float32, {heads} heads, {tokens} tokens, head size {size}",
@@ -53,7 +53,7 @@ def _seconds_of_causal(query: mx.array, key: mx.array, value: mx.array) -> float
 
 
 def describe_cpu() -> dict[str, Any]:
-    """Instruction sets and threads of the native kernels; raises where these cannot be used."""
+    """Instruction sets and threads of the native kernels; raises where the extension cannot be used."""
     extension = load_extension()
     return {
         "found": extension.cpu_isas(),
@@ -75,7 +75,7 @@ def _version(package: str) -> str | None:
 
 
 def _loaded_library() -> str | None:
-    """The package whose MLX library is on disk: several write the same path, the last one wins."""
+    """The package whose MLX library is on disk: all write the same path, so the last one wins."""
     for package in MLX_LIBRARIES:
         files = (metadata.files(package) if _version(package) else None) or []
         for file in files:

@@ -1,4 +1,4 @@
-"""The version of this package: that of pyproject.toml, which an installed package keeps a copy of."""
+"""The version of this package, from pyproject.toml or from the metadata of the installation."""
 
 from functools import cache
 from importlib import metadata
@@ -10,9 +10,9 @@ PROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
 
 @cache
 def version() -> str:
-    """In the source tree what pyproject.toml says today, installed or not; elsewhere what was installed."""
+    """In the source tree the version in pyproject.toml, elsewhere that of the installed package."""
     if PROJECT.is_file():
-        import tomllib  # not above: an installed package does without
+        import tomllib  # an installed package does not need it
 
         project = tomllib.loads(PROJECT.read_text(encoding="utf-8")).get("project", {})
         if project.get("name") == NAME:

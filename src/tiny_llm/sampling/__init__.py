@@ -1,1 +1,1 @@
-"""From scores to a token: parameters, the draw itself, penalties, and the strings that end an answer."""
+"""From logits to a token: parameters, the draw, penalties, and stop strings."""

@@ -1,4 +1,4 @@
-"""The draw of a token: filters, temperature, and explicit random keys. Pure: equal arguments, equal token."""
+"""Drawing a token: filters, temperature, and explicit random keys. Equal arguments give an equal token."""
 
 import itertools
 import math
@@ -9,17 +9,18 @@ import mlx.core as mx
 from .params import Sampling
 from .select import argmax, draw_by, log_total, top_k
 
-# The sum of float32 probabilities may miss a mass that it reaches on paper.
+# A float32 sum of probabilities may stay this far below the exact sum.
 ROUNDING = 1e-6
-# A mass is looked for among so many of the best tokens, then among more, and in the whole vocabulary last: to
-# sort 150 000 takes a hundred times as long as to find the few on which most of the mass usually lies.
+# top_p is searched among the 256 most probable tokens, then among 4096, and then in the whole vocabulary:
+# sorting 150 000 tokens takes a hundred times as long as finding the few that usually have most of the
+# mass.
 BATCHES = (256, 4096)
-# Below this, a gap between two float32 scores is beyond every draw; a division by less could overflow to NaN.
+# At lower temperatures every draw takes the best token anyway, and the division could overflow to NaN.
 COLDEST = 1e-30
 
 
 def draw(logits: mx.array, sampling: Sampling, key: mx.array | None = None) -> mx.array:
-    """Choose one token id [...] for each row of `logits` [..., V], which may be shifted by any constant.
+    """One token id [...] for each row of `logits` [..., V]; a constant added to the logits changes nothing.
 
     Without a `key` the draw advances MLX's global random state.
     """
@@ -31,37 +32,37 @@ def draw(logits: mx.array, sampling: Sampling, key: mx.array | None = None) -> m
 
 
 def probabilities(logits: mx.array, sampling: Sampling) -> mx.array:
-    """The float32 probabilities [..., V] by which `draw` chooses at a temperature above 0."""
+    """The float32 probabilities [..., V] with which `draw` chooses at a temperature above 0."""
     ids, scores = _shortlist(logits, sampling)
     weights = mx.softmax(scores, axis=-1)
     return weights if ids is None else mx.put_along_axis(mx.zeros(logits.shape), ids, weights, axis=-1)
 
 
 def random_keys(seed: int | None) -> Iterator[mx.array | None]:
-    """One key for each draw that follows from `seed`, or None for MLX's global state."""
+    """A key for each draw, derived from `seed`; None each time if there is no seed (MLX's global state)."""
     if seed is None:
         return itertools.repeat(None)
     return (random_key(seed, index) for index in itertools.count())
 
 
 def random_key(seed: int, *counters: int) -> mx.array:
-    """The key of one draw, a function of the seed and of the draw's place: a sequence, a token, a row."""
+    """The key of one draw, a function of the seed and of counters, such as sequence, token and row."""
     key = mx.random.key(seed % 2**64)
     for counter in counters:
-        # Hashing before and between keeps neighbours apart: no (seed, n + 1) is another (seed + 1, n).
+        # Hashing before each counter keeps (seed, n + 1) and (seed + 1, n) apart.
         mixed = mx.random.split(key)[0]
         key = mx.bitwise_xor(mixed, mx.array([counter >> 32, counter % 2**32], mx.uint32))
     return key
 
 
 def _shortlist(logits: mx.array, sampling: Sampling) -> tuple[mx.array | None, mx.array]:
-    """The K tokens that the filters may keep: ids [..., K] (None: all V in order), and scores [..., K].
+    """The candidates after the filters: ids [..., K] (None: all V in order), and scores [..., K].
 
-    The scores are float32 logits at the wanted temperature, at most 0, and -inf for what was filtered out.
+    The scores are float32 logits divided by the temperature, at most 0, and -inf for filtered tokens.
     """
     ids, scores = None, logits
     if sampling.top_k and sampling.top_k < logits.shape[-1]:
-        # Everything behind this works on k candidates and not on a vocabulary of 150 000.
+        # From here on there are k candidates instead of a vocabulary of 150 000.
         scores, ids = top_k(logits, sampling.top_k)
     if sampling.top_p is not None and 0 < sampling.top_p < 1:
         total = log_total(logits)
@@ -78,22 +79,22 @@ def _shortlist(logits: mx.array, sampling: Sampling) -> tuple[mx.array | None, m
 
 
 def _keep_mass(logits: mx.array, total: mx.array, mass: float) -> tuple[mx.array, mx.array]:
-    """The best tokens whose probabilities add up to `mass`: ids and float32 scores, falling.
+    """The most probable tokens that together have the probability `mass`: ids, and float32 scores, falling.
 
-    What stands behind them is -inf, or left out altogether.
+    Further tokens are left out, or have the score -inf.
     """
     vocabulary = logits.shape[-1]
     for count in (*(count for count in BATCHES if count < vocabulary), vocabulary):
         falling, ids = top_k(logits, count)
         falling = falling.astype(mx.float32)
         kept = _prefix(falling, total, mass)
-        if count == vocabulary or not mx.any(kept[..., -1]).item():  # else it may go on behind them
+        if count == vocabulary or not mx.any(kept[..., -1]).item():  # else more tokens may be needed
             break
     return ids, mx.where(kept, falling, -mx.inf)
 
 
 def _prefix(falling: mx.array, total: mx.array, mass: float) -> mx.array:
-    """Which of the falling scores belong to the shortest prefix whose probabilities add up to `mass`."""
+    """True for the shortest prefix of `falling` scores whose probabilities add up to `mass`."""
     before = mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=False)
     first = mx.arange(falling.shape[-1]) == 0
     return mx.logical_or(before < mass - ROUNDING, first)

@@ -1,4 +1,4 @@
-"""What a caller may ask of an answer: how each token is chosen, and where it ends. No MLX, no state."""
+"""The parameters of an answer: how each token is chosen, and where the answer ends."""
 
 import math
 import secrets
@@ -13,18 +13,18 @@ from ..errors import ArgumentError, ArgumentTypeError
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an answer is made; the defaults take the most probable token each time.
+    """How the tokens of an answer are chosen, and where it ends; the defaults are greedy decoding.
 
-    Filters apply in this order: `top_k` keeps that many tokens (None, 0: all), `top_p` the shortest prefix of
-    these, by falling probability, whose mass reaches it (None, <= 0, >= 1: all), and `min_p` those with at
-    least that share of the best one's probability (None, 0: all). Probabilities are those of the full
-    vocabulary throughout. Then `temp`, the temperature, flattens (> 1) or sharpens (< 1) what is left; 0
-    takes the best token. A `seed` makes the draws repeat, whatever else draws; without one they follow
-    `mx.random.seed`, and in `LLM` differ from call to call.
+    Filters apply in this order: `top_k` keeps that many tokens (None, 0: all), `top_p` the shortest prefix
+    of these, by falling probability, whose mass reaches it (None, <= 0, >= 1: all), and `min_p` those with
+    at least that share of the best token's probability (None, 0: all). Probabilities are always those of
+    the full vocabulary. Then `temp`, the temperature, flattens (> 1) or sharpens (< 1) the rest; 0 takes
+    the best token. With a `seed` the draws repeat in every run; without one they follow `mx.random.seed`,
+    and in `LLM` they differ from call to call.
 
-    `repetition_penalty` divides the positive logits of tokens that prompt and answer have already, and
-    multiplies the negative (None, 1: no change). An answer ends after `max_tokens` tokens, and before the
-    first of the `stop` strings: one, or several.
+    `repetition_penalty` divides the positive logits of the tokens in prompt and answer, and multiplies the
+    negative ones (None, 1: no change). An answer ends after `max_tokens` tokens, and before the first of the
+    `stop` strings (one str, or several).
     """
 
     temp: float = 0.0
@@ -65,12 +65,12 @@ class Sampling:
         object.__setattr__(self, "stop", _strings(self.stop))
 
     def with_ends(self, max_tokens: int | None, stop: str | Sequence[str] | None) -> "Sampling":
-        """The same, where an answer ends as these two say unless they are None; [] is no stop string."""
+        """A copy with this `max_tokens` and these `stop` strings, unless None; [] is no stop string."""
         most = self.max_tokens if max_tokens is None else max_tokens
         return replace(self, max_tokens=most, stop=self.stop if stop is None else stop)
 
     def seeded(self) -> "Sampling":
-        """The same with a seed, drawn if there is none: MLX's random state starts alike in every thread."""
+        """A copy with a random seed if it has none: MLX's random state starts alike in every thread."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
 
 

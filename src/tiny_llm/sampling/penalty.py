@@ -1,4 +1,4 @@
-"""A logits processor against repetition: tokens that are there already become less probable."""
+"""A logits processor against repetition: tokens of prompt and answer become less probable."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 def make_repetition_penalty(penalty: float) -> LogitsProcessor:
     """Divide the positive logits of all tokens of prompt and answer by `penalty`, and multiply the negative.
 
-    1 changes nothing, more discourages repetition, less invites it.
+    1 changes nothing; above 1 repetition becomes less probable, below 1 more probable.
     """
     if not (penalty > 0 and math.isfinite(penalty)):
         raise ArgumentError("make_repetition_penalty", "penalty", penalty, "a finite number above 0")
@@ -23,7 +23,7 @@ def make_repetition_penalty(penalty: float) -> LogitsProcessor:
     def penalise(tokens: mx.array, logits: mx.array) -> mx.array:
         seen = mx.broadcast_to(tokens, (*logits.shape[:-1], tokens.size))
         scores = mx.take_along_axis(logits, seen, axis=-1)
-        # A token that occurs twice is written twice, with the same value: it is penalised once.
+        # A token that occurs twice is written twice with the same value, so it is penalised once.
         scores = mx.where(scores > 0, scores / penalty, scores * penalty)
         return mx.put_along_axis(logits, seen, scores, axis=-1)
 

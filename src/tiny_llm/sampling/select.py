@@ -1,4 +1,4 @@
-"""The best tokens of a vocabulary without sorting it, and a draw: native where there are kernels."""
+"""Argmax, top-k, log-sum-exp and draw over a vocabulary: native kernels on the CPU, MLX elsewhere."""
 
 import mlx.core as mx
 
@@ -6,16 +6,16 @@ from ..runtime.extension import cpu_kernels
 
 
 def argmax(logits: mx.array) -> mx.array:
-    """Return the id [...] of the best of each row of `logits` [..., V], of equals the first one."""
+    """The id [...] of the largest of each row of `logits` [..., V]; the first one among equals."""
     native = cpu_kernels(logits.dtype)
     ids: mx.array = mx.argmax(logits, axis=-1) if native is None else native.argmax(logits)
     return ids
 
 
 def top_k(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """Return the k best of `logits` [..., V] and their ids [..., k]: falling, of equals the first one first.
+    """The k largest of `logits` [..., V] and their ids [..., k], falling; among equals the lowest id first.
 
-    Without the extension it is open which of the equals at the border stay.
+    Without the extension, which of several logits equal to the k-th are returned is undefined.
     """
     native = cpu_kernels(logits.dtype)
     if native is not None:
@@ -23,7 +23,7 @@ def top_k(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
         return best
     ids = mx.argpartition(-logits, k - 1, axis=-1)[..., :k] if k < logits.shape[-1] else None
     if ids is not None:
-        ids = mx.sort(ids, axis=-1)  # of equals the first one stays in front
+        ids = mx.sort(ids, axis=-1)  # among equals the first id stays first
         logits = mx.take_along_axis(logits, ids, axis=-1)
     order = mx.argsort(-logits, axis=-1)
     falling = mx.take_along_axis(logits, order, axis=-1)
@@ -31,7 +31,7 @@ def top_k(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
 
 
 def log_total(logits: mx.array) -> mx.array:
-    """Return log(sum(e^logits)) of each row of `logits` [..., V]: float32 [..., 1], to be subtracted."""
+    """log(sum(e^logits)) of each row of `logits` [..., V] as float32 [..., 1]."""
     native = cpu_kernels(logits.dtype)
     if native is None:
         return mx.logsumexp(logits.astype(mx.float32), axis=-1, keepdims=True)
@@ -40,7 +40,7 @@ def log_total(logits: mx.array) -> mx.array:
 
 
 def draw_by(logits: mx.array, key: mx.array | None) -> mx.array:
-    """Return an id [...] for each row of `logits` [..., V], drawn with the probabilities softmax(logits)."""
+    """An id [...] for each row of `logits` [..., V], drawn with the probabilities softmax(logits)."""
     native = cpu_kernels(logits.dtype)
     if native is None:
         return mx.random.categorical(logits, key=key)

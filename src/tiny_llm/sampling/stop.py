@@ -1,4 +1,4 @@
-"""Strings that end an answer, found across the borders of the pieces in which text arrives."""
+"""Strings that end an answer, found also where they span several pieces of text."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,10 @@ from ..errors import ArgumentError
 
 
 class StopStrings:
-    """A filter for pieces of text: it passes on what comes before the first stop string, and holds back what
-    may still become one. The stop that is complete first wins, so the cut does not depend on the pieces."""
+    """Passes on the text before the first stop string, and holds back an end that may still become one.
+
+    The stop string that is complete first counts, so the cut does not depend on the pieces.
+    """
 
     def __init__(self, stops: Iterable[str]):
         if isinstance(stops, str):
@@ -19,7 +21,7 @@ class StopStrings:
         self.found = False
 
     def add(self, piece: str) -> str:
-        """Take the next piece of text; return what can be shown for certain."""
+        """Add the next piece of text; return the text that is certain to be part of the answer."""
         if self.found:
             return ""
         self._held += piece
@@ -31,13 +33,13 @@ class StopStrings:
         return shown
 
     def finish(self) -> str:
-        """Return what was held back in vain: no more text will come."""
+        """End the text; return what was held back, as it did not become a stop string."""
         shown = "" if self.found else self._held
         self._held = ""
         return shown
 
     def _open_end(self) -> int:
-        """The number of characters at the end with which a stop string begins."""
+        """The length of the longest end of the text that a stop string begins with."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for length in range(min(longest, len(self._held)), 0, -1):
             end = self._held[-length:]

@@ -1,1 +1,1 @@
-"""Models by name: shortcuts, names of the hub, and the files downloaded for them."""
+"""Models of the Hugging Face hub: the cache on this machine, and downloads into it."""

@@ -188,7 +188,7 @@ def _explained(name: str, endpoint: str) -> Iterator[None]:
             raise LoadError(f"the disk is full ({error.strerror}); {MAKE_ROOM}") from error
         if isinstance(error, OSError) and error.filename is not None:  # errors of the network have no path
             reason = f"{error.filename} cannot be used ({error.strerror})"
-            raise LoadError(f"{reason}; mend that, or set HF_HOME to another folder") from error
+            raise LoadError(f"{reason}; fix that, or set HF_HOME to another folder") from error
         cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else error
         reason = f"{type(cause).__name__}: {cause}".partition("\n")[0]
         raise LoadError(f"the download from {endpoint} failed ({reason}); check the network") from error

@@ -1,4 +1,4 @@
-"""Reading the tokenizer of a folder: its tokens, the ids that end an answer, and the template of a chat."""
+"""Reads the tokenizer of a folder: its tokens, the ids that end an answer, and the chat template."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
-    """The tokenizer of a folder, every id of which the model has a vector for."""
+    """The tokenizer of a folder; all its ids must be below the vocabulary size of the model."""
     advice = "download the model again, or take an edition that has it"
     library = _parse(read_text(need_file(folder, NAME, advice), NAME, 64 * MEBIBYTE), config)
     largest = max(library.get_vocab().values(), default=0)
@@ -42,7 +42,7 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
 
 
 def _parse(text: str, config: ModelConfig) -> tokenizers.Tokenizer:
-    import tokenizers  # not above: a run that only asks for help does without
+    import tokenizers  # slow to import, and `--help` does not need it
 
     check_format(parse_object(text, NAME), config)
     with guarded("is not a tokenizer"):
@@ -53,7 +53,7 @@ def _parse(text: str, config: ModelConfig) -> tokenizers.Tokenizer:
 
 
 def _fields(folder: Path, name: str) -> Fields:
-    """The fields of a file that may be missing."""
+    """The fields of a file; none if it does not exist."""
     path = find_file(folder, name)
     return Fields({} if path is None else read_object(path, name, 16 * MEBIBYTE), name)
 
@@ -61,7 +61,7 @@ def _fields(folder: Path, name: str) -> Fields:
 def _end_tokens(
     folder: Path, config: ModelConfig, library: tokenizers.Tokenizer, named: str | None
 ) -> list[int]:
-    """The ids that end an answer: the tokenizer's own, and those that the model was published with."""
+    """The ids that end an answer: the tokenizer's, and those of generation_config.json or config.json."""
     generation = _fields(folder, GENERATION)
     own = None if named is None else library.token_to_id(named)
     published = generation.token_ids("eos_token_id") or config.end_tokens
@@ -72,7 +72,7 @@ def _end_tokens(
 
 
 def _special_tokens(settings: Fields) -> dict[str, str]:
-    """Their texts by name; some files have an object with more about the token in place of its text."""
+    """The texts of special tokens by name; some files have an object with the text as its content."""
     special = {}
     for name in SPECIAL_TOKENS:
         if isinstance(settings.get(name), dict):
@@ -85,7 +85,7 @@ def _special_tokens(settings: Fields) -> dict[str, str]:
 
 
 def _template(folder: Path, settings: Fields) -> str | None:
-    """The model's template; of several with names, the one that is called "default"."""
+    """The chat template; if there are several, the one with the name "default"."""
     path = find_file(folder, TEMPLATE)
     if path is not None:
         return read_text(path, TEMPLATE, MEBIBYTE)

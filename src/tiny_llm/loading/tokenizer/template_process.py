@@ -1,6 +1,6 @@
-"""Renders chat templates in a sandbox. As a program it answers requests, each a line of JSON, as they come.
+"""Renders chat templates in a sandbox. As a program, it answers each request, a line of JSON, with a line.
 
-It imports nothing of the package: starting it must cost little.
+It imports nothing of this package, so that it starts fast.
 """
 
 import contextlib
@@ -16,22 +16,22 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MEMORY = 2**28  # bytes
 PROCESSOR_SECONDS = 60
-GRACE = 1.0  # seconds behind the time limit, which is whoever asks to enforce
+GRACE = 1.0  # seconds after the time limit; before, the parent process enforces it
 TOO_MUCH_MEMORY = {"error": "the template takes too much memory"}
 
 
 def answer(source: str, variables: dict[str, Any], longest: int) -> dict[str, str]:
-    """The text of a template, of at most `longest` characters, or what it did wrong."""
+    """{"text": ...} of at most `longest` characters, or {"error": ...}."""
     try:
         return {"text": _render(source, variables, longest)}
     except MemoryError:
         return TOO_MUCH_MEMORY
-    except Exception as error:  # a template can raise whatever Python can
+    except Exception as error:  # a template can raise any exception
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _render(source: str, variables: dict[str, Any], longest: int) -> str:
-    """Render with the functions that the templates of chat models expect."""
+    """Render with the functions that chat templates expect."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
@@ -47,12 +47,12 @@ def _render(source: str, variables: dict[str, Any], longest: int) -> str:
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:
-    """Unlike jinja's own, without escapes for HTML."""
+    """JSON without the HTML escapes of jinja2's own filter."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _refuse(message: str) -> NoReturn:
-    """What templates call for a chat that they cannot write."""
+    """Templates call this for messages that they do not support."""
     raise TemplateError(message)
 
 
@@ -64,7 +64,7 @@ def _limit_memory() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """End this process so much later, whatever it does then, and even if nobody is left to stop it."""
+    """End this process after `seconds`, also if the parent process is gone."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
@@ -75,8 +75,8 @@ def _limit_time(seconds: float) -> None:
 
 
 def serve() -> None:
-    """Answer until the input ends, or memory does: what is left of it may be too little for the next one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    """Answer requests until the input ends; also end after a request that ran out of memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     _limit_memory()
     for line in sys.stdin:
         request = json.loads(line)

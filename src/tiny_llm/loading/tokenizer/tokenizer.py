@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _byte_characters() -> dict[str, int]:
-    """How byte-level vocabularies write a byte: the printable ones as themselves, others from 256 on."""
+    """How byte-level vocabularies write bytes: printable ones as themselves, others from 256 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -30,18 +30,18 @@ BYTES = _byte_characters()
 
 @contextmanager
 def guarded(failure: str) -> Iterator[None]:
-    """Turn what the library raises into a sentence about its file."""
+    """Turn exceptions of the library into a LoadError about its file."""
     try:
         yield
     except BaseException as error:
-        # It is a bare Exception; where the library's own code panics, a direct child of BaseException.
+        # The library raises Exception, and after a panic of its Rust code a direct subclass of BaseException.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise LoadError(f"{NAME}: {failure} ({error}); the file is damaged") from error
 
 
 def _check_messages(messages: object) -> None:
-    """Mappings from names to what a template knows: a role and a content."""
+    """Check for a sequence of mappings, such as dicts with role and content."""
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise ArgumentTypeError("apply_chat_template", "messages", kind(messages), "a list of messages")
     for index, message in enumerate(messages):
@@ -51,7 +51,7 @@ def _check_messages(messages: object) -> None:
 
 
 class Detokenizer:
-    """Joins the bytes of tokens to characters; those of an unfinished character wait for the next token."""
+    """Joins the bytes of tokens to text. The time per token does not grow with the text."""
 
     def __init__(self, token_bytes: Callable[[int], bytes]):
         self._token_bytes = token_bytes
@@ -66,7 +66,7 @@ class Detokenizer:
         self._append(self._decoder.decode(self._token_bytes(token)))
 
     def finalize(self) -> None:
-        """End the text: bytes that wait in vain become U+FFFD."""
+        """End the text: bytes of an incomplete character become U+FFFD."""
         self._append(self._decoder.decode(b"", final=True))
 
     @property
@@ -76,7 +76,7 @@ class Detokenizer:
 
     @property
     def last_segment(self) -> str:
-        """What came since this was last asked for."""
+        """The text since the last access."""
         segment, self._seen = self._text[self._seen :], len(self._text)
         return segment
 
@@ -88,7 +88,7 @@ class Detokenizer:
 
 
 class Tokenizer:
-    """The tokens of one model. An id that has no token is shown as its number in angle brackets."""
+    """The tokens of one model. An id without a token decodes to its number in angle brackets."""
 
     def __init__(
         self, library: tokenizers.Tokenizer, end_tokens: Sequence[int], template: ChatTemplate | None
@@ -99,7 +99,7 @@ class Tokenizer:
         self.eos_token_ids = set(end_tokens)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a text; names of special tokens in it become those tokens."""
+        """The ids of a text; names of special tokens in the text become these tokens."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -132,7 +132,7 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         enable_thinking: bool = False,
     ) -> str:
-        """The text of a chat in the form that the model was trained on."""
+        """The prompt that the chat template makes of messages."""
         _check_messages(messages)
         if self._template is None:
             raise NoChatTemplate(
@@ -150,10 +150,10 @@ class Tokenizer:
             return f"<{token}>".encode()
         try:
             return bytes(BYTES[character] for character in written)
-        except KeyError:  # a token that is not written in bytes stands for itself
+        except KeyError:  # not a byte-level token
             return written.encode()
 
     @cached_property
     def _added(self) -> dict[int, str]:
-        """Tokens that stand for themselves, such as the end of an answer."""
+        """Tokens that are plain text, such as <|im_end|>."""
         return {i: token.content for i, token in self._tokenizer.get_added_tokens_decoder().items()}

@@ -1,4 +1,4 @@
-"""What a tokenizer.json may ask for: the steps of Qwen's tokenizers. Others can take all memory or no end."""
+"""The steps allowed in a tokenizer.json: those of Qwen. Others could take unlimited memory or time."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from ..config import ModelConfig
 from ..files import Fields
 
 NAME = "tokenizer.json"
-# How Qwen2 and Qwen3 cut a text into words; any other expression may need exponential time.
+# The expression of Qwen2 and Qwen3 for words; others may take exponential time.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -15,7 +15,7 @@ MOST_STEPS = 8
 
 
 def check_format(values: dict[str, Any], config: ModelConfig) -> None:
-    """Refuse every other step before the library compiles it."""
+    """LoadError for any other step, before the library compiles it."""
     whole = Fields(values, NAME)
     model = whole.object("model")
     _expect(model, "type", "BPE")
@@ -31,7 +31,7 @@ def check_format(values: dict[str, Any], config: ModelConfig) -> None:
 
 
 def _steps(whole: Fields, key: str, inside: str) -> list[Fields]:
-    """The step of that name, or those of a sequence there."""
+    """The step with this name, or the steps of a sequence there."""
     if whole.get(key) is None:
         return []
     part = whole.object(key)
@@ -49,7 +49,7 @@ def _expect(step: Fields, key: str, *allowed: str) -> None:
 
 
 def _check_words(whole: Fields) -> None:
-    """Bytes come last and once: each time they are written as characters, a text may double."""
+    """ByteLevel may come last and once, because each time it can double the text."""
     key = "pre_tokenizer"
     steps = _steps(whole, key, "pretokenizers")
     if not steps:
@@ -62,7 +62,7 @@ def _check_words(whole: Fields) -> None:
 
 
 def _check_frame(step: Fields, config: ModelConfig) -> None:
-    """Tokens around a text: a few of those that the model has, and the text once."""
+    """A template may add a few tokens of the model, and has the text once."""
     _expect(step, "type", "ByteLevel", "TemplateProcessing")
     if step.get("type") == "ByteLevel":
         return

@@ -1,4 +1,9 @@
-"""The header of a safetensors file, checked before a byte of its weights is read."""
+"""The header of a safetensors file, checked before its weights are read.
+
+The parser of the package safetensors is no substitute: it accepts duplicate names, unknown fields, more
+than 100,000 tensors, nine axes, and sizes beyond int32 (0.8.0, tried with the files of
+tests/loading/test_bad_header.py).
+"""
 
 import math
 from pathlib import Path
@@ -7,7 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import LoadError
 from ..files import check_beginning, parse_object
 
-LONGEST_HEADER = 2**24  # bytes; models of hundreds of layers stay below a tenth of it
+LONGEST_HEADER = 2**24  # bytes; models of hundreds of layers need less than a tenth
 MOST_TENSORS = 100_000
 LARGEST_SIZE = 2**31 - 1  # MLX counts the elements of an axis in int32
 ITEM_SIZES = {
@@ -19,7 +24,7 @@ ITEM_SIZES = {
 
 
 class Tensor(NamedTuple):
-    """An array in a file: its bytes are those from `begin` to `end`."""
+    """An array in the bytes from `begin` to `end` of a file."""
 
     file: Path
     dtype: str
@@ -33,7 +38,7 @@ class Tensor(NamedTuple):
 
 
 def read_header(path: Path, name: str) -> dict[str, Tensor]:
-    """The tensors of a file, which fill it without a gap. `name` is what messages call the file."""
+    """The tensors of a file, which must fill it without a gap. `name` stands for the file in errors."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -84,11 +89,11 @@ def _sizes(values: Any) -> bool:
 
 
 def _check_extents(tensors: dict[str, Tensor], length: int, name: str) -> None:
-    """One tensor begins where another ends, from the first byte to the last of `length`."""
+    """Check that the tensors cover all `length` bytes without gaps and overlaps."""
     position = 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if tensor.begin != position:
-            how = "overlaps another tensor" if tensor.begin < position else "leaves a gap in front of it"
+            how = "overlaps another tensor" if tensor.begin < position else "leaves a gap before it"
             raise LoadError(f"{name}: {key!r}: {how}; the file is damaged")
         position = tensor.end
     if position > length:
@@ -96,4 +101,4 @@ def _check_extents(tensors: dict[str, Tensor], length: int, name: str) -> None:
             f"{name}: is cut off: got {length} bytes of weights, expected {position}; download it again"
         )
     if position < length:
-        raise LoadError(f"{name}: has {length - position} bytes behind its last tensor; the file is damaged")
+        raise LoadError(f"{name}: has {length - position} bytes after its last tensor; the file is damaged")

@@ -9,12 +9,12 @@ from ..errors import LoadError
 from .header import Tensor
 
 FLOATS = ("BF16", "F16", "F32")
-# Left in files by others, and calculated anew by us.
+# Some tools save these; they follow from the config.
 IGNORED = re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
 class Matrix(NamedTuple):
-    """A linear map or a table, [outputs, inputs], which may be packed."""
+    """A linear map or an embedding, [outputs, inputs], dense or quantized."""
 
     outputs: int
     inputs: int
@@ -28,14 +28,14 @@ class Vector(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A tensor that a model is made of."""
+    """The allowed dtypes and the shape of a tensor of the model."""
 
     dtypes: tuple[str, ...]
     shape: tuple[int, ...]
 
 
 def layout(config: ModelConfig) -> dict[str, Matrix | Vector]:
-    """Every part of the model; the files add ".weight", ".bias" and so on to its name."""
+    """Every part of the model by name; the names of its tensors add ".weight", ".scales" and so on."""
     hidden, inner = config.hidden_size, config.intermediate_size
     parts: dict[str, Matrix | Vector] = {"model.embed_tokens": Matrix(config.vocab_size, hidden)}
     for i in range(config.num_hidden_layers):
@@ -54,7 +54,7 @@ def layout(config: ModelConfig) -> dict[str, Matrix | Vector]:
 
 
 def weight_count(config: ModelConfig) -> int:
-    """The numbers in all matrices, next to which those in vectors are few."""
+    """The number of weights in all matrices; those in norms are negligible."""
     return sum(part.outputs * part.inputs for part in layout(config).values() if isinstance(part, Matrix))
 
 
@@ -74,12 +74,12 @@ def _attention(config: ModelConfig) -> dict[str, Matrix | Vector]:
 
 
 def packing_of(config: ModelConfig, part: str) -> Quantization | None:
-    """How a matrix is packed, if it is."""
+    """The format of a quantized matrix; None for a dense one."""
     return config.quantization_of.get(part, config.quantization)
 
 
 def check_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Needed]:
-    """What the model needs of `tensors`, all of which is there and as the config says."""
+    """The tensors that the model needs, by name; LoadError unless `tensors` has exactly these."""
     needed: dict[str, Needed] = {}
     for part, sizes in layout(config).items():
         if isinstance(sizes, Matrix):
@@ -94,7 +94,7 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def _check_packing(config: ModelConfig, part: str, sizes: Matrix, packed: bool) -> None:
-    """Config and files must agree; only what all of a config's matrices are, one of them may not be."""
+    """Check that config and files agree; a matrix without an entry of its own may be dense anyway."""
     packing, scales = packing_of(config, part), f"{part}.scales"
     if packed and packing is None:
         raise LoadError(f"{scales!r}: is there, expected a dense matrix as config.json says")

@@ -1,4 +1,4 @@
-"""How much memory a model takes, and whether the machine has it: asked before anything is allocated."""
+"""Whether a model fits into memory, checked before anything is allocated."""
 
 import os
 import resource
@@ -11,8 +11,8 @@ from ..errors import LoadError
 from .layout import weight_count
 
 GIBIBYTE = 2**30
-# By the kind that a line of /proc/self/cgroup names: the folder of the groups, the file with the limit, and
-# the line of the statistics with what is in use. Caches of files do not count.
+# Version 2 (no name) and version 1 of control groups: the folder of the groups, the file with the limit,
+# and the line of memory.stat with the memory in use, without file caches.
 GROUPS = {
     "": ("sys/fs/cgroup", "memory.max", "anon"),
     "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "total_rss"),
@@ -20,7 +20,7 @@ GROUPS = {
 
 
 def check_memory(config: ModelConfig, stored: int, bytes_per_weight: float | None) -> None:
-    """Refuse a model that cannot fit: the bytes of its files, and those of its copy if any."""
+    """LoadError if `stored` bytes, and a copy of the weights at `bytes_per_weight` if any, do not fit."""
     copied = 0 if bytes_per_weight is None else int(weight_count(config) * bytes_per_weight)
     needed = stored + copied
     available = available_bytes()
@@ -32,7 +32,7 @@ def check_memory(config: ModelConfig, stored: int, bytes_per_weight: float | Non
 
 
 def available_bytes(system: Path = Path("/")) -> int | None:
-    """The memory that this process may still take; None where the system does not tell."""
+    """The memory that this process can still allocate; None if the system does not say."""
     found = [
         _free_in_machine(system / "proc/meminfo"),
         _free_addresses(system / "proc/self/statm"),
@@ -51,7 +51,7 @@ def _free_in_machine(meminfo: Path) -> int | None:
 
 
 def _free_addresses(statm: Path) -> int | None:
-    """What `ulimit -v` leaves."""
+    """The rest of the limit of `ulimit -v`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -63,7 +63,7 @@ def _free_addresses(statm: Path) -> int | None:
 
 
 def _groups(system: Path) -> Iterator[tuple[Path, str]]:
-    """The limit of each group that this process is in, up to the root, which is a container's own."""
+    """Limit file and statistics line of each control group of this process, up to the root."""
     own = dict.fromkeys(GROUPS, PurePosixPath("/"))
     with suppress(OSError):
         for line in (system / "proc/self/cgroup").read_text().splitlines():
@@ -82,6 +82,6 @@ def _free_in_group(limit: Path, used: str) -> int | None:
 
 
 def _line(path: Path, name: str) -> int:
-    """The number behind a name in a file of such lines."""
+    """The number in the line of a file that begins with `name`."""
     found = next(line for line in path.read_text().splitlines() if line.startswith(f"{name} "))
     return int(found.split()[1])

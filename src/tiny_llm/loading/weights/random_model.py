@@ -1,4 +1,4 @@
-"""Random weights in the shape of a real model: what to measure with where no file is at hand."""
+"""Random weights in the shape of a real model, for benchmarks without files."""
 
 import random
 from typing import Any
@@ -24,7 +24,7 @@ SIZES = {
 }
 VOCABULARY = {"qwen2-7b": 152064}  # the others have 151936
 UNTIED = ("qwen2-7b", "qwen3-8b")
-BLOCK = 1_000_003  # words: no multiple of a row, so that a repeated word meets other neighbours
+BLOCK = 1_000_003  # words; prime, so that repetitions do not line up with rows
 
 
 def random_config(shortcut: str) -> ModelConfig:
@@ -51,7 +51,7 @@ def random_config(shortcut: str) -> ModelConfig:
 def random_weights(
     config: ModelConfig, progress: Progress, bytes_per_weight: float | None = None
 ) -> dict[str, mx.array]:
-    """All arrays of the model, the same ones at each call; scales, biases and norms are bfloat16."""
+    """All arrays of the model, equal in each call; scales, biases and norms are bfloat16."""
     weights = weight_count(config)
     total = weights * PACKING.bits // 8
     check_memory(config, total + weights // PACKING.group_size * 4, bytes_per_weight)
@@ -75,10 +75,12 @@ def _vector(part: Vector) -> dict[str, mx.array]:
 
 
 def _matrix(part: Matrix, numbers: "RandomWords") -> dict[str, mx.array]:
-    """Weights around 0 that map a vector of unit size to one of about unit size."""
+    """Weights around 0 that keep the size of a vector roughly the same."""
     groups = (part.outputs, part.inputs // PACKING.group_size)
     levels = 2**PACKING.bits
-    step = (part.inputs * (levels**2 - 1) / 12) ** -0.5  # whole numbers below n vary by (n * n - 1) / 12
+    step = (
+        part.inputs * (levels**2 - 1) / 12
+    ) ** -0.5  # the variance of uniform integers below n is (n * n - 1) / 12
     arrays = {
         "weight": numbers.take(part.outputs, part.inputs * PACKING.bits // 32),
         "scales": mx.full(groups, step, mx.bfloat16),
@@ -88,9 +90,9 @@ def _matrix(part: Matrix, numbers: "RandomWords") -> dict[str, mx.array]:
 
 
 class RandomWords:
-    """A block of random words again and again, each time multiplied by another odd number.
+    """One block of random words, repeated, each time multiplied by another odd number.
 
-    That runs at the speed of memory; a generator alone would take more than ten seconds for a model of 7B.
+    This runs at memory speed; a generator alone would take more than ten seconds for a model of 7B.
     """
 
     def __init__(self, seed: int):
@@ -105,5 +107,5 @@ class RandomWords:
         odd = 2 * mx.arange(self._taken, self._taken + repeats, dtype=mx.uint32) + 1
         self._taken += repeats
         blocks = self._block * (odd * 2654435769)[:, None]
-        # Joined with nothing, it is copied: a slice alone would keep the end of the last block in memory.
+        # Concatenation copies: a slice alone would keep the end of the last block in memory.
         return mx.concatenate([mx.flatten(blocks)[:size], self._block[:0]]).reshape(rows, columns)

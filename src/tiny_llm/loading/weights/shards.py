@@ -10,7 +10,7 @@ from .header import Tensor, read_header
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PLAIN_NAME = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
-# What people have instead, and what to tell them.
+# Other formats, and the advice for each.
 OTHER_FORMATS = {
     "*.bin": "pickled weights, which could run code when read; convert them to safetensors",
     "*.pt*": "pickled weights, which could run code when read; convert them to safetensors",
@@ -21,7 +21,7 @@ OTHER_FORMATS = {
 
 
 def shard_names(folder: Path) -> dict[str, str] | list[str]:
-    """The names of the weight files: of each tensor where there is an index, else of the only file."""
+    """With an index, the file of each tensor; else a list with the only file."""
     index = find_file(folder, INDEX)
     if index is None:
         return [SINGLE]
@@ -35,7 +35,7 @@ def shard_names(folder: Path) -> dict[str, str] | list[str]:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Where each tensor of the model lies, from the checked headers of all its files."""
+    """File and position of each tensor of the model, from the checked headers of all files."""
     names = shard_names(folder)
     if find_file(folder, SINGLE) is None and isinstance(names, list):
         for pattern, problem in OTHER_FORMATS.items():
