@@ -38,6 +38,11 @@ def random_mask(*shape: int, keep: float = 0.7, seed: int = 0) -> mx.array:
     return mx.array(np.random.default_rng(seed).random(shape) < keep)
 
 
+def with_nan(x: mx.array, where: mx.array) -> mx.array:
+    """NaN in those rows of a tensor [..., rows, E]."""
+    return mx.where(where[..., None], mx.nan, x)
+
+
 def lengths(*values: int) -> mx.array:
     """An int32 array, as `q_lens`, `kv_start` and `kv_lens` take it."""
     return mx.array(values, dtype=mx.int32)

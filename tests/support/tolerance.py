@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import mlx.core as mx
 import numpy as np
@@ -17,7 +17,7 @@ Float64 = NDArray[np.float64]
 
 
 def to_float64(x: mx.array) -> Float64:
-    """The exact values of x as float64 NumPy (NumPy knows no bfloat16)."""
+    """The exact values of x as float64 NumPy (NumPy has no bfloat16)."""
     return np.array(x.astype(mx.float32)).astype(np.float64)
 
 
@@ -32,6 +32,11 @@ def max_error(actual: Float64, expected: Float64) -> float:
     if np.isnan(difference).any():
         return np.inf
     return float(difference.max(initial=0.0))
+
+
+def same_bits(a: Iterable[mx.array], b: Iterable[mx.array]) -> bool:
+    """Whether the arrays of both are equal, one by one."""
+    return all(mx.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def assert_close(

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ...support.attention.check import compare
-from ...support.cases import lengths, normal, qkv
+from ...support.cases import lengths, normal, qkv, with_nan
+from ...support.tolerance import same_bits
 from ..rules.kernels import FAST, run_clean
 from .arguments import UNBOUNDED as WHOLE
 from .run import FastCall
@@ -17,15 +18,6 @@ from .run import FastCall
 def run(request):
     """Runs a kernel, for which the harness must report nothing."""
     return partial(run_clean, request.param)
-
-
-def same_bits(a, b):
-    return all(mx.array_equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-def with_nan(x, where):
-    """NaN in those rows of a tensor [B, H, rows, E]."""
-    return mx.where(where[..., None], mx.nan, x)
 
 
 def test_slots_outside_the_sequence_have_no_effect(run):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ...support.attention.check import compare
-from ...support.cases import normal, qkv
+from ...support.cases import normal, qkv, with_nan
 from ...support.tolerance import to_float64
 from ..harness.toolchain import COMPILERS, THREADGROUP_MEMORY
 from .readable_cases import CASES
@@ -59,8 +59,7 @@ def test_keys_beyond_the_causal_edge_are_not_read():
     """NaN in them does not reach a row, not even as 0 * NaN."""
     query, key, value = qkv(heads=1, kv_heads=1, L=70, S=70)
     last = 40
-    behind = mx.arange(70)[:, None] > last
-    poisoned = [mx.where(behind, mx.nan, x) for x in (key, value)]
+    poisoned = [with_nan(x, mx.arange(70) > last) for x in (key, value)]
     clean = run_readable(query, key, value, causal=True)
     out, lse, reports = run_readable(query, *poisoned, causal=True)
     assert reports == []

@@ -78,7 +78,7 @@ Answer run(const Problem& given, bool unset) {
   const FastAttentionArguments args = fast_arguments(given);
   const Buffer arguments(bytes_of(args));
   slots.at[kArgumentsSlot] = arguments.data;
-  const auto element = static_cast<Element>(call.element);
+  const auto element = static_cast<tiny_llm_ext::Element>(call.element);
   const auto kind = static_cast<MaskKind>(call.mask_kind);
   if (call.kernel == Kernel::prefill) {
     dispatch(metal::prefill_attention(args, element, kind, false), slots);

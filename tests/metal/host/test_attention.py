@@ -8,13 +8,9 @@ from ...support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv
 from ..attention.readable_cases import HEADS, MASK_SHAPES, MASK_TYPES, Case
 from . import gpu
 
+pytestmark = pytest.mark.usefixtures("metal_device")
+
 every_type = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    """Built once, before the first test, so that a build error fails only that test."""
-    gpu.modules()
 
 
 def check(*inputs, **options):

@@ -12,7 +12,10 @@ from ...support.processes.tools import need
 from ..harness.toolchain import TOOLS
 from . import gpu
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="the limits of a real GPU are fixed")
+pytestmark = [
+    pytest.mark.skipif(gpu.IS_REAL, reason="the limits of a real GPU are fixed"),
+    pytest.mark.usefixtures("metal_device"),
+]
 
 PRELUDE = """
 import json
@@ -36,11 +39,6 @@ def print_explanation(*inputs, **options):
     explanation = gpu.explain(*inputs, **options)
     print(json.dumps({name: explanation[name] for name in ("path", "fused", "reasons", "splits")}))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    gpu.modules()
 
 
 def output_of(program: str) -> dict:

@@ -7,10 +7,7 @@ from ...support.cases import DTYPE_IDS, DTYPES, normal
 from ...support.products.quantized import Packed, assert_product, packed
 from . import gpu
 
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
+pytestmark = pytest.mark.usefixtures("metal_device")
 
 
 def run(a: mx.array, weights: Packed) -> tuple[mx.array, gpu.Record]:

@@ -8,13 +8,10 @@ from ...property.strategies import problems
 from ...support.attention.check import compare
 from . import gpu
 
+pytestmark = pytest.mark.usefixtures("metal_device")
+
 TRY = settings(max_examples=60)
 TRY_LONG = settings(max_examples=600)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 def check(problem):

@@ -10,7 +10,10 @@ from ..attention.arguments import UNBOUNDED, FastArguments, ReadableArguments
 from ..host import gpu
 from .expected import KEYS_PER_SPLIT, Call, Launch, attention, flat, product
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU records nothing")
+pytestmark = [
+    pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU records nothing"),
+    pytest.mark.usefixtures("metal_device"),
+]
 
 MASK_AXES = {mx.bool_: 1, mx.float32: 2, mx.float16: 3, mx.bfloat16: 4}  # of each kind of mask in the calls
 INPUT_SLOTS, OUTPUT_SLOTS, ARGUMENTS_SLOT = {0, 1, 2, 3, 7, 8, 9, 10}, {4, 5}, 6
@@ -31,11 +34,6 @@ EDGES = {
     "lengths": [(), ("q_lens",), ("kv_start",), ("kv_lens",), LENGTHS],
     "batch_invariant": [False, True],
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,13 @@ from ...support.attention.oracle import visible_keys
 from ...support.cases import lengths, normal, qkv, random_mask
 from ..host import gpu
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU records nothing")
+pytestmark = [
+    pytest.mark.skipif(gpu.IS_REAL, reason="a real GPU records nothing"),
+    pytest.mark.usefixtures("metal_device"),
+]
 
 BARRIERS = 4  # per tile of the prefill kernel
 KEYS_PER_SPLIT = 512
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 def tiles(L, S, heads, rows, keys, q_lens, kv_start, kv_lens, **options):

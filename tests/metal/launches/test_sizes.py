@@ -8,16 +8,14 @@ from ...support.products.quantized import packed
 from ..host import gpu
 from ..product.run import launch_product
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size")
+pytestmark = [
+    pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size"),
+    pytest.mark.usefixtures("metal_device"),
+]
 
 BEYOND = "a size does not fit the integers of the Metal kernels"
 MOST_POSITIONS = 2**30 - 1  # rows or keys: a position plus an unbounded window must fit an int32
 MOST_PRODUCTS = 2**31 - 1 - 64  # rows or outputs: the last tile may exceed them by 64
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 def explained(batch, heads, L, S, E=64, kv_heads=1):

@@ -12,7 +12,7 @@ import pytest
 from metal_source import inlined
 
 from ...support.attention.check import compare
-from ...support.cases import lengths, normal, qkv, random_mask
+from ...support.cases import lengths, normal, qkv, random_mask, with_nan
 from ..attention.readable_cases import Case
 from ..attention.run import FAST, run_decode, run_prefill
 from ..harness.toolchain import BuildError
@@ -31,10 +31,6 @@ class Call(NamedTuple):
     options: dict
     layout: str = "dense"
     means: dict | None = None
-
-
-def with_nan(x: mx.array, where: mx.array) -> mx.array:
-    return mx.where(where[..., None], mx.nan, x)
 
 
 def everything(rows: int) -> Call:

@@ -7,15 +7,13 @@ from ...support.cases import normal, qkv
 from ..attention.arguments import FastArguments
 from ..host import gpu
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size")
+pytestmark = [
+    pytest.mark.skipif(gpu.IS_REAL, reason="only the recording device accepts arrays of this size"),
+    pytest.mark.usefixtures("metal_device"),
+]
 
 ARGUMENTS_SLOT = 6
 FAR = 2**29  # elements: 3 of them are beyond 31 bits, 8 beyond 32
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 def sparse(*shape, dtype=mx.float32):

@@ -4,7 +4,10 @@ import mlx.core as mx
 import pytest
 
 from ...support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv, random_mask
+from ...support.tolerance import same_bits
 from ..host import gpu
+
+pytestmark = pytest.mark.usefixtures("metal_device")
 
 OPTIONS = {
     "plain": {},
@@ -14,19 +17,10 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
-
-
 def run(*inputs, **options):
     out, lse, record = gpu.attention(*inputs, **options, causal=True, batch_invariant=True)
     assert record.reports == []
     return out, lse
-
-
-def same_bits(a, b):
-    return all(mx.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)

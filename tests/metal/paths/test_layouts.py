@@ -8,6 +8,8 @@ from ...support.cases import DTYPE_IDS, DTYPES, normal, qkv
 from ...support.products.quantized import assert_product, packed
 from ..host import gpu
 
+pytestmark = pytest.mark.usefixtures("metal_device")
+
 # The same numbers in another layout; the readable kernel needs dense arrays.
 LAYOUTS = {
     "dense": lambda x: x,
@@ -23,11 +25,6 @@ LAYOUTS = {
 MASKS = {**LAYOUTS, "alike in all rows": lambda x: mx.broadcast_to(x[:, :1], x.shape)}
 COPIED = ("columns first", "backwards", "heads backwards")  # also for the fast kernels
 KERNELS = {64: "flash_attention_f32_e128", 200: "attention_{}_f32_e256"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 def check_flat(query, key, value, mask, causal=False):

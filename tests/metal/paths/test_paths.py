@@ -10,7 +10,10 @@ from ..harness.toolchain import TOOLS
 from ..host import gpu
 from .crossing import FEW, MANY, cases, check
 
-pytestmark = pytest.mark.skipif(gpu.IS_REAL, reason="the limits of a real GPU are fixed")
+pytestmark = [
+    pytest.mark.skipif(gpu.IS_REAL, reason="the limits of a real GPU are fixed"),
+    pytest.mark.usefixtures("metal_device"),
+]
 
 PATHS = {"decode": (3, 40), "decode_split": (2, 600), "prefill": (33, 40)}
 
@@ -36,11 +39,6 @@ REFUSALS = {
     "many rows, nothing fast": ("attention_", (33, 40), "readable"),
     "nothing": (("attention_", "flash_"), (3, 40), "reference"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    gpu.modules()
 
 
 @pytest.mark.parametrize("kernel", PATHS)

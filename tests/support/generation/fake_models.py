@@ -104,7 +104,7 @@ class PagedFake(CachedFake):
 
 
 def in_order(tokens, places) -> tuple[int, ...]:
-    assert list(places) == list(range(len(places))), "a token stands at a wrong position"
+    assert list(places) == list(range(len(places))), "a token is at a wrong position"
     return tuple(int(token) for token in tokens)
 
 

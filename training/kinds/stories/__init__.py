@@ -1,1 +1,1 @@
-"""Short stories on a given subject: who is in them, what happens, and how they are asked for."""
+"""Short stories on a given subject: persons, plots and requests."""
