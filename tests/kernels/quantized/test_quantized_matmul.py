@@ -85,11 +85,11 @@ def test_sizes_of_zero(shape):
     assert not mx.any(out)
 
 
-# By whether rows are bfloat16 and by the first of `counts`: what there is instead, the most rows of a form
-# and fewer to compare.
-FORMS_ON_AMX = {
-    True: {8: [(5, 3, 4), (32, 6, 7)], 16: [(32, 8, 9, 16, 20, 31)]},
-    False: {8: [(5, 3, 4), (8, 6, 7)], 16: [(16, *range(9, 16))], 32: [(600, 9, 20, 31)]},
+# By the first of `counts`, the paths there are instead: the most rows of each, then fewer to compare.
+PATHS_ON_AMX = {
+    mx.bfloat16: {8: [(5, 3, 4), (32, 6, 7)], 16: [(32, 8, 9, 16, 20, 31)]},
+    mx.float16: {8: [(5, 3, 4), (600, 6, 7)], 16: [(16, *range(8, 16))], 32: [(600, 9, 20, 31)]},
+    mx.float32: {8: [(5, 3, 4), (8, 6, 7)], 16: [(16, *range(9, 16))], 32: [(600, 9, 20, 31)]},
 }
 
 
@@ -107,15 +107,15 @@ FORMS_ON_AMX = {
     ids=["one or two", "few", "to 16", "to 32", "many"],
 )
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(N, counts, bits, dtype):
-    """One or two rows, few and many rows each have one order of summation.
+    """Each path (GEMV, skinny, blocked) has one order of operations.
 
-    The instruction set decides where 9 to 16 and 17 to 32 rows belong, and whether few rows have two orders.
+    The instruction set decides which of them 9 to 16 and 17 to 32 rows take.
     """
-    forms = [counts]
+    paths = [counts]
     if active_isa() == "amx":
-        forms = FORMS_ON_AMX[dtype == mx.bfloat16].get(counts[0], forms)
+        paths = PATHS_ON_AMX[dtype].get(counts[0], paths)
     weights = without_weight(packed(N, 1152, group_size=128, bits=bits, dtype=dtype), mx.array([7]), "middle")
-    for most, *others in forms:
+    for most, *others in paths:
         a = normal(most, 1152, dtype=dtype)
         a[::2, 7] = 1e4  # its weight is 0; otherwise it would hide the last bits of the others
         together = multiply(a, weights)

@@ -18,12 +18,12 @@ GROUPS, GROUP, N, MOST = 16, 64, 256, 70
 def orders(dtype: mx.Dtype) -> list[range]:
     """The numbers of rows of each order on this processor, by the docstring."""
     lines = dict(re.findall(r"^ *- (.+): (.+), more$", quantized_matmul.__doc__, re.MULTILINE))
-    bf16 = {"amx": "AMX, bfloat16", "avx512bf16": "AVX-512 BF16, bfloat16"}
-    others = {"amx": "AMX, other types", "avx512bf16": "AVX-512", "avx512": "AVX-512"}
-    assert set(lines) == {*bf16.values(), *others.values(), "elsewhere"}
+    amx = {mx.bfloat16: "AMX, bfloat16", mx.float16: "AMX, float16", mx.float32: "AMX, float32"}
+    pairs, vectors = "AVX-512 BF16, bfloat16", "AVX-512"
+    assert set(lines) == {*amx.values(), pairs, vectors, "elsewhere"}
+    tables = {"amx": amx, "avx512bf16": {mx.bfloat16: pairs}}
     isa = active_isa()
-    name = others.get(isa, "elsewhere")
-    line = lines[bf16.get(isa, name) if dtype == mx.bfloat16 else name]
+    line = lines[tables.get(isa, {}).get(dtype, vectors if isa.startswith("avx512") else "elsewhere")]
     ends = [tuple(map(int, part.split("-"))) for part in line.split(", ")]
     return [range(first, last + 1) for first, last in ends] + [range(ends[-1][1] + 1, MOST)]
 

@@ -11,7 +11,7 @@ struct AmxBf16Arithmetic : Bf16Arithmetic {
   static constexpr int kOutputUnit = 16;
   static constexpr bool kPackedByVector = true;
   static constexpr bool kPrefetches = true;
-  static constexpr int kTaskOutputs = 384;  // x is_skinny by once for each so many
+  static constexpr int kTaskOutputs = 384;  // x is read once for each so many outputs
   // MLX's arrays are not aligned to cache lines, so each row of a tile of weights lies in two. With many rows
   // of x packing pays off.
   static constexpr int kInPlaceTiles = 2;

@@ -59,7 +59,7 @@ class RowPrefetch {
 
   inline __attribute__((always_inline)) void prefetch(int lines) {
     for (int i = 0; i < lines; i++) {
-      ask_for_line(line_);
+      prefetch_l2(line_);
       line_ += 64;
       if (line_ < end_) continue;
       end_ += stride_;

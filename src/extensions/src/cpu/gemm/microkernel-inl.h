@@ -1,5 +1,5 @@
 // The vector microkernel of attention and of products with many rows: a register-blocked loop
-// C[n][lanes] (+)= sum over steps of broadcast(A[n][step]) * B[step][lanes].
+// C[m][lanes] (+)= sum over steps of broadcast(A[m][step]) * B[step][lanes].
 //
 // A stays in the layout it has in memory. For attention scores, A is the K tile and B the packed queries; for
 // the output, A is the V tile (read down its columns) and B the probabilities. For x w^T, A is the weights
@@ -24,7 +24,7 @@ enum class Walk { along_rows, down_columns };
 
 struct Broadcasts {
   const float* data;
-  int64_t n_stride;     // between output rows
+  int64_t row_stride;   // between output rows
   int64_t step_stride;  // between steps
   int64_t ahead;        // prefetch distance: from an element to that of the next tile
 };
@@ -32,27 +32,27 @@ struct Broadcasts {
 // Prefetches the next tile's part of what a block reads in one step. With a single row vector the loops are
 // as fast as memory, and their short runs are not predicted by the hardware; spread over the steps,
 // prefetches neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
-template <int NR, int G, Walk kWalk>
+template <int MR, int G, Walk kWalk>
 VEC_FN void prefetch_ahead(Broadcasts a, int step) {
   if constexpr (kWalk == Walk::down_columns) {
-    for (int n = 0; n < NR * G; n += kLine) ask_for_line(a.data + a.ahead + n);
+    for (int m = 0; m < MR * G; m += kLine) prefetch_l2(a.data + a.ahead + m);
   } else if (step * G % kLine == 0) {
-    for (int n = 0; n < NR; n++) ask_for_line(a.data + a.ahead + n * a.n_stride);
+    for (int m = 0; m < MR; m++) prefetch_l2(a.data + a.ahead + m * a.row_stride);
   }
 }
 
-// The addresses of one element in each of NR rows, as a base for every four rows and two strides: compilers
+// The addresses of one element in each of MR rows, as a base for every four rows and two strides: compilers
 // keep an offset for every row, more than there are registers.
-template <int NR>
+template <int MR>
 struct RowAddresses {
-  const float* base[(NR + 3) / 4];
+  const float* base[(MR + 3) / 4];
   int64_t stride;
 
   VEC_FN RowAddresses of(Broadcasts a) {
     RowAddresses rows;
-    rows.stride = a.n_stride;
+    rows.stride = a.row_stride;
 #pragma GCC unroll 4
-    for (int i = 0; i < (NR + 3) / 4; i++) rows.base[i] = a.data + 4 * i * a.n_stride;
+    for (int i = 0; i < (MR + 3) / 4; i++) rows.base[i] = a.data + 4 * i * a.row_stride;
     return rows;
   }
   inline __attribute__((always_inline)) void advance(int64_t by) {
@@ -62,14 +62,14 @@ struct RowAddresses {
       __asm__("" : "+r"(p));  // keeps the compiler from recomputing it
     }
   }
-  inline __attribute__((always_inline)) const float* operator[](int n) const {
-    return base[n / 4] + n % 4 * stride;
+  inline __attribute__((always_inline)) const float* operator[](int m) const {
+    return base[m / 4] + m % 4 * stride;
   }
 };
 
 // What a product prefetches of the data that is read after it.
 struct NoPrefetch {
-  template <int NR, int MR>
+  template <int MR, int NR>
   VEC_FN NoPrefetch lines(int, int) {
     return {};
   }
@@ -84,7 +84,7 @@ struct PrefetchLines {
 
   inline __attribute__((always_inline)) void advance() {
     if (--left) return;
-    ask_for_line(data);
+    prefetch_l2(data);
     data += kLine * sizeof(float);
     left = every;
   }
@@ -95,110 +95,110 @@ struct PrefetchBytes {
   const char* data;
   int64_t bytes;
 
-  // The share of a block: NR of N rows of C, from row n on, of MR vectors each.
-  template <int NR, int MR>
-  inline __attribute__((always_inline)) PrefetchLines lines(int n, int N) const {
-    const int every = N * kLine / (NR * MR * kLanes);
-    return {data + bytes * n / N, every ? every : 1};
+  // The share of a block: MR of M rows of C, from row m on, of NR vectors each.
+  template <int MR, int NR>
+  inline __attribute__((always_inline)) PrefetchLines lines(int m, int M) const {
+    const int every = M * kLine / (MR * NR * kLanes);
+    return {data + bytes * m / M, every ? every : 1};
   }
 };
 
-// NR x MR accumulators. A advances G elements a step: with few rows, G neighbouring lanes share a row, each
-// takes every G-th element, and their sums are added at the end.
-template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Lines>
+// MR x NR accumulators (NR in vectors). A advances G elements a step: with few rows, G neighbouring lanes
+// share a row, each takes every G-th element, and their sums are added at the end.
+template <class Mac, int MR, int NR, int G, bool kAccumulate, Walk kWalk, class Lines>
 VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines prefetch) {
-  F acc[NR][MR];
+  F acc[MR][NR];
 #pragma GCC unroll 16
-  for (int n = 0; n < NR; n++)
+  for (int m = 0; m < MR; m++)
 #pragma GCC unroll 4
-    for (int m = 0; m < MR; m++) acc[n][m] = kAccumulate ? load(c + (n * MR + m) * kLanes) : zero();
-  constexpr bool kManyRows = MR == 1 && NR > 8 && kWalk == Walk::along_rows;
-  [[maybe_unused]] auto rows = RowAddresses<NR>::of(a);
+    for (int n = 0; n < NR; n++) acc[m][n] = kAccumulate ? load(c + (m * NR + n) * kLanes) : zero();
+  constexpr bool kManyRows = NR == 1 && MR > 8 && kWalk == Walk::along_rows;
+  [[maybe_unused]] auto rows = RowAddresses<MR>::of(a);
   for (int step = 0; step < steps; step++) {
-    F row[MR];
+    F row[NR];
 #pragma GCC unroll 4
-    for (int m = 0; m < MR; m++) row[m] = load(b + m * kLanes);
-    if constexpr (MR == 1 && NR > 2) prefetch_ahead<NR, G, kWalk>(a, step);
-    if constexpr (MR > 1) prefetch.advance();  // a single vector prefetches A instead
+    for (int n = 0; n < NR; n++) row[n] = load(b + n * kLanes);
+    if constexpr (NR == 1 && MR > 2) prefetch_ahead<MR, G, kWalk>(a, step);
+    if constexpr (NR > 1) prefetch.advance();  // a single vector prefetches A instead
 #pragma GCC unroll 16
-    for (int n = 0; n < NR; n++) {
-      const float* p = kManyRows ? rows[n] : a.data + n * a.n_stride;
-      if constexpr (MR == 1 && G == 1) {
-        acc[n][0] = Mac::mac_broadcast(p, row[0], acc[n][0]);
+    for (int m = 0; m < MR; m++) {
+      const float* p = kManyRows ? rows[m] : a.data + m * a.row_stride;
+      if constexpr (NR == 1 && G == 1) {
+        acc[m][0] = Mac::mac_broadcast(p, row[0], acc[m][0]);
       } else {
         const F x = broadcast<G>(p);
 #pragma GCC unroll 4
-        for (int m = 0; m < MR; m++) acc[n][m] = Mac::mac(x, row[m], acc[n][m]);
+        for (int n = 0; n < NR; n++) acc[m][n] = Mac::mac(x, row[n], acc[m][n]);
       }
     }
     a.data += a.step_stride;
     if constexpr (kManyRows) rows.advance(a.step_stride);
-    b += MR * kLanes;
+    b += NR * kLanes;
   }
 #pragma GCC unroll 16
-  for (int n = 0; n < NR; n++)
+  for (int m = 0; m < MR; m++)
 #pragma GCC unroll 4
-    for (int m = 0; m < MR; m++) {
-      F x = acc[n][m];
+    for (int n = 0; n < NR; n++) {
+      F x = acc[m][n];
       if constexpr (!kAccumulate && G > 1) x = sum_groups<G>(x);
-      store(c + (n * MR + m) * kLanes, x);
+      store(c + (m * NR + n) * kLanes, x);
     }
 }
 
 // Rows of C a block holds: as many accumulators as the registers allow beside one row of B and one broadcast.
-constexpr int block_rows(int MR) {
-  return kRegisters == 32 ? (MR == 1 ? 16 : MR <= 3 ? 8 : 6) : (MR == 1 ? 8 : 6);
+constexpr int block_rows(int NR) {
+  return kRegisters == 32 ? (NR == 1 ? 16 : NR <= 3 ? 8 : 6) : (NR == 1 ? 8 : 6);
 }
 
-template <class Mac, int NR, int MR, int G, bool kAccumulate, Walk kWalk, class Prefetch>
-VEC_FN int gemm_rows(int n, Broadcasts a, const float* b, int steps, float* c, int N, Prefetch prefetch) {
-  for (; n + NR <= N; n += NR)
-    gemm_block<Mac, NR, MR, G, kAccumulate, kWalk>(
-        {a.data + n * a.n_stride, a.n_stride, a.step_stride, a.ahead}, b, steps, c + n * MR * kLanes,
-        prefetch.template lines<NR, MR>(n, N));
-  return n;
+template <class Mac, int MR, int NR, int G, bool kAccumulate, Walk kWalk, class Prefetch>
+VEC_FN int gemm_rows(int m, Broadcasts a, const float* b, int steps, float* c, int M, Prefetch prefetch) {
+  for (; m + MR <= M; m += MR)
+    gemm_block<Mac, MR, NR, G, kAccumulate, kWalk>(
+        {a.data + m * a.row_stride, a.row_stride, a.step_stride, a.ahead}, b, steps, c + m * NR * kLanes,
+        prefetch.template lines<MR, NR>(m, M));
+  return m;
 }
 
-template <class Mac, int MR, int G, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
-static void gemm(Broadcasts a, const float* b, int steps, float* c, int N, Prefetch prefetch = {}) {
-  constexpr int NR = block_rows(MR);
-  int n = gemm_rows<Mac, NR, MR, G, kAccumulate, kWalk>(0, a, b, steps, c, N, prefetch);
-  if constexpr (NR > 8) n = gemm_rows<Mac, 8, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
-  if constexpr (NR > 4) n = gemm_rows<Mac, 4, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
-  n = gemm_rows<Mac, 2, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
-  gemm_rows<Mac, 1, MR, G, kAccumulate, kWalk>(n, a, b, steps, c, N, prefetch);
+template <class Mac, int NR, int G, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
+static void gemm(Broadcasts a, const float* b, int steps, float* c, int M, Prefetch prefetch = {}) {
+  constexpr int MR = block_rows(NR);
+  int m = gemm_rows<Mac, MR, NR, G, kAccumulate, kWalk>(0, a, b, steps, c, M, prefetch);
+  if constexpr (MR > 8) m = gemm_rows<Mac, 8, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
+  if constexpr (MR > 4) m = gemm_rows<Mac, 4, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
+  m = gemm_rows<Mac, 2, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
+  gemm_rows<Mac, 1, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
 }
 
 // Picks the instance for a tile's number of row vectors.
 template <class Mac, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
-static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int N,
+static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int M,
                          Prefetch prefetch = {}) {
   switch (vectors) {
     case 1:
-      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
+      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
     case 2:
-      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
+      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
     case 3:
-      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
+      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
     case 4:
-      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, N, prefetch);
+      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
   }
 }
 
 // The same for a tile that may be spread.
 template <class Mac, bool kAccumulate, Walk kWalk>
-static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int N) {
+static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int M) {
   switch (spread) {
     case 2:
-      return gemm<Mac, 1, 2, kAccumulate, kWalk>(a, b, steps, c, N);
+      return gemm<Mac, 1, 2, kAccumulate, kWalk>(a, b, steps, c, M);
     case 4:
-      return gemm<Mac, 1, 4, kAccumulate, kWalk>(a, b, steps, c, N);
+      return gemm<Mac, 1, 4, kAccumulate, kWalk>(a, b, steps, c, M);
     case 8:
-      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kWalk>(a, b, steps, c, N);
+      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kWalk>(a, b, steps, c, M);
     case 16:
-      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kWalk>(a, b, steps, c, N);
+      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kWalk>(a, b, steps, c, M);
   }
-  gemm_vectors<Mac, kAccumulate, kWalk>(vectors, a, b, steps, c, N);
+  gemm_vectors<Mac, kAccumulate, kWalk>(vectors, a, b, steps, c, M);
 }
 
 // The rate of the registers alone: the inner loop of gemm_block without its loads.
@@ -206,13 +206,13 @@ template <class Mac, int kFlops>
 static double multiply_peak(int64_t steps) {
   constexpr int kAccumulators = kRegisters == 32 ? 24 : 12;
   F acc[kAccumulators], x = set1(1e-8f);
-  for (int n = 0; n < kAccumulators; n++) acc[n] = set1((float)n);
+  for (int m = 0; m < kAccumulators; m++) acc[m] = set1((float)m);
   for (int64_t step = 0; step < steps; step++) {
 #pragma GCC unroll 24
-    for (int n = 0; n < kAccumulators; n++) acc[n] = Mac::mac(acc[n], x, x);
+    for (int m = 0; m < kAccumulators; m++) acc[m] = Mac::mac(acc[m], x, x);
   }
   F sum = zero();
-  for (int n = 0; n < kAccumulators; n++) sum = add(sum, acc[n]);
+  for (int m = 0; m < kAccumulators; m++) sum = add(sum, acc[m]);
   [[maybe_unused]] volatile float keep[kLanes];
   float lanes[kLanes];
   store(lanes, sum);

@@ -15,11 +15,11 @@ constexpr size_t kResidentBytes = 24 * 1024;  // of x: it stays in the first-lev
 // depends on the processor (benches/LOG.md).
 struct PrefetchL2 {
   static constexpr int64_t kSteps = 32;
-  VEC_FN void line(const void* p) { ask_for_line(p); }
+  VEC_FN void line(const void* p) { prefetch_l2(p); }
 };
 struct PrefetchL1 {
   static constexpr int64_t kSteps = 16;
-  VEC_FN void line(const void* p) { bring_line(p); }
+  VEC_FN void line(const void* p) { prefetch_l1(p); }
 };
 
 // Whether so many rows take the skinny driver.
@@ -130,7 +130,7 @@ struct SkinnySteps {
         if constexpr (MR <= 2)
           Prefetch::line(p + distance);
         else
-          ask_for_line(p + distance);
+          prefetch_l2(p + distance);
         weight[i] = Arithmetic::template read<kElement>(p, count);
         if constexpr (MR > 1) weight[i] = kept(weight[i]);
       }

@@ -175,8 +175,8 @@ VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>&
     F scale[kGemvOutputs][MR];
 #pragma GCC unroll 4
     for (int i = 0; i < kGemvOutputs; i++) {
-      ask_for_line(scales[i] + next_scales);
-      ask_for_line(biases[i] + next_biases);
+      prefetch_l2(scales[i] + next_scales);
+      prefetch_l2(biases[i] + next_biases);
       const F w_scale = load_some<kElement>(scales[i] + group, left);
       const F bias = fma(offset, w_scale, load_some<kElement>(biases[i] + group, left));
 #pragma GCC unroll 2
@@ -195,8 +195,8 @@ VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>&
       F dot[kGemvOutputs][MR];
 #pragma GCC unroll 4
       for (int i = 0; i < kGemvOutputs; i++) {
-        ask_for_line(words[i] + word + l2_distance);
-        bring_line(words[i] + word + kGemvL1Words);
+        prefetch_l2(words[i] + word + l2_distance);
+        prefetch_l1(words[i] + word + kGemvL1Words);
         vector[i] = load_words_at<Codec>(words[i] + word, end - word);
 #pragma GCC unroll 2
         for (int m = 0; m < MR; m++) dot[i][m] = zero();

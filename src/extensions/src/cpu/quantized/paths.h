@@ -14,11 +14,11 @@ enum class Path {
   skinny_fma,
   skinny_bf16,
   skinny_amx_int8,     // x as int8 digits in one tile
-  skinny_amx_int8_x2,  // in two tiles
-  skinny_amx_bf16,     // float32 and float16 x as split bf16
+  skinny_amx_int8_x2,  // x as int8 digits in two tiles
+  skinny_amx_bf16,     // x of float32 and float16 as split bf16
   blocked_fma,
-  blocked_bf16,  // weights rounded to bfloat16; likewise the next
-  blocked_amx_bf16,
+  blocked_bf16,      // weights rounded to bfloat16
+  blocked_amx_bf16,  // likewise
 };
 
 struct RowRange {
@@ -48,11 +48,15 @@ constexpr PathTable kAmxBf16Paths = {
     "AMX, bfloat16",
     {{2, Path::gemv_int8}, {5, Path::skinny_amx_int8}, {32, Path::skinny_amx_bf16}},
     Path::blocked_amx_bf16};
-constexpr PathTable kAmxPaths = {"AMX, other types",
-                                 {{2, Path::gemv_int8},
-                                  {5, Path::skinny_amx_int8},
-                                  {8, Path::skinny_amx_int8_x2},
-                                  {32, Path::skinny_amx_bf16}},
-                                 Path::skinny_amx_bf16};
+constexpr PathTable kAmxF16Paths = {
+    "AMX, float16",
+    {{2, Path::gemv_int8}, {5, Path::skinny_amx_int8}, {32, Path::skinny_amx_bf16}},
+    Path::skinny_amx_bf16};
+constexpr PathTable kAmxF32Paths = {"AMX, float32",
+                                    {{2, Path::gemv_int8},
+                                     {5, Path::skinny_amx_int8},
+                                     {8, Path::skinny_amx_int8_x2},
+                                     {32, Path::skinny_amx_bf16}},
+                                    Path::skinny_amx_bf16};
 
 }  // namespace tiny_llm_ext::cpu

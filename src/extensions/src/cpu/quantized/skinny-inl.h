@@ -140,7 +140,7 @@ struct SkinnySums {
 #pragma GCC unroll 2
       for (int s = 0; s < kPartialSums; s++) dot[m][s] = zero();
     for (int word = begin; word < begin + count; word++, x += Codec::kOperands * MR) {
-      bring_line(sums.words.row[word] + prefetched);
+      prefetch_l1(sums.words.row[word] + prefetched);
       dot_word<Codec, 0, MR>(Codec::load(sums.transposed + word * kLanes), x, dot);
     }
 #pragma GCC unroll 8
@@ -167,8 +167,8 @@ static void skinny(const TaskWithOutliers& task, const float* packed) {
   const SkinnyRows<Codec> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
     for (int64_t i = n + kSkinnyPrefetchOutputs; i < n + kSkinnyPrefetchOutputs + kLanes; i++) {
-      bring_line((const T*)task.scales + i * task.scales_row_stride);
-      bring_line((const T*)task.biases + i * task.biases_row_stride);
+      prefetch_l1((const T*)task.scales + i * task.scales_row_stride);
+      prefetch_l1((const T*)task.biases + i * task.biases_row_stride);
     }
     const float* x = packed;
     for (int64_t m = 0; m < task.rows; m += kSkinnyBatch) {

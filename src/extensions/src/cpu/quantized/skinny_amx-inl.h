@@ -59,8 +59,8 @@ static void read_scales(const TaskWithOutliers& task, int64_t n, int64_t group, 
   // A part of later rows, as for words of weights.
   constexpr int64_t kCount = kLanes * kScaleGroups, kLineElements = 64 / sizeof(T);
   for (int64_t at = group * kLanes; at < group * kLanes + kCount; at += kLineElements) {
-    bring_line(scales + kPrefetchRows * scales_stride + at);
-    bring_line(biases + kPrefetchRows * biases_stride + at);
+    prefetch_l1(scales + kPrefetchRows * scales_stride + at);
+    prefetch_l1(biases + kPrefetchRows * biases_stride + at);
   }
   for (int i = 0; i < kLanes; i += 2) {
     F scale[2], bias[2];

@@ -66,11 +66,11 @@ VEC_FN void store_some(StorageOf<kElement>* p, F x, int64_t count) {
 
 // Prefetches a line to the second-level cache; addresses beyond an array are harmless. The first-level cache
 // has too few outstanding misses for the latency of memory (benches/LOG.md).
-VEC_FN void ask_for_line(const void* p) { __builtin_prefetch(p, 0, 2); }
+VEC_FN void prefetch_l2(const void* p) { __builtin_prefetch(p, 0, 2); }
 // The same to the first-level cache, for lines that are read before they are evicted.
-VEC_FN void bring_line(const void* p) { __builtin_prefetch(p, 0, 3); }
+VEC_FN void prefetch_l1(const void* p) { __builtin_prefetch(p, 0, 3); }
 VEC_FN void prefetch(const void* p, size_t bytes) {
-  for (size_t byte = 0; byte < bytes; byte += 64) ask_for_line((const char*)p + byte);
+  for (size_t byte = 0; byte < bytes; byte += 64) prefetch_l2((const char*)p + byte);
 }
 
 // out[unit][lane] = row(lane)(unit) for a tile of `rows` rows, `vectors` vectors wide; lanes without a row

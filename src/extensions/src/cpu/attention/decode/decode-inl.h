@@ -84,7 +84,7 @@ struct PrefetchRows {
       : rows((const uint16_t*)rows), stride(stride), count((int)(left < most ? left : most)) {}
 
   inline __attribute__((always_inline)) void line(int row, int e) const {
-    if (row < count) ask_for_line(rows + row * stride + e);
+    if (row < count) prefetch_l2(rows + row * stride + e);
   }
   void rest(int row, int E) const {
     for (; row < count; row++) prefetch(rows + row * stride, E * sizeof(uint16_t));
