@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from benches import contestants, picture
-from benches.cases import GROUPS, Case, cases, is_quick
-from benches.measure import measure
-from benches.row import Row
+from benches.cases.attention import GROUPS, Case, cases, is_quick
+from benches.contestants import attention as contestants
+from benches.harness.measure_attention import measure
+from benches.harness.row import Row
+from benches.report import picture
 from benches.suite import Record, Suite, run
-from benches.targets import judge
+from benches.targets.attention import judge
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from benches import roofline
-from benches.contestants import TORCH
-from benches.measured import Measured, speedup
-from benches.operations.operation import Case, measure
-from benches.operations.products import dense_cases, packed_cases
-from benches.operations.rows import row_cases
-from benches.row import Verdict, share
+from benches.cases.products import dense_cases, packed_cases
+from benches.cases.rows import row_cases
+from benches.contestants.attention import TORCH
+from benches.harness.measured import Measured, speedup
+from benches.harness.operation import Case, measure
+from benches.harness.row import Verdict, share
+from benches.report import roofline
 from benches.suite import Suite, run
 
 GROUPS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from benches.measured import Measured
-from benches.operations.layers import MODEL, layer_cases
-from benches.operations.operation import Case, measure
+from benches.cases.layers import MODEL, layer_cases
+from benches.harness.measured import Measured
+from benches.harness.operation import Case, measure
 from benches.suite import Suite, run
 
 GROUPS = {

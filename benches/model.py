@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benches import machine
+from benches.harness import machine
 from tiny_llm.cli import run_command
 
 

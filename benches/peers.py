@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from benches.contest.cases import GROUPS, Case, cases, is_quick
-from benches.contest.hall import Hall
-from benches.contest.measure import measure
-from benches.measured import Measured
+from benches.cases.models import GROUPS, Case, cases, is_quick
+from benches.contestants.pool import Hall
+from benches.harness.measure_models import measure
+from benches.harness.measured import Measured
 from benches.suite import Suite, run
 
 

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from benches import contestants, machine, report
-from benches.contestants import OURS
+from benches.contestants import attention as contestants
+from benches.contestants.attention import OURS
+from benches.harness import machine
+from benches.report import tables as report
 from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.exit_codes import INTERRUPTED
 from tiny_llm.cli.output_files import output_file, svg_file, write_whole

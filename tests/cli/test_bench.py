@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import mlx.core as mx
 import pytest
 
-from tiny_llm.benchmark.contestants import Contestant
-from tiny_llm.benchmark.measure import Run as Timed
-from tiny_llm.benchmark.measure import measure
+from tiny_llm.benchmark.backends import Contestant
+from tiny_llm.benchmark.rates import Run as Timed
+from tiny_llm.benchmark.rates import measure
 from tiny_llm.benchmark.report import ratio, totals
-from tiny_llm.benchmark.workload import Request, Sizes, random_requests
+from tiny_llm.benchmark.requests import Request, Sizes, random_requests
 from tiny_llm.cli import bench
 from tiny_llm.cli.exit_codes import FAILED, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS

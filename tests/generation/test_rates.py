@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.benchmark.contestants import ours
-from tiny_llm.benchmark.measure import run_once
-from tiny_llm.benchmark.workload import Request
+from tiny_llm.benchmark.backends import ours
+from tiny_llm.benchmark.rates import run_once
+from tiny_llm.benchmark.requests import Request
 from tiny_llm.generation.generation import Generation
 from tiny_llm.generation.text import TextStream
 from tiny_llm.generation.tokens import Chooser, cached_tokens
@@ -65,7 +65,7 @@ def test_the_peer_takes_a_step_for_each_token_and_no_more(count):
     """mlx-lm's own loop would take one in vain, and the second before it hands out the first token."""
     from mlx_lm.models import qwen2
 
-    from tiny_llm.benchmark.contestants import mlx_lm
+    from tiny_llm.benchmark.backends import mlx_lm
 
     class Counting(qwen2.Model):
         steps = 0

@@ -9,7 +9,7 @@ import sys
 import mlx.core as mx
 import pytest
 
-from benches import on_a_mac
+from benches import check_mac as on_a_mac
 
 from ..support.processes.child import ROOT
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from .measure import Run
+from .rates import Run
 
 COLUMNS = {
     "wall_seconds": "wall time s",

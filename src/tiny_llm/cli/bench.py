@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import mlx.core as mx
 
-from ..benchmark import contestants as field
-from ..benchmark.contestants import Contestant
-from ..benchmark.measure import TOLERANCE, largest_difference, measure
-from ..benchmark.picture import rates
+from ..benchmark import backends as field
+from ..benchmark.backends import Contestant
+from ..benchmark.pictures import rates
+from ..benchmark.rates import TOLERANCE, largest_difference, measure
 from ..benchmark.report import results, table
-from ..benchmark.workload import Request, Sizes, random_requests
+from ..benchmark.requests import Request, Sizes, random_requests
 from ..loading import Checkpoint, LoadError, find_folder, load
 from ..runtime.installation import check_installation
 from . import arguments, summary
