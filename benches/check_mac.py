@@ -1,4 +1,4 @@
-"""What `pdm run check-mac` times: our kernels beside those of MLX, each checked against the CPU before."""
+"""The measurements of `pdm run check-mac`: kernels of tiny_llm beside MLX, checked against the CPU first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from tiny_llm.attention import attention_reference, flash_attention
-from tiny_llm.benchmark.harness import interleave
+from tiny_llm.benchmark.clock import interleave
 from tiny_llm.runtime.extension import load_extension
 
 ATTENTION_ERROR = {mx.float32: 2e-5, mx.float16: 4e-3, mx.bfloat16: 3e-2}
@@ -23,7 +23,7 @@ PROJECTIONS = (896, 4864), (4096, 4096)  # inputs, outputs
 
 
 def rows(device: str) -> list[Row]:
-    """Shapes of models on a GPU; on a processor, where this is only tried out, tiny ones."""
+    """Shapes of models on a GPU, and tiny shapes on a CPU, where the program is only tested."""
     small = device == "cpu"
     lengths = [(1, 64), (40, 40)] if small else [(1, 1024), (1, 8192), (8, 4096), (512, 512), (2048, 2048)]
     counts = [1, 9] if small else [1, 4, 8, 16, 64, 512]
@@ -44,7 +44,7 @@ def rows(device: str) -> list[Row]:
 
 
 def attention_row(dtype: mx.Dtype, heads: int, kv_heads: int, E: int, L: int, S: int) -> Row:
-    """The kernels that `flash_attention` takes."""
+    """The kernels that `flash_attention` selects."""
     query, key, value = random_inputs(dtype, heads, kv_heads, E, L, S)
     row = compare(
         lambda: flash_attention(query, key, value, mask="causal", on_fallback="allow"),
@@ -57,7 +57,7 @@ def attention_row(dtype: mx.Dtype, heads: int, kv_heads: int, E: int, L: int, S:
 
 
 def readable_row(heads: int, kv_heads: int, E: int, L: int, S: int) -> Row:
-    """The flat form of the course, which takes the kernel to read."""
+    """The flat form of the course, which runs the readable kernel."""
     query, key, value = random_inputs(mx.float32, heads, kv_heads, E, L, S)
     flat = load_extension().flash_attention
     counts = {"num_kv_heads": kv_heads, "num_heads": heads}
@@ -72,7 +72,7 @@ def readable_row(heads: int, kv_heads: int, E: int, L: int, S: int) -> Row:
 
 
 def product_row(dtype: mx.Dtype, count: int, inputs: int, outputs: int) -> Row:
-    """Our product with packed weights; on a GPU models take that of MLX until ours is known to be faster."""
+    """`quantized_matmul`. On a GPU, models use that of MLX until this one is known to be faster."""
     mx.random.seed(0)
     x = mx.random.normal((count, inputs)).astype(dtype)
     dense = (mx.random.normal((outputs, inputs)) * inputs**-0.5).astype(dtype)
@@ -83,9 +83,9 @@ def product_row(dtype: mx.Dtype, count: int, inputs: int, outputs: int) -> Row:
         exact = mx.dequantize(weight, wide_scales, wide_biases, GROUP_SIZE, BITS)
         expected = x.astype(mx.float32) @ exact.T
         mx.eval(expected)
-    ours = load_extension().quantized_matmul
+    product = load_extension().quantized_matmul
     row = compare(
-        lambda: ours(scales, biases, GROUP_SIZE, BITS, x, weight, True),
+        lambda: product(scales, biases, GROUP_SIZE, BITS, x, weight, True),
         lambda: mx.quantized_matmul(x, weight, scales, biases, True, GROUP_SIZE, BITS),
         "mx.quantized_matmul",
         expected,
@@ -104,7 +104,7 @@ def random_inputs(dtype: mx.Dtype, heads: int, kv_heads: int, E: int, L: int, S:
 
 
 def exact_attention(query: mx.array, key: mx.array, value: mx.array) -> mx.array:
-    """In float32, by the processor."""
+    """In float32 on the CPU."""
     with mx.stream(mx.cpu):
         wide = [x.astype(mx.float32) for x in (query, key, value)]
         expected: mx.array = attention_reference(wide[0], wide[1], wide[2], mask="causal")
@@ -113,22 +113,22 @@ def exact_attention(query: mx.array, key: mx.array, value: mx.array) -> mx.array
 
 
 def compare(
-    ours: Callable[[], mx.array],
-    theirs: Callable[[], mx.array],
+    own: Callable[[], mx.array],
+    other: Callable[[], mx.array],
     beside: str,
     expected: mx.array,
     allowed: float,
 ) -> Row:
-    """Errors of both, which of our kernels ran, and the seconds."""
-    calls = {"ours": ours, beside: theirs}
+    """Errors and seconds of both, and the name of the kernel that ran."""
+    calls = {"ours": own, beside: other}
     errors = {
         name: mx.abs(call().astype(mx.float32).reshape(expected.shape) - expected).max().item()
         for name, call in calls.items()
     }
-    mx.eval(ours())
+    mx.eval(own())
     path = load_extension().last_run()["path"]
-    turns = {name: partial(_evaluate, call) for name, call in calls.items()}
-    samples, _ = interleave(turns, repeats=ROUNDS)
+    evaluated = {name: partial(_evaluate, call) for name, call in calls.items()}
+    samples, _ = interleave(evaluated, repeats=ROUNDS)
     return {
         "path": path,
         "beside": beside,

@@ -1,34 +1,47 @@
-"""The arrays of one row, made once and seen by every contestant in place."""
+"""Random arrays, and which of their elements are compared."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from benches.cases.attention import Case
+from benches.harness.gate import Float64, Gate, Indices, to_numpy
 
-_DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
-
-
-class Inputs:
-    """Query, key and value of a case, drawn from N(0, 1) with a fixed seed."""
-
-    def __init__(self, case: Case) -> None:
-        keys = mx.random.split(mx.random.key(0), 3)
-        q = (1, case.heads, case.L, case.D)
-        kv = (1, case.kv_heads, case.S, case.D)
-        self.query, self.key, self.value = (
-            mx.random.normal(shape, key=key).astype(_DTYPES[case.dtype])
-            for shape, key in zip((q, kv, kv), keys, strict=True)
-        )
-        mx.eval(self.query, self.key, self.value)
-
-    @property
-    def arrays(self) -> tuple[mx.array, mx.array, mx.array]:
-        return self.query, self.key, self.value
+# Largest row-relative error. bfloat16 keeps 8 bits of a result.
+TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}
 
 
-def to_numpy(x: mx.array) -> NDArray[np.float32]:
-    """The exact values as float32 NumPy (NumPy knows no bfloat16)."""
-    return np.array(x.astype(mx.float32))
+def random_array(shape: tuple[int, ...], dtype: str, seed: int, scale: float = 1.0) -> mx.array:
+    out = (mx.random.normal(shape, key=mx.random.key(seed)) * scale).astype(getattr(mx, dtype))
+    mx.eval(out)
+    return out
+
+
+def sampled(rows: int, columns: int, most_rows: int = 16, most_columns: int = 512) -> tuple[Indices, Indices]:
+    """Some of the rows and columns of a matrix, the first and the last among them."""
+    return _spread(rows, most_rows), _spread(columns, most_columns)
+
+
+def whole_gate(expected: Float64, tolerance: float) -> Gate:
+    """Compares every element."""
+    rows, columns = expected.shape
+    return Gate((rows, columns), np.arange(rows), np.arange(columns), expected, tolerance)
+
+
+def exact(x: mx.array) -> Float64:
+    """The values in float64."""
+    return to_numpy(x).astype(np.float64)
+
+
+def as_torch(x: mx.array) -> Any:
+    """The same memory as a tensor of PyTorch."""
+    import torch
+
+    return torch.utils.dlpack.from_dlpack(x)
+
+
+def _spread(size: int, most: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, size - 1, min(size, most)).astype(np.int64))

@@ -1,20 +1,19 @@
-"""The rows of `bench attention`: which attention is computed, and how much work that is."""
+"""The rows of `bench attention`, and how much work each is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from benches.harness.types import DTYPES, ITEM_BYTES, SHORT_NAMES, Dtype
 
 Group = Literal["f32", "bf16", "short", "decode", "window", "avx2", "memory"]
-Dtype = Literal["float32", "bfloat16"]
-ITEM_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2}
-SHORT_NAMES: dict[str, str] = {"float32": "f32", "bfloat16": "bf16"}
 
 GROUPS: dict[Group, str] = {
     "f32": "float32 prefill of 1024 and 4096 tokens",
     "bf16": "bfloat16 prefill of 1024 and 4096 tokens",
-    "short": "16 to 256 tokens, where the cost of a call shows",
+    "short": "16 to 256 tokens, where the cost of a call matters",
     "decode": "one new token over 4096 to 131072 cached ones",
     "window": "a sliding window of 512 keys over 8192 tokens",
     "avx2": "float32 prefill with AVX2 forced",
@@ -45,14 +44,14 @@ class Case:
 
     @property
     def window_sides(self) -> tuple[int, int] | None:
-        """How many keys to the left and right of its own position a row sees."""
+        """Number of keys before and after its own position that a query sees."""
         if self.window is None:
             return None
         return (self.window - 1, 0) if self.causal else (self.window // 2, (self.window - 1) // 2)
 
     @property
     def flops(self) -> float:
-        """Operations of the two products over the visible keys; causal counts as half of full."""
+        """Operations of the two products over the visible keys. Causal attention counts as half of full."""
         pairs = float(self.L) * self.S
         if self.window is not None:
             pairs = float(sum(last - first + 1 for first, last in map(self.visible_keys, range(self.L))))
@@ -74,8 +73,11 @@ class Case:
         """Bytes of one float32 for every output row."""
         return self.heads * self.L * 4
 
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "kv_bytes": self.kv_bytes}
+
     def visible_keys(self, row: int) -> tuple[int, int]:
-        """First and last key that a query row sees. The last row stands at the last key."""
+        """First and last key that a query sees. The last query is at the position of the last key."""
         position = row + self.S - self.L
         left, right = self.window_sides or (self.S, 0 if self.causal else self.S)
         return max(0, position - left), min(self.S - 1, position + right)
@@ -85,11 +87,10 @@ PREFILL_SHAPES = ((14, 2, 1024, 64), (8, 8, 1024, 128), (8, 8, 4096, 128), (14, 
 SHORT_LENGTHS = (16, 32, 64, 128, 256)
 DECODE_LENGTHS = (4096, 32768, 131072)
 DECODE_HEADS = ((14, 2, 64), (28, 4, 128))
-DTYPES: tuple[Dtype, Dtype] = ("float32", "bfloat16")
 
 
 def cases(group: Group) -> Iterator[Case]:
-    """The rows of one group, in the order they are measured."""
+    """The rows of one group in the order of measurement."""
     match group:
         case "f32" | "bf16":
             dtype: Dtype = "float32" if group == "f32" else "bfloat16"
@@ -122,5 +123,5 @@ def cases(group: Group) -> Iterator[Case]:
 
 
 def is_quick(case: Case) -> bool:
-    """Whether a row belongs to the short run: no contestant needs more than some seconds for it."""
+    """Whether a row is part of `--quick`: no contestant takes more than some seconds for it."""
     return case.L <= 1024 and case.S <= 32768

@@ -1,4 +1,4 @@
-"""Our layers, as a model has them: one block and the table of a real shape, with random weights."""
+"""Layers of a model: one decoder block and the token embedding of a real shape, with random weights."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from functools import partial
 from typing import Any
 
 import mlx.core as mx
-from tiny_llm.loading.weights.tree import assemble
 
-from benches.cases.attention import DTYPES, SHORT_NAMES, Dtype
+from benches.cases.arrays import exact, random_array, whole_gate
 from benches.cases.plain_layers import PlainBlock
-from benches.contestants.attention import OURS
-from benches.harness.operation import Case, Operation, evaluated, exact, random_array, sampled
+from benches.harness.contestant import Case, Contestant, Operation, evaluated, own
+from benches.harness.types import DTYPES, SHORT_NAMES, Dtype
+from benches.names import MLX_FLOAT32
 from tiny_llm.course.dispatch import MODELS, dispatch_model
 from tiny_llm.kv_cache import TinyKvFullCache
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.random_model import random_config, random_weights
-from tiny_llm.loading.weights.tree import convert_in_place
+from tiny_llm.loading.weights.tree import assemble, convert_in_place
 from tiny_llm.models.positions import row_offsets
 
 MODEL, STAGE = "qwen2-0.5b", 2
-MLX = "mlx f32"
-TOLERANCE = {"float32": 1e-3, "bfloat16": 4e-2}  # of several operations, each of which rounds its result
+TOLERANCE = {"float32": 1e-3, "bfloat16": 4e-2}  # of several operations, each with a rounded result
 LAYERS = ("block", "attention", "mlp", "norm", "rope", "embedding", "head")
 DECODE_PAST, PREFILL = 512, 512
 
@@ -33,7 +32,7 @@ def layer_cases(group: str) -> Iterator[Case]:
     for dtype in DTYPES:
         for layer in LAYERS:
             if layer == "head" and length > 1:
-                continue  # scores are asked for behind the last token only
+                continue  # logits are computed for the last token only
             name = f"{SHORT_NAMES[dtype]} {layer}, {length} token{'s' if length > 1 else ''}"
             yield Case(group, name, partial(_build, dtype, layer, length, past), quick=length == 1)
 
@@ -45,27 +44,23 @@ def _build(dtype: Dtype, layer: str, length: int, past: int, threads: int) -> Op
     if past:
         shape = (1, config.num_key_value_heads, past, config.head_dim)
         cached = random_array(shape, dtype, 2), random_array(shape, dtype, 3)
-    plain = PlainBlock(config, mlx_model, cached)  # before its scales take another type
+    plain = PlainBlock(config, mlx_model, cached)  # before conversion changes the type of the scales
     kind = MODELS["qwen2"][STAGE]
     convert_in_place(mlx_model, kind.ops.read, getattr(mx, dtype))
     model = dispatch_model(MODEL, mlx_model, STAGE, enable_flash_attn=True, dtype=getattr(mx, dtype))
     x = _input(layer, dtype, length, config)
-    ours = _ours(layer, model, x, cached, past)
+    call = _layer_call(layer, model, x, cached, past)
     wide = x if x.dtype == mx.uint32 else x.astype(mx.float32)
     mx.eval(wide)
     mlx = evaluated(lambda: getattr(plain, layer)(wide))
-    right = exact(mlx())
-    right = right.reshape(-1, right.shape[-1])
-    sample = sampled(*right.shape, most_rows=len(right), most_columns=right.shape[1])
-    weights = _weight_bytes(layer, mlx_model, x)
+    expected = exact(mlx())
+    nbytes, weights = _weights(layer, mlx_model)
     return Operation(
         dtype=dtype,
-        flops=2.0 * x.size // x.shape[-1] * weights[1] if x.dtype != mx.uint32 else 0.0,
-        bytes=weights[0] + 2 * x.nbytes,
-        calls={OURS: ours, MLX: mlx},
-        sample=sample,
-        expected=right,
-        tolerance=TOLERANCE[dtype],
+        flops=2.0 * x.size // x.shape[-1] * weights if x.dtype != mx.uint32 else 0.0,
+        bytes=nbytes + 2 * x.nbytes,
+        gate=whole_gate(expected.reshape(-1, expected.shape[-1]), TOLERANCE[dtype]),
+        contestants=[own(call), Contestant(MLX_FLOAT32, mlx)],
     )
 
 
@@ -77,7 +72,7 @@ def _input(layer: str, dtype: Dtype, length: int, config: Any) -> mx.array:
     return random_array((1, length, config.hidden_size), dtype, 4)
 
 
-def _ours(
+def _layer_call(
     layer: str, model: Any, x: mx.array, cached: tuple[mx.array, mx.array] | None, past: int
 ) -> Callable[[], mx.array]:
     block = model.layers_inner[0]
@@ -98,18 +93,18 @@ def _ours(
         mx.eval(cache.storage)
 
     def call() -> mx.array:
-        own = cache if cached else TinyKvFullCache()
-        out: mx.array = forward(x, offsets, own, "causal")
+        used = cache if cached else TinyKvFullCache()
+        out: mx.array = forward(x, offsets, used, "causal")
         mx.eval(out)
         if cached:
-            own.rewind(x.shape[1])  # the next call finds what this one found
+            used.rewind(x.shape[1])  # the next call starts from the same state
         return out
 
     return call
 
 
-def _weight_bytes(layer: str, mlx_model: Any, x: mx.array) -> tuple[int, int]:
-    """Bytes of the matrices that a layer reads, and how many numbers they hold."""
+def _weights(layer: str, mlx_model: Any) -> tuple[int, int]:
+    """Bytes of the matrices that a layer reads, and the number of their elements."""
     body = mlx_model.model
     attention = [getattr(body.layers[0].self_attn, f"{name}_proj") for name in "qkvo"]
     mlp = [getattr(body.layers[0].mlp, f"{name}_proj") for name in ("gate", "up", "down")]

@@ -1,4 +1,4 @@
-"""The layers of a block as plain MLX operations in float32: what is right, and the baseline of our layers."""
+"""The layers of a block as MLX operations in float32: the expected result and the baseline of the layers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tiny_llm.loading import ModelConfig
 
 
 class PlainBlock:
-    """One block of a packed Qwen2 model, with `past` keys and values [1, heads, tokens, size] before it.
+    """One block of a packed Qwen2 model, with `past` keys and values [1, heads, tokens, size] in its cache.
 
-    float32 is the type that MLX's products on a CPU are fastest in.
+    In float32, the fastest type of MLX's products on a CPU.
     """
 
     def __init__(self, config: ModelConfig, mlx_model: Any, past: tuple[mx.array, mx.array] | None):
@@ -38,7 +38,7 @@ class PlainBlock:
         return self._normalise(x, self._first_norm)
 
     def rope(self, x: mx.array) -> mx.array:
-        """[1, L, heads, size] -> [1, heads, L, size], as our layer has it."""
+        """[1, L, heads, size] -> [1, heads, L, size], as in tiny_llm."""
         return self._rotate(x.swapaxes(1, 2))
 
     def attention(self, x: mx.array) -> mx.array:
@@ -61,7 +61,7 @@ class PlainBlock:
         return x + self.mlp(self._normalise(x, self._second_norm))
 
     def head(self, x: mx.array) -> mx.array:
-        """The last norm, and the scores of the vocabulary."""
+        """The last norm, and the logits of the vocabulary."""
         return self._embedding(self._normalise(x, self._last_norm))
 
     def _normalise(self, x: mx.array, weight: mx.array) -> mx.array:

@@ -1,26 +1,28 @@
-"""Work on rows of numbers, which the memory limits: norms, gates, positions, look-ups and choices."""
+"""Operations on rows, which memory limits: normalization, activation, RoPE, embedding lookup, selection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from numpy.typing import NDArray
 
-from benches.cases.attention import DTYPES, SHORT_NAMES, Dtype
-from benches.cases.products import GROUP_SIZE, MLX
-from benches.contestants.attention import OURS, extension
-from benches.harness.operation import Case, Operation, evaluated, exact, random_array, sampled
+from benches.cases.arrays import TOLERANCE, exact, random_array, sampled
+from benches.cases.products import GROUP_SIZE
+from benches.harness.contestant import Case, Contestant, Operation, evaluated, own
+from benches.harness.gate import Float64, Gate
+from benches.harness.types import DTYPES, SHORT_NAMES, Dtype
+from benches.names import MLX
 from tiny_llm.positional_encoding import RotationTable
+from tiny_llm.runtime.extension import load_extension
 
-Float64 = NDArray[np.float64]
 EPS, BASE, BITS, TOP = 1e-6, 1e6, 4, 40
 HIDDEN, INNER, HEADS, HEAD, VOCABULARY = 896, 4864, 14, 64, 151936  # of qwen2-0.5b
-PROMPT, SEQUENCES = 512, 8  # rows where a prompt is read, and where some sequences choose
-EXACT = 1e-9  # of indices
+PROMPT, SEQUENCES = 512, 8  # rows of a prompt, and of sequences that select a token
+EXACT = 1e-9  # tolerance of indices
 POSITION = 512  # of the first row
 
 
@@ -32,48 +34,41 @@ def row_cases() -> Iterator[Case]:
                 yield Case("rows", title, partial(_build, name, build, dtype, rows), quick=rows == 1)
 
 
+@dataclass(slots=True)
+class _Forms:
+    """One operation by the kernel of tiny_llm, by MLX and in float64."""
+
+    kernel: Callable[[Any], mx.array]  # takes the function of the extension
+    mlx: Callable[[], mx.array]
+    expected: Float64
+    read: list[mx.array]  # what every contestant must read
+    operations: float  # per element of the first of these
+    tolerance: float | None = None
+
+
 def _build(
     name: str, build: Callable[[Dtype, int], _Forms], dtype: Dtype, rows: int, threads: int
 ) -> Operation:
-    """`threads` is what the process was started with."""
+    """`threads` is that of the process."""
     forms = build(dtype, rows)
-    calls: dict[str, Callable[[], Any]] = {}
-    missing: dict[str, str] = {}
-    kernel = getattr(extension(), name.split()[0], None)
-    if kernel is None:
-        missing[OURS] = f"this build has no {name.split()[0]}"
-    else:
-        calls[OURS] = evaluated(lambda: forms.ours(kernel))
-    calls[MLX] = evaluated(forms.mlx)
-    right = forms.right.reshape(-1, forms.right.shape[-1])
-    sample = sampled(len(right), right.shape[1], most_columns=right.shape[1])
-    nbytes = sum(array.nbytes for array in forms.moved) + right.size * forms.moved[0].itemsize
+    kernel = getattr(load_extension(), name)
+    expected = forms.expected.reshape(-1, forms.expected.shape[-1])
+    sample = sampled(*expected.shape, most_columns=expected.shape[1])
+    first = forms.read[0]
     return Operation(
-        dtype, forms.flops, nbytes, calls, sample, right[sample[0]], forms.tolerance, missing=missing
+        dtype=dtype,
+        flops=forms.operations * first.size,
+        bytes=sum(array.nbytes for array in forms.read) + expected.size * first.itemsize,
+        gate=Gate(expected.shape, *sample, expected[sample[0]], forms.tolerance or TOLERANCE[dtype]),
+        contestants=[own(evaluated(lambda: forms.kernel(kernel))), Contestant(MLX, evaluated(forms.mlx))],
     )
-
-
-class _Forms:
-    """One piece of work: by our kernel, by MLX, and in float64; `moved` is what must be read."""
-
-    def __init__(
-        self,
-        ours: Callable[[Any], mx.array],
-        mlx: Callable[[], mx.array],
-        right: Float64,
-        moved: list[mx.array],
-        operations: float,
-        tolerance: float = 0.0,
-    ):
-        self.ours, self.mlx, self.right, self.moved, self.tolerance = ours, mlx, right, moved, tolerance
-        self.flops = operations * moved[0].size
 
 
 def _rms_norm(dtype: Dtype, rows: int) -> _Forms:
     x, weight = random_array((rows, HIDDEN), dtype, 0), random_array((HIDDEN,), dtype, 1)
-    right = _normalised(exact(x), weight)
+    expected = _normalised(exact(x), weight)
     mlx = partial(mx.fast.rms_norm, x, weight, EPS)
-    return _Forms(lambda kernel: kernel(x, weight, EPS), mlx, right, [x, weight], 4)
+    return _Forms(lambda kernel: kernel(x, weight, EPS), mlx, expected, [x, weight], 4)
 
 
 def _normalised(x: Float64, weight: mx.array) -> Float64:
@@ -84,8 +79,10 @@ def _normalised(x: Float64, weight: mx.array) -> Float64:
 def _silu_multiply(dtype: Dtype, rows: int) -> _Forms:
     gate, up = (random_array((rows, INNER), dtype, seed) for seed in (0, 1))
     wide = exact(gate)
-    right = wide / (1 + np.exp(-wide)) * exact(up)
-    return _Forms(lambda kernel: kernel(gate, up), lambda: gate * mx.sigmoid(gate) * up, right, [gate, up], 5)
+    expected = wide / (1 + np.exp(-wide)) * exact(up)
+    return _Forms(
+        lambda kernel: kernel(gate, up), lambda: gate * mx.sigmoid(gate) * up, expected, [gate, up], 5
+    )
 
 
 def _rope(dtype: Dtype, rows: int) -> _Forms:
@@ -94,7 +91,7 @@ def _rope(dtype: Dtype, rows: int) -> _Forms:
     angle = np.outer(np.arange(POSITION, POSITION + rows), BASE ** (-np.arange(HEAD // 2) / (HEAD // 2)))
     cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
     real, imaginary = np.split(exact(x)[0], 2, axis=-1)
-    right = np.concatenate([real * cos - imaginary * sin, imaginary * cos + real * sin], axis=-1)
+    expected = np.concatenate([real * cos - imaginary * sin, imaginary * cos + real * sin], axis=-1)
 
     def mlx() -> mx.array:
         turned = mx.fast.rope(
@@ -102,7 +99,7 @@ def _rope(dtype: Dtype, rows: int) -> _Forms:
         )
         return turned.swapaxes(1, 2)
 
-    return _Forms(lambda kernel: kernel(x, table.cos, table.sin, POSITION), mlx, right, [x], 3)
+    return _Forms(lambda kernel: kernel(x, table.cos, table.sin, POSITION), mlx, expected, [x], 3)
 
 
 def _quantized_rows(dtype: Dtype, rows: int) -> _Forms:
@@ -116,41 +113,41 @@ def _quantized_rows(dtype: Dtype, rows: int) -> _Forms:
 
     chosen = [array[ids] for array in (scales, biases)]
     wide = [array.astype(mx.float32) for array in chosen]
-    right = exact(mx.dequantize(weight[ids], wide[0], wide[1], GROUP_SIZE, BITS))
-    kernel_call = partial(_looked_up, ids, weight, scales, biases)
-    return _Forms(kernel_call, mlx, right, [*chosen, weight[ids]], 2)
+    expected = exact(mx.dequantize(weight[ids], wide[0], wide[1], GROUP_SIZE, BITS))
+    call = partial(_lookup, ids, weight, scales, biases)
+    return _Forms(call, mlx, expected, [*chosen, weight[ids]], 2)
 
 
-def _looked_up(ids: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, kernel: Any) -> mx.array:
+def _lookup(ids: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, kernel: Any) -> mx.array:
     out: mx.array = kernel(ids, weight, scales, biases, GROUP_SIZE, BITS)
     return out
 
 
 def _argmax(dtype: Dtype, rows: int) -> _Forms:
     x = random_array((rows, VOCABULARY), dtype, 0)
-    right = exact(x).argmax(axis=1).astype(np.float64)[:, None]
+    expected = exact(x).argmax(axis=1).astype(np.float64)[:, None]
     mlx = partial(mx.argmax, x, axis=-1, keepdims=True)
-    return _Forms(lambda kernel: kernel(x)[:, None], mlx, right, [x], 1, EXACT)
+    return _Forms(lambda kernel: kernel(x)[:, None], mlx, expected, [x], 1, EXACT)
 
 
 def _top_k(dtype: Dtype, rows: int) -> _Forms:
     x = random_array((rows, VOCABULARY), dtype, 0)
-    right = np.sort(exact(x), axis=1)[:, : -TOP - 1 : -1]
+    expected = np.sort(exact(x), axis=1)[:, : -TOP - 1 : -1]
 
     def mlx() -> mx.array:
         return mx.sort(mx.topk(x, TOP), axis=-1)[:, ::-1]
 
-    return _Forms(lambda kernel: kernel(x, TOP)[0], mlx, right, [x], 1)
+    return _Forms(lambda kernel: kernel(x, TOP)[0], mlx, expected, [x], 1)
 
 
 def _logsumexp(dtype: Dtype, rows: int) -> _Forms:
     x = random_array((rows, VOCABULARY), dtype, 0)
-    right = np.log(np.exp(exact(x)).sum(axis=1, keepdims=True))
+    expected = np.log(np.exp(exact(x)).sum(axis=1, keepdims=True))
     mlx = partial(mx.logsumexp, x, axis=-1, keepdims=True)
-    return _Forms(lambda kernel: kernel(x)[:, None], mlx, right, [x], 2)
+    return _Forms(lambda kernel: kernel(x)[:, None], mlx, expected, [x], 2)
 
 
-# The kernel's name in the first word, and how many rows it has where it has many.
+# By the name of the kernel; the number is that of the case with many rows.
 KERNELS: dict[str, tuple[Callable[[Dtype, int], _Forms], int]] = {
     "rms_norm": (_rms_norm, PROMPT),
     "silu_multiply": (_silu_multiply, PROMPT),

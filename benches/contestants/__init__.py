@@ -1,1 +1,1 @@
-"""Whole models side by side: each contestant in a process of its own, all on the same weights."""
+"""What is measured: kernels of tiny_llm and other libraries, and whole models in worker processes."""

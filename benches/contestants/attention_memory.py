@@ -1,4 +1,4 @@
-"""How much memory attention takes beyond its inputs, seen by MLX's allocator and by the operating system.
+"""Memory of attention beyond its inputs, by MLX's allocator and by the operating system.
 
 In a process of its own (`python -m benches.contestants.attention_memory`): a high-water mark never falls.
 """
@@ -15,9 +15,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from benches.cases.arrays import Inputs
 from benches.cases.attention import Case
-from benches.contestants.attention import ours
+from benches.contestants.attention import Inputs, tiny_llm
 from benches.harness.machine import ROOT
 
 COUNTER, RESIDENT = "MLX's counter", "resident size"
@@ -41,12 +40,12 @@ def extra_bytes(case: Case, isa: str, threads: int) -> dict[str, int]:
 
 
 def _measure(case: Case, isa: str, threads: int) -> dict[str, int]:
-    # A small call first: code pages, worker threads and their scratch memory are there once and for all.
+    # A small call first: code, worker threads and their scratch memory are allocated once.
     small = replace(case, L=256, S=256)
-    ours(small, Inputs(small), isa, threads).call()
+    tiny_llm(small, Inputs(small), isa, threads).call()
     inputs = Inputs(case)
-    call = ours(case, inputs, isa, threads).call
-    mx.clear_cache()  # what making the inputs left behind would hide new memory
+    call = tiny_llm(case, inputs, isa, threads).call
+    mx.clear_cache()  # freed memory of the inputs would hide new memory
 
     _reset_high_water()
     mx.reset_peak_memory()
@@ -58,14 +57,14 @@ def _measure(case: Case, isa: str, threads: int) -> dict[str, int]:
 
 
 def _reset_high_water() -> None:
-    """Linux: the high-water mark starts again from the present size."""
+    """On Linux the high-water mark restarts from the present size."""
     path = Path("/proc/self/clear_refs")
     if path.exists():
         path.write_text("5")
 
 
 def _resident(field: str) -> int:
-    """VmRSS or VmHWM of this process in bytes; elsewhere than on Linux, the high-water mark for both."""
+    """VmRSS or VmHWM of this process in bytes; the high-water mark for both on other systems."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""How much memory a process of ours ever has: the model, Python, MLX, and nothing of the benchmarks.
+"""Peak memory of a fresh process of tiny_llm: the model, Python and MLX, without the benchmarks.
 
 `python -m benches.contestants.footprint MODEL DTYPE TOKENS` loads a model and fills that much of its context.
 """
@@ -12,14 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-ANSWER = 16  # of the tokens; the others are the prompt
+from benches.harness.machine import ROOT
+
+OUTPUT_TOKENS = 16  # of the tokens; the others are the prompt
 
 
 def footprint(model: str, dtype: str, tokens: int, threads: int) -> tuple[int, int]:
-    """Bytes of the weights, and the high-water mark of a fresh process."""
+    """Bytes of the weights, and the peak memory of a fresh process."""
     done = subprocess.run(
         [sys.executable, "-m", "benches.contestants.footprint", model, dtype, str(tokens)],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
         env={
             **os.environ,
             "TINY_LLM_THREADS": str(threads),
@@ -35,8 +37,8 @@ def footprint(model: str, dtype: str, tokens: int, threads: int) -> tuple[int, i
 def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
     import mlx.core as mx
 
-    from tiny_llm.benchmark.backends import ours
-    from tiny_llm.benchmark.requests import BYTES, Request
+    from tiny_llm.benchmark.backends import tiny_llm_backend
+    from tiny_llm.benchmark.requests import BYTE_TOKENS, Request
     from tiny_llm.cli.build_backend import build_stage
     from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
     from tiny_llm.loading import load
@@ -45,15 +47,15 @@ def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
     mx.set_default_device(mx.cpu)
     checkpoint = load(name)
     model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, getattr(mx, dtype))
-    prompt = tuple(BYTES + token % 1000 for token in range(tokens - ANSWER))
-    for _ in ours("ours", model).start(Request(prompt, ANSWER)):
+    prompt = tuple(BYTE_TOKENS + token % 1000 for token in range(tokens - OUTPUT_TOKENS))
+    for _ in tiny_llm_backend("tiny_llm", model).generate(Request(prompt, OUTPUT_TOKENS)):
         pass
     parts = (named_arrays(part, key) for key, part in named_parts(checkpoint.mlx_model))
     return sum(array.nbytes for arrays in parts for array in arrays.values()), _high_water()
 
 
 def _high_water() -> int:
-    """Of this program alone: on Linux, `ru_maxrss` begins with what its parent had in memory."""
+    """Peak memory of this program alone; on Linux `ru_maxrss` includes that of the parent process."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,6 +1,6 @@
-"""A writer of GGUF, the file format of llama.cpp: a header, facts by name, a list of tensors, their bytes.
+"""A writer of GGUF, the file format of llama.cpp: header, metadata, list of tensors, data of the tensors.
 
-Everything is little-endian. Each tensor starts at a multiple of ALIGNMENT behind the list.
+Everything is little-endian. The data of each tensor starts at a multiple of ALIGNMENT after the list.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 Value = str | int | float
-# How the format numbers the types of a fact, and those of a tensor's elements.
+# Type numbers of metadata, and of tensor elements.
 UINT32, FLOAT32, STRING = 4, 6, 8
 F32, Q4_0 = 0, 2
 
-BLOCK = 32  # numbers of Q4_0 that share a scale
+BLOCK = 32  # elements of Q4_0 with one scale
 BLOCK_BYTES = 2 + BLOCK // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A matrix or a vector: `shape` in numbers, as NumPy counts (rows first), and its bytes."""
+    """A matrix or a vector: `shape` in elements, rows first, and its bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,8 +41,8 @@ def vector(name: str, values: NDArray[np.float32]) -> Tensor:
 def packed(name: str, numbers: NDArray[np.uint8], scales: NDArray[np.float16]) -> Tensor:
     """A matrix of Q4_0: element [r, c] is (numbers[r, c] - 8) * scales[r, c // 32].
 
-    A block is its scale in float16, then 16 bytes: element j in the low half of byte j, and
-    j + 16 in its high half.
+    A block is a scale in float16 and 16 bytes: byte j has element j in its low half and j + 16 in its high
+    half.
     """
     rows, columns = numbers.shape
     halves = numbers.reshape(rows, columns // BLOCK, 2, BLOCK // 2)
@@ -52,20 +52,20 @@ def packed(name: str, numbers: NDArray[np.uint8], scales: NDArray[np.float16]) -
     return Tensor(name, (rows, columns), Q4_0, blocks.reshape(-1))
 
 
-def write(path: Path, facts: Mapping[str, Value], tensors: Iterable[Tensor]) -> None:
-    every = list(tensors)
+def write(path: Path, metadata: Mapping[str, Value], tensors: Iterable[Tensor]) -> None:
+    found = list(tensors)
     with path.open("wb") as file:
-        file.write(MAGIC + struct.pack("<IQQ", VERSION, len(every), len(facts)))
-        for name, value in facts.items():
+        file.write(MAGIC + struct.pack("<IQQ", VERSION, len(found), len(metadata)))
+        for name, value in metadata.items():
             file.write(_string(name) + _value(value))
         offset = 0
-        for tensor in every:
-            sizes = tensor.shape[::-1]  # the format counts the innermost dimension first
+        for tensor in found:
+            sizes = tensor.shape[::-1]  # the format lists the innermost dimension first
             file.write(_string(tensor.name) + struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes))
             file.write(struct.pack("<IQ", tensor.kind, offset))
             offset += -(-tensor.data.size // ALIGNMENT) * ALIGNMENT
         _align(file)
-        for tensor in every:
+        for tensor in found:
             tensor.data.tofile(file)
             _align(file)
 

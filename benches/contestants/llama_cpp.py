@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level half of llama-cpp-python: token ids in, scores out."""
+"""llama.cpp through the low-level half of llama-cpp-python: token ids in, logits out."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from benches.contestants.names import LLAMA_CPP, Missing
-from tiny_llm.benchmark.backends import Contestant
+from benches.names import LLAMA_CPP, Missing
+from tiny_llm.benchmark.backends import Backend
 from tiny_llm.benchmark.requests import Request
 
 
-def llama_cpp(path: str, threads: int, context: int) -> Contestant:
-    """A file of weights, run as `llama-bench` does: one call reads a prompt, in steps of 512 tokens.
+def llama_cpp(path: str, threads: int, context: int) -> dict[str, Backend]:
+    """A GGUF file, run as by `llama-bench`: one call reads a prompt, in steps of 512 tokens.
 
-    Everything else stays as llama.cpp chooses it, among that its own flash attention and a cache in float16.
-    The next token is the one with the highest score, as for everybody.
+    All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16. The
+    next token is the one with the highest logit.
     """
     try:
-        import llama_cpp as llama
+        import llama_cpp as library
     except ImportError as error:
         raise Missing("llama-cpp-python is not installed: docs/benchmarks.md says how to build it") from error
-    sequence = _Sequence(llama, path, threads, context)
+    sequence = _Sequence(library, path, threads, context)
 
-    def start(request: Request) -> Iterator[int]:
+    def generate(request: Request) -> Iterator[int]:
         sequence.clear()
         tokens: Sequence[int] = request.prompt
         for _ in range(request.output_tokens):
-            token = int(sequence.read(tokens).argmax())
+            token = int(sequence.logits(tokens).argmax())
             yield token
             tokens = [token]
 
-    def scores(request: Request) -> mx.array:
+    def last_logits(request: Request) -> mx.array:
         sequence.clear()
-        return mx.array(sequence.read(request.prompt))
+        return mx.array(sequence.logits(request.prompt))
 
-    return Contestant(LLAMA_CPP, start, scores)
+    return {LLAMA_CPP: Backend(LLAMA_CPP, generate, last_logits)}
 
 
 class _Sequence:
     """One sequence in a context of llama.cpp."""
 
-    def __init__(self, llama: Any, path: str, threads: int, context: int):
-        self._llama = llama
-        quiet = llama.llama_log_callback(lambda *_: None)
-        self._kept = quiet  # C holds a pointer to it
-        llama.llama_log_set(quiet, ctypes.c_void_p(0))
-        llama.llama_backend_init()
-        self._model = llama.llama_model_load_from_file(path.encode(), llama.llama_model_default_params())
+    def __init__(self, library: Any, path: str, threads: int, context: int):
+        self._library = library
+        quiet = library.llama_log_callback(lambda *_: None)
+        self._kept = quiet  # C keeps a pointer to it
+        library.llama_log_set(quiet, ctypes.c_void_p(0))
+        library.llama_backend_init()
+        self._model = library.llama_model_load_from_file(path.encode(), library.llama_model_default_params())
         if not self._model:
             raise RuntimeError(f"llama.cpp: cannot load {path}")
-        options = llama.llama_context_default_params()
+        options = library.llama_context_default_params()
         options.n_ctx = options.n_batch = context
         options.n_threads = options.n_threads_batch = threads
-        self._context = llama.llama_init_from_model(self._model, options)
+        self._context = library.llama_init_from_model(self._model, options)
         if not self._context:
             raise RuntimeError(f"llama.cpp: no context of {context} tokens")
-        self._vocabulary = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
-        self._batch = llama.llama_batch_init(context, 0, 1)
+        self._vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model))
+        self._batch = library.llama_batch_init(context, 0, 1)
         self._offset = 0
 
     def clear(self) -> None:
-        self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), False)
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
         self._offset = 0
 
-    def read(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """The scores behind the last token; no others are computed."""
+    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """The logits after the last of these tokens; no others are computed."""
         batch = self._batch
         batch.n_tokens = len(tokens)
         for place, token in enumerate(tokens):
@@ -78,9 +78,9 @@ class _Sequence:
             batch.n_seq_id[place] = 1
             batch.seq_id[place][0] = 0
             batch.logits[place] = place == len(tokens) - 1
-        status = self._llama.llama_decode(self._context, batch)
+        status = self._library.llama_decode(self._context, batch)
         if status != 0:
             raise RuntimeError(f"llama.cpp: llama_decode of {len(tokens)} tokens gave {status}")
         self._offset += len(tokens)
-        found = self._llama.llama_get_logits_ith(self._context, len(tokens) - 1)
+        found = self._library.llama_get_logits_ith(self._context, len(tokens) - 1)
         return np.ctypeslib.as_array(found, shape=(self._vocabulary,))

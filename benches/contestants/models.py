@@ -1,4 +1,4 @@
-"""Our models in `bench peers`: the loop that users get, the model alone, and eight sequences at once."""
+"""tiny_llm and mlx-lm in `bench peers`: tiny_llm as its loop, as the model alone, and as a batch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from benches.contestants.names import BATCH, MLX_LM, OURS, SEQUENCES, STEP
-from tiny_llm.benchmark import backends as contestants
-from tiny_llm.benchmark.backends import Contestant
+from benches.names import BATCH, MLX_LM, SEQUENCES, STEP, TINY_LLM
+from tiny_llm.benchmark.backends import Backend, mlx_lm_backend, tiny_llm_backend
 from tiny_llm.benchmark.requests import Request
 from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
@@ -23,32 +22,32 @@ from tiny_llm.loading.weights.tree import named_arrays, named_parts
 from tiny_llm.sampling.select import argmax
 
 
-def forms_of_ours(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, Contestant]:
-    """The default stage with FlashAttention, as the command line builds it."""
+def tiny_llm(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, Backend]:
+    """The default loader with FlashAttention, as on the command line."""
     model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, dtype)
     return {
-        OURS: contestants.ours(OURS, model),
-        STEP: _contestant(STEP, lambda prompt: _Alone(model, prompt)),
-        BATCH: _contestant(BATCH, lambda prompt: _Together(model, prompt, context)),
+        TINY_LLM: tiny_llm_backend(TINY_LLM, model),
+        STEP: _stepped(STEP, lambda prompt: _ModelAlone(model, prompt)),
+        BATCH: _stepped(BATCH, lambda prompt: _Batch(model, prompt, context)),
     }
 
 
-def mlx_lm(checkpoint: Checkpoint, dtype: mx.Dtype) -> dict[str, Contestant]:
-    return {MLX_LM: contestants.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, silent))}
+def mlx_lm(checkpoint: Checkpoint, dtype: mx.Dtype) -> dict[str, Backend]:
+    return {MLX_LM: mlx_lm_backend(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, silent))}
 
 
 class _Steps(Protocol):
-    """A prompt that has been read, and what one step makes of the next token."""
+    """A prompt after its prefill, and the decode steps that follow."""
 
-    last: mx.array  # scores behind the prompt [1, V]
+    last: mx.array  # logits after the prompt [1, V]
 
     def step(self, token: int) -> mx.array:
-        """The scores behind that token: [1, V], or a row for each sequence."""
+        """The logits after that token: [1, V], or a row for each sequence."""
         ...
 
 
-class _Alone:
-    """The model and its cache, without a loop around them."""
+class _ModelAlone:
+    """The model and its cache, without the loop that selects tokens."""
 
     def __init__(self, model: Any, prompt: Sequence[int]):
         self._sequence = Sequenced(model)
@@ -58,8 +57,8 @@ class _Alone:
         return self._sequence.read_on(mx.array([token]))
 
 
-class _Together:
-    """Several sequences with one prompt, which grow as the loop of `batch_generate` lets them."""
+class _Batch:
+    """Several sequences with the same prompt, decoded together as by `batch_generate`."""
 
     def __init__(self, model: Any, prompt: Sequence[int], context: int):
         self._model = model
@@ -78,11 +77,11 @@ class _Together:
         return next_logits(self._model, tokens, offsets, self._caches)
 
 
-def _contestant(name: str, read: Callable[[Sequence[int]], _Steps]) -> Contestant:
-    """Greedy; the scores that the gate looks at come from a step, not from reading a prompt."""
+def _stepped(name: str, prefill: Callable[[Sequence[int]], _Steps]) -> Backend:
+    """Greedy. The logits that are compared are those of a decode step, not of a prefill."""
 
-    def start(request: Request) -> Iterator[int]:
-        steps = read(request.prompt)
+    def generate(request: Request) -> Iterator[int]:
+        steps = prefill(request.prompt)
         logits = steps.last
         for left in range(request.output_tokens, 0, -1):
             chosen: Any = argmax(logits).tolist()
@@ -90,14 +89,14 @@ def _contestant(name: str, read: Callable[[Sequence[int]], _Steps]) -> Contestan
             if left > 1:
                 logits = steps.step(chosen[-1])
 
-    def scores(request: Request) -> mx.array:
-        return read(request.prompt[:-1]).step(request.prompt[-1])[-1]
+    def last_logits(request: Request) -> mx.array:
+        return prefill(request.prompt[:-1]).step(request.prompt[-1])[-1]
 
-    return Contestant(name, start, scores)
+    return Backend(name, generate, last_logits)
 
 
 def bytes_of(checkpoint: Checkpoint) -> int:
-    """Bytes of the weights that a step reads: all but a token table that does not make the logits, too."""
+    """Bytes of the weights that a step reads: all but a token embedding that is not the output matrix too."""
     tied = checkpoint.mlx_model.args.tie_word_embeddings
     return sum(
         array.nbytes

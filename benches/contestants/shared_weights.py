@@ -1,8 +1,9 @@
-"""One model in two formats: random weights that our packed form and llama.cpp's Q4_0 both hold exactly.
+"""The same random weights for all backends: values that MLX's packed form, Q4_0 and int4 of OpenVINO hold
+exactly.
 
-Q4_0 knows (n - 8) * scale, ours n * scale + bias: with bias = -8 * scale they are the same number. They then
-lie around -scale / 2; every second group of a row has a negative scale, so that this cancels. Our groups of
-64 become two blocks of 32, and a weight takes 4.5 bits in both.
+Q4_0 is (n - 8) * scale, MLX's packed form is n * scale + bias: with bias = -8 * scale they are equal. Such
+weights have a mean of -scale / 2; every second group of a row has a negative scale, so that the means
+cancel. A group of 64 becomes two blocks of Q4_0, and a weight takes 4.5 bits in all formats.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benches.contestants import gguf
-from tiny_llm.loading import Checkpoint, ModelConfig, find_folder, load
-from tiny_llm.loading.config import read_config
+from tiny_llm.loading import Checkpoint, ModelConfig, load
 from tiny_llm.loading.find import random_shortcut
-from tiny_llm.loading.weights.random_model import random_config
 from tiny_llm.loading.weights.tree import named_parts
 
-MOSTLY_Q4_0 = 2  # llama.cpp's number for such a file
+MOSTLY_Q4_0 = 2  # `general.file_type` of llama.cpp
 QUANTIZATION_VERSION = 2
 NAMES = {
     "model.embed_tokens": "token_embd",
@@ -42,14 +41,8 @@ NAMES = {
 }
 
 
-def sizes(name: str) -> ModelConfig:
-    """The shape of a model such as "random:qwen2-0.5b", or of the embedded one, without its weights."""
-    shortcut = random_shortcut(name)
-    return random_config(shortcut) if shortcut else read_config(find_folder(name))
-
-
-def load_twin(name: str) -> Checkpoint:
-    """A model; if it is a random one, with weights that Q4_0 can hold."""
+def load_shared(name: str) -> Checkpoint:
+    """A model; if it is a random one, with weights that every format holds."""
     checkpoint = load(name)
     if random_shortcut(name):
         centre(checkpoint.mlx_model)
@@ -57,7 +50,7 @@ def load_twin(name: str) -> Checkpoint:
 
 
 def centre(mlx_model: Any) -> None:
-    """Give the packed matrices of a model the scales and biases that Q4_0 knows."""
+    """Replace the scales and biases of packed matrices by values that Q4_0 can hold."""
     for _, part in named_parts(mlx_model):
         if hasattr(part, "scales"):
             groups = mx.arange(part.scales.shape[1])
@@ -67,11 +60,11 @@ def centre(mlx_model: Any) -> None:
 
 
 def write_gguf(config: ModelConfig, mlx_model: Any, path: Path) -> None:
-    """The same model as a file for llama.cpp, without a tokenizer: whoever runs it has token ids."""
-    gguf.write(path, facts(config), tensors(mlx_model))
+    """The model as a file for llama.cpp, without a tokenizer, since requests are token ids."""
+    gguf.write(path, metadata(config), tensors(mlx_model))
 
 
-def facts(config: ModelConfig) -> dict[str, gguf.Value]:
+def metadata(config: ModelConfig) -> dict[str, gguf.Value]:
     family = config.model_type
     return {
         "general.architecture": family,
@@ -93,8 +86,8 @@ def facts(config: ModelConfig) -> dict[str, gguf.Value]:
 
 
 def tensors(mlx_model: Any) -> Iterator[gguf.Tensor]:
-    for ours, part in named_parts(mlx_model):
-        name = peer_name(ours)
+    for own_name, part in named_parts(mlx_model):
+        name = gguf_name(own_name)
         if hasattr(part, "scales"):
             scales = np.repeat(_dense(part.scales).astype(np.float16), part.group_size // gguf.BLOCK, axis=1)
             yield gguf.packed(f"{name}.weight", _numbers(part.weight), scales)
@@ -104,16 +97,16 @@ def tensors(mlx_model: Any) -> Iterator[gguf.Tensor]:
             yield gguf.vector(f"{name}.bias", _dense(part.bias))
 
 
-def peer_name(ours: str) -> str:
+def gguf_name(name: str) -> str:
     """`model.layers.3.mlp.up_proj` is `blk.3.ffn_up`."""
-    if not ours.startswith("model.layers."):
-        return NAMES[ours]
-    _, _, layer, name = ours.split(".", 3)
+    if not name.startswith("model.layers."):
+        return NAMES[name]
+    _, _, layer, name = name.split(".", 3)
     return f"blk.{layer}.{NAMES[name]}"
 
 
 def _numbers(weight: mx.array) -> NDArray[np.uint8]:
-    """Each word holds eight numbers, the first in its lowest bits."""
+    """The numbers [rows, columns] of packed words, each with eight numbers, the first in its lowest bits."""
     octets = np.array(weight).astype("<u4", copy=False).view(np.uint8)
     return np.stack([octets & 15, octets >> 4], axis=-1).reshape(len(octets), -1)
 

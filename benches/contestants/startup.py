@@ -1,4 +1,4 @@
-"""Fresh processes: how long until the embedded model prints its first token, and what an import costs."""
+"""Seconds of a fresh process: to the first printed token of the embedded model, and of `import tiny_llm`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from benches.harness.machine import ROOT
 
-SET_UP = Path(sys.prefix) / "tiny_llm_packages"  # what `pdm run setup` leaves behind
+SET_UP = Path(sys.prefix) / "tiny_llm_packages"  # written by `pdm run setup`
 IMPORT = "import time; begin = time.perf_counter(); import tiny_llm; print(time.perf_counter() - begin)"
 
 
 def main_command() -> tuple[str, list[str]]:
-    """`pdm run main` where it has set up this environment, else what it runs: nothing is installed here."""
+    """`pdm run main` if pdm has set up this environment, else the program that it starts."""
     pdm = Path(sys.prefix) / "bin" / "pdm"
     if SET_UP.is_file() and pdm.is_file():
         return "pdm run main", [str(pdm), "run", "main"]
@@ -23,7 +23,7 @@ def main_command() -> tuple[str, list[str]]:
 
 
 def first_token_seconds() -> float:
-    """From the start of the command to the first byte of its answer."""
+    """From the start of the command to the first byte of its output."""
     begin = time.perf_counter()
     with subprocess.Popen(
         main_command()[1], cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -38,7 +38,7 @@ def first_token_seconds() -> float:
 
 
 def import_seconds() -> float:
-    """`import tiny_llm` in a fresh interpreter, whose own start does not count."""
+    """`import tiny_llm` in a fresh interpreter, without the start of the interpreter."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORT],
         cwd=ROOT,

@@ -1,1 +1,1 @@
-"""Single operations and layers side by side in one process: the gate, the clock and the roofline."""
+"""From a case to a row of a table: results are checked, then timed beside the limits of the machine."""

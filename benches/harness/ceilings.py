@@ -1,4 +1,4 @@
-"""What the hardware allows: peaks and bandwidths, measured in the same rounds as the contestants."""
+"""The limits of the hardware: peak and bandwidth, measured in the same rounds as the contestants."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from benches.cases.attention import SHORT_NAMES, Case
-from benches.contestants.attention import extension
+from benches.harness.types import SHORT_NAMES
+from tiny_llm.runtime.extension import load_extension
 
 PROBE_SECONDS = 0.02
 EMPTY_CALL, BANDWIDTH = "empty call", "bandwidth"
-OTHERS = "others running"  # no ceiling, but what lowers all of them: who else wants the cores
+OTHERS = "others running"  # not a limit: the threads of other processes, which lower all limits
 
 
 def peak(isa: str, dtype: str, threads: int) -> Callable[[], float]:
     """Operations per second of the multiply units on registers alone."""
-    measure = extension().peak
+    measure = load_extension().peak
     return lambda: 1e9 * float(measure(isa, SHORT_NAMES[dtype], threads, PROBE_SECONDS))
 
 
@@ -26,19 +26,19 @@ def peak_name(isa: str) -> str:
 
 
 def bandwidth(nbytes: int, threads: int) -> Callable[[], float]:
-    """Bytes per second when a buffer of that size is read again and again."""
-    measure = extension().read_bandwidth
+    """Bytes per second of plain loads from a buffer of that size, read repeatedly."""
+    measure = load_extension().read_bandwidth
     return lambda: 1e9 * float(measure(nbytes, threads, PROBE_SECONDS))
 
 
-def empty_call(case: Case, isa: str, threads: int) -> Callable[[], mx.array]:
-    """The cost of calling: the same primitive, of one head, one query and one key, built and evaluated.
+def empty_call(dtype: str, head_size: int, isa: str, threads: int) -> Callable[[], mx.array]:
+    """The cost of a call: attention with one head, one query and one key, built and evaluated.
 
-    It goes through every step of a real call (Python, checks, graph, MLX's scheduler, kernel, wake-up of the
-    caller) and its arithmetic takes nanoseconds.
+    It takes every step of a real call (Python, checks, graph, MLX's scheduler, kernel, wake-up of the
+    caller), and its arithmetic takes nanoseconds.
     """
-    attention = extension().attention
-    one = mx.ones((1, 1, 1, case.D), dtype=getattr(mx, case.dtype))
+    attention = load_extension().attention
+    one = mx.ones((1, 1, 1, head_size), dtype=getattr(mx, dtype))
     mx.eval(one)
 
     def call() -> mx.array:

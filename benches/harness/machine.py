@@ -1,4 +1,4 @@
-"""What a result must say about where it came from."""
+"""Where a record was measured: machine, system, packages, commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("tiny-llm", "mlx", "mlx-cpu", "torch", "numpy", "nanobind")
+PACKAGES = (
+    "tiny-llm",
+    "mlx",
+    "mlx-cpu",
+    "torch",
+    "llama-cpp-python",
+    "openvino",
+    "mlx-lm",
+    "numpy",
+    "nanobind",
+)
 
 
 def cpus() -> int:
@@ -22,10 +32,10 @@ def cpus() -> int:
 
 
 def others_running() -> float:
-    """Threads of other processes that run or wait for a core right now; 0 where the system does not say."""
+    """Threads of other processes that run or wait for a core now; 0 if the system does not say."""
     for line in _lines(Path("/proc/stat")):
         if line.startswith("procs_running"):
-            return max(0.0, float(line.split()[1]) - 1)  # one of them is reading this
+            return max(0.0, float(line.split()[1]) - 1)  # one of them is this thread
     return 0.0
 
 

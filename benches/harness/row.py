@@ -1,18 +1,19 @@
-"""What was measured for one case with one thread count, and its form in a results file."""
+"""One row of a table: a case with one number of threads, its contestants and its targets."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benches.cases.attention import Case
-from benches.contestants.attention import OURS
-from tiny_llm.benchmark.harness import Samples
+from benches.names import TINY_LLM
+from tiny_llm.benchmark.clock import Samples
+
+MOST_SHARE = 1.05  # a larger share of peak, noise included, means that the peak was measured too low
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One contestant's part in a row. Without `seconds` it failed the gate."""
+    """One contestant's part in a row. Without `seconds` its result was wrong."""
 
     name: str
     isa: str | None
@@ -23,12 +24,8 @@ class Entry:
     floor: float  # seconds that the hardware alone would need, by its measured ceilings
 
     @property
-    def label(self) -> str:
-        return f"{self.name} {self.isa}" if self.isa else self.name
-
-    @property
     def share_of_peak(self) -> float | None:
-        """Of the multiply units' peak; of the memory's bandwidth where that is the tighter limit."""
+        """Share of the peak of the multiply units, or of the bandwidth where that is the tighter limit."""
         return self.floor / self.seconds.median if self.seconds and self.floor else None
 
     def record(self) -> dict[str, Any]:
@@ -47,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One target and whether it was met; None where somebody needed for it is missing."""
+    """One target and whether it was met; None if a contestant that it needs is missing."""
 
     what: str
     relation: str  # ">=" or "<="
@@ -65,53 +62,55 @@ class Verdict:
         return {**asdict(self), "met": self.met}
 
 
-MOST_SHARE = 1.05  # a share beyond this, noise allowed for, says that the ceiling was measured too low
-
-
-def share(subject: Entry | None, what: str, limit: float) -> Verdict:
-    """How much of what the machine allows is reached; unknown where that comes out as more than all of it."""
-    reached = subject.share_of_peak if subject else None
-    return Verdict(what, ">=", limit, reached if reached is None or reached <= MOST_SHARE else None, "share")
-
-
 @dataclass(slots=True)
 class Row:
-    """A case, a thread count, everybody's results, and the ceilings seen in the same rounds."""
+    """`entries` begin with tiny_llm. With `tokens`, a sample is the time of that many; tables show rates."""
 
-    case: Case
+    group: str
+    name: str
     threads: int
-    gate: str = ""
+    flops: float = 0.0
+    bytes: int = 0  # bytes that every contestant must read and write; 0 if memory is no limit
+    tokens: int = 0
+    gate: str = ""  # how results were checked
     entries: list[Entry] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     ceilings: dict[str, Samples] = field(default_factory=dict)
-    tiles: tuple[int, int] | None = None  # visited, of a windowed run, and all there are
-    extra_bytes: dict[str, int] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)  # more keys of the record
 
     def subject(self) -> Entry | None:
-        """Our entry that the targets speak about: the first, with the best instruction set asked for."""
-        return next((entry for entry in self.entries if entry.name == OURS), None)
+        """The entry that targets are about: the first of tiny_llm, with the best instruction set."""
+        return next((entry for entry in self.entries if entry.name == TINY_LLM), None)
 
     def seconds(self, name: str) -> float | None:
-        """The median of the first contestant of that name, if it was timed."""
-        for entry in self.entries:
-            if entry.name == name and entry.seconds is not None:
-                return entry.seconds.median
-        return None
+        """The median of the first contestant of that name that was timed."""
+        return next((e.seconds.median for e in self.entries if e.name == name and e.seconds), None)
 
     def record(self) -> dict[str, Any]:
-        case = self.case
         return {
-            "row": case.name,
-            **asdict(case),
+            "row": self.name,
+            "group": self.group,
             "threads": self.threads,
-            "flops": case.flops,
-            "kv_bytes": case.kv_bytes,
+            "flops": self.flops,
+            "bytes": self.bytes,
+            "tokens": self.tokens,
             "gate": self.gate,
+            **self.details,
             "contestants": [entry.record() for entry in self.entries],
             "missing": self.missing,
             "ceilings": {name: samples.record() for name, samples in self.ceilings.items()},
-            "tiles": self.tiles,
-            "extra_bytes": self.extra_bytes,
             "targets": [verdict.record() for verdict in self.verdicts],
         }
+
+
+def speedup(row: Row, peer: str, limit: float) -> Verdict:
+    """The speed of tiny_llm relative to a peer."""
+    own, other = row.seconds(TINY_LLM), row.seconds(peer)
+    return Verdict(f"speed over {peer}", ">=", limit, other / own if own and other else None, "x")
+
+
+def share(subject: Entry | None, what: str, limit: float) -> Verdict:
+    """The share of peak; unknown above MOST_SHARE."""
+    reached = subject.share_of_peak if subject else None
+    return Verdict(what, ">=", limit, reached if reached is None or reached <= MOST_SHARE else None, "share")

@@ -1,4 +1,4 @@
-"""All measured targets at a glance: a line for those of one kind in a group of rows."""
+"""All measured targets of a machine: a line for each kind of target in a group of rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from benches.report.tables import Record, bound, quantity, table
 
 HEADER = ["section", "rows", "target", "measured", "met"]
-OF_EACH_ROW = ("s", "B")  # times and sizes, whose bounds follow from what a row does
+OF_EACH_ROW = ("s", "B")  # times and sizes have a limit of their own in each row
 
 
 def summary(sections: Iterable[tuple[str, Record]]) -> str:
-    """Of results files under the titles of their sections."""
+    """Of records by the titles of their sections."""
     return table(HEADER, [line for title, record in sections for line in _lines(title, record)])
 
 
@@ -30,7 +30,7 @@ def _lines(title: str, record: Record) -> Iterable[list[str]]:
 
 
 def _span(targets: list[Record], key: str, text: Callable[[Record], str]) -> str:
-    """The lowest and the highest, or the one text of all."""
+    """The lowest and the highest, or one text if they are equal."""
     ordered = sorted(targets, key=lambda target: float(target[key]))
     return " to ".join(dict.fromkeys(map(text, (ordered[0], ordered[-1]))))
 

@@ -1,4 +1,4 @@
-"""Tables from the records of benchmarks, in markdown."""
+"""Records as tables in markdown."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from itertools import groupby
 from typing import Any
 
-from benches.cases.attention import GROUPS
-from benches.contestants.attention import OURS
 from benches.harness.ceilings import OTHERS
+from benches.names import TINY_LLM
 
 Record = dict[str, Any]
 
@@ -16,9 +15,8 @@ Record = dict[str, Any]
 def markdown(record: Record) -> str:
     """One table for every group of rows in a results file."""
     parts = [_origin(record)]
-    groups = record.get("groups", GROUPS)
     for group, rows in groupby(record["rows"], key=lambda row: row["group"]):
-        parts += [f"### {group}: {groups[group]}", _table(list(rows))]
+        parts += [f"### {group}: {record['groups'][group]}", _table(list(rows))]
     parts.append(_tally(record))
     return "\n\n".join(parts)
 
@@ -35,7 +33,7 @@ def label(contestant: Record) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A time with three digits and the unit that suits it."""
+    """A time with three digits, in s, ms or µs."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if abs(seconds) >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -43,13 +41,13 @@ def seconds_text(seconds: float) -> str:
 
 
 def _row_name(row: Record) -> str:
-    """The name, and a warning where other processes wanted the cores in a quarter of the rounds or more."""
+    """The name, marked if other processes used the cores in a quarter of the rounds or more."""
     others = row.get("ceilings", {}).get(OTHERS)
     return f"{row['row']} (disturbed)" if others and others["high"] > 0 else str(row["row"])
 
 
 def rate_text(tokens_per_second: float) -> str:
-    """Three digits, and no exponent."""
+    """Three digits without an exponent."""
     digits = max(0, 2 - math.floor(math.log10(tokens_per_second)))
     return f"{tokens_per_second:.{digits}f} tok/s"
 
@@ -64,7 +62,7 @@ def _table(rows: list[Record]) -> str:
         cells = [
             _time_cell(by_label[name], tokens) if name in by_label else _absent(row, name) for name in labels
         ]
-        share = next((c["share_of_peak"] for c in row["contestants"] if c["name"] == OURS), None)
+        share = next((c["share_of_peak"] for c in row["contestants"] if c["name"] == TINY_LLM), None)
         share_text = f"{share:.0%}" if share else ""
         body.append([_row_name(row), str(row["threads"]), *cells, share_text, _targets_cell(row)])
     for name, why in {item for row in rows for item in row["missing"].items()}:
@@ -78,7 +76,7 @@ def table(header: list[str], body: list[list[str]]) -> str:
 
 
 def _time_cell(contestant: Record, tokens: int) -> str:
-    """Median, as a rate where tokens are counted, and half the distance of the quartiles, or "once"."""
+    """The median, as a rate if the row has tokens, and half the distance of the quartiles, or "once"."""
     timed = contestant["seconds"]
     if timed is None:
         return f"wrong result (error {contestant['error']:.2g})"
@@ -104,13 +102,13 @@ def _verdict(target: Record) -> str:
 
 
 def bound(target: Record) -> str:
-    """What the value is held against."""
+    """The limit of a target."""
     sign = {">=": "≥", "<=": "≤"}[target["relation"]]
     return f"{sign} {quantity(target['limit'], target['unit'])}"
 
 
 def quantity(value: float, unit: str) -> str:
-    """A value in the unit that its target names."""
+    """A value in the unit of its target."""
     match unit:
         case "s":
             return seconds_text(value)
@@ -134,7 +132,7 @@ def _origin(record: Record) -> str:
 
 
 def _rounds(record: Record) -> str:
-    """How many samples a time is the median of: parts of a record may come from runs of their own."""
+    """The number of samples of a median, as a range: parts of a record may come from different runs."""
     timed = [contestant["seconds"] for row in record["rows"] for contestant in row["contestants"]]
     rounds = {seconds["samples"] for seconds in timed if seconds and seconds["samples"] > 1}  # else "once"
     return " to ".join(map(str, sorted({min(rounds), max(rounds)}))) if rounds else str(record["repeats"])

@@ -1,8 +1,9 @@
-"""The attention benchmark without its clock: rows, gate, targets and reports."""
+"""`bench attention` without its clock: rows, gate, targets and reports."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,20 +12,21 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from benches import attention
 from benches.attention import main
-from benches.cases.arrays import Inputs
-from benches.cases.attention import DTYPES, GROUPS, Case, Dtype, Group, cases
+from benches.cases.attention import GROUPS, Case, Group, cases
 from benches.contestants import attention as contestants
-from benches.contestants.attention import GROUPED, MX_FAST, OURS, TORCH, Contestant
+from benches.contestants.attention import TOLERANCE, Inputs, gate, oracle
 from benches.harness import ceilings, machine
-from benches.harness import measure_attention as measure
 from benches.harness.ceilings import EMPTY_CALL
-from benches.harness.gate import TOLERANCE, Gate, oracle
+from benches.harness.contestant import Contestant
 from benches.harness.row import Entry, Row, Verdict
-from benches.report import page, picture
-from benches.report import tables as report
-from benches.targets.attention import OURS_WITHOUT_WINDOW, decode_bound, judge
-from tiny_llm.benchmark.harness import Samples
+from benches.harness.types import DTYPES, Dtype
+from benches.names import GROUPED, MX_FAST, NO_WINDOW, PYTORCH, TINY_LLM
+from benches.report import pages, tables
+from benches.report.shares import shares
+from benches.targets.attention import decode_bound, judge
+from tiny_llm.benchmark.clock import Samples
 
 SMALL = Case("short", "float32", 4, 2, 24, 24, 16, causal=True)
 
@@ -35,12 +37,17 @@ def on_the_cpu() -> None:
 
 
 def entry(name: str, seconds: float, floor: float = 0.0) -> Entry:
-    isa = "avx512" if name == OURS else None
+    isa = "avx512" if name == TINY_LLM else None
     return Entry(name, isa, "", error=0.0, seconds=Samples((seconds,)), flops=1.0, floor=floor)
 
 
-def verdicts(row: Row) -> dict[str, bool | None]:
-    return {verdict.what: verdict.met for verdict in judge(row)}
+def row_of(case: Case, *entries: Entry, threads: int = 2, **details: object) -> Row:
+    details = {**case.record(), "tiles": None, "extra_bytes": {}, **details}
+    return Row(case.group, case.name, threads, case.flops, entries=list(entries), details=details)
+
+
+def verdicts(case: Case, row: Row) -> dict[str, bool | None]:
+    return {verdict.what: verdict.met for verdict in judge(case, row)}
 
 
 # Rows
@@ -88,37 +95,41 @@ def test_mlx_passes_the_gate_and_a_slight_error_does_not(dtype: Dtype, causal: b
     inputs = Inputs(case)
     contestant = contestants.mx_fast(case, inputs)
     result = contestant.result(contestant.call())
-    gate = Gate(case, inputs)
-    assert gate.passes(gate.error(result))
+    checked = gate(case, inputs)
+    assert checked.passes(checked.error(result))
     wrong = result.copy()
-    wrong[0, 1, 5] *= 1 + 3 * TOLERANCE[dtype]
-    assert not gate.passes(gate.error(wrong))
+    wrong[case.L + 5] *= 1 + 3 * TOLERANCE[dtype]
+    assert not checked.passes(checked.error(wrong))
 
 
 @pytest.mark.parametrize("spoil", [np.nan, np.inf])
 def test_a_nan_or_an_infinity_never_passes(spoil: float) -> None:
     inputs = Inputs(SMALL)
-    result = oracle(SMALL, inputs, np.arange(SMALL.L)).astype(np.float32)[None]
-    gate = Gate(SMALL, inputs)
-    assert gate.passes(gate.error(result))
-    result[0, 0, 0, 0] = spoil
-    assert not gate.passes(gate.error(result))
-    assert not gate.passes(gate.error(result[:, :, 1:]))
+    result = whole_result(SMALL, inputs)
+    checked = gate(SMALL, inputs)
+    assert checked.passes(checked.error(result))
+    result[0, 0] = spoil
+    assert not checked.passes(checked.error(result))
+    assert not checked.passes(checked.error(result[1:]))
 
 
-def test_rows_outside_the_sample_are_held_against_the_first_that_passed() -> None:
+def whole_result(case: Case, inputs: Inputs) -> np.ndarray:
+    return oracle(case, inputs, np.arange(case.L)).astype(np.float32).reshape(-1, case.D)
+
+
+def test_rows_outside_the_sample_are_compared_with_the_first_result_that_passed() -> None:
     case = Case("f32", "float32", 1, 1, 1500, 1500, 8, causal=True)
     inputs = Inputs(case)
-    gate = Gate(case, inputs)
-    right = oracle(case, inputs, np.arange(case.L)).astype(np.float32)[None]
+    checked = gate(case, inputs)
+    right = whole_result(case, inputs)
     wrong = right.copy()
-    unsampled = next(row for row in range(case.L) if row not in gate.rows)
-    wrong[0, 0, unsampled] += 1
-    assert gate.passes(gate.error(right))
-    assert not gate.passes(gate.error(wrong))
+    unsampled = next(row for row in range(case.L) if row not in checked.rows)
+    wrong[unsampled] += 1
+    assert checked.passes(checked.error(right))
+    assert not checked.passes(checked.error(wrong))
 
 
-def test_a_window_in_the_oracle_hides_what_lies_outside() -> None:
+def test_keys_outside_a_window_make_no_difference_to_the_oracle() -> None:
     case = replace(SMALL, group="window", window=3)
     inputs = Inputs(case)
     whole = oracle(case, inputs, np.array([10]))
@@ -135,8 +146,8 @@ def test_pytorch_agrees_in_every_form_of_grouped_heads() -> None:
             case = replace(SMALL, dtype=dtype, causal=causal)
             inputs = Inputs(case)
             contestant = contestants.pytorch(case, inputs, threads=1)
-            gate = Gate(case, inputs)
-            assert gate.passes(gate.error(contestant.result(contestant.call())))
+            checked = gate(case, inputs)
+            assert checked.passes(checked.error(contestant.result(contestant.call())))
 
 
 # Targets
@@ -145,26 +156,28 @@ def test_pytorch_agrees_in_every_form_of_grouped_heads() -> None:
 @pytest.mark.parametrize(("group", "limit"), [("f32", 1.2), ("bf16", 1.5)])
 def test_prefill_is_held_against_pytorch_and_the_peak(group: Group, limit: float) -> None:
     case = next(case for case in cases(group) if case.L == 4096 and case.D == 128 and case.causal)
-    row = Row(case, 2, entries=[entry(OURS, 1.0, floor=0.79), entry(TORCH, limit)])
-    met = verdicts(row)
+    row = row_of(case, entry(TINY_LLM, 1.0, floor=0.79), entry(PYTORCH, limit))
+    met = verdicts(case, row)
     assert met["speed over PyTorch"] is True
     assert met.get("share of peak", False) is False  # 79 % of 80 %; bfloat16 has no such target
-    row.entries[1] = entry(TORCH, limit * 0.99)
-    assert verdicts(row)["speed over PyTorch"] is False
+    row.entries[1] = entry(PYTORCH, limit * 0.99)
+    assert verdicts(case, row)["speed over PyTorch"] is False
 
 
 def test_a_missing_peer_leaves_a_target_open() -> None:
-    row = Row(next(cases("f32")), 2, entries=[entry(OURS, 1.0)])
-    assert verdicts(row) == {"speed over PyTorch": None}
+    case = next(cases("f32"))
+    assert verdicts(case, row_of(case, entry(TINY_LLM, 1.0))) == {"speed over PyTorch": None}
 
 
-def test_targets_are_stated_for_two_threads_only() -> None:
-    assert not verdicts(Row(next(cases("f32")), 1, entries=[entry(OURS, 1.0), entry(TORCH, 2.0)]))
+def test_targets_are_defined_for_two_threads_only() -> None:
+    case = next(cases("f32"))
+    assert not verdicts(case, row_of(case, entry(TINY_LLM, 1.0), entry(PYTORCH, 2.0), threads=1))
 
 
 def test_short_rows_may_lag_pytorch_by_forty_microseconds() -> None:
-    entries = [entry(OURS, 100e-6), entry(MX_FAST, 100e-6), entry(GROUPED, 99e-6), entry(TORCH, 59e-6)]
-    assert verdicts(Row(next(cases("short")), 2, entries=entries)) == {
+    case = next(cases("short"))
+    entries = [entry(TINY_LLM, 100e-6), entry(MX_FAST, 100e-6), entry(GROUPED, 99e-6), entry(PYTORCH, 59e-6)]
+    assert verdicts(case, row_of(case, *entries)) == {
         "speed over mx.fast": True,
         "speed over grouped": False,
         "time behind PyTorch": False,
@@ -172,26 +185,27 @@ def test_short_rows_may_lag_pytorch_by_forty_microseconds() -> None:
 
 
 def test_the_decode_bound_is_an_empty_call_and_the_floor_over_seven_tenths() -> None:
-    row = Row(next(cases("decode")), 2, entries=[entry(OURS, 1e-4, floor=70e-6), entry(TORCH, 6e-4)])
+    case = next(cases("decode"))
+    row = row_of(case, entry(TINY_LLM, 1e-4, floor=70e-6), entry(PYTORCH, 6e-4))
     assert decode_bound(row) is None
     row.ceilings[EMPTY_CALL] = Samples((25e-6,))
     assert decode_bound(row) == pytest.approx(125e-6)
-    assert verdicts(row) == {"speed over PyTorch": True, "time against the roofline": True}
+    assert verdicts(case, row) == {"speed over PyTorch": True, "time against the roofline": True}
 
 
 def test_a_window_may_cost_its_tiles_and_thirty_percent() -> None:
-    entries = [entry(OURS, 0.14), entry(OURS_WITHOUT_WINDOW, 1.0)]
-    row = Row(next(cases("window")), 2, entries=entries, tiles=(10, 100))
-    assert verdicts(row) == {"time against the windowless one": False}
-    row.tiles = (11, 100)
-    assert verdicts(row) == {"time against the windowless one": True}
+    case = next(cases("window"))
+    row = row_of(case, entry(TINY_LLM, 0.14), entry(NO_WINDOW, 1.0), tiles=(10, 100))
+    assert verdicts(case, row) == {"time against the windowless one": False}
+    row.details["tiles"] = (11, 100)
+    assert verdicts(case, row) == {"time against the windowless one": True}
 
 
 def test_extra_memory_is_output_lse_and_four_mebibytes() -> None:
     case = next(cases("memory"))
     limit = case.output_bytes + case.lse_bytes + 4 * 2**20
-    row = Row(case, 2, extra_bytes={"MLX's counter": limit, "resident size": limit + 1})
-    assert list(verdicts(row).values()) == [True, False]
+    row = row_of(case, extra_bytes={"MLX's counter": limit, "resident size": limit + 1})
+    assert list(verdicts(case, row).values()) == [True, False]
 
 
 # Reports
@@ -199,7 +213,7 @@ def test_extra_memory_is_output_lse_and_four_mebibytes() -> None:
 
 @pytest.fixture
 def record() -> dict[str, object]:
-    row = Row(next(cases("f32")), 2, entries=[entry(OURS, 1e-3, floor=8e-4), entry(TORCH, 2e-3)])
+    row = row_of(next(cases("f32")), entry(TINY_LLM, 1e-3, floor=8e-4), entry(PYTORCH, 2e-3))
     row.missing["grouped"] = "not today"
     row.entries.append(replace(entry(MX_FAST, 1.0), seconds=None, error=0.5))
     row.verdicts = [
@@ -208,6 +222,7 @@ def record() -> dict[str, object]:
     ]
     run = {
         "benchmark": "attention",
+        "groups": dict(GROUPS),
         "isas": ["avx512"],
         "threads": [1, 2],
         "repeats": 3,
@@ -217,7 +232,7 @@ def record() -> dict[str, object]:
 
 
 def test_the_table_shows_losses_and_wrong_results_like_wins(record: dict[str, object]) -> None:
-    table = report.markdown(record)
+    table = tables.markdown(record)
     row = "| f32 14/2 N=1024 D=64 causal | 2 | 1 ms (once) | 2 ms (once) | wrong result (error 0.5) | 80% |"
     assert row in table
     assert "speed over PyTorch 2.00x (≥ 1.20x): met" in table
@@ -227,21 +242,25 @@ def test_the_table_shows_losses_and_wrong_results_like_wins(record: dict[str, ob
 
 
 def test_the_picture_is_well_formed_and_names_every_row(record: dict[str, object]) -> None:
-    drawing = ElementTree.fromstring(picture.shares(record))
+    drawing = ElementTree.fromstring(shares(record))
     texts = [element.text for element in drawing.iter() if element.text]
-    assert "f32 14/2 N=1024 D=64 causal" in texts
-    assert "ours (avx512)" in texts
-    assert "80%" in texts
+    assert "f32 14/2 N=1024 D=64 causal, avx512" in texts
+    assert {"tiny-llm", "PyTorch"} <= set(texts)
+    assert texts.count("80%") == 2  # a bar and the axis
 
 
-def test_the_page_is_made_of_results_files_alone(record: dict[str, object], tmp_path: Path) -> None:
-    results = tmp_path / "box.json"
-    results.write_text(json.dumps(record))
-    assert page.main([str(results), "--docs", str(tmp_path / "benchmarks.md")]) == 0
-    written = (tmp_path / "benchmarks.md").read_text()
-    assert "### Attention, box" in written
-    assert "\n#### f32: " in written
-    assert (tmp_path / "benchmarks-box.svg").exists()
+def test_pages_are_made_of_records_alone(record: dict[str, object], tmp_path: Path) -> None:
+    machine_folder, docs = tmp_path / "results" / "box", tmp_path / "docs"
+    machine_folder.mkdir(parents=True)
+    docs.mkdir()
+    (machine_folder / "attention.json").write_text(json.dumps(record))
+    assert pages.main(["--results", str(machine_folder.parent), "--docs", str(docs)]) == 0
+    written = (docs / "benchmarks" / "box.md").read_text()
+    assert "# Benchmarks: box" in written
+    assert "\n## Attention\n" in written
+    assert "\n### f32: " in written
+    assert "(box-attention.svg)" in written
+    assert ElementTree.parse(docs / "benchmarks" / "box-attention.svg")
 
 
 # Command line
@@ -275,15 +294,29 @@ def test_help_names_every_group_of_rows(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_contestant_that_fails_the_gate_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def call() -> np.ndarray:
+    def call() -> mx.array:
         calls.append(1)
-        return np.zeros((1, SMALL.heads, SMALL.L, SMALL.D), np.float32)
+        return mx.zeros((1, SMALL.heads, SMALL.L, SMALL.D))
 
-    wrong = Contestant(TORCH, SMALL, call, lambda out: out)
     inputs = Inputs(SMALL)
-    right = replace(contestants.mx_fast(SMALL, inputs), name=OURS, isa="scalar")
-    monkeypatch.setattr(measure, "_field", lambda *_: [right, wrong])
+    right = replace(contestants.mx_fast(SMALL, inputs), name=TINY_LLM, isa="scalar")
+    monkeypatch.setattr(contestants, "tiny_llm", lambda *_, **__: right)
+    wrong = Contestant(PYTORCH, call)
+    monkeypatch.setattr(
+        attention._Work, "_add_peers", lambda _, operation, threads: operation.contestants.append(wrong)
+    )
     monkeypatch.setattr(ceilings, "peak", lambda *_: lambda: 1e9)
-    (row,) = measure.measure(SMALL, ["scalar"], [1], repeats=2)
+    (row,) = attention.rows_of(SMALL, ["scalar"], [1], repeats=2)
     assert [e.seconds is not None for e in row.entries] == [True, False]
     assert len(calls) == 1
+
+
+def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(attention, "measure", lambda *_: pytest.fail("a row was measured"))
+    assert main(["--rows", "short", "--plot", str(tmp_path / "shares.svg")]) == 1
+    assert capsys.readouterr().err == (
+        "bench attention: pictures need matplotlib: pip install 'tiny-llm[bench]'\n"
+    )

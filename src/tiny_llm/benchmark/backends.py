@@ -1,4 +1,4 @@
-"""Who is measured: our model in one form or another, and mlx-lm's."""
+"""Programs that run a model, behind one interface: the models of tiny_llm and those of mlx-lm."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,19 +13,22 @@ from .requests import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """`start` gives the tokens of a request, greedy and past any end, `scores` its first logits [V]."""
+class Backend:
+    """`generate` yields the tokens of a request, greedily and past end tokens.
+
+    `logits` returns the logits [V] after the prompt, for comparison between backends.
+    """
 
     name: str
-    start: Callable[[Request], Iterator[int]]
-    scores: Callable[[Request], mx.array]
+    generate: Callable[[Request], Iterator[int]]
+    logits: Callable[[Request], mx.array]
 
 
-def ours(name: str, model: Any) -> Contestant:
-    """A model of ours, in the loop that our command line uses."""
+def tiny_llm_backend(name: str, model: Any) -> Backend:
+    """A model of tiny_llm in the loop of the command line."""
     cached = hasattr(model, "create_kv_cache")
 
-    def start(request: Request) -> Iterator[int]:
+    def generate(request: Request) -> Iterator[int]:
         prompt = list(request.prompt)
         if cached:
             return cached_tokens(
@@ -33,7 +36,7 @@ def ours(name: str, model: Any) -> Contestant:
             )
         return full_context_tokens(model, prompt, Chooser(prompt), request.output_tokens)
 
-    def scores(request: Request) -> mx.array:
+    def logits(request: Request) -> mx.array:
         prompt = list(request.prompt)
         if not cached:
             return next_logits(model, mx.array(prompt)[None])[0]
@@ -42,18 +45,18 @@ def ours(name: str, model: Any) -> Contestant:
             mx.eval(last)
             return last
 
-    return Contestant(name, start, scores)
+    return Backend(name, generate, logits)
 
 
-def mlx_lm(name: str, model: Any) -> Contestant:
-    """A model of mlx-lm: it reads a prompt as mlx-lm lets it, all but the last token without any scores.
+def mlx_lm_backend(name: str, model: Any) -> Backend:
+    """A model of mlx-lm. Its prefill computes no logits for all but the last token, as in mlx-lm.
 
-    Not in mlx-lm's loop, which takes a step more than there are tokens, and the first of them too early: the
-    time to the first token would have the second one in it.
+    mlx-lm's own loop is not used: it runs one step more than there are tokens, and it starts the second step
+    before it returns the first token, so the time to first token would include both.
     """
     from mlx_lm.models.cache import make_prompt_cache
 
-    def start(request: Request) -> Iterator[int]:
+    def generate(request: Request) -> Iterator[int]:
         cache = make_prompt_cache(model)
         prompt = mx.array(request.prompt)
         before, token = prompt[:-1], prompt[-1:]
@@ -64,8 +67,8 @@ def mlx_lm(name: str, model: Any) -> Contestant:
             token = mx.argmax(model(token[None], cache=cache)[:, -1], axis=-1)
             yield token_id(token)
 
-    def scores(request: Request) -> mx.array:
+    def logits(request: Request) -> mx.array:
         last: mx.array = model(mx.array(request.prompt)[None])[0, -1]
         return last
 
-    return Contestant(name, start, scores)
+    return Backend(name, generate, logits)

@@ -1,4 +1,4 @@
-"""From contestants and requests to times: one request at a time, everybody in turn."""
+"""Timed requests: every backend answers every request, one at a time and in turn."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,21 +7,22 @@ from typing import Any
 
 import mlx.core as mx
 
-from .backends import Contestant
+from .backends import Backend
+from .clock import Clock, turns
 from .requests import Request
 
-# Largest difference between the scores of two contestants, by the largest score: activations are rounded.
+# Largest difference between the logits of two backends, relative to the largest logit, by activation type.
 TOLERANCE = {mx.float32: 1e-3, mx.float16: 1e-2, mx.bfloat16: 6e-2}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One request answered by one contestant."""
+    """One request answered by one backend."""
 
     prompt_tokens: int
     output_tokens: int
     first: float  # seconds from the start to the first token
-    seconds: float  # to the last one
+    seconds: float  # seconds from the start to the last token
 
     @property
     def prefill_rate(self) -> float:
@@ -29,13 +30,13 @@ class Run:
 
     @property
     def decode_rate(self) -> float | None:
-        """None where there is only one token."""
+        """Tokens per second after the first; None for a single token."""
         return (self.output_tokens - 1) / (self.seconds - self.first) if self.output_tokens > 1 else None
 
 
-def run_once(contestant: Contestant, request: Request, clock: Callable[[], float] = time.perf_counter) -> Run:
+def run_once(backend: Backend, request: Request, clock: Clock = time.perf_counter) -> Run:
     begin = clock()
-    tokens = contestant.start(request)
+    tokens = backend.generate(request)
     next(tokens)
     first = clock() - begin
     count = 1 + sum(1 for _ in tokens)
@@ -43,36 +44,33 @@ def run_once(contestant: Contestant, request: Request, clock: Callable[[], float
 
 
 def measure(
-    contestants: Sequence[Contestant],
+    backends: Sequence[Backend],
     requests: Sequence[Request],
     warmup: int,
-    done: Callable[[int, int], None],
-    clock: Callable[[], float] = time.perf_counter,
+    report: Callable[[int, int], None],
+    clock: Clock = time.perf_counter,
 ) -> dict[str, list[Run]]:
-    """The runs of each contestant, by name and in the order of the requests, behind `warmup` untimed ones.
+    """The runs of each backend, by name and in the order of the requests, after `warmup` untimed requests.
 
-    Every second request goes round backwards: a machine that slows down half-way slows all alike. `done` is
-    told how many runs are finished, of how many.
+    `report` is called before each run with the number of finished runs and their total.
     """
-    plan = [(False, requests[i % len(requests)]) for i in range(warmup)] + [(True, r) for r in requests]
-    runs: dict[str, list[Run]] = {contestant.name: [] for contestant in contestants}
-    total = len(plan) * len(contestants)
-    for turn, (counts, request) in enumerate(plan):
-        order = contestants if turn % 2 == 0 else contestants[::-1]
-        for place, contestant in enumerate(order):
-            done(turn * len(contestants) + place, total)
-            run = run_once(contestant, request, clock)
-            if counts:
-                runs[contestant.name].append(run)
+    warm = [requests[number % len(requests)] for number in range(warmup)]
+    plan = [*warm, *requests]
+    runs: dict[str, list[Run]] = {backend.name: [] for backend in backends}
+    for done, (number, backend) in enumerate(turns(backends, len(plan))):
+        report(done, len(plan) * len(backends))
+        run = run_once(backend, plan[number], clock)
+        if number >= warmup:
+            runs[backend.name].append(run)
     return runs
 
 
-def largest_difference(contestants: Sequence[Contestant], request: Request) -> dict[str, float]:
-    """How far the scores of each contestant are from those of the first, by the largest of these."""
-    expected = contestants[0].scores(request).astype(mx.float32)
+def largest_difference(backends: Sequence[Backend], request: Request) -> dict[str, float]:
+    """Largest difference of logits from those of the first backend, relative to the largest of these."""
+    expected = backends[0].logits(request).astype(mx.float32)
     largest = mx.abs(expected).max()
     found: dict[str, Any] = {
-        other.name: (mx.abs(other.scores(request).astype(mx.float32) - expected).max() / largest).item()
-        for other in contestants[1:]
+        other.name: (mx.abs(other.logits(request).astype(mx.float32) - expected).max() / largest).item()
+        for other in backends[1:]
     }
     return found

@@ -1,10 +1,10 @@
-"""What everybody is asked: prompts of random tokens, and how many tokens each answer has."""
+"""The requests of a benchmark: prompts of random tokens, each with a number of output tokens."""
 
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
-BYTES = 256  # the first tokens of a vocabulary stand for single bytes; text hardly has them
+BYTE_TOKENS = 256  # the first ids of a vocabulary are single bytes, which text rarely contains
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many requests, and the limits, inclusive, between which their lengths are drawn."""
+    """The number of requests, and the inclusive limits of their lengths in tokens."""
 
     num_seqs: int
     min_input_len: int
@@ -25,9 +25,9 @@ class Sizes:
 
 
 def random_requests(sizes: Sizes, vocabulary: int, end_tokens: Collection[int], seed: int) -> list[Request]:
-    """The same ones for the same arguments, on every machine."""
+    """Deterministic: equal arguments give equal requests on every machine."""
     numbers = random.Random(seed)
-    first = BYTES if vocabulary > 2 * BYTES else 0
+    first = BYTE_TOKENS if vocabulary > 2 * BYTE_TOKENS else 0
     ids = [token for token in range(first, vocabulary) if token not in end_tokens]
     requests = []
     for _ in range(sizes.num_seqs):

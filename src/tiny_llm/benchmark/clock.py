@@ -1,35 +1,37 @@
-"""The one clock of the project: contestants in turn, many rounds, and the spread of what was seen."""
+"""The clock of all benchmarks: contestants in turn, many rounds, and the spread of the samples."""
 
 from __future__ import annotations
 
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
-# Short calls are repeated until a sample lasts this long, so that the clock's own cost does not show.
+# Short calls are repeated until a sample lasts this long, so that the cost of the clock does not show.
 SAMPLE_SECONDS = 5e-3
 MOST_CALLS_PER_SAMPLE = 500
-# Then a contestant runs untimed for this long. The others have emptied the caches, and after a rest the
-# system may have put two threads of a team on one core, where a spinning barrier costs a scheduler's tick.
+# Before a sample the contestant runs untimed for this long: other contestants have emptied the caches, and
+# after a pause the system may have put two threads of a team on one core, where a spinning barrier costs a
+# scheduler tick.
 WARM_SECONDS = 0.02
-# Longer calls than this get no such warm-up: within themselves they do not notice.
+# Calls longer than this need no such warm-up.
 LONG_SECONDS = 0.1
-# Worker threads of OpenMP (PyTorch) keep spinning for up to 10 ms after a call and would steal a core from
-# whoever comes next. Every sample waits for that to end.
+# OpenMP threads (PyTorch) spin for up to 10 ms after a call, on a core that the next contestant needs. Every
+# sample waits for that to end.
 SETTLE_SECONDS = 0.02
-# A baseline that needs longer for its first call is not called again: that is its only sample.
+# A baseline whose first call takes longer is not called again: that call is its only sample.
 ONCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What repeated measurements of one quantity gave, in the order taken."""
+    """Repeated measurements of one quantity, in the order taken."""
 
     values: tuple[float, ...]
 
@@ -55,7 +57,7 @@ class Samples:
         return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
     def record(self) -> dict[str, float | int]:
-        """The summary that goes into a results file."""
+        """The summary for a results file."""
         return {"median": self.median, "low": self.low, "high": self.high, "samples": len(self.values)}
 
 
@@ -69,16 +71,23 @@ def time_once(call: Callable[[], Any], clock: Clock = time.perf_counter) -> tupl
 def time_first(
     call: Callable[[], Any], clock: Clock = time.perf_counter, busy: Clock = time.process_time
 ) -> tuple[Any, float]:
-    """The same of a call that may stay the only one.
+    """`time_once` for a call that may remain the only sample.
 
-    A shared machine may stand still, for half a minute once (benches/LOG.md). So a long call in which the
-    process had less than half of a processor is made once more.
+    A shared machine may stand still, once for half a minute (benches/LOG.md). A long call during which the
+    process had less than half of a processor is therefore repeated once.
     """
     begin = busy()
     result, seconds = time_once(call, clock)
     if seconds > ONCE_SECONDS and busy() - begin < seconds / 2:
         return time_once(call, clock)
     return result, seconds
+
+
+def turns(contestants: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    """Every contestant once a round, every second round backwards: drift of the machine affects all alike."""
+    for number in range(rounds):
+        for contestant in contestants if number % 2 == 0 else reversed(contestants):
+            yield number, contestant
 
 
 def interleave(
@@ -89,11 +98,10 @@ def interleave(
     clock: Clock = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-    """Seconds per call of every contestant, and the values of every probe, over `repeats` rounds.
+    """Seconds per call of every contestant, and the values of every probe, over `repeats` rounds of `turns`.
 
-    Each round runs everybody once, every second round backwards: a machine that slows down half-way slows
-    all alike. A probe is a measurement that keeps its own time (a peak, a bandwidth) and returns a value.
-    Every call has been run at least once before its first sample.
+    A probe times itself and returns a value: a peak, a bandwidth, the seconds of a worker process. Every call
+    runs at least once before its first sample.
     """
     probes = probes or {}
     estimate = {name: _estimate(call, clock) for name, call in calls.items()}
@@ -109,15 +117,16 @@ def interleave(
             call()
         seconds[name].append((clock() - begin) / count)
 
-    turns = [(time_call, name) for name in calls]
-    turns += [(lambda name: values[name].append(probes[name]()), name) for name in probes]
+    def read_probe(name: str) -> None:
+        values[name].append(probes[name]())
+
+    actions = [(time_call, name) for name in calls] + [(read_probe, name) for name in probes]
     gc.collect()
     gc.disable()
     try:
-        for turn in range(repeats):
-            for act, name in turns if turn % 2 == 0 else reversed(turns):
-                sleep(SETTLE_SECONDS)
-                act(name)
+        for _, (act, name) in turns(actions, repeats):
+            sleep(SETTLE_SECONDS)
+            act(name)
     finally:
         gc.enable()
     return _samples(seconds), _samples(values)
@@ -138,7 +147,7 @@ def _warm(call: Callable[[], Any], clock: Clock) -> None:
 def _estimate(call: Callable[[], Any], clock: Clock) -> float:
     _, seconds = time_once(call, clock)
     if seconds < LONG_SECONDS:
-        _, seconds = time_once(call, clock)  # the first call may have paid for threads and pages
+        _, seconds = time_once(call, clock)  # the first call may include starting threads and page faults
     return seconds
 
 
