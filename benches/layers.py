@@ -1,35 +1,36 @@
-"""`pdm bench layers`: the layers of a model, ours beside the same in plain MLX operations."""
+"""`pdm bench layers`: the layers of a model, in tiny_llm and in MLX operations."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
 
-from benches.measured import Measured
-from benches.operations.layers import MODEL, layer_cases
-from benches.operations.operation import Case, measure
+from benches.cases.layers import MODEL, layer_cases
+from benches.harness.contestant import Case
+from benches.harness.measure import measure
+from benches.harness.row import Row
 from benches.suite import Suite, run
 
 GROUPS = {
-    "decode": f"one token behind 512 in the cache, one block of {MODEL} in 4 bits",
+    "decode": f"one token with 512 in the cache, one block of {MODEL} in 4 bits",
     "prefill": "512 tokens and an empty cache, the same block",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 when one of our layers gave a wrong result."""
+    """Exit code 1 if a layer of tiny_llm gave a wrong result."""
     return run(SUITE, argv)
 
 
-def _rows(case: Case, options: argparse.Namespace) -> Iterator[Measured]:
-    (threads,) = options.threads  # a process has one number of them
-    yield measure(case, threads, options.repeats)
+def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:
+    (threads,) = options.threads  # of this process
+    yield measure(case, threads, options.repeats)[0]
 
 
 SUITE = Suite(
     name="layers",
-    about="Times a block, its attention, MLP, norm and RoPE, the embedding and the scores of all tokens,\n"
-    "ours as a model has them beside plain MLX operations in float32, which are also what is right.",
+    about="Measures a block, its attention, MLP, norm and RoPE, the token embedding and the logits, as a\n"
+    "model of tiny_llm runs them, beside MLX operations in float32, which give the expected results.",
     groups=GROUPS,
     cases=layer_cases,
     is_quick=lambda case: case.quick,

@@ -1,4 +1,4 @@
-"""The command line that the benchmarks of this folder share: rows in, a table, JSON and a picture out."""
+"""The command line of `pdm bench attention|kernels|layers|peers`: cases in, table, JSON and picture out."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from benches import contestants, machine, report
-from benches.contestants import OURS
+from benches.harness import machine
+from benches.names import TINY_LLM
+from benches.report import tables
+from tiny_llm.benchmark.pictures import check_plotting
 from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.exit_codes import INTERRUPTED
 from tiny_llm.cli.output_files import output_file, svg_file, write_whole
+from tiny_llm.runtime.extension import load_extension
 
 Record = dict[str, Any]
 
 
 class Case(Protocol):
-    """A piece of work: one or more rows of a table come from it."""
+    """A piece of work that gives one or more rows."""
 
     @property
     def name(self) -> str: ...
 
 
 class Result(Protocol):
-    """A row that was measured and judged."""
+    """A row with measurements and verdicts."""
 
     missing: dict[str, str]
 
@@ -53,14 +56,14 @@ class Suite:
     plot: Callable[[Record], str] | None = None
     repeats: int = 11
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
-    prepare: Callable[[argparse.Namespace], Record] = lambda options: {}  # what it adds to the record
-    process_for_threads: bool = False  # kernels without a `threads` argument take it from the environment
+    prepare: Callable[[argparse.Namespace], Record] = lambda options: {}  # additions to the record
+    process_for_threads: bool = False  # for kernels without a `threads` argument
 
 
 def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 when one of our results was wrong; a missed target is reported, not an error."""
+    """Exit code 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
     options = _parser(suite).parse_args(argv)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # there are files and processes to clean up
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # so that processes and files are cleaned up
     try:
         return _run(suite, options)
     except KeyboardInterrupt:
@@ -71,13 +74,15 @@ def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
 def _run(suite: Suite, options: argparse.Namespace) -> int:
     mx.set_default_device(mx.cpu)
     try:
-        contestants.extension().cpu_isas()
-    except (ImportError, RuntimeError) as missing:  # not built: the text says what to do
+        load_extension().cpu_isas()
+        if suite.plot and options.plot:
+            check_plotting()
+    except RuntimeError as missing:  # the text says what to do
         print(f"bench {suite.name}: {missing}", file=sys.stderr)
         return 1
     extra = suite.prepare(options)
-    every = [case for group in options.rows for case in suite.cases(group)]
-    chosen = [case for case in every if suite.is_quick(case) or not options.quick]
+    found = [case for group in options.rows for case in suite.cases(group)]
+    chosen = [case for case in found if suite.is_quick(case) or not options.quick]
     if not chosen:
         print(f"bench {suite.name}: --quick leaves none of these rows", file=sys.stderr)
         return 2
@@ -98,7 +103,7 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
             os.environ["TINY_LLM_THREADS"] = str(options.threads[0])  # read at the first call of a kernel
         _measure_all(suite, options, chosen, record)
 
-    table = report.markdown(record)
+    table = tables.markdown(record)
     print(table)
     outputs = {options.table: table + "\n"}
     if suite.process_for_threads:
@@ -108,26 +113,28 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
     for path, content in outputs.items():
         if path:
             write_whole(path, content)
-    wrong = [c for row in record["rows"] for c in row["contestants"] if c["name"] == OURS and not c["passed"]]
+    wrong = [
+        c for row in record["rows"] for c in row["contestants"] if c["name"] == TINY_LLM and not c["passed"]
+    ]
     return 1 if wrong else 0
 
 
 def _measure_all(suite: Suite, options: argparse.Namespace, chosen: list[Any], record: Record) -> None:
     absent: dict[str, str] = {}
     for number, case in enumerate(chosen, 1):
-        _tell(f"[{number}/{len(chosen)}] {case.name}")
+        _print(f"[{number}/{len(chosen)}] {case.name}")
         for row in suite.measure(case, options):
             record["rows"].append(row.record())
-            _tell(report.progress(record["rows"][-1]))
+            _print(tables.progress(record["rows"][-1]))
             for name in row.missing.keys() - absent.keys():
-                _tell(f"  {name} does not take part: {row.missing[name]}")
+                _print(f"  {name} does not take part: {row.missing[name]}")
             absent |= row.missing
-            if options.json:  # after every row: an interrupted run keeps what it has
+            if options.json:  # after every row, for interrupted runs
                 write_whole(options.json, json.dumps(record, indent=1) + "\n")
 
 
 def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[str]) -> list[Record]:
-    """The rows of one process for each number of threads, side by side."""
+    """The rows of one process for each number of threads, sorted by row."""
     rows: list[Record] = []
     with tempfile.TemporaryDirectory() as folder:
         for threads in options.threads:
@@ -142,7 +149,7 @@ def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[st
                 check=False,
             )
             found = json.loads(file.read_text())["rows"] if file.exists() else []
-            if done.returncode not in (0, 1) or len(found) != len(names):  # 1: a row was wrong
+            if done.returncode not in (0, 1) or len(found) != len(names):  # 1: a result was wrong
                 raise SystemExit(f"pdm bench {suite.name}: its process ended early, at {len(found)} rows")
             rows += found
     return sorted(rows, key=lambda row: (names.index(row["row"]), row["threads"]))
@@ -157,22 +164,24 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rows", nargs="+", choices=list(suite.groups), default=list(suite.groups), metavar="GROUP",
-        help="measure only these groups (default: all)",
+        help="groups of rows to measure (default: all)",
     )  # fmt: skip
     suite.add_arguments(parser)
     parser.add_argument(
         "--threads", nargs="+", type=_thread_count, default=[1, 2][: machine.cpus()], metavar="T",
-        help="measure with so many threads (default: 1 2)",
+        help="numbers of threads (default: 1 2)",
     )  # fmt: skip
     parser.add_argument(
         "--repeats", type=integer(1), default=suite.repeats, metavar="R",
-        help="samples of every contestant, of which the median counts (default: %(default)s)",
+        help="samples of every contestant; tables show the median (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="leave out the rows that take minutes")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all that was measured here")
-    parser.add_argument("--table", type=output_file, metavar="FILE", help="write the markdown table here too")
+    parser.add_argument("--quick", action="store_true", help="skip rows that take minutes")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the record to this file")
+    parser.add_argument("--table", type=output_file, metavar="FILE", help="write the table to this file too")
     if suite.plot:
-        parser.add_argument("--plot", type=svg_file, metavar="FILE.svg", help="draw the results here")
+        parser.add_argument(
+            "--plot", type=svg_file, metavar="FILE.svg", help="draw the results (needs matplotlib: .[bench])"
+        )
     return parser
 
 
@@ -183,5 +192,5 @@ def _thread_count(text: str) -> int:
     return count
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ def machine(device: str) -> dict[str, Any]:
     """Versions and the name of the device."""
     import mlx.core as mx
 
-    from benches import machine as host
+    from benches.harness import machine as host
     from tiny_llm.runtime.installation import check_installation
 
     kind = {"cpu": mx.cpu, "gpu": mx.gpu}[device]
@@ -109,7 +109,7 @@ def times(device: str) -> dict[str, Any]:
     """Times of attention and of the product with packed weights beside MLX's own, each checked first."""
     import mlx.core as mx
 
-    from benches.on_a_mac import rows
+    from benches.check_mac import rows
 
     mx.set_default_device({"cpu": mx.cpu, "gpu": mx.gpu}[device])
     found = rows(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -12,11 +13,12 @@ from xml.etree import ElementTree
 import mlx.core as mx
 import pytest
 
-from tiny_llm.benchmark.contestants import Contestant
-from tiny_llm.benchmark.measure import Run as Timed
-from tiny_llm.benchmark.measure import measure
+from tiny_llm.benchmark.backends import Backend
+from tiny_llm.benchmark.pictures import rates_picture
+from tiny_llm.benchmark.rates import Run as Timed
+from tiny_llm.benchmark.rates import measure
 from tiny_llm.benchmark.report import ratio, totals
-from tiny_llm.benchmark.workload import Request, Sizes, random_requests
+from tiny_llm.benchmark.requests import Request, Sizes, random_requests
 from tiny_llm.cli import bench
 from tiny_llm.cli.exit_codes import FAILED, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
@@ -69,6 +71,22 @@ def test_compare_measures_with_and_without_flash_attention(measured: Any, tmp_pa
     assert all(name in picture for name in names)
 
 
+def test_equal_records_give_equal_pictures(measured: Any) -> None:
+    record = measured("--compare")
+    assert rates_picture(record) == rates_picture(record)
+
+
+def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(bench, "load", lambda *_, **__: pytest.fail("a model was loaded"))
+    ended = run("bench", "--model", "tiny", *FEW, "--plot", str(tmp_path / "rates.svg"))
+    assert (ended.code, ended.out) == (FAILED, "")
+    assert ended.err.count("\n") == 1
+    assert "--plot: pictures need matplotlib: pip install 'tiny-llm[bench]'" in ended.err
+
+
 @pytest.mark.parametrize("loader", LOADERS)
 def test_every_loader_can_be_measured(measured: Any, loader: str) -> None:
     record = measured("--loader", loader)
@@ -85,7 +103,7 @@ def test_the_flash_flag_chooses_the_attention(measured: Any, flags: tuple[str, .
     assert [each["name"] for each in measured(*flags)["contestants"]] == [name]
 
 
-def test_contestants_that_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_that_do_not_agree_are_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     build = bench.build_stage
 
     def build_a_wrong_one(checkpoint: Any, loader: Any, flash: bool, dtype: mx.Dtype) -> Any:
@@ -182,30 +200,32 @@ def test_random_tokens_are_neither_bytes_nor_end_tokens(vocabulary: int, expecte
     assert set(request.prompt) == set(expected) - {500}
 
 
-class Diary:
-    """Contestants that record their turns, with a clock that advances by fixed seconds per token."""
+class FakeClock:
+    """Backends with known durations, and the order in which they ran."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.turns: list[str] = []
+        self.order: list[str] = []
 
-    def contestant(self, name: str, first: float, each: float) -> Contestant:
-        def start(request: Request) -> Iterator[int]:
-            self.turns.append(name)
+    def backend(self, name: str, first: float, later: float) -> Backend:
+        """`first` seconds for the first token, `later` seconds for each other one."""
+
+        def generate(request: Request) -> Iterator[int]:
+            self.order.append(name)
             for token in range(request.output_tokens):
-                self.now += each if token else first
+                self.now += later if token else first
                 yield token
 
-        return Contestant(name, start, lambda request: mx.zeros(1))
+        return Backend(name, generate, lambda request: mx.zeros(1))
 
 
-def test_contestants_take_turns_and_warm_up_is_not_counted() -> None:
-    diary = Diary()
-    both = [diary.contestant("a", 2.0, 1.0), diary.contestant("b", 4.0, 3.0)]
+def test_backends_take_turns_and_warm_up_is_not_counted() -> None:
+    fake = FakeClock()
+    both = [fake.backend("a", 2.0, 1.0), fake.backend("b", 4.0, 3.0)]
     requests = [Request((1, 2), 3), Request((1, 2, 3, 4), 2)]
     reports: list[tuple[int, int]] = []
-    runs = measure(both, requests, 1, lambda *report: reports.append(report), clock=lambda: diary.now)
-    assert diary.turns == ["a", "b", "b", "a", "a", "b"]
+    runs = measure(both, requests, 1, lambda *report: reports.append(report), clock=lambda: fake.now)
+    assert fake.order == ["a", "b", "b", "a", "a", "b"]
     assert reports == [(i, 6) for i in range(6)]
     assert runs["a"] == [Timed(2, 3, 2.0, 4.0), Timed(4, 2, 2.0, 3.0)]
     assert [run.prefill_rate for run in runs["a"]] == [1.0, 2.0]

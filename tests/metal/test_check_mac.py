@@ -9,7 +9,7 @@ import sys
 import mlx.core as mx
 import pytest
 
-from benches import on_a_mac
+from benches import check_mac
 
 from ..support.processes.child import ROOT
 
@@ -100,18 +100,18 @@ def check_row(row, beside):
 
 def test_timed_results_are_checked():
     for row in (
-        on_a_mac.attention_row(mx.float32, 4, 2, 64, 33, 40),
-        on_a_mac.readable_row(4, 2, 64, 33, 40),
+        check_mac.attention_row(mx.float32, 4, 2, 64, 33, 40),
+        check_mac.readable_row(4, 2, 64, 33, 40),
     ):
         check_row(row, "mx.fast")
         assert row["path"].startswith("cpu.")
     for count in (1, 9):
-        check_row(on_a_mac.product_row(mx.float16, count, 128, 72), "mx.quantized_matmul")
+        check_row(check_mac.product_row(mx.float16, count, 128, 72), "mx.quantized_matmul")
 
 
 def test_the_error_of_a_wrong_result_is_reported():
     zeros = mx.zeros((3, 4))
-    row = on_a_mac.compare(lambda: zeros + 1, lambda: zeros, "another", zeros, 0.5)
+    row = check_mac.compare(lambda: zeros + 1, lambda: zeros, "another", zeros, 0.5)
     assert (row["error"], row["error_beside"], row["allowed"]) == (1, 0, 0.5)
 
 

@@ -1,1 +1,5 @@
-"""How fast a model reads and writes: the same random requests for everybody, one at a time, in turn."""
+"""The core of all benchmarks: the clock, model backends, requests, rates and pictures.
+
+`tiny-llm bench` runs on it alone. `pdm bench` adds the contestants, cases and records of `benches/`, which
+only a source tree has.
+"""

@@ -1,10 +1,10 @@
-"""What was measured, as a record for JSON and as a table for people."""
+"""The record of `tiny-llm bench` and its table."""
 
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from .measure import Run
+from .rates import Run
 
 COLUMNS = {
     "wall_seconds": "wall time s",
@@ -16,10 +16,10 @@ COLUMNS = {
 
 
 def totals(runs: Sequence[Run]) -> dict[str, Any]:
-    """Counts and rates over all requests."""
+    """Counts and rates over all requests of one backend."""
     prompt, output = sum(run.prompt_tokens for run in runs), sum(run.output_tokens for run in runs)
     seconds, first = sum(run.seconds for run in runs), sum(run.first for run in runs)
-    behind_first = output - len(runs)
+    after_first = output - len(runs)
     return {
         "requests": len(runs),
         "prompt_tokens": prompt,
@@ -28,12 +28,12 @@ def totals(runs: Sequence[Run]) -> dict[str, Any]:
         "output_tokens_per_second": output / seconds,
         "total_tokens_per_second": (prompt + output) / seconds,
         "prefill_tokens_per_second": prompt / first,
-        "decode_tokens_per_second": behind_first / (seconds - first) if behind_first else None,
+        "decode_tokens_per_second": after_first / (seconds - first) if after_first else None,
     }
 
 
 def ratio(runs: Sequence[Run], others: Sequence[Run]) -> dict[str, float | None]:
-    """How many times as fast `runs` are as `others`, request by request: the medians."""
+    """Medians over requests of the speed of `runs` relative to `others`."""
     pairs = list(zip(runs, others, strict=True))
     decode = [
         run.decode_rate / other.decode_rate for run, other in pairs if run.decode_rate and other.decode_rate
@@ -46,8 +46,8 @@ def ratio(runs: Sequence[Run], others: Sequence[Run]) -> dict[str, float | None]
 
 
 def results(runs: dict[str, list[Run]], differences: dict[str, float]) -> dict[str, Any]:
-    """The part of a record that comes from the clock; everybody is compared with the first."""
-    (leader, its_runs), *others = runs.items()
+    """The measured part of a record. Ratios compare the first backend with each of the others."""
+    (first, first_runs), *others = runs.items()
     return {
         "contestants": [
             {
@@ -66,14 +66,14 @@ def results(runs: dict[str, list[Run]], differences: dict[str, float]) -> dict[s
             for name, timed in runs.items()
         ],
         "ratios": [
-            {"of": leader, "to": name, "difference": differences[name], **ratio(its_runs, timed)}
+            {"of": first, "to": name, "difference": differences[name], **ratio(first_runs, timed)}
             for name, timed in others
         ],
     }
 
 
 def table(record: dict[str, Any]) -> str:
-    """The results in aligned columns, and a line for each comparison."""
+    """The results in aligned columns, and a line for each ratio."""
     contestants = record["contestants"]
     first = contestants[0]
     rows = [["", *COLUMNS.values()]]
@@ -91,7 +91,7 @@ def table(record: dict[str, Any]) -> str:
 
 def comparison(ratio: dict[str, Any]) -> str:
     parts = [f"{name} {times(ratio[name])}" for name in ("prefill", "decode", "whole")]
-    return f"{ratio['of']} against {ratio['to']}: {', '.join(parts)} (times as fast, medians over requests)"
+    return f"{ratio['of']} against {ratio['to']}: {', '.join(parts)} (speed ratios, medians over requests)"
 
 
 def times(value: float | None) -> str:

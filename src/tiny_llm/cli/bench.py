@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 
 import mlx.core as mx
 
-from ..benchmark import contestants as field
-from ..benchmark.contestants import Contestant
-from ..benchmark.measure import TOLERANCE, largest_difference, measure
-from ..benchmark.picture import rates
+from ..benchmark.backends import Backend, mlx_lm_backend, tiny_llm_backend
+from ..benchmark.pictures import NoPlottingLibrary, check_plotting, rates_picture
+from ..benchmark.rates import TOLERANCE, largest_difference, measure
 from ..benchmark.report import results, table
-from ..benchmark.workload import Request, Sizes, random_requests
+from ..benchmark.requests import Request, Sizes, random_requests
 from ..loading import Checkpoint, LoadError, find_folder, load
 from ..runtime.installation import check_installation
 from . import arguments, summary
@@ -70,14 +69,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=output_file, metavar="FILE", help="write all measurements to this file")
     group.add_argument(
-        "--plot", type=svg_file, metavar="FILE.svg", help="write a bar chart of the speeds to this file"
+        "--plot",
+        type=svg_file,
+        metavar="FILE.svg",
+        help="write a bar chart of the speeds (needs tiny-llm[bench])",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table; fails if two contestants disagree."""
+    """Print the table; fails if two backends disagree."""
     check(options)
     check_writable({"--json": options.json, "--plot": options.plot})
+    if options.plot:
+        require_plotting()
     if options.solution != "mlx":
         check_kernels()
     if "mlx" in (options.solution, options.compare):
@@ -89,17 +93,17 @@ def run(options: argparse.Namespace) -> int:
     with Progress() as progress:
         checkpoint = load_checkpoint(options, progress)
         requests = make_requests(checkpoint, sizes, options.seed)
-        contestants = make_contestants(options, checkpoint, dtype, progress)
+        backends = make_backends(options, checkpoint, dtype, progress)
         progress("comparing the logits", 0, None)
-        differences = largest_difference(contestants, requests[0])
+        differences = largest_difference(backends, requests[0])
         for name, difference in differences.items():
             if not difference <= TOLERANCE[dtype]:
                 raise Failure(
-                    f"{contestants[0].name} and {name} do not agree: their logits differ by {difference:.1%} "
+                    f"{backends[0].name} and {name} do not agree: their logits differ by {difference:.1%} "
                     f"of the largest, expected at most {TOLERANCE[dtype]:.1%}; nothing was measured"
                 )
         mx.reset_peak_memory()
-        runs = measure(contestants, requests, options.warmup, lambda i, n: progress("measuring", i, n))
+        runs = measure(backends, requests, options.warmup, lambda i, n: progress("measuring", i, n))
     description = describe(checkpoint.name, options.solution, device, dtype)
     if options.solution != "mlx":
         description["loader"] = options.loader or DEFAULT_LOADER
@@ -122,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_whole(options.json, json.dumps(record, indent=1) + "\n")
     if options.plot:
-        write_whole(options.plot, rates(record))
+        write_whole(options.plot, rates_picture(record))
     return 0
 
 
@@ -180,18 +184,25 @@ def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[Reque
     return random_requests(sizes, checkpoint.config.vocab_size, checkpoint.tokenizer.eos_token_ids, seed)
 
 
-def make_contestants(
+def require_plotting() -> None:
+    try:
+        check_plotting()
+    except NoPlottingLibrary as error:
+        raise Failure(f"--plot: {error}") from error
+
+
+def make_backends(
     options: argparse.Namespace, checkpoint: Checkpoint, dtype: mx.Dtype, progress: Progress
-) -> list[Contestant]:
-    """All contestants, on one set of weights; the first is the one the others are compared with."""
+) -> list[Backend]:
+    """The backends to measure, on one set of weights; the first is the one the others are compared with."""
     if options.solution == "mlx":
-        return [field.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress))]
+        return [mlx_lm_backend(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress))]
     loader = LOADERS[options.loader or DEFAULT_LOADER]
     both = options.compare is not None and loader.has_flash_switch
-    found = []
+    backends = []
     for flash in (True, False) if both else (choose_flash(loader, options.enable_flash_attn),):
         name = options.loader if flash is None else summary.ATTENTION[flash]
-        found.append(field.ours(name, build_stage(checkpoint, loader, flash, dtype)))
+        backends.append(tiny_llm_backend(name, build_stage(checkpoint, loader, flash, dtype)))
     if options.compare == "mlx":
-        found.append(field.mlx_lm(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress)))
-    return found
+        backends.append(mlx_lm_backend(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress)))
+    return backends

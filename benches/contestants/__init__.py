@@ -1,0 +1,1 @@
+"""What is measured: kernels of tiny_llm and other libraries, and whole models in worker processes."""

@@ -1,0 +1,86 @@
+"""llama.cpp through the low-level half of llama-cpp-python: token ids in, logits out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from benches.names import LLAMA_CPP, Missing
+from tiny_llm.benchmark.backends import Backend
+from tiny_llm.benchmark.requests import Request
+
+
+def llama_cpp(path: str, threads: int, context: int) -> dict[str, Backend]:
+    """A GGUF file, run as by `llama-bench`: one call reads a prompt, in steps of 512 tokens.
+
+    All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16. The
+    next token is the one with the highest logit.
+    """
+    try:
+        import llama_cpp as library
+    except ImportError as error:
+        raise Missing("llama-cpp-python is not installed: docs/benchmarks.md says how to build it") from error
+    sequence = _Sequence(library, path, threads, context)
+
+    def generate(request: Request) -> Iterator[int]:
+        sequence.clear()
+        tokens: Sequence[int] = request.prompt
+        for _ in range(request.output_tokens):
+            token = int(sequence.logits(tokens).argmax())
+            yield token
+            tokens = [token]
+
+    def last_logits(request: Request) -> mx.array:
+        sequence.clear()
+        return mx.array(sequence.logits(request.prompt))
+
+    return {LLAMA_CPP: Backend(LLAMA_CPP, generate, last_logits)}
+
+
+class _Sequence:
+    """One sequence in a context of llama.cpp."""
+
+    def __init__(self, library: Any, path: str, threads: int, context: int):
+        self._library = library
+        quiet = library.llama_log_callback(lambda *_: None)
+        self._kept = quiet  # C keeps a pointer to it
+        library.llama_log_set(quiet, ctypes.c_void_p(0))
+        library.llama_backend_init()
+        self._model = library.llama_model_load_from_file(path.encode(), library.llama_model_default_params())
+        if not self._model:
+            raise RuntimeError(f"llama.cpp: cannot load {path}")
+        options = library.llama_context_default_params()
+        options.n_ctx = options.n_batch = context
+        options.n_threads = options.n_threads_batch = threads
+        self._context = library.llama_init_from_model(self._model, options)
+        if not self._context:
+            raise RuntimeError(f"llama.cpp: no context of {context} tokens")
+        self._vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model))
+        self._batch = library.llama_batch_init(context, 0, 1)
+        self._offset = 0
+
+    def clear(self) -> None:
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
+        self._offset = 0
+
+    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """The logits after the last of these tokens; no others are computed."""
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for place, token in enumerate(tokens):
+            batch.token[place] = token
+            batch.pos[place] = self._offset + place
+            batch.n_seq_id[place] = 1
+            batch.seq_id[place][0] = 0
+            batch.logits[place] = place == len(tokens) - 1
+        status = self._library.llama_decode(self._context, batch)
+        if status != 0:
+            raise RuntimeError(f"llama.cpp: llama_decode of {len(tokens)} tokens gave {status}")
+        self._offset += len(tokens)
+        found = self._library.llama_get_logits_ith(self._context, len(tokens) - 1)
+        return np.ctypeslib.as_array(found, shape=(self._vocabulary,))

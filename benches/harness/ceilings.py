@@ -1,0 +1,49 @@
+"""The limits of the hardware: peak and bandwidth, measured in the same rounds as the contestants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from benches.harness.types import SHORT_NAMES
+from tiny_llm.runtime.extension import load_extension
+
+PROBE_SECONDS = 0.02
+EMPTY_CALL, BANDWIDTH = "empty call", "bandwidth"
+OTHERS = "others running"  # not a limit: the threads of other processes, which lower all limits
+
+
+def peak(isa: str, dtype: str, threads: int) -> Callable[[], float]:
+    """Operations per second of the multiply units on registers alone."""
+    measure = load_extension().peak
+    return lambda: 1e9 * float(measure(isa, SHORT_NAMES[dtype], threads, PROBE_SECONDS))
+
+
+def peak_name(isa: str) -> str:
+    """The name of an instruction set's peak among the ceilings of a row."""
+    return f"peak {isa}"
+
+
+def bandwidth(nbytes: int, threads: int) -> Callable[[], float]:
+    """Bytes per second of plain loads from a buffer of that size, read repeatedly."""
+    measure = load_extension().read_bandwidth
+    return lambda: 1e9 * float(measure(nbytes, threads, PROBE_SECONDS))
+
+
+def empty_call(dtype: str, head_size: int, isa: str, threads: int) -> Callable[[], mx.array]:
+    """The cost of a call: attention with one head, one query and one key, built and evaluated.
+
+    It takes every step of a real call (Python, checks, graph, MLX's scheduler, kernel, wake-up of the
+    caller), and its arithmetic takes nanoseconds.
+    """
+    attention = load_extension().attention
+    one = mx.ones((1, 1, 1, head_size), dtype=getattr(mx, dtype))
+    mx.eval(one)
+
+    def call() -> mx.array:
+        out: mx.array = attention(one, one, one, isa=isa, threads=threads)[0]
+        mx.eval(out)
+        return out
+
+    return call

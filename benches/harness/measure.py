@@ -1,0 +1,92 @@
+"""From an operation to a row: every result is checked, the right ones are timed beside the ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benches.harness import ceilings
+from benches.harness.contestant import Case, Contestant, Operation
+from benches.harness.gate import Gate
+from benches.harness.machine import others_running
+from benches.harness.row import Entry, Row
+from tiny_llm.benchmark.clock import ONCE_SECONDS, Samples, interleave, time_first
+from tiny_llm.runtime.extension import load_extension
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The first call of a contestant: its error and its duration."""
+
+    contestant: Contestant
+    error: float
+    passed: bool
+    seconds: float
+
+    @property
+    def once(self) -> bool:
+        """Whether this call remains the only sample."""
+        return self.seconds > ONCE_SECONDS and self.contestant.baseline
+
+
+def measure(
+    case: Case, threads: int, repeats: int, known: Mapping[str, Outcome] | None = None
+) -> tuple[Row, dict[str, Outcome]]:
+    """The row of a case, and the outcomes by label. `known` outcomes are not checked again."""
+    operation = case.build(threads)
+    row = Row(case.group, case.name, threads, operation.flops, operation.bytes, gate=operation.gate.method)
+    row.missing = dict(operation.missing)
+    outcomes = {
+        each.label: (known or {}).get(each.label) or check(each, each.gate or operation.gate)
+        for each in operation.contestants
+    }
+    time_row(row, operation, list(outcomes.values()), repeats)
+    return row, outcomes
+
+
+def check(contestant: Contestant, gate: Gate) -> Outcome:
+    out, seconds = time_first(contestant.call)
+    error = gate.error(contestant.result(out))
+    return Outcome(contestant, error, gate.passes(error), seconds)
+
+
+def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: int) -> None:
+    """Add the entries and the ceilings. A contestant with a wrong result is not timed."""
+    isas = {o.contestant.label: o.contestant.isa or _default_isa(outcomes) for o in outcomes}
+    probes: dict[str, Callable[[], float]] = {
+        ceilings.peak_name(isa): ceilings.peak(isa, operation.dtype, row.threads) for isa in isas.values()
+    }
+    if operation.bytes:
+        probes[ceilings.BANDWIDTH] = ceilings.bandwidth(operation.bytes, row.threads)
+    probes[ceilings.OTHERS] = others_running
+    calls = {o.contestant.label: o.contestant.call for o in outcomes if o.passed and not o.once}
+    if operation.empty_call:
+        calls[ceilings.EMPTY_CALL] = operation.empty_call
+    seconds, row.ceilings = interleave(calls, repeats=repeats, probes=probes)
+    if ceilings.EMPTY_CALL in seconds:
+        row.ceilings[ceilings.EMPTY_CALL] = seconds.pop(ceilings.EMPTY_CALL)
+    for outcome in outcomes:
+        contestant = outcome.contestant
+        of_calls = seconds.get(contestant.label) or Samples((outcome.seconds,))
+        timed = Samples(tuple(value / operation.repetitions for value in of_calls.values))
+        flops = operation.flops if contestant.flops is None else contestant.flops
+        floor = flops / row.ceilings[ceilings.peak_name(isas[contestant.label])].median
+        if operation.bytes:
+            floor = max(floor, operation.bytes / row.ceilings[ceilings.BANDWIDTH].median)
+        row.entries.append(
+            Entry(
+                name=contestant.name,
+                isa=contestant.isa,
+                variant=contestant.variant,
+                error=outcome.error,
+                seconds=timed if outcome.passed else None,
+                flops=flops,
+                floor=floor,
+            )
+        )
+
+
+def _default_isa(outcomes: list[Outcome]) -> str:
+    """Contestants without an instruction set are compared with the peak of the best one of tiny_llm."""
+    found = next((o.contestant.isa for o in outcomes if o.contestant.isa), None)
+    return found or str(load_extension().cpu_isa())

@@ -1,0 +1,8 @@
+"""Element types of the cases."""
+
+from typing import Literal
+
+Dtype = Literal["float32", "bfloat16"]
+DTYPES: tuple[Dtype, Dtype] = ("float32", "bfloat16")
+ITEM_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2}
+SHORT_NAMES: dict[str, str] = {"float32": "f32", "bfloat16": "bf16"}

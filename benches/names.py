@@ -1,0 +1,12 @@
+"""Names of contestants: columns of tables, and `name` in records. "ours" is tiny_llm."""
+
+TINY_LLM, STEP, BATCH = "ours", "ours, model alone", "ours, 8 sequences"
+NO_WINDOW = "ours, no window"
+LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
+MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
+MLX, MLX_FLOAT32 = "mlx", "mlx f32"
+SEQUENCES = 8  # of BATCH
+
+
+class Missing(Exception):
+    """A contestant cannot take part; the text says why."""

@@ -1,0 +1,1 @@
+"""What each row is expected to reach. Targets are ratios within one run."""
