@@ -63,7 +63,7 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
                        mx::StreamOrDevice stream) {
         const char* shown =
             std::string_view(name).ends_with("reference") ? "attention_reference" : "flash_attention";
-        // `deterministic` asks for nothing more: every path is.
+        // `deterministic` changes nothing: every path is.
         AttentionOptions options;
         options.scale = scale;
         options.mask = mask_from(shown, mask);
@@ -162,18 +162,17 @@ void define_attention_functions(nb::module_& m) {
 }
 
 void define_paged_attention(nb::module_& m) {
-  m.def(
-      "paged_attention", &paged_attention, "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a,
-      "context_lens"_a, "scale"_a = 1.0, "is_causal"_a = false, nb::kw_only(), "num_kv_heads"_a,
-      "num_heads"_a, "stream"_a = nb::none(),
-      "Attention over keys and values in pages, the course's flat form: query (B * num_heads, L, E) and\n"
-      "pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.\n\n"
-      "Token t of sequence b lies in slot t % page of page block_table[b][t // page]; an id that is none of\n"
-      "0 .. P - 1 is an absent page, whose tokens nobody sees.");
+  m.def("paged_attention", &paged_attention, "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a,
+        "context_lens"_a, "scale"_a = 1.0, "is_causal"_a = false, nb::kw_only(), "num_kv_heads"_a,
+        "num_heads"_a, "stream"_a = nb::none(),
+        "Attention over keys and values in pages, the course's flat form: query (B * num_heads, L, E) and\n"
+        "pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.\n\n"
+        "Token t of sequence b is in slot t % page of page block_table[b][t // page]; an id outside\n"
+        "0 .. P - 1 is an absent page, whose tokens are hidden.");
   m.def("attention_in_pages", &attention_in_pages, "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a,
         "context_lens"_a, "scale"_a = 1.0, "is_causal"_a = false, nb::kw_only(), "stream"_a = nb::none(),
         "The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.\n\n"
-        "The result has that type; sums are float32, and the pages are read where they lie.");
+        "The result has that type; sums are float32, and the pages are not copied.");
   m.def(
       "explain_attention_in_pages",
       [](const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
@@ -184,8 +183,9 @@ void define_paged_attention(nb::module_& m) {
       },
       "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a, "context_lens"_a, "scale"_a = 1.0,
       "is_causal"_a = false, nb::kw_only(), "stream"_a = nb::none(),
-      "What `attention_in_pages` would do with these arguments, on a GPU its form on gathered pages. Runs\n"
-      "nothing.");
+      "What `attention_in_pages` would do with these arguments; on a GPU, what attention over gathered "
+      "pages\n"
+      "would do. Runs nothing.");
 }
 
 void define_matrix_functions(nb::module_& m) {

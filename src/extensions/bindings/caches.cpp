@@ -56,19 +56,19 @@ void define_cached_attention(nb::module_& m) {
               "scale: float | None = None, traditional: bool = False, "
               "stream: mlx.core.Stream | mlx.core.Device | None = None) "
               "-> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]"),
-      "Causal attention of new tokens to those of caches: (B, L, Hq * E), and the caches with the new "
-      "tokens.\n\n"
+      "Causal attention of new tokens over caches: (B, L, Hq * E), and the caches with the new tokens.\n\n"
       "Query is (B, L, Hq, E), key and value are (B, L, Hkv, E). Query and key are rotated as by `rope`, at\n"
-      "the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order\n"
-      "of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and "
-      "holds\n"
-      "`length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens "
-      "more,\n"
-      "in the same memory if nobody else holds the array, no operation under way either.\n\n"
-      "(keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,\n"
-      "with so many tokens or more, and that the caller has held them since. Then places behind the tokens\n"
-      "that no step has taken are nobody's, and are written whoever else holds the arrays: a step may be\n"
-      "started while the one before is being computed.");
+      "the positions offset .. offset + L - 1; `offset` is one number, or one per row. The caches are in "
+      "the\n"
+      "order of the rows: (keys, values, length), arrays (N, Hkv, capacity, E) with `length` valid tokens,\n"
+      "is the cache of the next N rows; None is a row without a cache, whose result is 0. The new caches "
+      "have\n"
+      "L more tokens, in the same memory if no other array or running operation uses it.\n\n"
+      "(keys, values, length, True): keys and values were returned by this function or by a `DecoderBlock`,\n"
+      "with `length` tokens or more, and the caller has held them since. Memory after the tokens that no "
+      "step\n"
+      "uses is then written even if other arrays share it, so a step may start while the previous one is\n"
+      "computed.");
 }
 
 }  // namespace tiny_llm_ext

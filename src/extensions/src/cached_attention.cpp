@@ -28,7 +28,7 @@ void check_cache(const mx::array& keys, const mx::array& values, int64_t length,
     reject(kCachedAttention, "keys", to_text(keys.shape()), "room for " + std::to_string(L) + " new tokens");
   if (length < 0 || length > most) {
     reject(kCachedAttention, "length", std::to_string(length),
-           "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " tokens more");
+           "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " more tokens");
   }
 }
 
@@ -193,13 +193,13 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   return outputs;
 }
 
-std::vector<mx::array> OnCaches::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                     const std::vector<int>&) {
+std::vector<mx::array> CacheOperation::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
+                                           const std::vector<int>&) {
   throw NotImplemented(std::string(function_) + ": jvp is not supported");
 }
 
-std::pair<std::vector<mx::array>, std::vector<int>> OnCaches::vmap(const std::vector<mx::array>&,
-                                                                   const std::vector<int>&) {
+std::pair<std::vector<mx::array>, std::vector<int>> CacheOperation::vmap(const std::vector<mx::array>&,
+                                                                         const std::vector<int>&) {
   throw NotImplemented(std::string(function_) + ": vmap is not supported; give all rows to one call");
 }
 

@@ -65,7 +65,7 @@ struct CachePlace {
 };
 
 // An operation that writes to caches. It has no jvp and no vmap.
-class OnCaches : public RowOperation {
+class CacheOperation : public RowOperation {
  public:
   using RowOperation::RowOperation;
 
@@ -77,12 +77,12 @@ class OnCaches : public RowOperation {
 
 // Inputs: query, key, value, cos, sin, then the keys and values of each cache. Outputs: the result, then the
 // keys and values of each cache.
-class CachedAttention : public OnCaches {
+class CachedAttention : public CacheOperation {
  public:
   static constexpr size_t kFirstCache = 5;  // among the inputs
 
   CachedAttention(mx::Stream stream, CachedAttentionParams params)
-      : OnCaches("cached_attention", stream), params_(std::move(params)) {}
+      : CacheOperation("cached_attention", stream), params_(std::move(params)) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;

@@ -40,12 +40,12 @@ std::pair<mx::array, GrownCaches> decoder_block(const std::shared_ptr<const Deco
 void check_parts(const DecoderParts& parts);
 
 // Inputs: x, then the keys and values of each cache. Outputs: the result, then the grown keys and values.
-class DecoderBlock : public OnCaches {
+class DecoderBlock : public CacheOperation {
  public:
   static constexpr size_t kFirstCache = 1;  // among the inputs
 
   DecoderBlock(mx::Stream stream, std::shared_ptr<const DecoderParts> parts, CachedAttentionParams attention)
-      : OnCaches("DecoderBlock", stream), parts_(std::move(parts)), attention_(stream, attention) {}
+      : CacheOperation("DecoderBlock", stream), parts_(std::move(parts)), attention_(stream, attention) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
   bool is_equivalent(const mx::Primitive& other) const override;

@@ -167,8 +167,8 @@ def paged_attention(
     Attention over keys and values in pages, the course's flat form: query (B * num_heads, L, E) and
     pages (P, num_kv_heads, page, E) float32, block_table (B, pages) and context_lens (B,) int32.
 
-    Token t of sequence b lies in slot t % page of page block_table[b][t // page]; an id that is none of
-    0 .. P - 1 is an absent page, whose tokens nobody sees.
+    Token t of sequence b is in slot t % page of page block_table[b][t // page]; an id outside
+    0 .. P - 1 is an absent page, whose tokens are hidden.
     """
 
 def attention_in_pages(
@@ -189,7 +189,7 @@ def attention_in_pages(
     """
     The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.
 
-    The result has that type; sums are float32, and the pages are read where they lie.
+    The result has that type; sums are float32, and the pages are not copied.
     """
 
 def explain_attention_in_pages(
@@ -208,8 +208,8 @@ def explain_attention_in_pages(
     | None = None,
 ) -> dict[str, Any]:
     """
-    What `attention_in_pages` would do with these arguments, on a GPU its form on gathered pages. Runs
-    nothing.
+    What `attention_in_pages` would do with these arguments; on a GPU, what attention over gathered pages
+    would do. Runs nothing.
     """
 
 def axpby(
@@ -266,20 +266,21 @@ def quantized_matmul(
     Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
-    Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows
-    multiply weights rounded to bfloat16 where the processor has such products. On AMX the rows of all
-    orders below but the last, of bfloat16 the last two, become whole numbers, exact to 23 bits of the
-    largest of 64 neighbours or of a group, and more rows of float32 and float16 two or three terms in
-    bfloat16, exactly.
-    Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 to
-    64) that are a hundred times larger than the others are multiplied one by one, with weights in float32:
-    with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.
+    Up to 8 rows (16 with AVX-512, 32 on AMX) are multiplied with exact weights. More bfloat16 rows are
+    multiplied with weights rounded to bfloat16, where the processor has bfloat16 products. On AMX, 1 to 8
+    rows (bfloat16: 1 to 5) become int8 digits, exact to 23 bits of the largest element of a quantization
+    group, and more rows of float32 and float16 are split into two or three bfloat16 parts, exactly.
 
-    The order in which a row is added up, and so its last bits, depends on how many rows there are, and on
-    no other row. Numbers of rows with one order:
+    For these rows with exact weights, outliers (at most K / 64 elements of a row, from 4 to 64, that are
+    hundreds of times larger than the others) are multiplied one by one, with weights in float32: with
+    weights of zero they leave no error. Infinities are outliers; a row with more of them than that is NaN.
+
+    The order of summation of a row, and so its last bits, depends on the number of rows and on no other
+    row. Numbers of rows with one order:
 
     - AMX, bfloat16: 1-2, 3-5, 6-32, more
     - AMX, other types: 1-2, 3-5, 6-8, more
+    - AVX-512 BF16, bfloat16: 1-2, 3-16, more
     - AVX-512: 1-2, 3-16, more
     - elsewhere: 1-2, 3-8, more
     """
@@ -302,10 +303,10 @@ def quantized_linear(
     | None = None,
 ) -> list[mlx.core.array]:
     """
-    x (..., K) through several quantized matrices at once: a list of arrays (..., N) in the dtype of x.
+    x (..., K) times several quantized matrices: a list of arrays (..., N) in the dtype of x.
 
-    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have one group size and number of
-    bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one result,
+    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have the same group size and bits,
+    and one bias (N,) each, or none has. With gated there are two matrices of one shape and one result,
     silu(first) * second. A residual (..., N) is added to a single result. With a split the results are
     (..., N / split, split).
 
@@ -447,18 +448,18 @@ def cached_attention(
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]:
     """
-    Causal attention of new tokens to those of caches: (B, L, Hq * E), and the caches with the new tokens.
+    Causal attention of new tokens over caches: (B, L, Hq * E), and the caches with the new tokens.
 
     Query is (B, L, Hq, E), key and value are (B, L, Hkv, E). Query and key are rotated as by `rope`, at
-    the positions offset .. offset + L - 1, one number or one for each row. The caches come in the order
-    of the rows: (keys, values, length), (N, Hkv, capacity, E) each, is that of the next N rows and holds
-    `length` tokens; None is a row without a cache, whose result is 0. What comes back has L tokens more,
-    in the same memory if nobody else holds the array, no operation under way either.
+    the positions offset .. offset + L - 1; `offset` is one number, or one per row. The caches are in the
+    order of the rows: (keys, values, length), arrays (N, Hkv, capacity, E) with `length` valid tokens,
+    is the cache of the next N rows; None is a row without a cache, whose result is 0. The new caches have
+    L more tokens, in the same memory if no other array or running operation uses it.
 
-    (keys, values, length, True) says that keys and values came back from here or from a `DecoderBlock`,
-    with so many tokens or more, and that the caller has held them since. Then places behind the tokens
-    that no step has taken are nobody's, and are written whoever else holds the arrays: a step may be
-    started while the one before is being computed.
+    (keys, values, length, True): keys and values were returned by this function or by a `DecoderBlock`,
+    with `length` tokens or more, and the caller has held them since. Memory after the tokens that no step
+    uses is then written even if other arrays share it, so a step may start while the previous one is
+    computed.
     """
 
 class DecoderBlock:

@@ -1,4 +1,4 @@
-// Draws attention problems from a seed and solves them in double.
+// Random cases from a seed, and attention by definition.
 #include "attention_case.h"
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace tiny_llm_ext::tests {
 namespace {
 
-class Dice {
+class Random {
  public:
-  explicit Dice(unsigned seed) : generator_(seed) {}
+  explicit Random(unsigned seed) : generator_(seed) {}
   bool chance(double p) { return std::uniform_real_distribution<double>()(generator_) < p; }
   double normal() { return normal_(generator_); }
   int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(generator_); }
@@ -31,12 +31,12 @@ Element element_of(MaskKind kind) {
   return kind == MaskKind::f16 ? Element::f16 : kind == MaskKind::bf16 ? Element::bf16 : Element::f32;
 }
 
-void draw_mask(AttentionCase& c, Dice& dice) {
+void draw_mask(AttentionCase& c, Random& random) {
   std::vector<double> drawn(c.group * c.L * c.n_k);
   for (int64_t n = 0; n < static_cast<int64_t>(drawn.size()); ++n) {
-    const bool huge = n % c.n_k % 7 == 3 && c.n_k > 7 && dice.chance(0.2);
-    const double finite = c.mask_kind == MaskKind::boolean ? 0 : huge ? -6e4 : 2 * dice.normal();
-    drawn[n] = dice.chance(0.25) ? -INFINITY : rounded(element_of(c.mask_kind), finite);
+    const bool huge = n % c.n_k % 7 == 3 && c.n_k > 7 && random.chance(0.2);
+    const double finite = c.mask_kind == MaskKind::boolean ? 0 : huge ? -6e4 : 2 * random.normal();
+    drawn[n] = random.chance(0.25) ? -INFINITY : rounded(element_of(c.mask_kind), finite);
   }
   for (int64_t g = 0; g < c.group; ++g) {
     for (int64_t i = 0; i < c.L; ++i) {
@@ -58,51 +58,53 @@ double rounded(Element element, double x) {
 
 AttentionCase AttentionCase::numbered(int number) {
   constexpr int kSizes[] = {1, 8, 40, 64, 72, 80, 96, 112, 128, 192, 256};
-  Dice dice(number);
+  Random random(number);
   AttentionCase c{};
   c.element = static_cast<Element>(number % kElements);
   c.E = kSizes[number / kElements % std::size(kSizes)];
   c.group = 1 + (number + number / 8) % 8;
-  if (dice.chance(0.1)) c.E = 1 + static_cast<int>(dice.below(256));
-  c.L = dice.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
-  c.n_q = dice.chance(0.3) ? dice.below(c.L + 1) : c.L;
-  c.n_k = dice.chance(0.2) ? c.L : dice.one_of<int64_t>({0, 1, 2, 31, 63, 64, 65, 100, 128, 129, 200, 333});
-  const bool step = dice.chance(0.3);  // of decoding
-  if (step) {
-    c.L = dice.one_of({1, 1, 40}), c.n_q = 1, c.n_k += dice.below(200);
-    c.group = 1 + static_cast<int>(dice.below(17)), c.E = 32 * (1 + static_cast<int>(dice.below(8)));
+  if (random.chance(0.1)) c.E = 1 + static_cast<int>(random.below(256));
+  c.L = random.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
+  c.n_q = random.chance(0.3) ? random.below(c.L + 1) : c.L;
+  c.n_k =
+      random.chance(0.2) ? c.L : random.one_of<int64_t>({0, 1, 2, 31, 63, 64, 65, 100, 128, 129, 200, 333});
+  const bool decode = random.chance(0.3);
+  if (decode) {
+    c.L = random.one_of({1, 1, 40}), c.n_q = 1, c.n_k += random.below(200);
+    c.group = 1 + static_cast<int>(random.below(17)), c.E = 32 * (1 + static_cast<int>(random.below(8)));
   }
   while (c.group * c.L * c.n_k * c.E > 3'000'000)
     c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
-  c.left = dice.one_of<int64_t>({kUnbounded, kUnbounded, kUnbounded, 0, 5, 64, 70});
-  c.right = dice.one_of<int64_t>({kUnbounded, 0, 0, 0, 3, 64});
+  c.left = random.one_of<int64_t>({kUnbounded, kUnbounded, kUnbounded, 0, 5, 64, 70});
+  c.right = random.one_of<int64_t>({kUnbounded, 0, 0, 0, 3, 64});
   c.scale =
-      dice.chance(0.7) ? 1 / std::sqrt(static_cast<float>(c.E)) : dice.one_of<float>({0.0f, -0.3f, 0.5f});
-  c.softcap = dice.chance(0.25) ? dice.one_of<float>({0.7f, 5.0f, 50.0f}) : 0;
-  c.has_sinks = dice.chance(0.25);
-  if (dice.chance(0.5)) {
-    c.mask_kind = dice.one_of({MaskKind::boolean, MaskKind::f32, MaskKind::f16, MaskKind::bf16});
-    c.mask_per_head = dice.chance(0.5), c.mask_per_row = dice.chance(0.7), c.mask_per_key = dice.chance(0.8);
+      random.chance(0.7) ? 1 / std::sqrt(static_cast<float>(c.E)) : random.one_of<float>({0.0f, -0.3f, 0.5f});
+  c.softcap = random.chance(0.25) ? random.one_of<float>({0.7f, 5.0f, 50.0f}) : 0;
+  c.has_sinks = random.chance(0.25);
+  if (random.chance(0.5)) {
+    c.mask_kind = random.one_of({MaskKind::boolean, MaskKind::f32, MaskKind::f16, MaskKind::bf16});
+    c.mask_per_head = random.chance(0.5), c.mask_per_row = random.chance(0.7),
+    c.mask_per_key = random.chance(0.8);
   }
-  if (step)
+  if (decode)
     c.mask_kind = MaskKind::none, c.softcap = 0,
-    c.scale = dice.one_of<float>({0.125f, 0.5f, 600.0f, 3.1e9f, 3.1e20f});
-  if (dice.chance(0.15)) c.poison = dice.one_of({Poison::query, Poison::key, Poison::value});
-  c.query_gap = dice.one_of<int64_t>({0, 0, 3}), c.key_gap = dice.one_of<int64_t>({0, 0, 5});
-  c.heads_outside = dice.chance(0.5), c.mask_keys_outside = dice.chance(0.2);
-  c.guard = dice.one_of({Guard::before, Guard::after, Guard::after});
+    c.scale = random.one_of<float>({0.125f, 0.5f, 600.0f, 3.1e9f, 3.1e20f});
+  if (random.chance(0.15)) c.poison = random.one_of({Poison::query, Poison::key, Poison::value});
+  c.query_gap = random.one_of<int64_t>({0, 0, 3}), c.key_gap = random.one_of<int64_t>({0, 0, 5});
+  c.heads_outside = random.chance(0.5), c.mask_keys_outside = random.chance(0.2);
+  c.guard = random.one_of({Guard::before, Guard::after, Guard::after});
   // Only a key that every row sees has a defined effect when its value is NaN.
   if (c.poison == Poison::value) c.left = c.right = kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
 
-  for (int64_t n = 0; n < c.group * c.L * c.E; ++n) c.q.push_back(rounded(c.element, dice.normal()));
-  for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, dice.normal()));
-  for (int64_t n = 0; n < c.n_k * c.E; ++n) c.v.push_back(rounded(c.element, dice.normal() + 0.5));
-  if (c.mask_kind != MaskKind::none) draw_mask(c, dice);
+  for (int64_t n = 0; n < c.group * c.L * c.E; ++n) c.q.push_back(rounded(c.element, random.normal()));
+  for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, random.normal()));
+  for (int64_t n = 0; n < c.n_k * c.E; ++n) c.v.push_back(rounded(c.element, random.normal() + 0.5));
+  if (c.mask_kind != MaskKind::none) draw_mask(c, random);
   for (int g = 0; g < c.group && c.has_sinks; ++g)
-    c.sinks.push_back(rounded(Element::f32, 3 * dice.normal()));
+    c.sinks.push_back(rounded(Element::f32, 3 * random.normal()));
   std::vector<double>* poisoned[] = {nullptr, &c.q, &c.k, &c.v};
   if (auto* values = poisoned[static_cast<int>(c.poison)]; values && !values->empty()) {
-    (*values)[dice.below(static_cast<int64_t>(values->size()))] = NAN;
+    (*values)[random.below(static_cast<int64_t>(values->size()))] = NAN;
   }
   return c;
 }
@@ -125,8 +127,8 @@ bool AttentionCase::visible(int64_t i, int64_t t) const {
   return i < n_q && position - left <= t && t <= position + right;
 }
 
-AttentionAnswer answer(const AttentionCase& c) {
-  AttentionAnswer a;
+ExpectedAttention expected_attention(const AttentionCase& c) {
+  ExpectedAttention a;
   const auto score = [&c](int64_t row, int64_t t, double& magnitude) {
     double s = 0;
     magnitude = 0;
@@ -152,19 +154,19 @@ AttentionAnswer answer(const AttentionCase& c) {
       top = std::max(top, s[t]);
     }
     if (c.has_sinks && i < c.n_q) top = std::max(top, c.sinks[g]);
-    // Rounding of a score acts on the weights as a factor: 2^-22 for each unit of its terms, and some for
-    // exp2. Of weights that are next to nothing only that is asked.
-    constexpr double kNothing = 1e-9;
-    std::vector<double> o(c.E, 0.0), weighted(c.E, 0.0), nothing(c.E, 0.0);
+    // The rounding error of a score multiplies its probability: by 2^-22 per unit of its terms, and a little
+    // for exp2. Negligible probabilities may have any value that is negligible.
+    constexpr double kNegligible = 1e-9;
+    std::vector<double> o(c.E, 0.0), weighted(c.E, 0.0), negligible(c.E, 0.0);
     for (int64_t t = 0; t < c.n_k && !nan; ++t) {
       const double p = s[t] == -INFINITY ? 0 : std::exp(s[t] - top);
       if (s[t] == -INFINITY) continue;
       sum += p;
-      if (p > kNothing) condition = std::max(condition, magnitude[t]);
+      if (p > kNegligible) condition = std::max(condition, magnitude[t]);
       for (int e = 0; e < c.E; ++e) {
         const double part = p * std::fabs(c.v[t * c.E + e]);
         o[e] += p * c.v[t * c.E + e], weighted[e] += part;
-        if (p <= kNothing) nothing[e] += part;
+        if (p <= kNegligible) negligible[e] += part;
       }
     }
     if (c.has_sinks && i < c.n_q) sum += std::exp(c.sinks[g] - top);
@@ -172,11 +174,12 @@ AttentionAnswer answer(const AttentionCase& c) {
     for (int e = 0; e < c.E; ++e) {
       const double value = nan ? NAN : sum == 0 ? 0 : o[e] / sum;
       const double size = sum == 0 ? 0 : weighted[e] / sum;
-      const double storage = c.element == Element::f32   ? 0
-                             : c.element == Element::f16 ? 0x1p-11 * std::fabs(value) + 0x1p-25
-                                                         : 0x1p-8 * (std::fabs(value) + size);  // weights too
+      const double storage = c.element == Element::f32 ? 0
+                             : c.element == Element::f16
+                                 ? 0x1p-11 * std::fabs(value) + 0x1p-25
+                                 : 0x1p-8 * (std::fabs(value) + size);  // P is rounded, too
       a.o.push_back(value);
-      a.o_error.push_back(relative * size + storage + (sum == 0 ? 0 : nothing[e] / sum));
+      a.o_error.push_back(relative * size + storage + (sum == 0 ? 0 : negligible[e] / sum));
     }
     a.lse.push_back(nan ? NAN : sum == 0 ? -INFINITY : top + std::log(sum));
     a.lse_error.push_back(relative * std::max(1.0, std::fabs(a.lse.back())));

@@ -1,4 +1,4 @@
-// One attention problem for the kernels: its dimensions, its values in double, and the answer by definition.
+// A test case for attention kernels: dimensions, values, and the expected result in double precision.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace tiny_llm_ext::tests {
 
-enum class Poison { none, query, key, value };  // one NaN that some row sees
+enum class Poison { none, query, key, value };  // the array with one NaN
 
-// Query heads of one KV head. Values are held dense.
+// One KV head and the query heads of its GQA group. Values are dense.
 struct AttentionCase {
   Element element;
   int E, group;
@@ -24,33 +24,32 @@ struct AttentionCase {
   bool has_sinks;
   Poison poison;
 
-  // How the arrays lie in memory: unused elements behind each row, which axis is outside, where the guard
-  // page is.
+  // The layout in memory: unused elements after each row, which axis is the outer one, the side of the guard
+  // page.
   int64_t query_gap, key_gap;
   bool heads_outside, mask_keys_outside;
   Guard guard;
 
   std::vector<double> q;      // [group][L][E]
   std::vector<double> k, v;   // [n_k][E]
-  std::vector<double> mask;   // [group][L][n_k], what is added; -inf hides
+  std::vector<double> mask;   // [group][L][n_k], additive; -inf hides
   std::vector<double> sinks;  // [group]
 
-  // Dimensions and values of the case with that number: E and group walk through their lists, the rest is
-  // drawn.
+  // A case from its number: E and group go through all their values, the rest is random.
   static AttentionCase numbered(int number);
 
   std::string name() const;
   bool visible(int64_t i, int64_t t) const;
 };
 
-// Softmax attention by definition. `error` is how far a correct float32 kernel may be from each value of o.
-struct AttentionAnswer {
+// Attention by definition, and the largest error of a correct float32 kernel.
+struct ExpectedAttention {
   std::vector<double> o, o_error;      // [group][L][E]
   std::vector<double> lse, lse_error;  // [group][L]
 };
-AttentionAnswer answer(const AttentionCase& problem);
+ExpectedAttention expected_attention(const AttentionCase& problem);
 
-// The nearest number of that type.
+// The nearest number of the element type.
 double rounded(Element element, double x);
 
 }  // namespace tiny_llm_ext::tests

@@ -1,4 +1,4 @@
-// The forward kernels of one instruction set against attention by definition, on memory with guarded ends.
+// The forward kernels of one instruction set against attention by definition, in memory with guard pages.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace {
 using cpu::ForwardTask;
 using cpu::Kernels;
 
-// [heads][rows][width] somewhere in memory, the last axis together, perhaps with a gap behind each row.
+// The layout of [heads][rows][width]: a dense last axis, and perhaps a gap after each row.
 struct Layout {
   int64_t heads, rows, width, head_stride, row_stride;
 
@@ -48,7 +48,7 @@ Guarded write(const Layout& layout, Element element, Guard side, const std::vect
   return memory;
 }
 
-// The mask as its caller would hold it: without the broadcast axes, at times with the key axis outside.
+// A mask without its broadcast axes; in some cases the key axis is the outer one.
 struct MaskMemory {
   cpu::MaskView view{};
   std::unique_ptr<Guarded> memory;
@@ -88,10 +88,10 @@ struct MaskMemory {
   }
 };
 
-// All of a case in memory, and the task that covers it.
-class Stage {
+// The arrays of a case, and the task for all of it.
+class CaseMemory {
  public:
-  explicit Stage(const AttentionCase& c)
+  explicit CaseMemory(const AttentionCase& c)
       : c_(c),
         rows_(c.group, c.L, c.E, c.query_gap, c.heads_outside),
         keys_(1, c.n_k, c.E, c.key_gap, true),
@@ -136,7 +136,7 @@ class Stage {
 
   const ForwardTask& task() const { return task_; }
 
-  // The outputs' bytes, gaps included: equal bytes are the same result to the bit.
+  // The bytes of the outputs, including gaps.
   std::string bytes() const {
     return std::string(o_.as<char>(), rows_.extent() * bytes_of(c_.element)) +
            std::string(lse_.as<char>(), c_.group * c_.L * sizeof(float));
@@ -145,7 +145,6 @@ class Stage {
   double o(int64_t g, int64_t i, int64_t e) const { return get(o_, c_.element, rows_.at(g, i, e)); }
   double lse(int64_t g, int64_t i) const { return lse_.as<float>()[g * c_.L + i]; }
 
-  // Nothing was written between the rows.
   bool gaps_untouched() const {
     std::vector<char> written(rows_.extent() * bytes_of(c_.element), 0);
     for (int64_t g = 0; g < c_.group; ++g) {
@@ -168,10 +167,10 @@ class Stage {
   ForwardTask task_;
 };
 
-// The keys and values of a stage in pages that lie in another order; nothing but NaN in slots without a key.
-class Paged {
+// The keys and values of a case in pages, in another order. Slots without a key are NaN.
+class PagedMemory {
  public:
-  Paged(const AttentionCase& c, const ForwardTask& dense, int64_t page_size)
+  PagedMemory(const AttentionCase& c, const ForwardTask& dense, int64_t page_size)
       : ids_((c.n_k + page_size - 1) / page_size),
         k_(ids_.size() * page_size * c.E * bytes_of(c.element), c.guard),
         v_(ids_.size() * page_size * c.E * bytes_of(c.element), c.guard),
@@ -198,7 +197,7 @@ class Paged {
   ForwardTask task_;
 };
 
-// The task cut into tasks of `step` rows.
+// The task as tasks of `step` rows.
 std::vector<ForwardTask> cut_rows(const ForwardTask& whole, int64_t step) {
   std::vector<ForwardTask> tasks;
   for (int64_t begin = whole.row_begin; begin < whole.row_end; begin += step) {
@@ -209,7 +208,7 @@ std::vector<ForwardTask> cut_rows(const ForwardTask& whole, int64_t step) {
   return tasks;
 }
 
-// Runs the tasks on two threads, each with exactly the scratch it asked for; returns the tiles computed.
+// Runs the tasks on two threads, each with scratch_bytes() of memory; returns the tiles computed.
 int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTask>& tasks) {
   const int e = static_cast<int>(element);
   std::vector<int64_t> tiles(tasks.size());
@@ -222,7 +221,7 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
   return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
 }
 
-// The (query tile, key tile) pairs with something to see, by the formula on the first and last row of a tile.
+// The (query tile, key tile) pairs with visible keys, from the first and last row of each query tile.
 int64_t expected_tiles(const AttentionCase& c, int64_t row_tile, int64_t key_tile) {
   int64_t count = 0;
   for (int64_t begin = 0; begin < c.n_q * c.group; begin += row_tile) {
@@ -241,7 +240,8 @@ bool near(double got, double expected, double error) {
 }
 
 template <class O, class Lse>
-void compare(const AttentionCase& c, const AttentionAnswer& expected, const std::string& what, O o, Lse lse) {
+void compare(const AttentionCase& c, const ExpectedAttention& expected, const std::string& what, O o,
+             Lse lse) {
   for (int64_t row = 0; row < c.group * c.L; ++row) {
     const int64_t g = row / c.L, i = row % c.L;
     const std::string where = what + ", head " + std::to_string(g) + " row " + std::to_string(i);
@@ -263,9 +263,9 @@ void compare(const AttentionCase& c, const AttentionAnswer& expected, const std:
   check(true, what);
 }
 
-// Splits the keys, runs the parts without the final division, and merges them in double.
-void test_partial(const Kernels& kernels, const AttentionCase& c, const AttentionAnswer& expected,
-                  const Stage& stage, int splits) {
+// Splits the keys, and merges the partial results in double precision.
+void test_partial(const Kernels& kernels, const AttentionCase& c, const ExpectedAttention& expected,
+                  const CaseMemory& stage, int splits) {
   const int element = static_cast<int>(c.element);
   const int64_t key_tile = kernels.key_tile[element], rows = c.L * c.group, width = c.E + 2;
   const int64_t tiles = (c.n_k + key_tile - 1) / key_tile, step = (tiles + splits - 1) / splits * key_tile;
@@ -288,15 +288,15 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Attentio
   std::vector<double> o(rows * c.E, 0.0), lse(rows, -INFINITY);
   for (int64_t r = 0; r < real_rows; ++r) {
     const int64_t i = r / c.group, g = r % c.group, row = g * c.L + i;
-    // What the exponentials were taken against: m, rounded in base 2 where it is not enormous.
-    const auto reference = [](float m) { return cpu::is_rounded(m) ? m * cpu::kLog2e * cpu::kLn2 : m; };
+    // The subtrahend of the exponentials: m, rounded in base 2 unless it is large.
+    const auto subtrahend = [](float m) { return cpu::is_rounded(m) ? m * cpu::kLog2e * cpu::kLn2 : m; };
     double top = c.has_sinks ? c.sinks[g] : -INFINITY;
     for (const auto& partial : partials)
-      top = std::fmax(top, reference(partial->as<float>()[r * width + c.E]));
+      top = std::fmax(top, subtrahend(partial->as<float>()[r * width + c.E]));
     double sum = c.has_sinks ? std::exp(c.sinks[g] - top) : 0;
     for (const auto& partial : partials) {
       const float* part = partial->as<float>() + r * width;
-      const double m = reference(part[c.E]);
+      const double m = subtrahend(part[c.E]);
       if (m == -INFINITY && part[c.E + 1] == 0) continue;
       const double weight = std::exp(m - (m == -INFINITY ? 0 : top));
       sum += m == -INFINITY ? part[c.E + 1] : weight * part[c.E + 1];
@@ -313,8 +313,8 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Attentio
 
 void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
   const int element = static_cast<int>(c.element), row_tile = kernels.row_tile[element];
-  const AttentionAnswer expected = answer(c);
-  const Stage stage(c), again(c);
+  const ExpectedAttention expected = expected_attention(c);
+  const CaseMemory stage(c), again(c);
   const int64_t tiles =
       run(kernels, c.element, cut_rows(stage.task(), int64_t{row_tile} * kernels.tiles_per_task[element]));
   compare(
@@ -329,8 +329,8 @@ void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
   test_partial(kernels, c, expected, stage, splits);
   if (c.n_k == 0) return;
   for (int64_t page_size : {1, 7, 128}) {
-    const Stage fresh(c);
-    run(kernels, c.element, cut_rows(Paged(c, fresh.task(), page_size).task(), row_tile));
+    const CaseMemory fresh(c);
+    run(kernels, c.element, cut_rows(PagedMemory(c, fresh.task(), page_size).task(), row_tile));
     check(stage.bytes() == fresh.bytes(),
           c.name() + ": the same bits, keys in pages of " + std::to_string(page_size));
   }

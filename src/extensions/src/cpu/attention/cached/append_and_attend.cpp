@@ -37,11 +37,11 @@ struct Heads {
   RowReader reader;
 };
 
-class Step {
+class AppendAndAttend {
  public:
-  Step(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-       const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
-       const std::vector<bool>& in_place)
+  AppendAndAttend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
+                  const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                  const std::vector<bool>& in_place)
       : inputs_(inputs),
         outputs_(outputs),
         params_(params),
@@ -176,7 +176,7 @@ class Step {
 void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
                        const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
                        const std::vector<bool>& in_place) {
-  Step(inputs, outputs, params, places, kernels, threads, in_place).run();
+  AppendAndAttend(inputs, outputs, params, places, kernels, threads, in_place).run();
 }
 
 }  // namespace tiny_llm_ext::cpu
