@@ -266,20 +266,21 @@ def quantized_matmul(
     Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
-    Up to 8 rows (16 with AVX-512, 32 on AMX) multiply the weights as they are; with more, bfloat16 rows
-    multiply weights rounded to bfloat16 where the processor has such products. On AMX the rows of all
-    orders below but the last, of bfloat16 the last two, become whole numbers, exact to 23 bits of the
-    largest of 64 neighbours or of a group, and more rows of float32 and float16 two or three terms in
-    bfloat16, exactly.
-    Where rows are few, and of float32 and float16 on AMX always, the few elements (up to K / 64, from 4 to
-    64) that are a hundred times larger than the others are multiplied one by one, with weights in float32:
-    with weights of zero they leave nothing. Infinities are among them; a row with more of those is NaN.
+    Up to 8 rows (16 with AVX-512, 32 on AMX) are multiplied with exact weights. More bfloat16 rows are
+    multiplied with weights rounded to bfloat16, where the processor has bfloat16 products. On AMX, 1 to 8
+    rows (bfloat16: 1 to 5) become int8 digits, exact to 23 bits of the largest element of a quantization
+    group, and more rows of float32 and float16 are split into two or three bfloat16 parts, exactly.
 
-    The order in which a row is added up, and so its last bits, depends on how many rows there are, and on
-    no other row. Numbers of rows with one order:
+    For these rows with exact weights, outliers (at most K / 64 elements of a row, from 4 to 64, that are
+    hundreds of times larger than the others) are multiplied one by one, with weights in float32: with
+    weights of zero they leave no error. Infinities are outliers; a row with more of them than that is NaN.
+
+    The order of summation of a row, and so its last bits, depends on the number of rows and on no other
+    row. Numbers of rows with one order:
 
     - AMX, bfloat16: 1-2, 3-5, 6-32, more
     - AMX, other types: 1-2, 3-5, 6-8, more
+    - AVX-512 BF16, bfloat16: 1-2, 3-16, more
     - AVX-512: 1-2, 3-16, more
     - elsewhere: 1-2, 3-8, more
     """
@@ -302,10 +303,10 @@ def quantized_linear(
     | None = None,
 ) -> list[mlx.core.array]:
     """
-    x (..., K) through several quantized matrices at once: a list of arrays (..., N) in the dtype of x.
+    x (..., K) times several quantized matrices: a list of arrays (..., N) in the dtype of x.
 
-    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have one group size and number of
-    bits, and one bias (N,) each if there are any. With gated there are two of one shape, and one result,
+    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have the same group size and bits,
+    and one bias (N,) each, or none has. With gated there are two matrices of one shape and one result,
     silu(first) * second. A residual (..., N) is added to a single result. With a split the results are
     (..., N / split, split).
 
