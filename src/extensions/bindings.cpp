@@ -19,9 +19,9 @@
 #include "core/checks.h"
 #include "core/gpu.h"
 #include "cpu/kernels/isa.h"
+#include "cpu/kernels/threads.h"
 #include "cpu/runtime/bandwidth.h"
 #include "cpu/runtime/peak.h"
-#include "cpu/runtime/thread_pool.h"
 #include "mlx/version.h"
 #include "tiny_llm_ext.h"
 

@@ -57,9 +57,7 @@ WITHOUT_GRAPH = {"core", "cpu/kernels", "cpu/runtime", "cpu/vec", "cpu/isa"}
 GPU = {"metal", "cuda", "no_gpu"}  # no arrow from here into cpu/
 # Arrows against the order that are left: (from, to) -> number of #include lines. They may only become fewer.
 CPP_EXCEPTIONS = {
-    (".", "cpu/runtime"): 5,  # thread_pool.h: the number of threads is checked at the call
     ("attention", "cpu/runtime"): 3,  # allocate.h, and dispatch.h to wait for lengths
-    ("rows", "cpu/runtime"): 1,  # thread_pool.h
 }
 
 MOST_ENTRIES = 25

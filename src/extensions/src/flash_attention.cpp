@@ -12,7 +12,7 @@
 #include "attention/support.h"
 #include "core/checks.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/thread_pool.h"
+#include "cpu/kernels/threads.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -6,7 +6,7 @@
 #include "core/checks.h"
 #include "core/saturating.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/thread_pool.h"
+#include "cpu/kernels/threads.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

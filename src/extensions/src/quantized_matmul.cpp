@@ -2,7 +2,7 @@
 #include "core/checks.h"
 #include "core/product_shape.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/thread_pool.h"
+#include "cpu/kernels/threads.h"
 #include "quantized_linear.h"
 
 namespace tiny_llm_ext {

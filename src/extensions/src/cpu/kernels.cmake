@@ -95,8 +95,8 @@ list(JOIN built_isas " " built)
 message(STATUS "Instruction sets: ${built}")
 
 set(cpu ${CMAKE_CURRENT_LIST_DIR})
-add_cpu_objects(cpu_dispatch ${cpu}/kernels/isa.cpp ${cpu}/kernels/machine.cpp ${cpu}/runtime/cpus.cpp
-                ${cpu}/runtime/scratch.cpp ${cpu}/runtime/thread_pool.cpp)
+add_cpu_objects(cpu_dispatch ${cpu}/kernels/cpus.cpp ${cpu}/kernels/isa.cpp ${cpu}/kernels/machine.cpp
+                ${cpu}/kernels/threads.cpp ${cpu}/runtime/scratch.cpp ${cpu}/runtime/thread_pool.cpp)
 foreach(isa IN LISTS CPU_ISAS)
   if(isa IN_LIST built_isas)
     add_cpu_objects(cpu_${isa} ${cpu}/isa/isa_${isa}.cpp)

@@ -2,7 +2,7 @@
 #include "core/checks.h"
 #include "core/dtype.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/thread_pool.h"
+#include "cpu/kernels/threads.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {

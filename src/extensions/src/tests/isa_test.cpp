@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "cpu/kernels/isa.h"
-#include "cpu/runtime/thread_pool.h"
+#include "cpu/kernels/threads.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "check.h"
-#include "cpu/runtime/cpus.h"
+#include "cpu/kernels/cpus.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

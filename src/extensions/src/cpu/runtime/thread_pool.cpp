@@ -6,19 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "core/argument_error.h"
-#include "cpu/runtime/cpus.h"
+#include "cpu/kernels/cpus.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
@@ -226,18 +222,6 @@ int64_t most_threads() {
   return most;
 }
 
-int threads_from_environment() {
-  const char* given = std::getenv("TINY_LLM_THREADS");
-  if (!given) return allowed_cpus();
-  const std::string text = given;
-  int threads = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-  if (error != std::errc() || end != text.data() + text.size() || threads < 1) {
-    throw ArgumentError("", "TINY_LLM_THREADS", "'" + text + "'", "a positive integer");
-  }
-  return threads;
-}
-
 enum class Ranges { one, one_per_thread };
 
 void run_shared(int64_t items, int threads, Ranges ranges, const std::function<void(int64_t)>& work) {
@@ -252,11 +236,6 @@ void run_shared(int64_t items, int threads, Ranges ranges, const std::function<v
 }
 
 }  // namespace
-
-int default_threads() {
-  static const int threads = threads_from_environment();
-  return threads;
-}
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work) {
   run_shared(items, threads, Ranges::one, work);

@@ -7,10 +7,6 @@
 
 namespace tiny_llm_ext::cpu {
 
-// TINY_LLM_THREADS, else the number of CPUs this process may use, see cpus.h. The variable is read at the
-// first call; a value that is not a positive integer throws an ArgumentError.
-int default_threads();
-
 // Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others, in
 // any order but started from 0 upwards; returns when all are done. The first exception is rethrown.
 // The pool never starts more than a few threads per CPU, whatever `threads` says. Concurrent calls share it;

@@ -1,4 +1,4 @@
-#include "cpu/runtime/cpus.h"
+#include "cpu/kernels/cpus.h"
 
 #if defined(__linux__)
 #include <sched.h>
