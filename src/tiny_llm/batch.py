@@ -45,7 +45,7 @@ def batch_generate(
             raise ArgumentError(
                 "batch_generate", f"prompts[{index}]", f"{length} tokens", f"fewer than {longest}"
             )
-    chunk = min(prefill_step, longest)  # more tokens than any prompt has
+    chunk = min(prefill_step, longest)  # a longer chunk than every prompt changes nothing
 
     def begin(index: int) -> Request:
         return Request(model, tokenizer, prompts[index], chunk, index)

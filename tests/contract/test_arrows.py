@@ -130,6 +130,12 @@ def test_every_module_has_a_place_in_the_order():
     assert {room(dotted(path)) for path in PACKAGE.rglob("*.py")} - places == set()
 
 
+def test_imports_within_the_package_are_relative():
+    """Only those are read here."""
+    absolute = re.compile(r"^\s*(from|import) tiny_llm\b", re.MULTILINE)
+    assert [dotted(path) for path in PACKAGE.rglob("*.py") if absolute.search(path.read_text())] == []
+
+
 def test_python_imports_point_to_earlier_rooms():
     place = {name: number for number, line in enumerate(arrows.PYTHON) for name in line}
     wrong = [

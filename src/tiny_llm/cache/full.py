@@ -35,7 +35,7 @@ class TinyKvFullCache(TinyKvCache):
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
         check_tokens("TinyKvFullCache", key, value)
-        # Written are new arrays: a copy of this cache may hold the old ones.
+        # New array objects are written to: a copy of this cache may hold the old ones.
         keys, values = map(copy, self.reserve(key.shape, key.dtype)[:2])
         end = self.offset + key.shape[2]
         keys[:, :, self.offset : end] = key

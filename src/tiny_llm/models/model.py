@@ -132,9 +132,7 @@ class Transformer(ABC):
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
         arguments = self.block_arguments(layer)
-        evaluate_all(
-            arguments.values()
-        )  # one block at a time, so that the originals of its matrices are freed
+        evaluate_all(arguments.values())  # block by block, so that the original matrices are freed
         return self.block(**arguments, **options)
 
 

@@ -20,7 +20,7 @@ Space = tuple[mx.array, mx.array, int, bool]
 
 
 def is_short(tokens: int, mask: Mask) -> bool:
-    """Whether a step of so many tokens per row, with this mask, can be one native operation."""
+    """Whether a step of `tokens` tokens per row, with this mask, can be one native operation."""
     return tokens <= SHORT_STEP and isinstance(mask, str) and mask == "causal"
 
 
@@ -39,7 +39,7 @@ class Reservation:
 
 
 def reserve(cache: TinyKvCache, tokens: tuple[int, ...], dtype: mx.Dtype) -> Reservation | None:
-    """Space for new tokens of shape `tokens` [B, H, L, D] in a cache; None if one of it is not dense."""
+    """Space for new tokens of shape `tokens` [B, H, L, D] in a cache; None if a request's is not dense."""
     slots: list[TinyKvCache | None] = [cache]
     if type(cache) is BatchingKvCache:
         active = cache.requests(tokens, "causal")

@@ -14,7 +14,7 @@ ROUNDING = 1e-6
 # top_p is searched among the 256 most probable tokens, then among 4096, and then in the whole vocabulary:
 # sorting 150 000 tokens takes a hundred times as long as finding the few that usually have most of the
 # mass.
-BATCHES = (256, 4096)
+CANDIDATES = (256, 4096)
 # At lower temperatures every draw takes the best token anyway, and the division could overflow to NaN.
 COLDEST = 1e-30
 
@@ -84,7 +84,7 @@ def _keep_mass(logits: mx.array, total: mx.array, mass: float) -> tuple[mx.array
     Further tokens are left out, or have the score -inf.
     """
     vocabulary = logits.shape[-1]
-    for count in (*(count for count in BATCHES if count < vocabulary), vocabulary):
+    for count in (*(count for count in CANDIDATES if count < vocabulary), vocabulary):
         falling, ids = top_k(logits, count)
         falling = falling.astype(mx.float32)
         kept = _prefix(falling, total, mass)
