@@ -69,7 +69,7 @@ def test_a_test_command_finds_tests(command):
 
 
 def test_ci_begins_with_the_two_commands_before_it_installs_anything():
-    section = PAGES["README.md"].split("## Two commands")[1]
+    section = PAGES["README.md"].split("## Quick start")[1]
     lines = re.search(r"```sh\n(.*?)```", section, re.S)[1].splitlines()
     ci = (ROOT / ".ci/run").read_text()
     before, _ = ci.split("\ninstall_system_packages ")
