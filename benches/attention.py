@@ -120,13 +120,13 @@ def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:
 
 def _chosen_isas(options: argparse.Namespace) -> list[str]:
     """The instruction sets of `--isa`, best first; without it all that the machine has."""
-    asked, available = options.isa, list(load_extension().cpu_isas())
-    unknown = [isa for isa in asked or [] if isa not in available]
+    chosen, available = options.isa, list(load_extension().cpu_isas())
+    unknown = [isa for isa in chosen or [] if isa not in available]
     if unknown:
         raise SystemExit(
             f"bench attention: --isa: got {', '.join(unknown)}, expected some of {', '.join(available)}"
         )
-    return [isa for isa in available if not asked or isa in asked]
+    return [isa for isa in available if not chosen or isa in chosen]
 
 
 def _prepare(options: argparse.Namespace) -> Record:

@@ -122,12 +122,12 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
 def _measure_all(suite: Suite, options: argparse.Namespace, chosen: list[Any], record: Record) -> None:
     absent: dict[str, str] = {}
     for number, case in enumerate(chosen, 1):
-        _print(f"[{number}/{len(chosen)}] {case.name}")
+        _report(f"[{number}/{len(chosen)}] {case.name}")
         for row in suite.measure(case, options):
             record["rows"].append(row.record())
-            _print(tables.progress(record["rows"][-1]))
+            _report(tables.progress(record["rows"][-1]))
             for name in row.missing.keys() - absent.keys():
-                _print(f"  {name} does not take part: {row.missing[name]}")
+                _report(f"  {name} does not take part: {row.missing[name]}")
             absent |= row.missing
             if options.json:  # after every row, for interrupted runs
                 write_whole(options.json, json.dumps(record, indent=1) + "\n")
@@ -192,5 +192,5 @@ def _thread_count(text: str) -> int:
     return count
 
 
-def _print(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

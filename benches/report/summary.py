@@ -25,8 +25,8 @@ def _lines(title: str, record: Record) -> Iterable[list[str]]:
                 kinds[row["group"], target["what"], shared].append(target)
     for (group, what, _), targets in kinds.items():
         met = sum(target["met"] for target in targets)
-        asked, measured = f"{what} {_span(targets, 'limit', bound)}", _span(targets, "value", _value)
-        yield [f"[{title}](#{_anchor(title)})", group, asked, measured, f"{met} of {len(targets)}"]
+        limits, measured = f"{what} {_span(targets, 'limit', bound)}", _span(targets, "value", _value)
+        yield [f"[{title}](#{_anchor(title)})", group, limits, measured, f"{met} of {len(targets)}"]
 
 
 def _span(targets: list[Record], key: str, text: Callable[[Record], str]) -> str:

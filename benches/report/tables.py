@@ -65,7 +65,7 @@ def _table(rows: list[Record]) -> str:
         share = next((c["share_of_peak"] for c in row["contestants"] if c["name"] == TINY_LLM), None)
         share_text = f"{share:.0%}" if share else ""
         body.append([_row_name(row), str(row["threads"]), *cells, share_text, _targets_cell(row)])
-    for name, why in {item for row in rows for item in row["missing"].items()}:
+    for name, why in sorted({item for row in rows for item in row["missing"].items()}):
         body.append([f"{name} is missing: {why}", *[""] * (len(header) - 1)])
     return table(header, body)
 

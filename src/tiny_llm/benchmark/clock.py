@@ -73,8 +73,8 @@ def time_first(
 ) -> tuple[Any, float]:
     """`time_once` for a call that may remain the only sample.
 
-    A shared machine may stand still, once for half a minute (benches/LOG.md). A long call during which the
-    process had less than half of a processor is therefore repeated once.
+    A shared machine may stop for a while, once for half a minute (benches/LOG.md, S7). A long call during
+    which the process had less than half of a processor is therefore repeated once.
     """
     begin = busy()
     result, seconds = time_once(call, clock)

@@ -40,9 +40,11 @@ def new_figure(width: float, height: float) -> Iterator[Any]:
     check_plotting()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with rc_context(SVG_OPTIONS):
-        yield Figure(figsize=(width, height), layout="constrained")
+        # The margin is for viewers with a wider font.
+        yield Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
 
 
 def svg_text(figure: Any, title: str) -> str:
