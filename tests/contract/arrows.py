@@ -65,7 +65,6 @@ CPP_EXCEPTIONS = {
 MOST_ENTRIES = 25
 # Folders with more entries, and why. A folder that fits must not be listed.
 LARGE_FOLDERS = {
-    "benches": "contestants, cases and reports of several stacks, which become one",
     "src/tiny_llm": "the course opens its modules here by fixed names",
     "tests": "the test files of the course are here, one for each chapter",
 }
