@@ -12,7 +12,7 @@ from benches.contestants.attention import Inputs
 from benches.contestants.attention_memory import extra_bytes
 from benches.harness import ceilings
 from benches.harness.contestant import Case as Measurable
-from benches.harness.contestant import Operation
+from benches.harness.contestant import Contestant, Operation
 from benches.harness.measure import Outcome, measure
 from benches.harness.row import Row
 from benches.names import NO_WINDOW, PYTORCH, TINY_LLM, Missing
@@ -75,7 +75,7 @@ class _Work:
             self._add_peers(operation, threads)
         return operation
 
-    def _without_window(self, threads: int) -> contestants.Contestant:
+    def _without_window(self, threads: int) -> Contestant:
         whole = replace(self._case, window=None, causal=False)
         gate = contestants.gate(whole, self._inputs)
         return contestants.tiny_llm(
