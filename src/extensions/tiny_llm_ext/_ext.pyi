@@ -266,20 +266,23 @@ def quantized_matmul(
     Scales and biases are (N, K / group_size) of the dtype of a: a weight is q * scale + bias. Bits are
     4 or 8, the group size 32, 64 or 128, and transpose_b must be True. Sums are float32.
 
-    Up to 8 rows (16 with AVX-512, 32 on AMX) are multiplied with exact weights. More bfloat16 rows are
-    multiplied with weights rounded to bfloat16, where the processor has bfloat16 products. On AMX, 1 to 8
-    rows (bfloat16: 1 to 5) become int8 digits, exact to 23 bits of the largest element of a quantization
-    group, and more rows of float32 and float16 are split into two or three bfloat16 parts, exactly.
+    Up to 8 rows (16 with AVX-512, 32 on AMX) are multiplied with exact weights. More bfloat16
+    rows are multiplied with weights rounded to bfloat16, where the processor has bfloat16
+    products. On AMX, 1 to 5 rows (float32: 1 to 8) become int8 digits, exact to 23 bits of the
+    largest element of a quantization group, and more rows of float32 and float16 are split into
+    two or three bfloat16 parts, exactly.
 
-    For these rows with exact weights, outliers (at most K / 64 elements of a row, from 4 to 64, that are
-    hundreds of times larger than the others) are multiplied one by one, with weights in float32: with
-    weights of zero they leave no error. Infinities are outliers; a row with more of them than that is NaN.
+    Outliers, at most K / 64 elements of a row (from 4 to 64) that are hundreds of times larger than
+    the others, are multiplied one by one, with weights in float32, where weights are exact as above:
+    with weights of zero they leave no error. Infinities are outliers; a row with more of them than
+    that is NaN. On AMX this holds for any number of rows of float32 and float16.
 
-    The order of summation of a row, and so its last bits, depends on the number of rows and on no other
-    row. Numbers of rows with one order:
+    The order of summation of a row, and so its last bits, depends on the number of rows and on no
+    other row. Numbers of rows with one order:
 
     - AMX, bfloat16: 1-2, 3-5, 6-32, more
-    - AMX, other types: 1-2, 3-5, 6-8, more
+    - AMX, float16: 1-2, 3-5, more
+    - AMX, float32: 1-2, 3-5, 6-8, more
     - AVX-512 BF16, bfloat16: 1-2, 3-16, more
     - AVX-512: 1-2, 3-16, more
     - elsewhere: 1-2, 3-8, more
@@ -305,10 +308,10 @@ def quantized_linear(
     """
     x (..., K) times several quantized matrices: a list of arrays (..., N) in the dtype of x.
 
-    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have the same group size and bits,
-    and one bias (N,) each, or none has. With gated there are two matrices of one shape and one result,
-    silu(first) * second. A residual (..., N) is added to a single result. With a split the results are
-    (..., N / split, split).
+    A matrix is (weight, scales, biases) as in `quantized_matmul`; all have the same group size and
+    bits, and one bias (N,) each, or none has. With gated there are two matrices of one shape and
+    one result, silu(first) * second. A residual (..., N) is added to a single result. With a split
+    the results are (..., N / split, split).
 
     A norm (weight, eps) is applied to x first, as by `rms_norm`.
     """
