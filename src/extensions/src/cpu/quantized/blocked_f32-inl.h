@@ -1,8 +1,8 @@
 // Blocked product in float32: many rows of x times quantized weights. A block of weights is decoded, outputs
 // across the lanes, and multiplied with all rows of the task while it is in the caches. Unlike the blocked
 // driver of dense weights (cpu/gemm/blocked-inl.h), whose lanes are rows, this neither packs float32 rows of
-// x nor transposes y, and pads no lanes with rows that x does not have (benches/LOG.md, "Lanes across
-// outputs").
+// x nor transposes y, and pads no lanes with rows that x does not have: there 17 rows cost as much as 32
+// (docs/quantized.md).
 #pragma once
 
 #include "cpu/gemm/microkernel-inl.h"
