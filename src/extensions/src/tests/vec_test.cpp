@@ -308,7 +308,7 @@ Halves random_halves(int count, unsigned seed) {
   return out;
 }
 
-// The first `count` elements are read and no more, zeros stand behind them.
+// Only the first `count` elements are read; zeros follow them.
 void test_loading_pairs(const VecProbe& vec) {
   const int lanes = vec.lanes;
   Halves out(2 * lanes);
