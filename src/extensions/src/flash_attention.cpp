@@ -262,7 +262,7 @@ Explanation explain_attention(const mx::array& query, const mx::array& key, cons
 Explanation explain_attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                         const AttentionOptions& options) {
   Call call = check_attention(kReference, query, key, value, options);
-  Explanation explanation = explain_reference(problem_with_lengths(kReference, call), "asked for by name");
+  Explanation explanation = explain_reference(problem_with_lengths(kReference, call), "requested by name");
   explain_batch_invariance(options, explanation);
   return explanation;
 }
