@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from benches.contestants.sequence import greedy_backend
 from benches.names import LLAMA_CPP, Missing
 from tiny_llm.benchmark.backends import Backend
-from tiny_llm.benchmark.requests import Request
 
 
 def llama_cpp(path: str, threads: int, context: int) -> dict[str, Backend]:
     """A GGUF file, run as by `llama-bench`: one call reads a prompt, in steps of 512 tokens.
 
-    All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16. The
-    next token is the one with the highest logit.
+    All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16.
     """
     try:
         import llama_cpp as library
     except ImportError as error:
         raise Missing("llama-cpp-python is not installed: docs/benchmarks.md says how to build it") from error
     sequence = _Sequence(library, path, threads, context)
-
-    def generate(request: Request) -> Iterator[int]:
-        sequence.clear()
-        tokens: Sequence[int] = request.prompt
-        for _ in range(request.output_tokens):
-            token = int(sequence.logits(tokens).argmax())
-            yield token
-            tokens = [token]
-
-    def last_logits(request: Request) -> mx.array:
-        sequence.clear()
-        return mx.array(sequence.logits(request.prompt))
-
-    return {LLAMA_CPP: Backend(LLAMA_CPP, generate, last_logits)}
+    return {LLAMA_CPP: greedy_backend(LLAMA_CPP, sequence)}
 
 
 class _Sequence:

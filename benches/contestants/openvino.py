@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from benches.contestants.sequence import greedy_backend
 from benches.names import OPENVINO, Missing
 from tiny_llm.benchmark.backends import Backend
-from tiny_llm.benchmark.requests import Request
 from tiny_llm.loading import Checkpoint
 
 
@@ -30,20 +29,7 @@ def openvino(checkpoint: Checkpoint, threads: int) -> dict[str, Backend]:
     options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
     model = openvino_model(checkpoint.config, checkpoint.mlx_model)
     sequence = _Sequence(library.Core().compile_model(model, "CPU", options).create_infer_request())
-
-    def generate(request: Request) -> Iterator[int]:
-        sequence.clear()
-        tokens: Sequence[int] = request.prompt
-        for _ in range(request.output_tokens):
-            token = int(sequence.logits(tokens).argmax())
-            yield token
-            tokens = [token]
-
-    def last_logits(request: Request) -> mx.array:
-        sequence.clear()
-        return mx.array(sequence.logits(request.prompt))
-
-    return {OPENVINO: Backend(OPENVINO, generate, last_logits)}
+    return {OPENVINO: greedy_backend(OPENVINO, sequence)}
 
 
 class _Sequence:
