@@ -17,7 +17,7 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 struct QueryTile {
-  float* q;        // [steps][lanes] packed queries
+  float* q;        // [steps / lanes_per_row][lanes] packed queries
   float* o;        // [E / lanes_per_row][lanes] output before the division by l
   float* m;        // [lanes] running maximum, see online_softmax-inl.h
   float* l;        // [lanes] running sum

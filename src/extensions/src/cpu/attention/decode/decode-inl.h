@@ -1,4 +1,4 @@
-// Attention of a single query position, as in a decode step.
+// Attention of a single query position, as in a decode step. bfloat16 only; other types take forward().
 //
 // The query heads of a GQA group see the same keys. They are too few to fill the lanes of a vector: here the
 // lanes are keys in the scores, and elements of the head in the output. Key tiles and m are as in
