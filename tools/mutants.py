@@ -76,15 +76,15 @@ MUTANTS = (
     Mutant(
         "a tile too few at the causal edge",
         "attention/tiles.cpp",
-        "std::min(n_k - 1, last_row + shift + right) + 1}",
-        "std::min(n_k - 1, last_row + shift + right)}",
+        "last_key(last_row + shift, n_k, right) + 1}",
+        "last_key(last_row + shift, n_k, right)}",
         ("lengths",),
     ),
     Mutant(
         "a tile too few at the left edge of a window",
         "attention/tiles.cpp",
-        "std::max<int64_t>(0, first_row + shift - left)",
-        "std::max<int64_t>(0, first_row + shift - left + 1)",
+        "first_key(first_row + shift, left)",
+        "first_key(first_row + shift, left - 1)",
         ("window",),
     ),
     Mutant(

@@ -14,7 +14,7 @@ double key_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hkv * p.
 
 int64_t to_bytes(double floats) {
   double bytes = sizeof(float) * floats;
-  return bytes < static_cast<double>(kLargestCount) ? static_cast<int64_t>(bytes) : kLargestCount;
+  return bytes < static_cast<double>(kMaxCount) ? static_cast<int64_t>(bytes) : kMaxCount;
 }
 
 // The peak memory of the reference graph without inputs and outputs: score matrices and float32 copies of the

@@ -16,6 +16,9 @@ struct KeyRange {
 KeyRange visible_keys(int64_t first_row, int64_t last_row, int64_t n_q, int64_t n_k, int64_t left,
                       int64_t right);
 
+// Score tiles of `rows` rows and `keys` keys.
+int64_t total_tiles(int64_t rows, int64_t keys, int64_t row_tile, int64_t key_tile);
+
 struct TileCounts {
   int64_t visited, total;
 };

@@ -26,7 +26,6 @@ struct Bf16Operands {
   static constexpr int kQueryTilesPerTask = 4;
   static constexpr bool kSplitsRows = true;
 
-  static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return (E + 1) / 2; }
   static constexpr int output_rows(int E) { return E; }
   static constexpr size_t prepared_floats(int E) {

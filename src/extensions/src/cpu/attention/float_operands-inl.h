@@ -31,7 +31,6 @@ struct FloatOperands {
   static constexpr bool kSplitsRows = true;
   typedef StorageOf<kElement> T;
 
-  static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return E; }
   static constexpr int output_rows(int E) { return E; }
   static constexpr size_t prepared_floats(int E) {

@@ -36,7 +36,7 @@ struct Workspace {
     scores = keys + Operands::prepared_floats(E);
     mask = scores + kScoreFloats<Operands>;
     gathered = mask + kScoreFloats<Operands>;
-    total_floats = gathered + 2 * Operands::kKeyTile * gathered_width(E) - tiles;
+    total_floats = gathered + 2 * Operands::kKeyTile * padded(E) - tiles;
   }
 };
 

@@ -8,7 +8,6 @@
 #include "attention/last_run.h"
 #include "attention/lengths.h"
 #include "attention/tiles.h"
-#include "core/divide_up.h"
 #include "core/strides.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
@@ -62,8 +61,8 @@ class ForwardPass {
       parallel_for(problem_.B * problem_.Hq, plan_.threads,
                    [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
     }
-    int64_t total = heads * divide_up(problem_.rows(), kernels().row_tile[element()]) *
-                    divide_up(problem_.S, kernels().key_tile[element()]);
+    int64_t total = heads * total_tiles(problem_.rows(), problem_.S, kernels().row_tile[element()],
+                                        kernels().key_tile[element()]);
     record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, kernels().name,
                 plan_.threads});
   }

@@ -1,15 +1,11 @@
 // The online softmax of one key tile: scores become probabilities; m, l and O are updated.
 //
-// m is a lazy maximum: it moves only when a row's maximum exceeds it by kRescaleThreshold. The division at
-// the end cancels the difference, p stays below e^kRescaleThreshold, and O is almost never rescaled. Whether
-// m moves depends on that row alone.
+// m is a lazy maximum, see softmax_state.h. Whether it moves depends on that row alone.
 #pragma once
 
 #include "cpu/attention/mask-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
-
-constexpr float kRescaleThreshold = 5.5f;
 
 // From raw scores q.k of a tile to scores.
 struct ScoreTransform {
@@ -66,8 +62,8 @@ VEC_FN F exponent_between(F from, F to) {
   return select(both(is_rounded(from), is_rounded(to)), rounded, mul(sub(from, to), log2e));
 }
 
-// Updates m of one row vector for the maximum `top` of new scores; rescales l and O of rows whose m moves.
-// Returns the subtrahend of the scores: m, or 0 for rows that saw no key yet.
+// lazy_maximum() on vectors: updates m of one row vector for the maximum `top` of new scores, rescales l and
+// O of rows whose m moves, and returns the base.
 VEC_FN F update_maximum(QueryTile& tile, int lane, F top, int E) {
   F old = load(tile.m + lane);
   M keep = less_equal(top, add(old, set1(kRescaleThreshold)));

@@ -66,9 +66,7 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
   for (int r = 0; r < tile.rows; r++) {
     int64_t i = (begin + r) / task.group;
     int64_t position = i + task.n_k - task.n_q;
-    int64_t first = position - task.left, last = position + task.right;
-    if (first < 0) first = 0;
-    if (last > task.n_k - 1) last = task.n_k - 1;
+    int64_t first = first_key(position, task.left), last = last_key(position, task.n_k, task.right);
     if (i >= task.n_q || last < first) first = 0, last = -1;
     tile.first[r] = first;
     tile.last[r] = last;

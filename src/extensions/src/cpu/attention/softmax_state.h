@@ -13,6 +13,7 @@
 namespace tiny_llm_ext::cpu {
 
 constexpr double kLn2 = 0.69314718055994531;
+constexpr float kRescaleThreshold = 5.5f;
 constexpr float kRoundedLimit = 4096;
 
 static inline bool is_rounded(float m) { return fabsf(m) <= kRoundedLimit; }
@@ -20,6 +21,19 @@ static inline bool is_rounded(float m) { return fabsf(m) <= kRoundedLimit; }
 // The base-2 exponent of the factor that turns a sum with m = `from` into one with m = `to`.
 static inline float exponent_between(float from, float to) {
   return is_rounded(from) && is_rounded(to) ? from * kLog2e - to * kLog2e : (from - to) * kLog2e;
+}
+
+// The lazy maximum: m moves only when a row's maximum `top` exceeds it by kRescaleThreshold. The division by
+// l at the end cancels the difference, p stays below e^kRescaleThreshold, and O is almost never rescaled.
+struct LazyMaximum {
+  bool moves;
+  float m, base;  // base is m, or 0 for a row that saw no key yet
+};
+
+static inline LazyMaximum lazy_maximum(float old, float top) {
+  const bool moves = !(top <= old + kRescaleThreshold);  // NaN moves it
+  const float m = moves ? top : old;
+  return {moves, m, m == -INFINITY ? 0 : m};
 }
 
 // A sink is a score without a value: it adds to l only. m becomes the larger of m and the sink. Returns the

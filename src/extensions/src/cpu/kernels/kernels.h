@@ -31,8 +31,8 @@ struct Kernels {
   // Whether scores and outputs are sums of bfloat16 products; else of float32 products.
   bool bf16_products[kElements];
   // Runs `steps` rounds of attention's multiply-adds on registers alone and returns the floating-point
-  // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as split
-  // bfloat16 on tiles.
+  // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as
+  // split bfloat16 on tiles.
   double (*peak[kElements])(int64_t steps);
 
   QuantizedKernels quantized[kElements];

@@ -14,13 +14,14 @@
 #include <thread>
 #include <vector>
 
+#include "core/divide_up.h"
 #include "cpu/kernels/cpus.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
 
-// How long an idle thread, or a caller whose helpers are finishing, spins before it sleeps. Measured: waking a
-// thread takes up to 45 us, the gap between two calls from Python is 30 us, and two spinning threads slow a
+// How long an idle thread, or a caller whose helpers are finishing, spins before it sleeps. Measured: waking
+// a thread takes up to 45 us, the gap between two calls from Python is 30 us, and two spinning threads slow a
 // call on the other CPUs by up to 20 %.
 constexpr std::chrono::microseconds kSpinTime{50};
 
@@ -87,7 +88,7 @@ class Job {
   }
 
  private:
-  struct alignas(64) Range {
+  struct alignas(kCacheLine) Range {
     std::atomic<int64_t> next{0};
     int64_t end = 0;
   };
@@ -247,13 +248,13 @@ void parallel_ranges(int64_t items, int threads, const std::function<void(int64_
 
 void parallel_rows(int64_t rows, double cost, int threads,
                    const std::function<void(int64_t begin, int64_t end)>& work) {
-  // Less work than this does not pay off a second thread. It is less than waking one takes, because threads of
-  // the pool often still spin.
+  // Less work than this does not pay off a second thread. It is less than waking one takes, because threads
+  // of the pool often still spin.
   constexpr double kMinNanoseconds = 20e3;
   constexpr double kItemNanoseconds = 5e3;  // work of an item
   if (threads == 1 || rows == 1 || rows * cost < kMinNanoseconds) return work(0, rows);
   const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(kItemNanoseconds / cost));
-  parallel_for((rows + count - 1) / count, threads,
+  parallel_for(divide_up(rows, count), threads,
                [&](int64_t item) { work(item * count, std::min(rows, (item + 1) * count)); });
 }
 

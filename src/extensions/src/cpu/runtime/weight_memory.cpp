@@ -25,10 +25,7 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 constexpr const char* kWeightMemory = "WeightMemory";
-constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMaxBytes = int64_t{1} << 47;  // the user address space with 4-level paging
-
-int64_t round_up(int64_t bytes, int64_t unit) { return divide_up(bytes, unit) * unit; }
 
 int64_t in_lines(const std::vector<int64_t>& sizes) {
   int64_t bytes = kCacheLine;  // to align the first array

@@ -59,7 +59,8 @@ class AppendAndAttend {
 
   void run() {
     for (size_t i = 1; i < outputs_.size(); i++) {
-      if (!in_place_[i - 1]) copy(inputs_[CachedAttention::kFirstCache + i - 1], outputs_[i]);
+      const mx::array& cache = inputs_[CachedAttention::kFirstCache + i - 1];
+      if (!in_place_[i - 1]) copy_rows(RowReader(cache), rows_of(cache), outputs_[i].data<std::byte>(), 1);
     }
     if (outputs_[0].size() == 0) return;
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
@@ -83,17 +84,6 @@ class AppendAndAttend {
     for (size_t i = 0; i < places_.size(); i++)
       tokens += static_cast<double>(places_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
     return tokens * L_ * Hq_ * E_;
-  }
-
-  static void copy(const mx::array& from, mx::array& to) {
-    if (to.size() == 0) return;
-    const RowReader reader(from);
-    const int64_t bytes = reader.row_bytes();
-    auto* place = to.data<std::byte>();
-    for (int64_t row = 0; row < static_cast<int64_t>(to.size()) / to.shape(-1); row++, place += bytes) {
-      const std::byte* source = reader.row(row, place);
-      if (source != place) std::memcpy(place, source, bytes);
-    }
   }
 
   // Writes rotated queries to queries_, rotated keys and values to the cache.

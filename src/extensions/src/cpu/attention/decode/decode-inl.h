@@ -48,11 +48,11 @@ VEC_FN void softmax_head(QueryTile& tile, int head, int keys, int E, float scale
   const float* s = scratch.scores + head * Operands::kKeyTile;
   float* p = scratch.p + head * Operands::kKeyTile / 2;
   const float old = tile.m[head], top = max_lanes(maximum(s, kLanes, (keys + kLanes - 1) / kLanes)) * scale;
-  const bool rescale = !(top <= old + kRescaleThreshold);
-  const float m = rescale ? top : old, base = m == -INFINITY ? 0 : m;
-  if (rescale) {
+  const LazyMaximum next = lazy_maximum(old, top);
+  const float base = next.base;
+  if (next.moves) {
     const F alpha = exp2(set1(cpu::exponent_between(old, base)));
-    tile.m[head] = m;
+    tile.m[head] = next.m;
     *sum = mul(*sum, alpha);
     for (int e = 0; e < E; e += kLanes) store(tile.o + head * E + e, mul(load(tile.o + head * E + e), alpha));
   }
