@@ -118,8 +118,8 @@ MUTANTS = (
     Mutant(
         "all heads of a group read one head of the mask",
         "cpu/attention/mask-inl.h",
-        "return (flat % task.group) * mask.head_stride + (flat / task.group) * mask.row_stride +",
-        "return (flat / task.group) * mask.row_stride +",
+        "return (flat % task.gqa_heads) * mask.head_stride + (flat / task.gqa_heads) * mask.row_stride +",
+        "return (flat / task.gqa_heads) * mask.row_stride +",
         ("masks",),
     ),
     Mutant(
@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         "lengths beyond the end are accepted",
         "attention/lengths.cpp",
-        "if (length < 0 || length > most) {",
+        "if (length < 0 || length > max) {",
         "if (length < 0) {",
         ("bad_input", "late_lengths"),
     ),

@@ -27,7 +27,7 @@ int64_t reference_forward_bytes(const Problem& p) {
 // Each query head has its own gradients of key and value until they are summed.
 int64_t reference_backward_bytes(const Problem& p) {
   double rows = query_rows(p), keys = key_rows(p);
-  return to_bytes(8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.group()) * keys * (p.E + p.V));
+  return to_bytes(8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.gqa_heads()) * keys * (p.E + p.V));
 }
 
 // The fields that do not depend on the path.

@@ -27,12 +27,12 @@ std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::S
 
   auto reader = [&](const char* name, const std::optional<mx::array>& given) {
     mx::Strides strides = given ? broadcast_strides(*given) : mx::Strides{};
-    return [=, &batch, &given, &wrong](int64_t b, int64_t otherwise, int64_t most) {
-      if (!given) return otherwise;
+    return [=, &batch, &given, &wrong](int64_t b, int64_t default_length, int64_t max) {
+      if (!given) return default_length;
       int64_t length = read_length(*given, batch_offset(b, batch, strides));
-      if (length < 0 || length > most) {
+      if (length < 0 || length > max) {
         wrong(name, std::to_string(length) + " for sequence " + std::to_string(b),
-              "0 to " + std::to_string(most));
+              "0 to " + std::to_string(max));
       }
       return length;
     };

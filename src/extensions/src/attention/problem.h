@@ -43,9 +43,9 @@ struct Problem {
   int threads;
 
   // Query heads of a GQA group.
-  int64_t group() const { return Hq / Hkv; }
+  int64_t gqa_heads() const { return Hq / Hkv; }
   // Query rows of a KV head: positions times heads of its GQA group.
-  int64_t rows() const { return L * group(); }
+  int64_t rows() const { return L * gqa_heads(); }
   Sequence sequence(int64_t b) const { return sequences.empty() ? Sequence{L, 0, S} : sequences[b]; }
   int element_bytes() const { return dtype == Element::f32 ? 4 : 2; }
 };

@@ -20,12 +20,12 @@ int64_t total_tiles(int64_t rows, int64_t keys, int64_t row_tile, int64_t key_ti
   return divide_up(rows, row_tile) * divide_up(keys, key_tile);
 }
 
-TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t group, int64_t row_tile,
+TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t gqa_heads, int64_t row_tile,
                        int64_t key_tile, int64_t left, int64_t right) {
-  TileCounts counts{0, total_tiles(L * group, S, row_tile, key_tile)};
-  for (int64_t row = 0; row < n_q * group; row += row_tile) {
-    int64_t last = std::min(row + row_tile, n_q * group) - 1;
-    KeyRange keys = visible_keys(row / group, last / group, n_q, n_k, left, right);
+  TileCounts counts{0, total_tiles(L * gqa_heads, S, row_tile, key_tile)};
+  for (int64_t row = 0; row < n_q * gqa_heads; row += row_tile) {
+    int64_t last = std::min(row + row_tile, n_q * gqa_heads) - 1;
+    KeyRange keys = visible_keys(row / gqa_heads, last / gqa_heads, n_q, n_k, left, right);
     if (keys.begin < keys.end) counts.visited += (keys.end - 1) / key_tile - keys.begin / key_tile + 1;
   }
   return counts;

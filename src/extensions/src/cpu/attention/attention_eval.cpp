@@ -3,7 +3,7 @@
 #include "attention/lengths.h"
 #include "core/checks.h"
 #include "cpu/attention/forward_pass.h"
-#include "cpu/attention/operands.h"
+#include "cpu/attention/mask_and_pages.h"
 #include "cpu/runtime/dispatch.h"
 #include "tiny_llm_ext.h"
 
@@ -60,7 +60,7 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   Problem problem = make_problem(call, params, device);
                   problem.S = slots_per_sequence(arrays);
                   problem.sequences = sequences;
-                  const cpu::PagedOperand pages(arrays[3], arrays[1], problem.sequences);
+                  const cpu::PageTables pages(arrays[3], arrays[1], problem.sequences);
                   cpu::run_forward(call, problem, o, results[1], &pages);
                 });
 }

@@ -14,7 +14,7 @@ struct ScoreTransform {
   const float* mask;        // packed mask tile, or null
   const RowLimits* limits;  // null if every row sees every key of the tile
   // A positive scale alone is left to the exponentials: no extra operation there, and one rounding less.
-  bool is_scale_only() const { return softcap == 0 && !mask && scale > 0 && scale * kLog2e <= kLargest; }
+  bool is_scale_only() const { return softcap == 0 && !mask && scale > 0 && scale * kLog2e <= kMaxFloat; }
 };
 
 // Applies scale, softcap and mask to the scores of one row vector; keys are `stride` floats apart.
@@ -53,13 +53,14 @@ VEC_FN F maximum(const float* s, int stride, int keys) {
 }
 
 VEC_FN F absolute(F x) { return max(sub(zero(), x), x); }
-VEC_FN M is_rounded(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
+VEC_FN M uses_rounded_product(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
 
 // As in softmax_state.h, on vectors.
 VEC_FN F exponent_between(F from, F to) {
   F log2e = set1(kLog2e);
   F rounded = sub(mul(from, log2e), mul(to, log2e));
-  return select(both(is_rounded(from), is_rounded(to)), rounded, mul(sub(from, to), log2e));
+  return select(both(uses_rounded_product(from), uses_rounded_product(to)), rounded,
+                mul(sub(from, to), log2e));
 }
 
 // lazy_maximum() on vectors: updates m of one row vector for the maximum `top` of new scores, rescales l and
@@ -104,7 +105,7 @@ VEC_FN Exponent update_state(QueryTile& tile, float* s, int keys, int lane, int 
   if (transform.limits) hide_invisible(s, stride, keys, lane, *transform.limits);
   const float scale = transform.is_scale_only() ? transform.scale : 1;
   F base = update_maximum(tile, lane, mul(maximum(s, stride, keys), set1(scale)), E);
-  M rounded = is_rounded(base);
+  M rounded = uses_rounded_product(base);
   Exponent exponent = {set1(scale * kLog2e), sub(zero(), mul(base, set1(kLog2e)))};
   if (!all(rounded)) {
     precompute_exponents(s, stride, keys, set1(scale), base, rounded);

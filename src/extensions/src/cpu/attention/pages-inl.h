@@ -11,7 +11,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 struct Rows {
   const void* data;
   int64_t stride;
-  int64_t ahead = 0;  // prefetch distance to the next key tile, or 0
+  int64_t prefetch_distance = 0;  // to the next key tile, or 0
 };
 
 struct KeyRows {

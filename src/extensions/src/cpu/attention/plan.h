@@ -40,7 +40,7 @@ struct Plan {
   }
 };
 
-// Less work than `least_shared_work` gets one thread.
-Plan make_plan(const Problem& problem, double least_shared_work = kAttentionThreshold.sleeping);
+// Less work than `min_shared_work` gets one thread.
+Plan make_plan(const Problem& problem, double min_shared_work = kAttentionThreshold.sleeping);
 
 }  // namespace tiny_llm_ext::cpu

@@ -36,7 +36,7 @@ struct QueryTile {
 // Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes.
 VEC_FN size_t tile_floats(int steps, int E) { return (size_t)kTileLanes * (steps + E + 2 + 4); }
 
-VEC_FN void place_tile(QueryTile& tile, float* memory, int steps, int E) {
+VEC_FN void bind_tile_memory(QueryTile& tile, float* memory, int steps, int E) {
   tile.q = memory;
   tile.o = tile.q + (size_t)kTileLanes * steps;
   tile.m = tile.o + (size_t)kTileLanes * E;
@@ -64,7 +64,7 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
   tile.any_first = tile.all_last = kUnbounded;
   tile.any_last = tile.all_first = -1;
   for (int r = 0; r < tile.rows; r++) {
-    int64_t i = (begin + r) / task.group;
+    int64_t i = (begin + r) / task.gqa_heads;
     int64_t position = i + task.n_k - task.n_q;
     int64_t first = first_key(position, task.left), last = last_key(position, task.n_k, task.right);
     if (i >= task.n_q || last < first) first = 0, last = -1;
@@ -80,7 +80,7 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
 }
 
 VEC_FN int64_t query_offset(const ForwardTask& task, int64_t row) {
-  return (row / task.group) * task.q_row_stride + (row % task.group) * task.q_head_stride;
+  return (row / task.gqa_heads) * task.q_row_stride + (row % task.gqa_heads) * task.q_head_stride;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -16,11 +16,12 @@ constexpr double kLn2 = 0.69314718055994531;
 constexpr float kRescaleThreshold = 5.5f;
 constexpr float kRoundedLimit = 4096;
 
-static inline bool is_rounded(float m) { return fabsf(m) <= kRoundedLimit; }
+static inline bool uses_rounded_product(float m) { return fabsf(m) <= kRoundedLimit; }
 
 // The base-2 exponent of the factor that turns a sum with m = `from` into one with m = `to`.
 static inline float exponent_between(float from, float to) {
-  return is_rounded(from) && is_rounded(to) ? from * kLog2e - to * kLog2e : (from - to) * kLog2e;
+  return uses_rounded_product(from) && uses_rounded_product(to) ? from * kLog2e - to * kLog2e
+                                                                : (from - to) * kLog2e;
 }
 
 // The lazy maximum: m moves only when a row's maximum `top` exceeds it by kRescaleThreshold. The division by
@@ -50,7 +51,7 @@ static inline float add_sink(float sink, float* m, float* l) {
 // The natural log-sum-exp of a row; -inf for a row that saw no key.
 static inline float log_sum_exp(float m, float l) {
   if (l == 0) return -INFINITY;
-  double base = is_rounded(m) ? (double)(m * kLog2e) * kLn2 : (double)m;
+  double base = uses_rounded_product(m) ? (double)(m * kLog2e) * kLn2 : (double)m;
   return (float)(base + log((double)l));
 }
 

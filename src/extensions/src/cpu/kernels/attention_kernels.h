@@ -27,7 +27,7 @@ struct PageTable {
 // One task of the forward pass: some query rows of one KV head against a range of that head's keys.
 //
 // The query heads of a GQA group are folded into the rows, so that one pass over a K/V tile serves all of
-// them: row r is query position i = r / group of head g = r % group in the GQA group.
+// them: row r is query position i = r / gqa_heads of head g = r % gqa_heads in the GQA group.
 //
 // Query position i has the logical position p = i + n_k - n_q and sees the logical keys
 // max(0, p - left) <= t <= min(n_k - 1, p + right). Positions i >= n_q are padding: O = 0, LSE = -inf.
@@ -47,7 +47,7 @@ struct ForwardTask {
   int64_t lse_head_stride;
   float* partial;  // null, or [rows][E + 2]: O before the division, m, l; o, lse, sinks unused
   int32_t E;
-  int32_t group;  // query heads per KV head
+  int32_t gqa_heads;  // query heads per KV head
   int64_t row_begin, row_end;
   int64_t n_q, n_k;
   int64_t left, right;         // kUnbounded where there is no limit

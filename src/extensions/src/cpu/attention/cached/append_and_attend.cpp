@@ -67,8 +67,8 @@ class AppendAndAttend {
     const int count = static_cast<int>(places_.size());
     // With fewer caches than threads, the threads share the work within each cache; the plan decides how
     // many.
-    const bool one_by_one = count < threads_ || work() < kAttentionThreshold.now();
-    parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
+    const bool sequential = count < threads_ || work() < kAttentionThreshold.now();
+    parallel_for(count, sequential ? 1 : threads_, [&](int64_t i) {
       append_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));
     });
