@@ -214,9 +214,9 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
   std::vector<int64_t> tiles(tasks.size());
   cpu::parallel_for(tasks.size(), 2, [&](int64_t n) {
     const ForwardTask& task = tasks[n];
-    const size_t bytes = kernels.scratch_bytes[e](task.E, task.row_end - task.row_begin);
+    const size_t bytes = kernels.attention[e].scratch_bytes(task.E, task.row_end - task.row_begin);
     Guarded scratch(bytes, Guard::after, 64);
-    tiles[n] = kernels.forward[e](task, scratch.as<void>());
+    tiles[n] = kernels.attention[e].forward(task, scratch.as<void>());
   });
   return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
 }
@@ -268,7 +268,7 @@ void compare(const AttentionCase& c, const ExpectedAttention& expected, const st
 void test_partial(const Kernels& kernels, const AttentionCase& c, const ExpectedAttention& expected,
                   const CaseMemory& stage, int splits) {
   const int element = static_cast<int>(c.element);
-  const int64_t key_tile = kernels.key_tile[element], rows = c.L * c.gqa_heads, width = c.E + 2;
+  const int64_t key_tile = kernels.attention[element].key_tile, rows = c.L * c.gqa_heads, width = c.E + 2;
   const int64_t tiles = (c.n_k + key_tile - 1) / key_tile, step = (tiles + splits - 1) / splits * key_tile;
   std::vector<std::unique_ptr<Guarded>> partials;
   std::vector<ForwardTask> tasks;
@@ -278,8 +278,8 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
     part.partial = partials.back()->as<float>();
     part.key_begin = begin, part.key_end = std::min(begin + step, c.n_k);
     part.sinks = nullptr, part.o = nullptr, part.lse = nullptr;
-    for (ForwardTask& task :
-         cut_rows(part, int64_t{kernels.row_tile[element]} * kernels.tiles_per_task[element])) {
+    for (ForwardTask& task : cut_rows(part, int64_t{kernels.attention[element].row_tile} *
+                                                kernels.attention[element].tiles_per_task)) {
       task.partial += task.row_begin * width;
       tasks.push_back(task);
     }
@@ -315,18 +315,19 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
 }
 
 void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
-  const int element = static_cast<int>(c.element), row_tile = kernels.row_tile[element];
+  const int element = static_cast<int>(c.element), row_tile = kernels.attention[element].row_tile;
   const ExpectedAttention expected = expected_attention(c);
   const CaseMemory stage(c), again(c);
   const int64_t tiles =
-      run(kernels, c.element, cut_rows(stage.task(), int64_t{row_tile} * kernels.tiles_per_task[element]));
+      run(kernels, c.element,
+          cut_rows(stage.task(), int64_t{row_tile} * kernels.attention[element].tiles_per_task));
   compare(
       c, expected, c.name(), [&](int64_t g, int64_t i, int64_t e) { return stage.o(g, i, e); },
       [&](int64_t g, int64_t i) { return stage.lse(g, i); });
   check(stage.gaps_untouched(), c.name() + ": written between the rows");
-  check(tiles == expected_tiles(c, row_tile, kernels.key_tile[element]),
+  check(tiles == expected_tiles(c, row_tile, kernels.attention[element].key_tile),
         c.name() + ": tiles " + std::to_string(tiles) + ", expected " +
-            std::to_string(expected_tiles(c, row_tile, kernels.key_tile[element])));
+            std::to_string(expected_tiles(c, row_tile, kernels.attention[element].key_tile)));
   run(kernels, c.element, cut_rows(again.task(), row_tile));
   check(stage.bytes() == again.bytes(), c.name() + ": the same bits, one query tile at a time");
   test_partial(kernels, c, expected, stage, splits);

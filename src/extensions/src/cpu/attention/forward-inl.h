@@ -106,15 +106,11 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
 
 // Enters the kernels of one element type into the table.
 template <class Operands, int64_t (*kForward)(const ForwardTask&, void*) = forward<Operands>>
-static void offer(Kernels& kernels) {
-  int element = (int)Operands::kElement;
-  kernels.forward[element] = kForward;
-  kernels.scratch_bytes[element] = scratch_bytes<Operands>;
-  kernels.row_tile[element] = kTileLanes;
-  kernels.key_tile[element] = Operands::kKeyTile;
-  kernels.tiles_per_task[element] = Operands::kQueryTilesPerTask;
-  kernels.bf16_products[element] = Operands::kBf16Products;
-  kernels.peak[element] = Operands::peak;
+static void register_attention(Kernels& kernels) {
+  kernels.attention[(int)Operands::kElement] = {
+      kForward,           scratch_bytes<Operands>,      kTileLanes,
+      Operands::kKeyTile, Operands::kQueryTilesPerTask, Operands::kBf16Products,
+      Operands::peak};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

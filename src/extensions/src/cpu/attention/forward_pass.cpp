@@ -61,15 +61,15 @@ class ForwardPass {
       parallel_for(problem_.B * problem_.Hq, plan_.threads,
                    [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
     }
-    int64_t total = heads * total_tiles(problem_.rows(), problem_.S, kernels().row_tile[element()],
-                                        kernels().key_tile[element()]);
-    record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, kernels().name,
+    int64_t total = heads * total_tiles(problem_.rows(), problem_.S, kernels().row_tile, kernels().key_tile);
+    record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, problem_.kernels->name,
                 plan_.threads});
   }
 
  private:
-  const Kernels& kernels() const { return *problem_.kernels; }
-  int element() const { return static_cast<int>(problem_.dtype); }
+  const AttentionKernels& kernels() const {
+    return problem_.kernels->attention[static_cast<int>(problem_.dtype)];
+  }
 
   std::vector<float> gather_sinks(const std::optional<mx::array>& sinks) const {
     std::vector<float> gathered;
@@ -106,7 +106,7 @@ class ForwardPass {
   // The keys of a chunk that the rows see, from the first key of a tile on.
   KeyRange keys_of(const SequencePlan& plan, int64_t row_begin, int64_t row_end, int64_t chunk) const {
     const Sequence& sequence = plan.sequence;
-    const int64_t gqa_heads = problem_.gqa_heads(), key_tile = kernels().key_tile[element()];
+    const int64_t gqa_heads = problem_.gqa_heads(), key_tile = kernels().key_tile;
     KeyRange keys = visible_keys(row_begin / gqa_heads, (row_end - 1) / gqa_heads, sequence.n_q, sequence.n_k,
                                  problem_.left, problem_.right);
     if (plan.chunks > 1) {
@@ -178,8 +178,8 @@ class ForwardPass {
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
     task.next_k = next_keys(flat_head, chunk);
-    void* scratch = thread_scratch(kernels().scratch_bytes[element()](task.E, row_end - row_begin));
-    return kernels().forward[element()](task, scratch);
+    void* scratch = thread_scratch(kernels().scratch_bytes(task.E, row_end - row_begin));
+    return kernels().forward(task, scratch);
   }
 
   void merge_head(int64_t b, int64_t head) {

@@ -22,10 +22,14 @@ constexpr int64_t kRowsPerChunk = 64;
 // With fewer tasks per thread, the other threads wait too long for the last task.
 constexpr int64_t kTasksPerThread = 4;
 
+const AttentionKernels& kernels_of(const Problem& problem) {
+  return problem.kernels->attention[static_cast<int>(problem.dtype)];
+}
+
 SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
   SequencePlan plan = {sequence, 0, 1, kUnbounded, 0};
   if (sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
-  int64_t key_tile = problem.kernels->key_tile[static_cast<int>(problem.dtype)];
+  int64_t key_tile = kernels_of(problem).key_tile;
   int64_t chunk =
       kChunkKeys * divide_up(sequence.n_q * problem.gqa_heads(), kRowsPerChunk) / key_tile * key_tile;
   KeyRange keys = visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, problem.left, problem.right);
@@ -61,13 +65,12 @@ Plan make_plan(const Problem& problem, double min_shared_work) {
   }
   plan.threads = work < min_shared_work ? 1 : problem.threads;
 
-  int element = static_cast<int>(problem.dtype);
-  int64_t row_tile = problem.kernels->row_tile[element];
+  int64_t row_tile = kernels_of(problem).row_tile;
   auto tasks = [&](int64_t tiles) {
     return saturating_product(
         {problem.B, problem.Hkv, divide_up(problem.rows(), tiles * row_tile), plan.splits});
   };
-  int64_t tiles = problem.kernels->tiles_per_task[element];
+  int64_t tiles = kernels_of(problem).tiles_per_task;
   while (tiles > 1 && plan.threads > 1 && tasks(tiles) < plan.threads * kTasksPerThread)
     tiles = (tiles + 1) / 2;
   plan.task_rows = tiles * row_tile;

@@ -12,7 +12,7 @@ const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "amx";
-    amx::offer<amx::AmxOperands, amx::forward_or_decode_amx>(table);
+    amx::register_attention<amx::AmxOperands, amx::forward_or_decode_amx>(table);
     amx::offer_quantized<kAmxF32Paths, Element::f32>(table);
     amx::offer_quantized<kAmxF16Paths, Element::f16>(table);
     amx::offer_quantized<kAmxBf16Paths, Element::bf16>(table);
