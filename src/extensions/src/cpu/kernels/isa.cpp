@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/argument_error.h"
+#include "core/errors.h"
 #include "cpu/kernels/machine.h"
 
 namespace tiny_llm_ext::cpu {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/argument_error.h"
+#include "core/errors.h"
 #include "cpu/kernels/cpus.h"
 
 namespace tiny_llm_ext::cpu {
