@@ -80,7 +80,7 @@ AttentionInputs with_checked_lengths(const char* function, AttentionInputs input
     known = known && (inputs.*member)->is_available();
     arrays.push_back(mx::stop_gradient(mx::broadcast_to(*(inputs.*member), batch, stream), stream));
   }
-  if (known) {  // a check at evaluation would wait for arrays
+  if (known) {  // now: a check at evaluation would wait for the stream
     read_sequences(inputs, batch, L, S, throws_runtime_error(function));
   } else {
     arrays = CheckedLengths::apply(std::make_shared<CheckedLengths>(stream, function, L, S, given), arrays);

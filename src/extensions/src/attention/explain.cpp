@@ -1,4 +1,4 @@
-// The fields that all back ends share, and the explanation of the reference graph.
+// The fields of an explanation that all back ends share, and the explanation of the reference graph.
 #include "attention/explain.h"
 
 #include "attention/backends.h"

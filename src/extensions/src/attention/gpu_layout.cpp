@@ -20,7 +20,7 @@ bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool rea
 }
 
 std::optional<mx::Shape> gpu_copy_shape(const mx::array& array, int trailing, const mx::Shape& batch) {
-  // Lengths are read by a stride of 32 bits, which counts 32 bits.
+  // The stride of lengths is an int32 and counts 32-bit words; lengths may have 64 bits.
   constexpr int64_t kMaxStride = std::numeric_limits<int32_t>::max() / 2;
   std::optional<int64_t> stride = batch_stride(array, trailing, batch);
   const bool too_far = trailing == 0 && stride > kMaxStride;

@@ -33,7 +33,7 @@ struct Problem {
   MaskKind mask;
   bool mask_broadcast;              // the mask lacks a row or a key axis
   bool lengths;                     // some length array is given
-  std::vector<Sequence> sequences;  // one per batch entry; empty: lengths L and S, or not evaluated yet
+  std::vector<Sequence> sequences;  // one per batch entry; empty: unknown yet, or L and S
   int64_t copied_bytes;             // of inputs that must be copied, because of their strides
   int64_t readable_copied_bytes;    // the same for the readable GPU kernel
   bool readable;                    // prefer the readable GPU kernel of the course

@@ -5,7 +5,7 @@
 //   kElement, kBf16Products     type of the inputs; whether products are bfloat16
 //   kKeyTile                    keys of a tile
 //   kQueryTilesPerTask          query tiles that share a prepared key tile
-//   kSharesLanes                 whether several lanes may share a row, see query_tile-inl.h
+//   kSharesLanes                whether several lanes may share a row, see query_tile-inl.h
 //   steps(E), output_rows(E)    vectors of packed queries, and of O
 //   prepared_floats(E)          memory of a prepared key tile
 //   enter(), leave()            before the first and after the last product of a task

@@ -81,8 +81,8 @@ VEC_FN F update_maximum(QueryTile& tile, int lane, F top, int E) {
   return base;
 }
 
-// Replaces scores of rows with a large m by their exponents, subtraction first. Other rows keep their scores,
-// so that a row's bits do not depend on its neighbours.
+// Rows with |m| > kRoundedLimit: s becomes (s * scale - m) * log2(e). Other rows keep their scores for the
+// FMA in exponentials(), so that a row's bits do not depend on its neighbours.
 VEC_FN void precompute_exponents(float* s, int stride, int keys, F scale, F base, M rounded) {
   for (int key = 0; key < keys; key++) {
     F x = load(s + key * stride);

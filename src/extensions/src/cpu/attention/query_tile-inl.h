@@ -33,7 +33,8 @@ struct QueryTile {
   int lanes() const { return vectors * kLanes; }
 };
 
-// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes.
+// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes: 2 for
+// m and l, 4 for first and last.
 VEC_FN size_t tile_floats(int steps, int E) { return (size_t)kTileLanes * (steps + E + 2 + 4); }
 
 VEC_FN void bind_tile_memory(QueryTile& tile, float* memory, int steps, int E) {

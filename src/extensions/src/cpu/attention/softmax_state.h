@@ -1,9 +1,8 @@
 // The softmax state of a row: m, the subtrahend of its exponentials p = exp(s - m), and l, their sum.
 //
-// m is in natural units, so that the largest finite score fits. Exponentials are powers of 2, with m *
-// log2(e) rounded once; wherever two m are compared, both take this rounding, or partial sums would disagree
-// by the rounding error. Beyond kRoundedLimit the error would be too large, and the difference is taken
-// first.
+// m is in natural units, so that the largest finite score fits. exp(s - m) is computed as 2^(s * log2(e) -
+// fl(m * log2(e))). Every rescale uses the same rounded product, or partial sums would disagree by its error.
+// For |m| > kRoundedLimit this error is too large: there s - m is formed first.
 #pragma once
 
 #include <math.h>

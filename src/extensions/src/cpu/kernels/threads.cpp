@@ -1,3 +1,4 @@
+// TINY_LLM_THREADS and its default.
 #include "cpu/kernels/threads.h"
 
 #include <charconv>

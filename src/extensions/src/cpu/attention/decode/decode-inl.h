@@ -73,7 +73,7 @@ VEC_FN void softmax_head(QueryTile& tile, int head, int keys, int E, float scale
   }
 }
 
-// Rows to prefetch: a line at a time beside the rows that are read, or all from a row on.
+// Rows to prefetch: line() between the loads of the current product, rest() for all that are left.
 struct PrefetchRows {
   const uint16_t* rows;
   int64_t stride;
