@@ -115,11 +115,11 @@ class AppendAndAttend {
           rotate(task);
         }
         for (int64_t h = 0; h < Hkv; h++) {
-          const int64_t place = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
+          const int64_t offset = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
           task.x = key.row(token, h, head_scratch);
-          task.y = to_keys + place;
+          task.y = to_keys + offset;
           rotate(task);
-          std::memcpy(to_values + place, value.row(token, h, head_scratch), E_ * itemsize_);
+          std::memcpy(to_values + offset, value.row(token, h, head_scratch), E_ * itemsize_);
         }
       }
     });
