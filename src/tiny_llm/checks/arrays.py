@@ -4,6 +4,30 @@ import mlx.core as mx
 
 from ..errors import ArgumentError, ArgumentTypeError
 
+FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)  # of models and kernels
+
+
+def dtype_name(dtype: mx.Dtype) -> str:
+    """The name without "mlx.core.", as in the errors of the native functions."""
+    return str(dtype).removeprefix("mlx.core.")
+
+
+def wrong_dtype(function: str, argument: str, dtype: mx.Dtype, expected: str) -> ArgumentError:
+    """The error of an array of a wrong dtype."""
+    return ArgumentError(function, argument, dtype_name(dtype), expected)
+
+
+def check_float_dtype(function: str, argument: str, dtype: mx.Dtype) -> None:
+    """One of `FLOAT_DTYPES`."""
+    if dtype not in FLOAT_DTYPES:
+        raise wrong_dtype(function, argument, dtype, "float32, float16 or bfloat16")
+
+
+def check_same_dtype(function: str, argument: str, dtype: mx.Dtype, expected: mx.Dtype, owner: str) -> None:
+    """The dtype of another argument, `owner`."""
+    if dtype != expected:
+        raise wrong_dtype(function, argument, dtype, f"{dtype_name(expected)}, the dtype of {owner}")
+
 
 def check_arrays(function: str, **arrays: object) -> None:
     for name, argument in arrays.items():
