@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 import mlx.core as mx
 
+from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
 from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
@@ -24,7 +25,7 @@ from .generation.text import (
     encode_prompt,
 )
 from .loading.progress import Progress
-from .runtime.device import AUTO, activation_dtype, device_name, dtype_name, on_device
+from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .sampling.params import GREEDY, Sampling
 
 MAX_TOKENS = 1024  # of an answer without another limit

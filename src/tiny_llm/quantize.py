@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from .basics import silu_multiply
 from .checks.arrays import check_arrays, check_floats
-from .checks.types import check_attributes
+from .checks.types import check_attributes, kind
 from .embedding import known_ids, nan_unless
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .layer_norm import RMSNorm
@@ -140,7 +140,7 @@ def quantized_gate(
 
 def _check_packed(function: str, name: str, weight: object) -> None:
     if not isinstance(weight, QuantizedWeights):
-        raise ArgumentTypeError(function, name, type(weight).__name__, "QuantizedWeights")
+        raise ArgumentTypeError(function, name, kind(weight), "QuantizedWeights")
 
 
 def _of_native(norm: RMSNorm | None) -> tuple[mx.array, float] | None:

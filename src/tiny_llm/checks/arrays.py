@@ -3,6 +3,7 @@
 import mlx.core as mx
 
 from ..errors import ArgumentError, ArgumentTypeError
+from .types import kind
 
 FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)  # of models and kernels
 
@@ -39,7 +40,15 @@ def check_floats(function: str, **arrays: object) -> None:
     for name, argument in arrays.items():
         array = _array(function, name, argument)
         if not mx.issubdtype(array.dtype, mx.floating):
-            raise ArgumentTypeError(function, name, array.dtype, "a floating point array")
+            raise wrong_dtype(function, name, array.dtype, "a floating point type")
+
+
+def check_integers(function: str, **arrays: object) -> None:
+    """Arrays of integers."""
+    for name, argument in arrays.items():
+        array = _array(function, name, argument)
+        if not mx.issubdtype(array.dtype, mx.integer):
+            raise wrong_dtype(function, name, array.dtype, "an integer type")
 
 
 def check_shape(
@@ -56,5 +65,5 @@ def check_shape(
 
 def _array(function: str, name: str, argument: object) -> mx.array:
     if not isinstance(argument, mx.array):
-        raise ArgumentTypeError(function, name, type(argument).__name__, "an mlx array")
+        raise ArgumentTypeError(function, name, kind(argument), "an mlx array")
     return argument

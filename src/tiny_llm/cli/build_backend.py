@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..course.model import build_model, load_model
 from ..errors import ArgumentError
 from ..generation.text import check_vocabularies, check_vocabulary_sizes
@@ -15,7 +16,7 @@ from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from .arguments import SYSTEM
 from .backends import Backend, TinyLlmBackend
-from .device import check_kernels, choose_device, choose_dtype, dtype_name
+from .device import check_kernels, choose_device, choose_dtype
 from .exit_codes import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
 from .mlx_lm_backend import MlxLmBackend, check_mlx_lm

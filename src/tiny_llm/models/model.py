@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
+from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
@@ -18,7 +19,6 @@ from .weights import evaluate_all, multiply, token_table
 
 # On a CPU, MLX waits once about fifty operations are in flight, and the caller with it.
 MOST_BLOCKS_AHEAD = 40
-PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
 
 
 class Transformer(ABC):
@@ -36,8 +36,7 @@ class Transformer(ABC):
         check_attributes(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
         precision = self.published_precision if dtype is None else dtype
-        if precision not in PRECISIONS:
-            raise ArgumentError(name, "dtype", precision, "float32, float16 or bfloat16")
+        check_float_dtype(name, "dtype", precision)
         _refuse_scaled_positions(name, args)
         self.mlx_model = mlx_model
         self.precision = precision

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import mlx.core as mx
 
+from ..checks.arrays import FLOAT_DTYPES
 from ..errors import ArgumentError
 
-_KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)
 _CPU = mx.Device(mx.cpu)
 
 
@@ -29,7 +29,7 @@ def cpu_kernels(dtype: mx.Dtype) -> ModuleType | None:
 
     With None, a layer runs its readable form, which is made of MLX's operations.
     """
-    return _built_extension() if dtype in _KERNEL_DTYPES and mx.default_device() == _CPU else None
+    return _built_extension() if dtype in FLOAT_DTYPES and mx.default_device() == _CPU else None
 
 
 @cache  # a build that is made later is found by the next process
