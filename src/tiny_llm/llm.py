@@ -11,7 +11,7 @@ import mlx.core as mx
 from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
-from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
+from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
 from .generate import PREFILL_STEP, stream_generate
 from .generation.batching import answer_all
 from .generation.messages import Message, write_conversation
@@ -29,7 +29,7 @@ from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .sampling.params import GREEDY, Sampling
 
 MAX_TOKENS = 1024  # of an answer without another limit
-BATCH_SIZE = 8
+BATCH_SIZE = 8  # of a list of prompts without another one
 
 
 class Options(TypedDict, total=False):
@@ -109,7 +109,12 @@ class LLM:
 
     @overload
     def generate(
-        self, prompts: str, sampling: Sampling = ..., *, batch_size: int = ..., **options: Unpack[Options]
+        self,
+        prompts: str,
+        sampling: Sampling = ...,
+        *,
+        batch_size: int | None = ...,
+        **options: Unpack[Options],
     ) -> Result: ...
 
     @overload
@@ -118,7 +123,7 @@ class LLM:
         prompts: list[str] | tuple[str, ...],
         sampling: Sampling = ...,
         *,
-        batch_size: int = ...,
+        batch_size: int | None = ...,
         **options: Unpack[Options],
     ) -> list[Result]: ...
 
@@ -130,12 +135,13 @@ class LLM:
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
     ) -> Result | list[Result]:
         """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
 
-        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts are
-        processed together, by continuous batching.
+        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts (by
+        default 8) are processed together, by continuous batching. With a draft model they are processed one
+        after the other, and a `batch_size` is refused.
 
         sampling: how tokens are chosen; the default always takes the most probable one.
         max_tokens, stop: limits of the answer; they override those of `sampling` unless they are None, and an
@@ -144,14 +150,18 @@ class LLM:
             position.
         """
         with calling("LLM.generate", prompt="prompts"):
-            check_size("", "batch_size", batch_size)
+            if batch_size is not None:
+                check_size("", "batch_size", batch_size)
+                if self._draft is not None:
+                    one_by_one = "None with a draft model: prompts are answered one after the other"
+                    raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
                 return _complete(self._start(prompts, sampling, logprobs))
             limits = self._limits(prompts, sampling)
             if self._draft is not None:  # speculative decoding has no batches
                 return self._answer_each(prompts, sampling, logprobs)
-            return self._answer_all(prompts, limits, sampling, logprobs, batch_size)
+            return self._answer_all(prompts, limits, sampling, logprobs, batch_size or BATCH_SIZE)
 
     def chat(
         self,
@@ -186,7 +196,7 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
-        """The answer in pieces: to a text as by `generate`, to messages as by `chat`."""
+        """Stream an answer: a text is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream", messages="prompt"):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")

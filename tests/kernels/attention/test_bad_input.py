@@ -181,6 +181,15 @@ def test_all_kinds_of_numbers_and_streams_are_accepted(options):
     assert_close(out, reference, floor=2 * FLOOR[mx.float32])
 
 
+@FUNCTIONS
+@pytest.mark.parametrize("argument", ["k_quant", "v_quant"])
+def test_options_without_a_kernel_are_refused(function, argument):
+    """Quantized keys and values: the names are reserved."""
+    function(**inputs(), **{argument: None})
+    with refused(argument, NotImplementedError, function=function.__name__):
+        function(**inputs(), **{argument: (mx.ones(1), mx.ones(1), 4, 64)})
+
+
 def test_explain_names_an_unknown_option_and_the_known_ones():
     with pytest.raises(TypeError, match=r"^flash_attention: got an unknown option 'dropout', .*causal"):
         explain(flash_attention, **inputs(), dropout=0.1)
