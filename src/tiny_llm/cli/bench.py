@@ -141,7 +141,7 @@ def check(options: argparse.Namespace) -> None:
         raise Refusal(f"{given}: --compare measures with and without it; leave out one of them")
     if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
         raise Refusal(
-            f"--compare: {options.loader} has one kind of attention; the flag is for {WITH_FLASH_SWITCH}"
+            f"--compare: {options.loader} has one kind of attention; use {WITH_FLASH_SWITCH}, which has both"
         )
 
 

@@ -9,7 +9,7 @@ from ..course.dispatch import MODELS
 SUMMARIES = {
     1: "dense weights and no KV cache, so each token recomputes the whole sequence",
     2: "quantized weights, KV cache, FlashAttention",
-    3: "the same with a paged KV cache",
+    3: "quantized weights, paged KV cache, paged attention",
 }
 
 
