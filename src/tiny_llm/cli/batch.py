@@ -23,7 +23,7 @@ from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Refusal
 from .json_output import print_json
 from .output_files import check_writable, output_file
-from .progress import Progress, dimmed
+from .progress import ProgressBar, dimmed
 from .streams import print_stderr
 
 SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         refuse_lines(options.input, wrong)
     check_output(options.output)
     done: list[Request] = []
-    with Progress() as progress:
+    with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
         longest = length_option("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)

@@ -14,7 +14,7 @@ SUMMARIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Loader:
+class Stage:
     """A stage. What it supports is read from its model classes, so no second list can disagree."""
 
     name: str
@@ -32,7 +32,7 @@ class Loader:
 
 
 LOADERS = {
-    name: Loader(name, week, summary, tuple(stages[week] for stages in MODELS.values()))
+    name: Stage(name, week, summary, tuple(stages[week] for stages in MODELS.values()))
     for week, summary in SUMMARIES.items()
     for name in [f"week{week}"]
 }

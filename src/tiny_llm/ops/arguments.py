@@ -13,7 +13,7 @@ from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError
 Mask = mx.array | str | None
 Window = int | tuple[int, int] | None
 Lengths = mx.array | Sequence[int] | None
-Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
+StreamOrDevice = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -31,7 +31,7 @@ class AttentionOptions(TypedDict, total=False):
     on_fallback: str
     k_quant: None
     v_quant: None
-    stream: Stream
+    stream: StreamOrDevice
 
 
 # Checked below: at run time, a TypedDict accepts any keyword.
@@ -48,7 +48,7 @@ TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "return_lse": FLAG,
     "sinks": ((mx.array, type(None)), "an mlx array or None"),
     "on_fallback": (str, "'error', 'warn' or 'allow'"),
-    "stream": (get_args(Stream), "a stream or device of MLX, or None"),
+    "stream": (get_args(StreamOrDevice), "a stream or device of MLX, or None"),
 }
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..config import ModelConfig, Quantization
 from ..errors import LoadError
-from .header import Tensor
+from .header import TensorEntry
 
 FLOATS = ("BF16", "F16", "F32")
 # Some tools save these; they follow from the config.
@@ -78,7 +78,7 @@ def packing_of(config: ModelConfig, part: str) -> Quantization | None:
     return config.quantization_of.get(part, config.quantization)
 
 
-def check_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Needed]:
+def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorEntry]) -> dict[str, Needed]:
     """The tensors that the model needs, by name; LoadError unless `tensors` has exactly these."""
     needed: dict[str, Needed] = {}
     for part, sizes in layout(config).items():
@@ -117,7 +117,7 @@ def _of_matrix(part: str, sizes: Matrix, packing: Quantization | None) -> dict[s
 
 
 def _problems(
-    config: ModelConfig, needed: Mapping[str, Needed], tensors: Mapping[str, Tensor]
+    config: ModelConfig, needed: Mapping[str, Needed], tensors: Mapping[str, TensorEntry]
 ) -> Iterator[str]:
     for name, (dtypes, shape) in needed.items():
         tensor = tensors.get(name)
