@@ -12,8 +12,8 @@ from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
 from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
 from .generate import PREFILL_STEP, stream_generate
-from .generation.batching import answer_all
-from .generation.messages import Message, write_conversation
+from .generation.batching import run_batch
+from .generation.messages import Message, render_prompt
 from .generation.request import Request
 from .generation.result import Result
 from .generation.stream import Stream
@@ -172,7 +172,7 @@ class LLM:
         """
         with calling("LLM.chat", prompt="messages"):
             sampling = self._limited(sampling, max_tokens, stop)
-            text = write_conversation("", self.name, self.tokenizer, messages, enable_thinking)
+            text = render_prompt("", self.name, self.tokenizer, messages, enable_thinking)
             return _complete(self._start(text, sampling, logprobs))
 
     def stream(
@@ -190,7 +190,7 @@ class LLM:
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
-                text = write_conversation("", self.name, self.tokenizer, prompt, enable_thinking)
+                text = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
                 return self._start(text, sampling, logprobs)
             if enable_thinking:
                 raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
@@ -240,9 +240,9 @@ class LLM:
         logprobs: int | None,
         batch_size: int,
     ) -> list[Result]:
-        asked = time.perf_counter()
+        arrival_time = time.perf_counter()
 
-        def begin(index: int) -> Request:
+        def make_request(index: int) -> Request:
             return Request(
                 self.model,
                 self.tokenizer,
@@ -252,11 +252,11 @@ class LLM:
                 sampling=sampling.seeded(),
                 logprobs=logprobs,
                 limit=limits[index],
-                asked=asked,
+                arrival_time=arrival_time,
             )
 
         with on_device(self.device):
-            requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
+            requests = run_batch(self.model, len(prompts), make_request, self.context, batch_size)
         return [request.result for request in requests]
 
     def _limited(
@@ -264,8 +264,8 @@ class LLM:
     ) -> Sampling:
         """`sampling` with the limits of the call, and with one in any case."""
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        limited = sampling.with_ends(max_tokens, stop)
-        return limited.with_ends(limited.max_tokens or MAX_TOKENS, None)
+        limited = sampling.with_limits(max_tokens, stop)
+        return limited.with_limits(limited.max_tokens or MAX_TOKENS, None)
 
 
 def _complete(stream: Stream) -> Result:

@@ -178,7 +178,8 @@ def test_a_draft_model_does_not_change_a_greedy_answer(llm):
     with pytest.raises(UnsupportedError, match=r"^LLM\.generate: logprobs: got .*draft"):
         drafted.generate(STORY, logprobs=1)
     with pytest.raises(
-        UnsupportedError, match=r"^LLM\.generate: sampling: got a repetition penalty and a draft"
+        UnsupportedError,
+        match=r"^LLM\.generate: sampling: got a repetition penalty, expected none with a draft",
     ):
         drafted.generate(STORY, Sampling(repetition_penalty=1.1))
 

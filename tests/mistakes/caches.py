@@ -81,8 +81,8 @@ MISTAKES: Table = {
         Mistake(
             "decoding begins with the last token of the prompt again",
             TOKENS,
-            "    token = choose(sequence.read_on(token))\n    ahead",
-            "    token = choose(sequence.read_on(mx.array(prompt[-1:])))\n    ahead",
+            "    token = sampler.sample(sequence.step(token))\n    ahead",
+            "    token = sampler.sample(sequence.step(mx.array(prompt[-1:])))\n    ahead",
             "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
         ),
         Mistake(
@@ -183,8 +183,8 @@ MISTAKES: Table = {
         Mistake(
             "the first token counts as one of the cache",
             REQUEST,
-            "self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)",
-            "self.decode_done(self.choose.read(self.choose(logits)))",
+            "self.decode_done(self.sampler.result(self.sampler.sample(logits)), update_offset=False)",
+            "self.decode_done(self.sampler.result(self.sampler.sample(logits)))",
             "test_task_5_a_request_reads_its_prompt_in_chunks",
         ),
         Mistake(

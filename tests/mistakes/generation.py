@@ -32,14 +32,14 @@ MISTAKES: Table = {
         Mistake(
             "the sampler gets logits",
             TOKENS,
-            "logits = logits.astype(mx.float32) - log_total(logits)",
+            "logits = logits.astype(mx.float32) - logsumexp(logits)",
             "logits = logits.astype(mx.float32)",
             "test_task_1_simple_generate_gives_the_sampler_log_probabilities",
         ),
         Mistake(
             "a piece may end inside a character",
             "tiny_llm/generation/text.py",
-            "return text.rstrip(HALF_CHARACTER)",
+            "return text.rstrip(REPLACEMENT_CHARACTER)",
             "return text",
             "test_task_1_simple_generate_takes_the_best_token_until_the_end",
         ),
@@ -104,7 +104,7 @@ MISTAKES: Table = {
         Mistake(
             "scores are used as log probabilities",
             DRAW,
-            "total = log_total(logits)",
+            "total = logsumexp(logits)",
             "total = mx.zeros((*logits.shape[:-1], 1))",
             "test_task_1_scores_are_normalised_first_and_left_alone",
         ),
@@ -113,22 +113,22 @@ MISTAKES: Table = {
         Mistake(
             "the model keeps rejected drafts",
             SPECULATIVE,
-            "            target.rewind(count - agreed)\n",
+            "            target.rewind(num_drafts - num_accepted)\n",
             "",
             "test_task_1_speculative_generate_says_what_the_model_alone_says",
         ),
         Mistake(
             "the draft model keeps rejected drafts",
             SPECULATIVE,
-            "                draft.rewind(max(count - 1 - agreed, 0))\n",
+            "                draft.rewind(max(num_drafts - 1 - num_accepted, 0))\n",
             "",
             "test_task_1_a_draft_forgets_a_guess_that_was_refused",
         ),
         Mistake(
-            "the draft model never reads its own last draft",
+            "the draft model does not process its own last draft",
             SPECULATIVE,
-            "                unread = tokens[-2:]\n",
-            "                unread = tokens[-1:]\n",
+            "                pending = tokens[-2:]\n",
+            "                pending = tokens[-1:]\n",
             "test_task_1_a_perfect_draft_saves_four_of_five_steps",
         ),
         Mistake(
@@ -149,7 +149,7 @@ MISTAKES: Table = {
             "the token after the drafts is dropped",
             SPECULATIVE,
             "    return accepted, best[accepted]",
-            "    return accepted, mx.concatenate([guesses, best[-1:]])[accepted]",
+            "    return accepted, mx.concatenate([draft_ids, best[-1:]])[accepted]",
             "test_task_1_speculative_generate_says_what_the_model_alone_says",
         ),
         Mistake(
@@ -162,8 +162,8 @@ MISTAKES: Table = {
         Mistake(
             "one draft at a time",
             "tiny_llm/generate.py",
-            "DRAFTS = 4",
-            "DRAFTS = 1",
+            "NUM_DRAFT_TOKENS = 4",
+            "NUM_DRAFT_TOKENS = 1",
             "test_task_1_a_perfect_draft_saves_four_of_five_steps",
         ),
     ),

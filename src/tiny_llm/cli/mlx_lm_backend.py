@@ -13,7 +13,7 @@ import mlx.core as mx
 from ..generate import PREFILL_STEP
 from ..generation.generation import Generation
 from ..generation.prompt_cache import PromptCache
-from ..generation.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..generation.text import TextStream, encode_prompt, end_tokens, new_detokenizer
 from ..generation.tokens import refuse_nan
 from ..llm import MAX_TOKENS
 from ..loading.progress import Progress
@@ -60,7 +60,7 @@ class MlxLmBackend(Backend):
                 refuse_nan([logprobs[token].item()])
                 yield int(token)
 
-        text = TextStream(own_detokenizer(self.tokenizer))
+        text = TextStream(new_detokenizer(self.tokenizer))
         return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
 
 

@@ -9,7 +9,7 @@ from ..loading.checkpoint import Checkpoint, load
 from ..loading.progress import Progress
 from ..loading.weights.tree import convert_in_place
 from ..models.ops import Read
-from ..models.weights import read_dense
+from ..models.weights import dense_weights
 from .dispatch import MODELS, dispatch_model
 
 
@@ -27,7 +27,7 @@ def load_model(
     `dtype` is the type of the activations; `options`, such as `enable_flash_attn`, are passed to the model
     class.
     """
-    unpacked = dtype.size if stage_read(week) is read_dense else None
+    unpacked = dtype.size if stage_read(week) is dense_weights else None
     checkpoint = load(name, offline=offline, progress=progress, bytes_per_weight=unpacked)
     return build_model(checkpoint, dtype, week=week, **options), checkpoint
 

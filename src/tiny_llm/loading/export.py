@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..models.weights import read_dense, read_packed
+from ..models.weights import dense_weights, quantized_weights
 from . import Checkpoint
 from .progress import Progress, silent
 from .weights.tree import named_parts
@@ -36,7 +36,7 @@ class Tensor(NamedTuple):
         if self.name.endswith(".bias"):
             bias: mx.array = self.part.bias
             return bias.astype(dtype)
-        return read_dense(self.part, dtype)
+        return dense_weights(self.part, dtype)
 
 
 def export_dense(
@@ -77,7 +77,7 @@ def check_target(folder: Path) -> Path:
 def dense_tensors(model: Any) -> Iterator[Tensor]:
     """The tensors of the dense checkpoint, from the parts of a loaded one."""
     for name, part in named_parts(model):
-        shape = read_packed(part, mx.float32).shape
+        shape = quantized_weights(part, mx.float32).shape
         yield Tensor(f"{name}.weight", part, shape)
         if hasattr(part, "bias"):
             yield Tensor(f"{name}.bias", part, part.bias.shape)

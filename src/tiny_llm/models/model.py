@@ -14,10 +14,10 @@ from .layers import TransformerBlock
 from .native_block import ran_natively
 from .ops import Ops
 from .positions import Offset, row_offsets
-from .weights import evaluate_all, multiply, token_table
+from .weights import eval_weights, multiply, token_table
 
 # On a CPU, MLX waits once about fifty operations are in flight, and the caller with it.
-MOST_BLOCKS_AHEAD = 40
+MAX_BLOCKS_AHEAD = 40
 PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
 
 
@@ -29,13 +29,13 @@ class Transformer(ABC):
 
     ops: ClassVar[Ops]
     block: ClassVar[type[TransformerBlock]]
-    published_precision: ClassVar[mx.Dtype]
+    default_dtype: ClassVar[mx.Dtype]
 
     def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
         name = type(self).__name__
         check_attributes(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
-        precision = self.published_precision if dtype is None else dtype
+        precision = self.default_dtype if dtype is None else dtype
         if precision not in PRECISIONS:
             raise ArgumentError(name, "dtype", precision, "float32, float16 or bfloat16")
         _refuse_scaled_positions(name, args)
@@ -50,7 +50,7 @@ class Transformer(ABC):
         self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
         self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
         self.w_lm_head = None if args.tie_word_embeddings else self.ops.read(mlx_model.lm_head, precision)
-        evaluate_all([table, body.norm.weight, self.w_lm_head])
+        eval_weights([table, body.norm.weight, self.w_lm_head])
         if len(self.layers_inner) != self.num_hidden_layers:
             raise ArgumentError(
                 name, "layers", len(self.layers_inner), f"num_hidden_layers, {self.num_hidden_layers}"
@@ -122,7 +122,7 @@ class Transformer(ABC):
         True if every block runs as one operation: these append to caches that a running step still reads, and
         they are few enough that MLX does not wait.
         """
-        few = len(self.layers_inner) <= MOST_BLOCKS_AHEAD
+        few = len(self.layers_inner) <= MAX_BLOCKS_AHEAD
         return few and all(map(ran_natively, self.layers_inner, cache))
 
     def score(self, x: mx.array) -> mx.array:
@@ -132,7 +132,7 @@ class Transformer(ABC):
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
         arguments = self.block_arguments(layer)
-        evaluate_all(arguments.values())  # block by block, so that the original matrices are freed
+        eval_weights(arguments.values())  # block by block, so that the original matrices are freed
         return self.block(**arguments, **options)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 
 from .params import Sampling
-from .select import argmax, draw_by, log_total, top_k
+from .select import argmax, categorical, logsumexp, top_k
 
 # A float32 sum of probabilities may stay this far below the exact sum.
 ROUNDING = 1e-6
@@ -27,7 +27,7 @@ def draw(logits: mx.array, sampling: Sampling, key: mx.array | None = None) -> m
     if sampling.temp == 0:
         return argmax(logits)
     ids, scores = _shortlist(logits, sampling)
-    choice = draw_by(scores, key)
+    choice = categorical(scores, key)
     return choice if ids is None else mx.take_along_axis(ids, choice[..., None], axis=-1).squeeze(-1)
 
 
@@ -65,7 +65,7 @@ def _shortlist(logits: mx.array, sampling: Sampling) -> tuple[mx.array | None, m
         # From here on there are k candidates instead of a vocabulary of 150 000.
         scores, ids = top_k(logits, sampling.top_k)
     if sampling.top_p is not None and 0 < sampling.top_p < 1:
-        total = log_total(logits)
+        total = logsumexp(logits)
         if ids is None:
             ids, scores = _keep_mass(logits, total, sampling.top_p)
         else:

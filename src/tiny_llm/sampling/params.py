@@ -64,7 +64,7 @@ class Sampling:
             raise _refused("max_tokens", most, "a whole number of at least 1")
         object.__setattr__(self, "stop", _strings(self.stop))
 
-    def with_ends(self, max_tokens: int | None, stop: str | Sequence[str] | None) -> "Sampling":
+    def with_limits(self, max_tokens: int | None, stop: str | Sequence[str] | None) -> "Sampling":
         """A copy with this `max_tokens` and these `stop` strings, unless None; [] is no stop string."""
         most = self.max_tokens if max_tokens is None else max_tokens
         return replace(self, max_tokens=most, stop=self.stop if stop is None else stop)

@@ -30,7 +30,7 @@ def top_k(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
     return falling, order if ids is None else mx.take_along_axis(ids, order, axis=-1)
 
 
-def log_total(logits: mx.array) -> mx.array:
+def logsumexp(logits: mx.array) -> mx.array:
     """log(sum(e^logits)) of each row of `logits` [..., V] as float32 [..., 1]."""
     native = cpu_kernels(logits.dtype)
     if native is None:
@@ -39,7 +39,7 @@ def log_total(logits: mx.array) -> mx.array:
     return total[..., None]
 
 
-def draw_by(logits: mx.array, key: mx.array | None) -> mx.array:
+def categorical(logits: mx.array, key: mx.array | None) -> mx.array:
     """An id [...] for each row of `logits` [..., V], drawn with the probabilities softmax(logits)."""
     native = cpu_kernels(logits.dtype)
     if native is None:
