@@ -30,7 +30,7 @@ from .generation.text import (
 from .generation.tokens import TokenSampler, cached_tokens, full_context_tokens
 from .sampler import Sampler, sampler_of
 from .sampling.params import GREEDY, Sampling
-from .sampling.penalty import LogitsProcessor, penalties
+from .sampling.penalty import LogitsProcessor, logits_processors
 from .sampling.stop import StopStrings
 
 PREFILL_STEP = 512  # tokens of a prompt in one chunk
@@ -155,7 +155,7 @@ def stream_generate(
         raise ArgumentError(
             "stream_generate", "prompt_cache", "a PromptCache", "None: the model has no KV cache"
         )
-    processors = [*processors, *penalties(sampling)]
+    processors = [*processors, *logits_processors(sampling)]
     logprob_queue = make_logprob_queue("stream_generate", logprobs)
     cached = 0
 
@@ -228,7 +228,7 @@ def _check_draft(
             "a draft model",
             "None: the model has no KV cache to rewind rejected drafts in",
         )
-    if penalties(sampling):
+    if logits_processors(sampling):
         raise UnsupportedError(
             "stream_generate", "sampling", "a repetition penalty", "none with a draft model"
         )

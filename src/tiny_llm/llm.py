@@ -75,7 +75,7 @@ class LLM:
             check_type("LLM", argument, given, str | Path, "a str or a Path")
         check_type("LLM", "offline", offline, bool, "a bool")
         if context is not None:
-            check_size("LLM", "context", context, least=2)
+            check_size("LLM", "context", context, minimum=2)
         if progress is not None:
             check_function("LLM", "progress", progress)
         self.name = str(name)
@@ -201,7 +201,7 @@ class LLM:
             self.model,
             self.tokenizer,
             prompt,
-            sampling=sampling.seeded(),
+            sampling=sampling.with_seed(),
             draft_model=self._draft,
             logprobs=logprobs,
             context=self.context,
@@ -249,7 +249,7 @@ class LLM:
                 prompts[index],
                 PREFILL_STEP,
                 index,
-                sampling=sampling.seeded(),
+                sampling=sampling.with_seed(),
                 logprobs=logprobs,
                 limit=limits[index],
                 arrival_time=arrival_time,

@@ -98,7 +98,7 @@ def test_one_block_without_a_native_operation_prevents_starting_ahead():
     sequence = SequenceState(model)
     sequence.step(mx.array([1]))
     assert sequence.starts_ahead()
-    model.layers_inner[1].native = None
+    model.layers_inner[1].fused = None
     assert not sequence.starts_ahead()
 
 

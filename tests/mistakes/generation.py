@@ -62,29 +62,29 @@ MISTAKES: Table = {
         Mistake(
             "scores are multiplied by the temperature",
             DRAW,
-            "return ids, (scores - best) / max(sampling.temp, COLDEST)",
+            "return ids, (scores - best) / max(sampling.temp, MIN_TEMPERATURE)",
             "return ids, (scores - best) * sampling.temp",
             "test_task_1_temperature_sharpens_and_flattens",
         ),
         Mistake(
             "the temperature is ignored",
             DRAW,
-            "return ids, (scores - best) / max(sampling.temp, COLDEST)",
+            "return ids, (scores - best) / max(sampling.temp, MIN_TEMPERATURE)",
             "return ids, scores - best",
             "test_task_1_temperature_sharpens_and_flattens",
         ),
         Mistake(
             "top-p drops the token that crosses",
             DRAW,
-            "mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=False)",
-            "mx.cumsum(mx.exp(falling - total), axis=-1, inclusive=True)",
+            "mx.cumsum(mx.exp(descending - total), axis=-1, inclusive=False)",
+            "mx.cumsum(mx.exp(descending - total), axis=-1, inclusive=True)",
             "test_task_1_top_p_keeps_the_token_that_crosses",
         ),
         Mistake(
             "top-p keeps one token too many",
             DRAW,
-            "mx.logical_or(before < mass - ROUNDING, first)",
-            "mx.logical_or(before - mx.exp(falling - total) < mass - ROUNDING, first)",
+            "mx.logical_or(before < mass - CUMSUM_ERROR, first)",
+            "mx.logical_or(before - mx.exp(descending - total) < mass - CUMSUM_ERROR, first)",
             "test_task_1_top_p_keeps_the_token_that_crosses",
         ),
         Mistake(
@@ -97,8 +97,8 @@ MISTAKES: Table = {
         Mistake(
             "top-p uses the probabilities that top-k left",
             DRAW,
-            "mx.where(_prefix(scores, total, sampling.top_p)",
-            "mx.where(_prefix(scores, mx.logsumexp(scores, axis=-1, keepdims=True), sampling.top_p)",
+            "mx.where(_nucleus_mask(scores, total, sampling.top_p)",
+            "mx.where(_nucleus_mask(scores, mx.logsumexp(scores, axis=-1, keepdims=True), sampling.top_p)",
             "test_task_1_top_p_counts_the_mass_that_top_k_took_away",
         ),
         Mistake(

@@ -126,7 +126,7 @@ class ChatSession:
                 llm.model,
                 llm.tokenizer,
                 self._conversation.prompt_for(question, limited.max_tokens).text,
-                sampling=limited.with_limits(limited.max_tokens or MAX_TOKENS, None).seeded(),
+                sampling=limited.with_limits(limited.max_tokens or MAX_TOKENS, None).with_seed(),
                 logprobs=logprobs,
                 context=llm.context,
                 prompt_cache=self._prompt_cache,

@@ -20,7 +20,7 @@ from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..sampler import sampler_of
 from ..sampling.params import Sampling
-from ..sampling.penalty import penalties
+from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .backends import Backend
 from .exit_codes import Failure
@@ -52,7 +52,7 @@ class MlxLmBackend(Backend):
                 self.model,
                 max_tokens=min(sampling.max_tokens or MAX_TOKENS, self.context - len(ids)),
                 sampler=sampler_of(sampling),
-                logits_processors=penalties(sampling),
+                logits_processors=logits_processors(sampling),
                 prefill_step_size=PREFILL_STEP,
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )

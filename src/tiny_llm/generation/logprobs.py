@@ -43,5 +43,5 @@ def make_logprob_queue(function: str, logprobs: int | None) -> LogprobQueue | No
     """A queue for `logprobs` most probable tokens; None if `logprobs` is None."""
     if logprobs is None:
         return None
-    check_size(function, "logprobs", logprobs, least=0)
+    check_size(function, "logprobs", logprobs, minimum=0)
     return LogprobQueue(logprobs)

@@ -9,7 +9,7 @@ from ..checks.types import check_size
 from ..errors import ArgumentError
 from ..sampler import sampler_of
 from ..sampling.params import GREEDY, Sampling
-from ..sampling.penalty import penalties
+from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .answer import Answer
 from .logprobs import make_logprob_queue
@@ -58,7 +58,7 @@ class Request:
         self.is_prefill_done = False
         self.next_token: int | None = None
         self.offset = 0
-        self.sampler = TokenSampler(ids, sampler_of(sampling), penalties(sampling), logprob_queue)
+        self.sampler = TokenSampler(ids, sampler_of(sampling), logits_processors(sampling), logprob_queue)
         self._limit = limit
         self._start_time = time.perf_counter()
         self._answer = Answer(

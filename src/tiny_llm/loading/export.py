@@ -16,7 +16,7 @@ from . import Checkpoint
 from .progress import Progress, silent
 from .weights.tree import named_parts
 
-LARGEST_FILE = 4 * 2**30  # bytes of weights in a shard
+MAX_SHARD_BYTES = 4 * 2**30  # bytes of weights in a shard
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
@@ -93,7 +93,7 @@ def split(tensors: Iterator[Tensor], dtype: mx.Dtype) -> list[list[Tensor]]:
     filled = 0
     for tensor in tensors:
         filled += size(tensor, dtype)
-        if files[-1] and filled > LARGEST_FILE:
+        if files[-1] and filled > MAX_SHARD_BYTES:
             files.append([])
             filled = size(tensor, dtype)
         files[-1].append(tensor)
