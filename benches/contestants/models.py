@@ -14,7 +14,7 @@ from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.mlx_lm_backend import mlx_lm_model
 from tiny_llm.generate import PREFILL_STEP
-from tiny_llm.generation.tokens import Sequenced, next_logits
+from tiny_llm.generation.tokens import SequenceState, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
 from tiny_llm.loading.progress import silent
@@ -50,11 +50,11 @@ class _ModelAlone:
     """The model and its cache, without the loop that selects tokens."""
 
     def __init__(self, model: Any, prompt: Sequence[int]):
-        self._sequence = Sequenced(model)
+        self._sequence = SequenceState(model)
         self.last = self._sequence.prefill(list(prompt), PREFILL_STEP)
 
     def step(self, token: int) -> mx.array:
-        return self._sequence.read_on(mx.array([token]))
+        return self._sequence.step(mx.array([token]))
 
 
 class _Batch:
@@ -65,7 +65,7 @@ class _Batch:
         self._offset = len(prompt)
         self._caches = [BatchingKvCache(SEQUENCES, context) for _ in range(model.num_hidden_layers)]
         for slot in range(SEQUENCES):
-            sequence = Sequenced(model)
+            sequence = SequenceState(model)
             self.last = sequence.prefill(list(prompt), PREFILL_STEP)
             mx.eval(self.last)
             for cache, prefilled in zip(self._caches, sequence.cache, strict=True):

@@ -31,7 +31,7 @@ from tiny_llm.benchmark.clock import time_once
 from tiny_llm.benchmark.requests import BYTE_TOKENS, BenchRequest
 
 ENDLESS = 10**6  # output tokens of a request that is abandoned later
-LONGEST_OUTPUT = (
+MAX_OUTPUT_TOKENS = (
     256  # tokens; then decoding restarts after the prompt, so that the context stays near that of the row
 )
 CLOSE_SECONDS = 2.0  # an idle process ends within this time
@@ -149,7 +149,7 @@ class Service:
 
     def decode(self, name: str, tokens: int) -> float:
         """Seconds per token of the next tokens of that output."""
-        if self._decodings[name].taken + tokens > LONGEST_OUTPUT:
+        if self._decodings[name].taken + tokens > MAX_OUTPUT_TOKENS:
             self.start_decoding(name, self._decodings[name].prompt)
         decoding = self._decodings[name]
         decoding.taken += 1 + tokens

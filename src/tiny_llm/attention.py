@@ -67,7 +67,7 @@ def scaled_dot_product_attention_simple(
 def causal_mask(L: int, S: int, dtype: mx.Dtype) -> mx.array:
     """The mask [L, S] of 0 and -inf in which the last L of S tokens see themselves and earlier tokens."""
     for argument, size in (("L", L), ("S", S)):
-        check_size("causal_mask", argument, size, least=0)
+        check_size("causal_mask", argument, size, minimum=0)
     check_type("causal_mask", "dtype", dtype, mx.Dtype, "a dtype of mlx")
     row, column = mx.arange(L)[:, None], mx.arange(S)[None, :]
     return mx.where(column <= row + (S - L), 0.0, -mx.inf).astype(dtype)

@@ -5,8 +5,8 @@ from typing import Any
 
 from .checks.types import check_function, check_size, check_texts
 from .errors import ArgumentError
-from .generation.batching import answer_all
-from .generation.protocols import Tokenizer
+from .generation.batching import run_batch
+from .generation.protocols import CREATE_KV_CACHE, Tokenizer
 from .generation.request import Request
 from .generation.text import check_model, check_tokenizer, context_length, encode_prompt
 
@@ -33,7 +33,7 @@ def batch_generate(
     sizes = {"max_seq_len": max_seq_len, "batch_size": batch_size, "prefill_step": prefill_step}
     for name, size in sizes.items():
         check_size("batch_generate", name, size)
-    check_model("batch_generate", "model", model, "create_kv_cache", "num_hidden_layers")
+    check_model("batch_generate", "model", model, CREATE_KV_CACHE, "num_hidden_layers")
     check_tokenizer("batch_generate", "tokenizer", tokenizer)
     check_texts("batch_generate", "prompts", prompts)
     if finished is not None:
@@ -47,8 +47,8 @@ def batch_generate(
             )
     chunk = min(prefill_step, longest)  # a longer chunk than every prompt changes nothing
 
-    def begin(index: int) -> Request:
+    def make_request(index: int) -> Request:
         return Request(model, tokenizer, prompts[index], chunk, index)
 
-    requests = answer_all(model, len(prompts), begin, longest, batch_size, finished)
+    requests = run_batch(model, len(prompts), make_request, longest, batch_size, finished)
     return [(request.prompt_idx, request.text()) for request in requests]

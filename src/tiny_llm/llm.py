@@ -13,8 +13,8 @@ from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
 from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
 from .generate import PREFILL_STEP, stream_generate
-from .generation.batching import answer_all
-from .generation.messages import Message, write_conversation
+from .generation.batching import run_batch
+from .generation.messages import Message, render_prompt
 from .generation.request import Request
 from .generation.result import Result
 from .generation.stream import Stream
@@ -76,7 +76,7 @@ class LLM:
             check_type("LLM", argument, given, str | Path, "a str or a Path")
         check_type("LLM", "offline", offline, bool, "a bool")
         if context is not None:
-            check_size("LLM", "context", context, least=2)
+            check_size("LLM", "context", context, minimum=2)
         if progress is not None:
             check_function("LLM", "progress", progress)
         self.name = str(name)
@@ -141,7 +141,7 @@ class LLM:
 
         A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts (by
         default 8) are processed together, by continuous batching. With a draft model they are processed one
-        after the other, and a `batch_size` is refused.
+        after the other, and another `batch_size` than 1 is refused.
 
         sampling: how tokens are chosen; the default always takes the most probable one.
         max_tokens, stop: limits of the answer; they override those of `sampling` unless they are None, and an
@@ -152,8 +152,8 @@ class LLM:
         with calling("LLM.generate", prompt="prompts"):
             if batch_size is not None:
                 check_size("", "batch_size", batch_size)
-                if self._draft is not None:
-                    one_by_one = "None with a draft model: prompts are answered one after the other"
+                if self._draft is not None and batch_size != 1:
+                    one_by_one = "1 with a draft model: prompts are answered one after the other"
                     raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
@@ -183,7 +183,7 @@ class LLM:
         """
         with calling("LLM.chat", prompt="messages"):
             sampling = self._limited(sampling, max_tokens, stop)
-            text = write_conversation("", self.name, self.tokenizer, messages, enable_thinking)
+            text = render_prompt("", self.name, self.tokenizer, messages, enable_thinking)
             return _complete(self._start(text, sampling, logprobs))
 
     def stream(
@@ -201,7 +201,7 @@ class LLM:
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
-                text = write_conversation("", self.name, self.tokenizer, prompt, enable_thinking)
+                text = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
                 return self._start(text, sampling, logprobs)
             if enable_thinking:
                 raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
@@ -212,7 +212,7 @@ class LLM:
             self.model,
             self.tokenizer,
             prompt,
-            sampling=sampling.seeded(),
+            sampling=sampling.with_seed(),
             draft_model=self._draft,
             logprobs=logprobs,
             context=self.context,
@@ -251,23 +251,23 @@ class LLM:
         logprobs: int | None,
         batch_size: int,
     ) -> list[Result]:
-        asked = time.perf_counter()
+        arrival_time = time.perf_counter()
 
-        def begin(index: int) -> Request:
+        def make_request(index: int) -> Request:
             return Request(
                 self.model,
                 self.tokenizer,
                 prompts[index],
                 PREFILL_STEP,
                 index,
-                sampling=sampling.seeded(),
+                sampling=sampling.with_seed(),
                 logprobs=logprobs,
                 limit=limits[index],
-                asked=asked,
+                arrival_time=arrival_time,
             )
 
         with on_device(self.device):
-            requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
+            requests = run_batch(self.model, len(prompts), make_request, self.context, batch_size)
         return [request.result for request in requests]
 
     def _limited(
@@ -275,8 +275,8 @@ class LLM:
     ) -> Sampling:
         """`sampling` with the limits of the call, and with one in any case."""
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        limited = sampling.with_ends(max_tokens, stop)
-        return limited.with_ends(limited.max_tokens or MAX_TOKENS, None)
+        limited = sampling.with_limits(max_tokens, stop)
+        return limited.with_limits(limited.max_tokens or MAX_TOKENS, None)
 
 
 def _complete(stream: Stream) -> Result:

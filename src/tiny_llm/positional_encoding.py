@@ -13,6 +13,8 @@ from .checks.types import check_int, check_number, check_size
 from .errors import ArgumentError
 from .runtime.extension import cpu_kernels
 
+MIN_TABLE_POSITIONS = 256
+
 
 class RotationTable:
     """Cosine and sine, [positions, dims / 2] float32, of the angle position * base ** (-i / (dims / 2))."""
@@ -34,8 +36,8 @@ class RotationTable:
 class Rotations:
     """The rotation table of a sequence of at most `seq_len` positions, grown to powers of two as it is used.
 
-    A full table of 262144 positions with 128 numbers would take 134 MB. Growing keeps the bits of earlier
-    rows. Thread-safe.
+    A full table of 262144 positions with 128 numbers would take 134 MB. Growing does not
+    change earlier rows, bit for bit. Thread-safe.
     """
 
     def __init__(self, dims: int, seq_len: int, base: float):
@@ -59,13 +61,11 @@ class Rotations:
         return self._table
 
     def _grow(self, positions: int) -> None:
-        wanted = min(max(SHORTEST_TABLE, 1 << (positions - 1).bit_length()), self._seq_len)
-        if self._positions < wanted:  # false if another thread has grown it
-            self._table = RotationTable(self._dims, wanted, self._base)
-            self._positions = wanted
+        size = min(max(MIN_TABLE_POSITIONS, 1 << (positions - 1).bit_length()), self._seq_len)
+        if self._positions < size:  # false if another thread has grown it
+            self._table = RotationTable(self._dims, size, self._base)
+            self._positions = size
 
-
-SHORTEST_TABLE = 256
 
 # All layers of a model share a table. It is freed with the last of them.
 _shared: weakref.WeakValueDictionary[tuple[int, int, float], Rotations] = weakref.WeakValueDictionary()

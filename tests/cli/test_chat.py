@@ -30,7 +30,7 @@ def test_the_prompt_has_every_turn_with_its_complete_answer(capsys: pytest.Captu
     talk.answer(SUM, can_stop=False)
     answer = capsys.readouterr().out.strip()
     assert "12" in answer
-    prompt = talk.conversation.ask("And then?").text
+    prompt = talk.conversation.prompt_for("And then?").text
     places = [prompt.index(text) for text in (SUM, answer, "And then?")]
     assert places == sorted(places)
 
@@ -186,7 +186,7 @@ def test_an_answer_that_is_stopped_reports_dropped_turns(capsys: pytest.CaptureF
 
     talk = chat.Chat(backend, options)
     for turn in range(6):
-        talk.conversation.answered(f"Turn {turn}", "word " * 250)
+        talk.conversation.add_turn(f"Turn {turn}", "word " * 250)
     backend.generate = interrupted
     talk.answer("Tell me a short story about a brave fox.", can_stop=True)
     ended = capsys.readouterr()

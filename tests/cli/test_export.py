@@ -30,11 +30,11 @@ def tiny() -> Checkpoint:
     return load("tiny")
 
 
-@pytest.mark.parametrize("largest_file", [export.LARGEST_FILE, 20_000_000], ids=["one file", "several files"])
+@pytest.mark.parametrize("max_bytes", [export.MAX_SHARD_BYTES, 20_000_000], ids=["one file", "several files"])
 def test_our_loader_gets_the_same_logits_from_the_dense_folder(
-    run: Run, tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_file: int
+    run: Run, tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
-    monkeypatch.setattr(export, "LARGEST_FILE", largest_file)
+    monkeypatch.setattr(export, "MAX_SHARD_BYTES", max_bytes)
     folder = tmp_path / "dense"
     ended = run("export", str(folder))
     assert ended.code == 0, ended.err
@@ -43,7 +43,7 @@ def test_our_loader_gets_the_same_logits_from_the_dense_folder(
     dense = load(str(folder))
     assert not hasattr(dense.mlx_model.model.embed_tokens, "scales")
     np.testing.assert_array_equal(logits(dense), logits(tiny))
-    assert (len(list(folder.glob("*.safetensors"))) > 1) == (largest_file < 10**9)
+    assert (len(list(folder.glob("*.safetensors"))) > 1) == (max_bytes < 10**9)
     assert list(tmp_path.iterdir()) == [folder]
 
 

@@ -9,7 +9,7 @@ from tiny_llm.benchmark.rates import run_once
 from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.generation.generation import Generation
 from tiny_llm.generation.text import TextStream
-from tiny_llm.generation.tokens import Chooser, cached_tokens
+from tiny_llm.generation.tokens import TokenSampler, cached_tokens
 from tiny_llm.sampling.stop import StopStrings
 
 from ..support.generation.byte_text import ByteDetokenizer
@@ -43,7 +43,7 @@ def slow(request) -> Slow:
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("step", [2, 512])
 def test_the_steps_of_an_answer_are_its_tokens(slow, count, step):
-    tokens = cached_tokens(slow, PROMPT, Chooser(PROMPT), count, prefill_step=step)
+    tokens = cached_tokens(slow, PROMPT, TokenSampler(PROMPT), count, prefill_step=step)
     generation = Generation(
         tokens, TextStream(ByteDetokenizer()), frozenset(), StopStrings([]), len(PROMPT), slow.clock
     )

@@ -176,13 +176,14 @@ def test_a_draft_model_does_not_change_a_greedy_answer(llm):
         result.text for result in llm.generate(PROMPTS[:2], max_tokens=5)
     ]
     with pytest.raises(
-        UnsupportedError, match=r"^LLM\.generate: batch_size: got 2, expected None with a draft"
+        UnsupportedError, match=r"^LLM\.generate: batch_size: got 2, expected 1 with a draft"
     ):
         drafted.generate(PROMPTS, batch_size=2)
     with pytest.raises(UnsupportedError, match=r"^LLM\.generate: logprobs: got .*draft"):
         drafted.generate(STORY, logprobs=1)
     with pytest.raises(
-        UnsupportedError, match=r"^LLM\.generate: sampling: got a repetition penalty and a draft"
+        UnsupportedError,
+        match=r"^LLM\.generate: sampling: got a repetition penalty, expected none with a draft",
     ):
         drafted.generate(STORY, Sampling(repetition_penalty=1.1))
 

@@ -8,7 +8,7 @@ REQUEST = "tiny_llm/generation/request.py"
 ROUNDS = "tiny_llm/generation/batching.py"
 ATTENTION = "tiny_llm/attention.py"
 TOKENS = "tiny_llm/generation/tokens.py"
-STARTS = "tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))"
+STARTS = "qkv = QKV(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))"
 
 MISTAKES: Table = {
     "week_2_day_1": (
@@ -29,7 +29,7 @@ MISTAKES: Table = {
         Mistake(
             "the offset counts calls",
             FULL,
-            "        self.offset += added\n",
+            "        self.offset += num_new_tokens\n",
             "        self.offset += 1\n",
             "test_task_1_full_cache_gives_back_all_that_went_in",
         ),
@@ -81,8 +81,8 @@ MISTAKES: Table = {
         Mistake(
             "decoding begins with the last token of the prompt again",
             TOKENS,
-            "    token = choose(sequence.read_on(token))\n    ahead",
-            "    token = choose(sequence.read_on(mx.array(prompt[-1:])))\n    ahead",
+            "    token = sampler.sample(sequence.step(token))\n    ahead",
+            "    token = sampler.sample(sequence.step(mx.array(prompt[-1:])))\n    ahead",
             "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
         ),
         Mistake(
@@ -154,7 +154,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "all requests have the position of the first",
-            "tiny_llm/models/positions.py",
+            "tiny_llm/models/qkv.py",
             "    return offsets[0] if len(set(offsets)) == 1 else offsets",
             "    return offsets[0]",
             "test_task_3_model_on_a_batch_of_requests_of_different_lengths",
@@ -183,8 +183,8 @@ MISTAKES: Table = {
         Mistake(
             "the first token counts as one of the cache",
             REQUEST,
-            "self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)",
-            "self.decode_done(self.choose.read(self.choose(logits)))",
+            "self.decode_done(self.sampler.result(self.sampler.sample(logits)), update_offset=False)",
+            "self.decode_done(self.sampler.result(self.sampler.sample(logits)))",
             "test_task_5_a_request_reads_its_prompt_in_chunks",
         ),
         Mistake(

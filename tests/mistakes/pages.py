@@ -98,9 +98,9 @@ MISTAKES: Table = {
         Mistake(
             "the context excludes the new tokens",
             PAGED,
-            "        self.append(*evaluated(key, value))\n        return self.paged_metadata(mask=mask)\n",
+            "        self.append(*eval_kv(key, value))\n        return self.paged_metadata(mask=mask)\n",
             "        before = mx.array([self.offset], dtype=mx.int32)\n"
-            "        self.append(*evaluated(key, value))\n"
+            "        self.append(*eval_kv(key, value))\n"
             "        metadata = self.paged_metadata(mask=mask)\n"
             "        metadata.context_lens = before\n"
             "        return metadata\n",
@@ -109,8 +109,8 @@ MISTAKES: Table = {
         Mistake(
             "the table is padded with page 0",
             TABLE,
-            'ABSENT = array("i", [-1])',
-            'ABSENT = array("i", [0])',
+            'PADDING = array("i", [-1])',
+            'PADDING = array("i", [0])',
             "test_task_1_metadata_of_one_request",
         ),
         Mistake(

@@ -8,7 +8,15 @@ from typing import Any
 import mlx.core as mx
 
 from ..generate import PREFILL_STEP
-from ..generation.tokens import Chooser, Sequenced, cached_tokens, full_context_tokens, next_logits, token_id
+from ..generation.protocols import has_kv_cache
+from ..generation.tokens import (
+    SequenceState,
+    TokenSampler,
+    cached_tokens,
+    full_context_tokens,
+    next_logits,
+    token_id,
+)
 from .requests import BenchRequest
 
 
@@ -26,21 +34,21 @@ class BenchBackend:
 
 def tiny_llm_backend(name: str, model: Any) -> BenchBackend:
     """A model of tiny_llm in the loop of the command line."""
-    cached = hasattr(model, "create_kv_cache")
+    cached = has_kv_cache(model)
 
     def generate(request: BenchRequest) -> Iterator[int]:
         prompt = list(request.prompt)
         if cached:
             return cached_tokens(
-                model, prompt, Chooser(prompt), request.output_tokens, prefill_step=PREFILL_STEP
+                model, prompt, TokenSampler(prompt), request.output_tokens, prefill_step=PREFILL_STEP
             )
-        return full_context_tokens(model, prompt, Chooser(prompt), request.output_tokens)
+        return full_context_tokens(model, prompt, TokenSampler(prompt), request.output_tokens)
 
     def logits(request: BenchRequest) -> mx.array:
         prompt = list(request.prompt)
         if not cached:
             return next_logits(model, mx.array(prompt)[None])[0]
-        with closing(Sequenced(model)) as sequence:
+        with closing(SequenceState(model)) as sequence:
             last = sequence.prefill(prompt, PREFILL_STEP)[0]
             mx.eval(last)
             return last

@@ -5,7 +5,7 @@ import mlx.core as mx
 from ..errors import ArgumentError, ArgumentTypeError
 from .types import kind
 
-FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)  # of models and kernels
+FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)  # of activations and of the native kernels
 
 
 def dtype_name(dtype: mx.Dtype) -> str:
@@ -56,7 +56,7 @@ def check_shape(
 ) -> None:
     """Compare sizes. A string in `expected` names a size that may have any value."""
     fits = len(shape) == len(expected) and all(
-        isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
+        isinstance(size, str) or given == size for given, size in zip(shape, expected, strict=True)
     )
     if not fits:
         sizes = ", ".join(map(str, expected)) + "," * (len(expected) == 1)

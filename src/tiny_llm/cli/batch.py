@@ -12,8 +12,8 @@ import mlx.core as mx
 
 from ..batch import Request
 from ..errors import ArgumentError, NumericError
-from ..generation.batching import answer_all
-from ..generation.messages import messages
+from ..generation.batching import run_batch
+from ..generation.messages import build_messages
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
-            def begin(index: int) -> Request:
+            def make_request(index: int) -> Request:
                 limit = questions[index].max_tokens
                 return Request(backend.model, backend.tokenizer, prompts[index], step, index, limit=limit)
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
             start = time.perf_counter()
             failure = None
             try:
-                answer_all(backend.model, len(prompts), begin, longest, options.batch_size, on_finish)
+                run_batch(backend.model, len(prompts), make_request, longest, options.batch_size, on_finish)
             except NumericError as error:  # in some answers; the others are complete
                 failure = error
             seconds = time.perf_counter() - start
@@ -180,7 +180,7 @@ def render_prompts(
 def render_prompt(question: Question, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
-    conversation = question.messages or messages(options.system, [], question.prompt or "")
+    conversation = question.messages or build_messages(options.system, [], question.prompt or "")
     return backend.render(conversation, options.enable_thinking)
 
 

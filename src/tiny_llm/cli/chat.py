@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from itertools import chain
 
-from ..chat.turns import Conversation
+from ..chat.conversation import Conversation
 from ..generation.generation import Generation
 from ..loading import LoadError
 from . import arguments, standard_input, streams, summary
@@ -124,7 +124,7 @@ class Chat:
             self.print_error(question, f"{refusal}; /reset starts a new conversation")
             return
         before = self.conversation.dropped_turns
-        self.conversation.answered(question, text)
+        self.conversation.add_turn(question, text)
         self._report(question, text, self.conversation.dropped_turns - before, generation)
 
     def print_error(self, question: str, sentence: str) -> None:
@@ -140,7 +140,7 @@ class Chat:
             progress(PREPARING, 0, None)
             sampling = read_sampling(self._options)
             with as_refusal_of(SOURCE):
-                prompt = self.conversation.ask(question, sampling.max_tokens)
+                prompt = self.conversation.prompt_for(question, sampling.max_tokens)
             generation = start_generation(
                 self._backend,
                 prompt.text,

@@ -8,7 +8,7 @@ from itertools import chain
 
 from ..errors import ArgumentError
 from ..generation.generation import Generation
-from ..generation.messages import messages
+from ..generation.messages import build_messages
 from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         prompt = question
         if not options.raw:
             with as_refusal_of("--prompt"):
-                conversation = messages(options.system, [], question)
+                conversation = build_messages(options.system, [], question)
                 prompt = backend.render(conversation, options.enable_thinking)
         generation = start_generation(backend, prompt, sampling, progress)
         first = next(generation, "")

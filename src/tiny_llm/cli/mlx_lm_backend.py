@@ -13,14 +13,14 @@ import mlx.core as mx
 from ..generate import PREFILL_STEP
 from ..generation.generation import Generation
 from ..generation.prompt_cache import PromptCache
-from ..generation.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..generation.text import TextStream, encode_prompt, end_tokens, new_detokenizer
 from ..generation.tokens import refuse_nan
 from ..llm import MAX_TOKENS
 from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..sampler import sampler_of
 from ..sampling.params import Sampling
-from ..sampling.penalty import penalties
+from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .backends import Backend
 from .exit_codes import Failure
@@ -52,7 +52,7 @@ class MlxLmBackend(Backend):
                 self.model,
                 max_tokens=min(sampling.max_tokens or MAX_TOKENS, self.context - len(ids)),
                 sampler=sampler_of(sampling),
-                logits_processors=penalties(sampling),
+                logits_processors=logits_processors(sampling),
                 prefill_step_size=PREFILL_STEP,
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )
@@ -60,7 +60,7 @@ class MlxLmBackend(Backend):
                 refuse_nan([logprobs[token].item()])
                 yield int(token)
 
-        text = TextStream(own_detokenizer(self.tokenizer))
+        text = TextStream(new_detokenizer(self.tokenizer))
         return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
 
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..models.weights import read_dense, read_packed
+from ..models.weights import dense_weights, quantized_weights
 from . import Checkpoint
 from .progress import Progress, silent
 from .weights.tree import named_parts
 
-LARGEST_FILE = 4 * 2**30  # bytes of weights in a shard
+MAX_SHARD_BYTES = 4 * 2**30  # bytes of weights in a shard
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
@@ -36,7 +36,7 @@ class DenseTensor(NamedTuple):
         if self.name.endswith(".bias"):
             bias: mx.array = self.part.bias
             return bias.astype(dtype)
-        return read_dense(self.part, dtype)
+        return dense_weights(self.part, dtype)
 
 
 def export_dense(
@@ -77,7 +77,7 @@ def check_target(folder: Path) -> Path:
 def dense_tensors(model: Any) -> Iterator[DenseTensor]:
     """The tensors of the dense checkpoint, from the parts of a loaded one."""
     for name, part in named_parts(model):
-        shape = read_packed(part, mx.float32).shape
+        shape = quantized_weights(part, mx.float32).shape
         yield DenseTensor(f"{name}.weight", part, shape)
         if hasattr(part, "bias"):
             yield DenseTensor(f"{name}.bias", part, part.bias.shape)
@@ -93,7 +93,7 @@ def split(tensors: Iterator[DenseTensor], dtype: mx.Dtype) -> list[list[DenseTen
     filled = 0
     for tensor in tensors:
         filled += size(tensor, dtype)
-        if files[-1] and filled > LARGEST_FILE:
+        if files[-1] and filled > MAX_SHARD_BYTES:
             files.append([])
             filled = size(tensor, dtype)
         files[-1].append(tensor)

@@ -15,9 +15,9 @@ from ...checks.types import kind
 from ...errors import ArgumentError, ArgumentTypeError
 from ..errors import LoadError
 
-LONGEST_TEXT = 2**20  # characters
+MAX_TEXT_CHARS = 2**20  # characters
 PROGRAM = Path(__file__).with_name("template_process.py")
-LONGEST_ANSWER = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
+MAX_RESPONSE_BYTES = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
 
 
 class TemplateWorker:
@@ -68,7 +68,7 @@ class TemplateWorker:
         try:
             process.stdin.write(line)
             process.stdin.flush()
-            written = process.stdout.readline(LONGEST_ANSWER)
+            written = process.stdout.readline(MAX_RESPONSE_BYTES)
         except BrokenPipeError:
             pass
         finally:  # also after Ctrl-C: the next request must not read this one's answer
@@ -104,17 +104,17 @@ class ChatTemplate:
     seconds: float = 10.0  # time limit of one rendering in the process
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """The prompt for a chat of at most `LONGEST_TEXT` characters.
+        """The prompt for a chat of at most `MAX_TEXT_CHARS` characters.
 
         A template that fails, or takes too much time or memory, is a LoadError.
         """
         length = sum(len(text) for message in messages for text in message.values() if isinstance(text, str))
-        if length > LONGEST_TEXT:
+        if length > MAX_TEXT_CHARS:
             raise ArgumentError(
-                "apply_chat_template", "messages", f"{length} characters", f"at most {LONGEST_TEXT}"
+                "apply_chat_template", "messages", f"{length} characters", f"at most {MAX_TEXT_CHARS}"
             )
         variables = {**self.special_tokens, "messages": list(messages), "tools": None, **options}
-        request: dict[str, Any] = {"source": self.source, "variables": variables, "longest": LONGEST_TEXT}
+        request: dict[str, Any] = {"source": self.source, "variables": variables, "longest": MAX_TEXT_CHARS}
         if self.trusted:
             from .template_process import answer  # jinja2 is slow to import
 

@@ -11,7 +11,7 @@ WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-MOST_STEPS = 8
+MAX_STEPS = 8
 
 
 def check_format(values: dict[str, Any], config: ModelConfig) -> None:
@@ -38,8 +38,8 @@ def _steps(whole: Fields, key: str, inside: str) -> list[Fields]:
     if part.get("type") != "Sequence":
         return [part]
     steps = part.list(inside)
-    if len(steps) > MOST_STEPS or not all(isinstance(step, dict) for step in steps):
-        raise part.wrong(inside, f"at most {MOST_STEPS} objects")
+    if len(steps) > MAX_STEPS or not all(isinstance(step, dict) for step in steps):
+        raise part.wrong(inside, f"at most {MAX_STEPS} objects")
     return [Fields(step, f"{part.name}: {inside}") for step in steps]
 
 
@@ -68,8 +68,8 @@ def _check_frame(step: Fields, config: ModelConfig) -> None:
         return
     pieces = step.list("single")
     texts = [piece for piece in pieces if not isinstance(piece, dict) or "SpecialToken" not in piece]
-    if len(pieces) > MOST_STEPS or len(texts) != 1:
-        raise step.wrong("single", f"the text once, and fewer than {MOST_STEPS} tokens around it")
+    if len(pieces) > MAX_STEPS or len(texts) != 1:
+        raise step.wrong("single", f"the text once, and fewer than {MAX_STEPS} tokens around it")
     special = step.object("special_tokens")
     for name in special.values:
         token = special.object(name)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from ..errors import LoadError
 from ..files import check_beginning, parse_object
 
-LONGEST_HEADER = 2**24  # bytes; models of hundreds of layers need less than a tenth
-MOST_TENSORS = 100_000
-LARGEST_SIZE = 2**31 - 1  # MLX counts the elements of an axis in int32
+MAX_HEADER_BYTES = 2**24  # bytes; models of hundreds of layers need less than a tenth
+MAX_TENSORS = 100_000
+MAX_DIM = 2**31 - 1  # MLX counts the elements of an axis in int32
 ITEM_SIZES = {
     **dict.fromkeys(["BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"], 1),
     **dict.fromkeys(["U16", "I16", "F16", "BF16"], 2),
@@ -47,8 +47,8 @@ def read_header(path: Path, name: str) -> dict[str, TensorEntry]:
             check_beginning(start + file.read(32), name)
             if len(start) < 8 or size < 8 + length:
                 raise LoadError(f"{name}: ends inside its header; the download is incomplete or damaged")
-            if length > LONGEST_HEADER:
-                raise LoadError(f"{name}: header: got {length} bytes, expected at most {LONGEST_HEADER}")
+            if length > MAX_HEADER_BYTES:
+                raise LoadError(f"{name}: header: got {length} bytes, expected at most {MAX_HEADER_BYTES}")
             file.seek(8)
             text = file.read(length).decode()
     except OSError as error:
@@ -57,8 +57,8 @@ def read_header(path: Path, name: str) -> dict[str, TensorEntry]:
         raise LoadError(f"{name}: header: is not UTF-8 text; the file is damaged") from error
     entries = parse_object(text, f"{name}: header")
     entries.pop("__metadata__", None)
-    if len(entries) > MOST_TENSORS:
-        raise LoadError(f"{name}: header: got {len(entries)} tensors, expected at most {MOST_TENSORS}")
+    if len(entries) > MAX_TENSORS:
+        raise LoadError(f"{name}: header: got {len(entries)} tensors, expected at most {MAX_TENSORS}")
     tensors = {key: _tensor(entry, f"{name}: {key!r}", path) for key, entry in entries.items()}
     weights = 8 + length
     _check_extents(tensors, size - weights, name)
@@ -71,8 +71,8 @@ def _tensor(entry: Any, where: str, path: Path) -> TensorEntry:
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
         raise LoadError(f"{where}: dtype: got {dtype!r}, expected one of {', '.join(ITEM_SIZES)}")
-    if not _sizes(shape) or any(size > LARGEST_SIZE for size in shape) or len(shape) > 8:
-        raise LoadError(f"{where}: shape: got {shape!r}, expected sizes from 0 to {LARGEST_SIZE}")
+    if not _sizes(shape) or any(size > MAX_DIM for size in shape) or len(shape) > 8:
+        raise LoadError(f"{where}: shape: got {shape!r}, expected sizes from 0 to {MAX_DIM}")
     if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise LoadError(f"{where}: data_offsets: got {offsets!r}, expected a beginning and an end")
     needed = math.prod(shape) * ITEM_SIZES[dtype]
