@@ -87,7 +87,7 @@ def test_a_flag_changes_the_answer(run: Run, flag: str) -> None:
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_every_loader_honours_the_sampler(run: Run, loader: str) -> None:
+def test_every_loader_applies_the_sampler(run: Run, loader: str) -> None:
     def text(*flags: str) -> str:
         return run("generate", "--json", "--loader", loader, "--max-tokens", "3", *flags).record["text"]
 

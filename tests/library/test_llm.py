@@ -113,11 +113,11 @@ def test_a_stream_that_is_closed_ends(llm):
 def test_a_stop_string_ends_an_answer_before_it(llm, many):
     whole = llm.generate(STORY, max_tokens=12)
     word = whole.text.split()[3]
-    for asked in ({"stop": word}, {"stop": ["@", word]}, {"sampling": Sampling(stop=word)}):
+    for options in ({"stop": word}, {"stop": ["@", word]}, {"sampling": Sampling(stop=word)}):
         found = (
-            llm.generate([STORY], max_tokens=12, **asked)[0]
+            llm.generate([STORY], max_tokens=12, **options)[0]
             if many
-            else llm.generate(STORY, max_tokens=12, **asked)
+            else llm.generate(STORY, max_tokens=12, **options)
         )
         assert found.text == whole.text[: whole.text.index(word)]
         assert found.finish_reason == "stop"
@@ -164,8 +164,8 @@ def test_an_answer_ends_with_the_given_context(many):
 
 def test_the_dtype_is_the_best_of_the_device_or_the_given_one(llm):
     assert llm.model.precision == activation_dtype("", "auto", llm.device)
-    for asked in ("float32", mx.float32):
-        other = LLM("tiny", dtype=asked)
+    for options in ("float32", mx.float32):
+        other = LLM("tiny", dtype=options)
         assert (other.dtype, other.model.precision) == ("float32", mx.float32)
 
 
@@ -213,8 +213,8 @@ def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
     template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ ' 1' if enable_thinking else ' 2 3' }}"
     (folder / "chat_template.jinja").write_text(template)
     other = LLM(folder)
-    asked = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
-    assert [result.statistics.prompt_tokens for result in asked] == [
+    options = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
+    assert [result.statistics.prompt_tokens for result in options] == [
         len(llm.tokenizer.encode(text, add_special_tokens=False)) for text in ("a 1", "a 2 3")
     ]
 

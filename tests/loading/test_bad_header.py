@@ -151,9 +151,9 @@ def test_random_changes_are_refused_or_leave_a_consistent_header(tmp_path):
             tensors = read_header(path, WEIGHTS)
         except LoadError:
             return
-        behind = len(data) - 8 - int.from_bytes(data[:8], "little")
-        assert sum(tensor.nbytes for tensor in tensors.values()) == behind
-        first = len(data) - behind
+        data_bytes = len(data) - 8 - int.from_bytes(data[:8], "little")
+        assert sum(tensor.nbytes for tensor in tensors.values()) == data_bytes
+        first = len(data) - data_bytes
         assert all(first <= tensor.begin <= tensor.end <= len(data) for tensor in tensors.values())
 
     check()

@@ -68,7 +68,7 @@ def test_the_embedded_template_renders_equally_here_and_in_the_process():
     assert here.render(CHAT, add_generation_prompt=True) == there.render(CHAT, add_generation_prompt=True)
 
 
-def test_a_template_knows_the_date():
+def test_strftime_now_is_available():
     assert render("{{ strftime_now('%Y') }}") == time.strftime("%Y")
 
 
@@ -83,7 +83,7 @@ def test_a_template_knows_the_date():
         ("{% include 'config.json' %}", "TypeError: no loader"),
     ],
 )
-def test_a_template_that_fails_says_why(source, sentence):
+def test_a_failing_template_raises_its_reason(source, sentence):
     with pytest.raises(LoadError, match=f"^chat_template: {sentence}"):
         ChatTemplate(source, {}, trusted=True).render(CHAT)
 
@@ -165,7 +165,7 @@ def test_a_template_that_does_not_end_is_stopped(source):
         "{{ ([0] * 10**8) | length }}",
     ],
 )
-def test_a_template_that_takes_all_memory_is_stopped(source):
+def test_a_template_that_allocates_all_memory_is_stopped(source):
     with pytest.raises(
         LoadError, match=r"^chat_template: the template (takes too much memory|ended without)"
     ):

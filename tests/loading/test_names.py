@@ -44,7 +44,7 @@ STRANGE = ["a\0b", "x" * 5000, "http://example.org/x", "ä/b", "-a/b"]
 
 
 @pytest.mark.parametrize("name", OTHERS + STRANGE, ids=lambda name: ascii(name)[:30])
-def test_other_names_are_refused_with_a_list_of_what_there_is(name):
+def test_unknown_names_are_refused_with_a_list_of_known_ones(name):
     with pytest.raises(LoadError) as refusal:
         load(name)
     if len(name) < 100:

@@ -89,14 +89,14 @@ MISTAKES: Table = {
             DENSE,
             "        scores = mx.where(hidden, -mx.inf, scores if mask.dtype == mx.bool_ else scores + mask)",
             "        scores = scores + mask",
-            "test_task_1_simple_attention_keeps_what_a_bool_mask_marks_true",
+            "test_task_1_simple_attention_keeps_keys_that_a_bool_mask_marks_true",
         ),
         Mistake(
             "a bool mask hides what is True",
             DENSE,
             "hidden = mask == (False if mask.dtype == mx.bool_ else -mx.inf)",
             "hidden = mask == (True if mask.dtype == mx.bool_ else -mx.inf)",
-            "test_task_1_simple_attention_keeps_what_a_bool_mask_marks_true",
+            "test_task_1_simple_attention_keeps_keys_that_a_bool_mask_marks_true",
         ),
         Mistake(
             "the bias of a linear map is forgotten",

@@ -1,4 +1,4 @@
-"""Programs that run a model, behind one interface: the models of tiny_llm and those of mlx-lm."""
+"""Programs that run a model, with one interface: the models of tiny_llm and those of mlx-lm."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
