@@ -153,7 +153,7 @@ def test_a_draft_model_halves_the_calls_of_the_large_one(run: Run) -> None:
         wanted = options(*flags)
         backend = build_tiny_llm_backend(wanted, ProgressBar())
         backend.model = counted = Counted(backend.model)
-        prompt = backend.render(generate.messages(SYSTEM, [], CLEAR), False)
+        prompt = backend.render(generate.build_messages(SYSTEM, [], CLEAR), False)
         sampling = generate.read_sampling(wanted)
         text = "".join(backend.generate(prompt, sampling, ProgressBar()))
         calls[text] = [*calls.get(text, []), counted.calls]
