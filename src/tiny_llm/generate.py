@@ -6,6 +6,7 @@ from typing import Any
 
 from .checks.types import check_function, check_size, check_type
 from .errors import ArgumentError, UnsupportedError, calling
+from .generation.defaults import PREFILL_STEP
 from .generation.generation import Generation
 from .generation.logprobs import LogprobQueue, make_logprob_queue
 from .generation.prompt_cache import PromptCache
@@ -33,7 +34,6 @@ from .sampling.params import GREEDY, Sampling
 from .sampling.penalty import LogitsProcessor, logits_processors
 from .sampling.stop import StopStrings
 
-PREFILL_STEP = 512  # tokens of a prompt in one chunk
 NUM_DRAFT_TOKENS = 4  # drafted before each pass of the target model
 
 TokenStream = Callable[[list[int], int], Iterator[int]]  # (prompt ids, max new tokens) -> token ids

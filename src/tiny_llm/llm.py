@@ -12,8 +12,9 @@ from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
 from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
-from .generate import PREFILL_STEP, stream_generate
+from .generate import stream_generate
 from .generation.batching import run_batch
+from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, PREFILL_STEP
 from .generation.messages import Message, render_prompt
 from .generation.request import Request
 from .generation.result import Result
@@ -27,9 +28,6 @@ from .generation.text import (
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .sampling.params import GREEDY, Sampling
-
-MAX_TOKENS = 1024  # of an answer without another limit
-BATCH_SIZE = 8  # of a list of prompts without another one
 
 
 class Options(TypedDict, total=False):
@@ -158,10 +156,10 @@ class LLM:
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
                 return _complete(self._start(prompts, sampling, logprobs))
-            limits = self._limits(prompts, sampling)
+            prompt_ids = self._encode(prompts)
             if self._draft is not None:  # speculative decoding has no batches
                 return self._answer_each(prompts, sampling, logprobs)
-            return self._answer_all(prompts, limits, sampling, logprobs, batch_size or BATCH_SIZE)
+            return self._answer_all(prompts, prompt_ids, sampling, logprobs, batch_size or LLM_BATCH_SIZE)
 
     def chat(
         self,
@@ -196,7 +194,7 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
-        """Stream an answer: a text is continued as by `generate`, messages are answered as by `chat`."""
+        """Stream an answer: a str is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream", messages="prompt"):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
@@ -219,16 +217,15 @@ class LLM:
         )
         return Stream(generation, self.device)
 
-    def _limits(self, prompts: Sequence[str], sampling: Sampling) -> list[int]:
-        """The maximum number of tokens of each answer; a prompt that does not fit is refused."""
+    def _encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The checked ids of each prompt."""
         if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
             raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
-        limits = []
+        prompt_ids = []
         for index, prompt in enumerate(prompts):
             with calling("", argument=f"prompts[{index}]"):
-                length = len(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
-            limits.append(answer_limit(self._models, length, sampling.max_tokens, self.context))
-        return limits
+                prompt_ids.append(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
+        return prompt_ids
 
     def _answer_each(self, prompts: Sequence[str], sampling: Sampling, logprobs: int | None) -> list[Result]:
         results, failed = [], False
@@ -246,7 +243,7 @@ class LLM:
     def _answer_all(
         self,
         prompts: Sequence[str],
-        limits: list[int],
+        prompt_ids: list[list[int]],
         sampling: Sampling,
         logprobs: int | None,
         batch_size: int,
@@ -254,6 +251,7 @@ class LLM:
         arrival_time = time.perf_counter()
 
         def make_request(index: int) -> Request:
+            ids = prompt_ids[index]
             return Request(
                 self.model,
                 self.tokenizer,
@@ -262,7 +260,8 @@ class LLM:
                 index,
                 sampling=sampling.with_seed(),
                 logprobs=logprobs,
-                limit=limits[index],
+                limit=answer_limit(self._models, len(ids), sampling.max_tokens, self.context),
+                prompt_ids=ids,
                 arrival_time=arrival_time,
             )
 

@@ -24,13 +24,13 @@ SENTENCE = r"^the logits of the next token are NaN: .* float32 has the largest r
 
 
 def nan_after(rule: Rule, length: int) -> Rule:
-    """The same rule for contexts of at most `limit` tokens, then NaN."""
+    """`rule` for contexts of at most `length` tokens; NaN for longer ones."""
 
-    def losing(context: tuple[int, ...]) -> np.ndarray:
+    def broken(context: tuple[int, ...]) -> np.ndarray:
         scores = rule(context)
         return np.full_like(scores, np.nan) if len(context) > length else scores
 
-    return losing
+    return broken
 
 
 @pytest.mark.parametrize("fake", [FullContextFake, CachedFake, PagedFake])

@@ -164,8 +164,8 @@ def test_an_answer_ends_with_the_given_context(many):
 
 def test_the_dtype_is_the_best_of_the_device_or_the_given_one(llm):
     assert llm.model.precision == activation_dtype("", "auto", llm.device)
-    for options in ("float32", mx.float32):
-        other = LLM("tiny", dtype=options)
+    for dtype in ("float32", mx.float32):
+        other = LLM("tiny", dtype=dtype)
         assert (other.dtype, other.model.precision) == ("float32", mx.float32)
 
 
@@ -213,8 +213,8 @@ def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
     template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ ' 1' if enable_thinking else ' 2 3' }}"
     (folder / "chat_template.jinja").write_text(template)
     other = LLM(folder)
-    options = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
-    assert [result.statistics.prompt_tokens for result in options] == [
+    results = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
+    assert [result.statistics.prompt_tokens for result in results] == [
         len(llm.tokenizer.encode(text, add_special_tokens=False)) for text in ("a 1", "a 2 3")
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generate import PREFILL_STEP
+from ..generation.defaults import PREFILL_STEP
 from ..generation.protocols import has_kv_cache
 from ..generation.tokens import (
     SequenceState,

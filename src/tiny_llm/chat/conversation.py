@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
+from ..generation.defaults import MAX_TOKENS
 from ..generation.messages import build_messages
-
-DEFAULT_ANSWER_TOKENS = 1024  # reserved for an answer, or a quarter of the context if that is less
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,10 @@ class Conversation:
     def prompt_for(self, question: str, max_tokens: int | None = None) -> Prompt:
         """The prompt for a question after the earlier turns; the oldest turns are dropped if it does not fit.
 
-        Reserves `max_tokens`, or DEFAULT_ANSWER_TOKENS if the context is not longer. If turns must be
-        dropped, drops until the prompt fits half of the context, so that the next prompts share this prefix
-        and hit the prompt cache. `turns` stay until `add_turn`. If the question alone is too long, no turn is
-        dropped.
+        Reserves `max_tokens` if that is less than the context, else the smaller of 1024 and a quarter of the
+        context. If turns must be dropped, drops until the prompt fits half of the context, so that the next
+        prompts share this prefix and hit the prompt cache. `turns` stay until `add_turn`. If the question
+        alone is too long, no turn is dropped.
         """
         self._pending_drops = 0
         available = self._context - self._reserve(max_tokens)
@@ -82,7 +81,7 @@ class Conversation:
     def _reserve(self, max_tokens: int | None) -> int:
         if max_tokens is not None and max_tokens < self._context:
             return max_tokens
-        return min(DEFAULT_ANSWER_TOKENS, self._context // 4)
+        return min(MAX_TOKENS, self._context // 4)
 
     def _prompt(self, dropped: int, question: str) -> str:
         return self._render(build_messages(self._system, self.turns[dropped:], question))

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from ..checks.types import check_text, check_type
 from ..errors import RefusedArgument, UnsupportedError, calling
 from ..generate import stream_generate
+from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
 from ..generation.messages import render_prompt
 from ..generation.prompt_cache import PromptCache
 from ..generation.result import Result
 from ..generation.stream import Stream
-from ..llm import LLM, MAX_TOKENS
+from ..llm import LLM
 from ..sampling.params import GREEDY, Sampling
 from .conversation import Conversation
 

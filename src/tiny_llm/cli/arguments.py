@@ -4,7 +4,7 @@ import argparse
 import math
 from collections.abc import Callable
 
-from ..llm import MAX_TOKENS
+from ..generation.defaults import MAX_TOKENS
 from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS
 

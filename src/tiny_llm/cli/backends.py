@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..generate import stream_generate
+from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
 from ..generation.messages import render_prompt
 from ..generation.prompt_cache import PromptCache
 from ..generation.protocols import has_kv_cache
 from ..generation.text import shortest_context
-from ..llm import MAX_TOKENS
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling

@@ -13,6 +13,7 @@ import mlx.core as mx
 from ..batch import Request
 from ..errors import ArgumentError, NumericError
 from ..generation.batching import run_batch
+from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
 from ..generation.messages import build_messages
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
@@ -31,7 +32,6 @@ DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by c
 --batch-size answers are generated together, and when one ends, the next question takes its place. Each
 answer is printed or written when it is complete."""
 TASK = "answering"
-MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # defaults; at most the context
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,17 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only tiny_llm; accepted because other commands have this option",
     )
     group.add_argument(
-        "--batch-size", type=arguments.integer(1), default=5, metavar="N",
+        "--batch-size", type=arguments.integer(1), default=BATCH_SIZE, metavar="N",
         help="maximum number of answers generated together (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--prefill-step", type=arguments.integer(1), metavar="N",
         help="prefill chunk: process at most N tokens of a prompt between two decode steps of the running "
-        f"requests (default: {PREFILL_STEP})",
+        f"requests (default: {BATCH_PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
         "--max-seq-len", type=arguments.integer(2), metavar="N",
-        help=f"maximum length of prompt and answer together, in tokens (default: {MAX_SEQ_LEN})",
+        help=f"maximum length of prompt and answer together, in tokens (default: {BATCH_MAX_SEQ_LEN})",
     )  # fmt: skip
     parser.set_defaults(loader=None, draft_model=None)
 
@@ -95,16 +95,19 @@ def run(options: argparse.Namespace) -> int:
     done: list[Request] = []
     with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
-        longest = length_option("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
-        step = length_option("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
+        longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
+        step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
             def make_request(index: int) -> Request:
+                prompt, ids = prompts[index]
                 limit = questions[index].max_tokens
-                return Request(backend.model, backend.tokenizer, prompts[index], step, index, limit=limit)
+                return Request(
+                    backend.model, backend.tokenizer, prompt, step, index, limit=limit, prompt_ids=ids
+                )
 
             def on_finish(request: Request) -> None:
                 done.append(request)
@@ -155,13 +158,13 @@ def length_option(flag: str, requested: int | None, default: int, context: int) 
 
 def render_prompts(
     options: argparse.Namespace, questions: tuple[Question, ...], backend: TinyLlmBackend, longest: int
-) -> list[str]:
-    """The prompts of all questions; those without room are refused before any is answered."""
+) -> list[tuple[str, list[int]]]:
+    """The prompts of all questions and their ids; all are checked before any is answered."""
     prompts, wrong = [], []
     for question in questions:
         try:
-            prompts.append(render_prompt(question, options, backend))
-            check_length(question, prompts[-1], backend, longest)
+            prompt = render_prompt(question, options, backend)
+            prompts.append((prompt, encode_question(question, prompt, backend, longest)))
         except ArgumentError as error:
             if options.input is None:  # the built-in questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
@@ -184,9 +187,10 @@ def render_prompt(question: Question, options: argparse.Namespace, backend: Tiny
     return backend.render(conversation, options.enable_thinking)
 
 
-def check_length(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
-    """Refuse a prompt, or a max_tokens, that does not fit."""
-    length = len(encode_prompt("batch", [backend.model], backend.tokenizer, prompt))
+def encode_question(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> list[int]:
+    """The ids of a prompt; a prompt, or a max_tokens, that does not fit is refused."""
+    ids = encode_prompt("batch", [backend.model], backend.tokenizer, prompt)
+    length = len(ids)
     if length >= longest:
         raise ArgumentError(
             "batch", "max_seq_len", f"{length} tokens", f"fewer than --max-seq-len, {longest}"
@@ -199,6 +203,7 @@ def check_length(question: Question, prompt: str, backend: TinyLlmBackend, longe
             question.max_tokens,
             f"at most {room}: --max-seq-len, {longest}, minus {length} of the prompt",
         )
+    return ids
 
 
 def write_line(file: TextIO, record: dict[str, Any]) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generate import PREFILL_STEP
+from ..generation.defaults import MAX_TOKENS, PREFILL_STEP
 from ..generation.generation import Generation
 from ..generation.prompt_cache import PromptCache
 from ..generation.text import TextStream, encode_prompt, end_tokens, new_detokenizer
 from ..generation.tokens import refuse_nan
-from ..llm import MAX_TOKENS
 from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..sampler import sampler_of

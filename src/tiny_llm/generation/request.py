@@ -12,6 +12,7 @@ from ..sampling.params import GREEDY, Sampling
 from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .answer import Answer
+from .defaults import BATCH_PREFILL_STEP
 from .logprobs import make_logprob_queue
 from .protocols import CREATE_KV_CACHE, CachedModel, Tokenizer
 from .result import Result
@@ -25,6 +26,7 @@ class Request:
     offset: number of tokens in `kv_cache`.
     next_token: the newest token, not yet in the cache.
     limit: maximum number of new tokens.
+    prompt_ids: the checked ids of `prompt`, if the caller has them.
     arrival_time: a value of `time.perf_counter()`; the time from then until now is `queued_seconds`.
     """
 
@@ -33,17 +35,18 @@ class Request:
         model: CachedModel,
         tokenizer: Tokenizer,
         prompt: str,
-        prefill_max_step: int = 128,
+        prefill_max_step: int = BATCH_PREFILL_STEP,
         prompt_idx: int = 0,
         *,
         sampling: Sampling = GREEDY,
         logprobs: int | None = None,
         limit: int | None = None,
         arrival_time: float | None = None,
+        prompt_ids: list[int] | None = None,
     ):
         check_model("Request", "model", model, CREATE_KV_CACHE)
         check_size("Request", "prefill_max_step", prefill_max_step)
-        ids = encode_prompt("Request", [model], tokenizer, prompt)
+        ids = encode_prompt("Request", [model], tokenizer, prompt) if prompt_ids is None else prompt_ids
         logprob_queue = make_logprob_queue("Request", logprobs)
         self.prompt = prompt
         self.model = model
