@@ -87,7 +87,7 @@ HEADERS: list[Case] = [
     (
         "a name twice",
         header(b'{"a": %b, "a": %b}' % (ENTRY, ENTRY), data=bytes(4)),
-        "header: is not valid JSON.*'a' is there twice",
+        "header: is not valid JSON.*duplicate key 'a'",
     ),
     ("too many tensors", too_many_tensors, "header: got 100001 tensors, expected at most 100000"),
     ("no tensors", header(b"{}"), r"'model.embed_tokens.weight': is missing"),

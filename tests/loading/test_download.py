@@ -28,7 +28,7 @@ def test_a_model_that_does_not_exist(hub, own_cache):
 
 def test_a_model_without_safetensors(hub, own_cache):
     del hub.files["model.safetensors"]
-    assert_refused("has no weights in model.safetensors files on the hub")
+    assert_refused("has no model.safetensors files on the hub")
     assert left_behind(own_cache) == set()
 
 

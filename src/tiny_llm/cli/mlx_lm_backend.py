@@ -4,6 +4,7 @@ Importing mlx-lm takes two seconds, so the functions here import it when they ru
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -73,11 +74,11 @@ def mlx_lm_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
     """mlx-lm's model with the arrays of a checkpoint that our loader made."""
     progress("importing mlx-lm", 0, None)
     from mlx.nn.layers.quantized import quantize
-    from mlx_lm.models import qwen2, qwen3
+
+    sizes = checkpoint.args
+    module: Any = import_module(f"mlx_lm.models.{sizes.model_type}")  # a family of models/names.py
 
     progress("building the mlx-lm model", 0, None)
-    sizes = checkpoint.args
-    module: Any = {"qwen2": qwen2, "qwen3": qwen3}[sizes.model_type]
     model = module.Model(module.ModelArgs.from_dict(vars(sizes)))
     parts = dict(named_parts(checkpoint))
 

@@ -68,9 +68,9 @@ def check_target(folder: Path) -> Path:
     """The resolved path of `folder`; ExportError if nothing can be written there."""
     target = folder.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ExportError(f"{folder}: is there already; give a folder that is new or empty")
+        raise ExportError(f"{folder}: already exists and is not empty")
     if not target.parent.is_dir():
-        raise ExportError(f"{target.parent}: is no folder; make it first")
+        raise ExportError(f"{target.parent}: is not a directory; create it first")
     return target
 
 

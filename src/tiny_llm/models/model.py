@@ -37,7 +37,7 @@ class Transformer(ABC):
         args = mlx_model.args
         dtype = self.default_dtype if dtype is None else dtype
         check_float_dtype(name, "dtype", dtype)
-        _refuse_scaled_positions(name, args)
+        _refuse_rope_scaling(name, args)
         self.mlx_model = mlx_model
         self.precision = dtype
         self.num_hidden_layers: int = args.num_hidden_layers
@@ -135,8 +135,8 @@ class Transformer(ABC):
         return self.block(**arguments, **options)
 
 
-def _refuse_scaled_positions(name: str, args: Any) -> None:
+def _refuse_rope_scaling(name: str, args: Any) -> None:
     scaling = getattr(args, "rope_scaling", None)
     kind = scaling and scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in (None, {}, "default"):
-        raise ArgumentError(name, "rope_scaling", repr(kind), "none: scaled positions are not supported")
+        raise ArgumentError(name, "rope_scaling", repr(kind), "none: RoPE scaling is not supported")

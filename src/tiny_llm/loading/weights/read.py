@@ -74,8 +74,8 @@ def read_arrays(tensors: Mapping[str, TensorEntry]) -> Iterator[tuple[str, mx.ar
             yield name, memory.read(file, tensor.begin, tensor.shape, DTYPES[tensor.dtype])
 
 
-def evaluated(arrays: dict[str, mx.array]) -> Iterator[tuple[str, mx.array]]:
-    """The same for arrays that are still graphs; `arrays` is emptied, so that each graph is freed."""
+def copy_to_weight_memory(arrays: dict[str, mx.array]) -> Iterator[tuple[str, mx.array]]:
+    """Evaluate arrays and copy words to weight memory; `arrays` is emptied, so that each graph is freed."""
     native = cpu_kernels(mx.float32)
     sizes = [array.nbytes for array in arrays.values() if array.dtype == mx.uint32]
     memory = None if native is None else native.WeightMemory(sizes)

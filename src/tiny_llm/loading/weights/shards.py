@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from ..errors import LoadError
-from ..files import MEBIBYTE, find_file, need_file, read_object
+from ..files import MEBIBYTE, find_file, read_object, require_file
 from .header import TensorEntry, read_header
 
 SINGLE = "model.safetensors"
@@ -44,7 +44,7 @@ def read_tensors(folder: Path) -> dict[str, TensorEntry]:
     tensors: dict[str, TensorEntry] = {}
     located: dict[str, str] = {}
     for name in sorted(set(names.values() if isinstance(names, dict) else names)):
-        path = need_file(folder, name, "the download is incomplete; download the model again")
+        path = require_file(folder, name, "the download is incomplete; download the model again")
         for key, tensor in read_header(path, name).items():
             if key in located:
                 raise LoadError(f"{name}: {key!r}: is in {located[key]}, too; download the model again")

@@ -9,7 +9,7 @@ import mlx.core as mx
 from ...models.ops import LoadWeights
 from ...quantize import QuantizedWeights
 from ..config import ModelConfig
-from .layout import packing_of
+from .layout import quantization_for
 
 
 def assemble(config: ModelConfig, arrays: Mapping[str, mx.array]) -> Any:
@@ -25,7 +25,7 @@ def assemble(config: ModelConfig, arrays: Mapping[str, mx.array]) -> Any:
             node = node.setdefault(step, {})
         node[kind] = array
         if kind == "scales":
-            packing = packing_of(config, part)
+            packing = quantization_for(config, part)
             assert packing is not None
             node |= {"group_size": packing.group_size, "bits": packing.bits}
     return SimpleNamespace(args=config, **{name: _as_attributes(node) for name, node in root.items()})
