@@ -13,7 +13,7 @@ from .ops.arguments import (
     AttentionOptions,
     Lengths,
     Mask,
-    Stream,
+    StreamOrDevice,
     Window,
     check_scale,
     native_options,
@@ -190,7 +190,7 @@ def flash_attention(
     on_fallback: str = "warn",
     k_quant: None = None,
     v_quant: None = None,
-    stream: Stream = None,
+    stream: StreamOrDevice = None,
 ) -> mx.array | tuple[mx.array, mx.array]:
     """Attention in tiles, without a score matrix in memory; the result is that of the grouped form.
 

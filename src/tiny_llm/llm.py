@@ -8,9 +8,10 @@ from typing import Any, TypedDict, Unpack, overload
 
 import mlx.core as mx
 
+from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
-from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
+from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
 from .generate import stream_generate
 from .generation.batching import run_batch
 from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, PREFILL_STEP
@@ -25,7 +26,7 @@ from .generation.text import (
     encode_prompt,
 )
 from .loading.progress import Progress
-from .runtime.device import AUTO, activation_dtype, device_name, dtype_name, on_device
+from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .sampling.params import GREEDY, Sampling
 
 
@@ -106,7 +107,12 @@ class LLM:
 
     @overload
     def generate(
-        self, prompts: str, sampling: Sampling = ..., *, batch_size: int = ..., **options: Unpack[Options]
+        self,
+        prompts: str,
+        sampling: Sampling = ...,
+        *,
+        batch_size: int | None = ...,
+        **options: Unpack[Options],
     ) -> Result: ...
 
     @overload
@@ -115,7 +121,7 @@ class LLM:
         prompts: list[str] | tuple[str, ...],
         sampling: Sampling = ...,
         *,
-        batch_size: int = ...,
+        batch_size: int | None = ...,
         **options: Unpack[Options],
     ) -> list[Result]: ...
 
@@ -127,12 +133,13 @@ class LLM:
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
-        batch_size: int = LLM_BATCH_SIZE,
+        batch_size: int | None = None,
     ) -> Result | list[Result]:
         """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
 
-        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts are
-        processed together, by continuous batching.
+        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts (by
+        default 8) are processed together, by continuous batching. With a draft model they are processed one
+        after the other, and another `batch_size` than 1 is refused.
 
         sampling: how tokens are chosen; the default always takes the most probable one.
         max_tokens, stop: limits of the answer; they override those of `sampling` unless they are None, and an
@@ -141,14 +148,18 @@ class LLM:
             position.
         """
         with calling("LLM.generate", prompt="prompts"):
-            check_size("", "batch_size", batch_size)
+            if batch_size is not None:
+                check_size("", "batch_size", batch_size)
+                if self._draft is not None and batch_size != 1:
+                    one_by_one = "1 with a draft model: prompts are answered one after the other"
+                    raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
                 return _complete(self._start(prompts, sampling, logprobs))
             prompt_ids = self._encode(prompts)
             if self._draft is not None:  # speculative decoding has no batches
                 return self._answer_each(prompts, sampling, logprobs)
-            return self._answer_all(prompts, prompt_ids, sampling, logprobs, batch_size)
+            return self._answer_all(prompts, prompt_ids, sampling, logprobs, batch_size or LLM_BATCH_SIZE)
 
     def chat(
         self,
@@ -183,7 +194,7 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
-        """Stream an answer: a str is continued as by `generate`, messages are answered as by `chat`."""
+        """Stream an answer: a text is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream", messages="prompt"):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")

@@ -8,8 +8,9 @@ from operator import index
 
 import mlx.core as mx
 
+from .checks.arrays import check_floats
 from .checks.types import check_int, check_number, check_size
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError
 from .runtime.extension import cpu_kernels
 
 MIN_TABLE_POSITIONS = 256
@@ -138,12 +139,9 @@ class RoPE:
         return self(x, spans if isinstance(offset, list) else spans[0]).swapaxes(1, 2)
 
     def _check(self, x: mx.array) -> None:
-        if not isinstance(x, mx.array):
-            raise ArgumentTypeError("RoPE", "x", type(x).__name__, "an mlx array")
+        check_floats("RoPE", x=x)
         if x.ndim != 4 or x.shape[-1] != self.dims:
             raise ArgumentError("RoPE", "x", f"shape {x.shape}", f"(N, S, H, {self.dims})")
-        if not mx.issubdtype(x.dtype, mx.floating):
-            raise ArgumentTypeError("RoPE", "x", x.dtype, "a floating point array")
 
     def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
         wide = x.astype(mx.float32)

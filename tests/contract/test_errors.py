@@ -37,8 +37,14 @@ PYTHON_RAISES = {
         (
             lambda: tiny_llm.silu([1.0]),
             ArgumentTypeError,
-            ("silu", "x", "list", "an mlx array"),
-            "silu: x: got list, expected an mlx array",
+            ("silu", "x", "a list", "an mlx array"),
+            "silu: x: got a list, expected an mlx array",
+        ),
+        (
+            lambda: tiny_llm.silu(mx.zeros(3, dtype=mx.int32)),
+            ArgumentError,
+            ("silu", "x", "int32", "a floating point type"),
+            "silu: x: got int32, expected a floating point type",
         ),
         (
             lambda: TinyKvFullCache().update_and_fetch_paged(mx.zeros((1, 1, 1, 1)), mx.zeros((1, 1, 1, 1))),

@@ -175,6 +175,8 @@ def test_a_draft_model_does_not_change_a_greedy_answer(llm):
     assert [result.text for result in drafted.generate(PROMPTS[:2], max_tokens=5)] == [
         result.text for result in llm.generate(PROMPTS[:2], max_tokens=5)
     ]
+    with pytest.raises(UnsupportedError, match=r"^LLM\.generate: batch_size: got 2, expected 1 with a draft"):
+        drafted.generate(PROMPTS, batch_size=2)
     with pytest.raises(UnsupportedError, match=r"^LLM\.generate: logprobs: got .*draft"):
         drafted.generate(STORY, logprobs=1)
     with pytest.raises(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tiny_llm.errors import ArgumentTypeError
 from tiny_llm.loading import LoadError, find_folder, load
 from tiny_llm.loading.find import EMBEDDED, local_folder
 from tiny_llm.models.names import SHORTCUTS
@@ -73,7 +74,7 @@ def test_a_path_is_a_name_too():
 
 @pytest.mark.parametrize("name", [None, 3, ["tiny"]])
 def test_other_types_than_names_are_refused(name):
-    with pytest.raises(LoadError, match=r"^load: name: got .*, expected a text or a path$"):
+    with pytest.raises(ArgumentTypeError, match=r"^load: name: got .*, expected a str or a Path$"):
         load(name)
 
 

@@ -4,6 +4,7 @@ from copy import copy
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..errors import ArgumentError
 from ..ops.arguments import Mask
 from .base import Fetched, TinyKvCache, check_rewind, check_tokens
@@ -65,7 +66,10 @@ class TinyKvFullCache(TinyKvCache):
         expected = (*keys.shape[:2], length, keys.shape[3])
         if tokens != expected or dtype != keys.dtype:
             raise ArgumentError(
-                "TinyKvFullCache", "key", f"{tokens} {dtype}", f"{expected} {keys.dtype} as before"
+                "TinyKvFullCache",
+                "key",
+                f"{tokens} {dtype_name(dtype)}",
+                f"{expected} {dtype_name(keys.dtype)} as before",
             )
         capacity = keys.shape[2]
         if needed <= capacity:

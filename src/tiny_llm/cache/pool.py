@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..checks.types import check_size
 from ..errors import ArgumentError
 from .base import check_tokens
@@ -128,8 +129,8 @@ class TinyKvPagedPool:
                 raise ArgumentError(
                     "TinyKvPagedPool",
                     "key",
-                    f"{key.shape} {key.dtype}",
-                    f"{expected} {pages.dtype} as the first one written",
+                    f"{key.shape} {dtype_name(key.dtype)}",
+                    f"{expected} {dtype_name(pages.dtype)} as the first one written",
                 )
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Refusal
 from .json_output import print_json
 from .output_files import check_writable, output_file
-from .progress import Progress, dimmed
+from .progress import ProgressBar, dimmed
 from .streams import print_stderr
 
 SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="append each complete answer to this file as a line of JSON; the file must be new or empty",
     )  # fmt: skip
     arguments.add_raw(parser)
-    arguments.add_json(parser)
+    arguments.add_json(parser, "print one JSON object: totals, and the answers unless --output is given")
     arguments.add_model(parser)
     arguments.add_machine(parser)
     arguments.add_conversation(parser)
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=only_tiny_llm,
         default="tiny_llm",
         metavar="tiny_llm",
-        help="the only implementation of batch; accepted as in other commands",
+        help="only tiny_llm; accepted because other commands have this option",
     )
     group.add_argument(
         "--batch-size", type=arguments.integer(1), default=BATCH_SIZE, metavar="N",
@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--prefill-step", type=arguments.integer(1), metavar="N",
-        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the others "
-        f"(default: {BATCH_PREFILL_STEP})",
+        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the running "
+        f"requests (default: {BATCH_PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
         "--max-seq-len", type=arguments.integer(2), metavar="N",
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         refuse_lines(options.input, wrong)
     check_output(options.output)
     done: list[Request] = []
-    with Progress() as progress:
+    with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
         longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)

@@ -13,7 +13,7 @@ from . import arguments
 from .device import check_kernels
 from .exit_codes import FAILED, Refusal
 from .json_output import print_json
-from .progress import Progress
+from .progress import ProgressBar
 
 SUMMARY = "compare FlashAttention with plain attention"
 DESCRIPTION = """Runs causal attention three ways: FlashAttention, MLX's own operation, and plain attention,
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         raise Refusal(f"--head-dim: got {options.head_dim}, expected at most {MAX_HEAD_DIM}")
     check_memory(options)
     check_kernels()
-    with Progress() as progress:
+    with ProgressBar() as progress:
         query, key, value = make_inputs(options)
         progress("flash_attention", 0, None)
         flash, flash_cost = measure(flash_attention, query, key, value)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
-from ..checks.arrays import FLOAT_DTYPES
+from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
@@ -36,8 +36,7 @@ class Transformer(ABC):
         check_attributes(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
         dtype = self.default_dtype if dtype is None else dtype
-        if dtype not in FLOAT_DTYPES:
-            raise ArgumentError(name, "dtype", dtype, "float32, float16 or bfloat16")
+        check_float_dtype(name, "dtype", dtype)
         _refuse_rope_scaling(name, args)
         self.mlx_model = mlx_model
         self.precision = dtype

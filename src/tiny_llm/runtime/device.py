@@ -4,14 +4,14 @@ from contextlib import AbstractContextManager
 
 import mlx.core as mx
 
-from ..checks.arrays import FLOAT_DTYPES
+from ..checks.arrays import FLOAT_DTYPES, dtype_name
 from ..checks.types import check_text, check_type
 from ..errors import ArgumentError
 from .device_turns import DeviceTurns
 from .extension import load_extension
 
 DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
-DTYPES = {str(dtype).removeprefix("mlx.core."): dtype for dtype in FLOAT_DTYPES}
+DTYPES = {dtype_name(dtype): dtype for dtype in FLOAT_DTYPES}
 AUTO = "auto"
 TURNS = DeviceTurns()
 BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
@@ -40,15 +40,11 @@ def activation_dtype(function: str, requested: str | mx.Dtype, device: str) -> m
         if requested in (name, dtype):
             return dtype
     if requested != AUTO:
-        raise ArgumentError(function, "dtype", repr(requested), f"one of {', '.join([AUTO, *DTYPES])}")
+        got = repr(requested) if isinstance(requested, str) else dtype_name(requested)
+        raise ArgumentError(function, "dtype", got, f"one of {', '.join([AUTO, *DTYPES])}")
     if device == "gpu":
         return mx.float16 if mx.metal.is_available() else mx.bfloat16
     return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32
-
-
-def dtype_name(dtype: mx.Dtype) -> str:
-    """Its name in `DTYPES`."""
-    return next(name for name, known in DTYPES.items() if known == dtype)
 
 
 def on_device(name: str) -> AbstractContextManager[None]:

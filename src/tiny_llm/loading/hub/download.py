@@ -54,7 +54,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
         _remove_unfinished(repository)
         _check_disk(repository, _missing_bytes(snapshot, settings + weights))
         for task, wanted in (("downloading settings", settings), ("downloading weights", weights)):
-            report = Report(task, _missing_bytes(snapshot, wanted), progress)
+            report = DownloadProgress(task, _missing_bytes(snapshot, wanted), progress)
             report.run(
                 lambda wanted=wanted, report=report: snapshot_download(  # type: ignore[misc]
                     name,
@@ -72,7 +72,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
     return snapshot
 
 
-class Report:
+class DownloadProgress:
     """The progress of all files of one `snapshot_download`, which runs in threads of its own.
 
     An exception of `progress`, or Ctrl-C, ends the download: each thread stops at its next chunk of 10 MB.

@@ -23,7 +23,7 @@ ITEM_SIZES = {
 }
 
 
-class Tensor(NamedTuple):
+class TensorEntry(NamedTuple):
     """An array in the bytes from `begin` to `end` of a file."""
 
     file: Path
@@ -37,7 +37,7 @@ class Tensor(NamedTuple):
         return self.end - self.begin
 
 
-def read_header(path: Path, name: str) -> dict[str, Tensor]:
+def read_header(path: Path, name: str) -> dict[str, TensorEntry]:
     """The tensors of a file, which must fill it without a gap. `name` stands for the file in errors."""
     try:
         size = path.stat().st_size
@@ -65,7 +65,7 @@ def read_header(path: Path, name: str) -> dict[str, Tensor]:
     return {key: it._replace(begin=weights + it.begin, end=weights + it.end) for key, it in tensors.items()}
 
 
-def _tensor(entry: Any, where: str, path: Path) -> Tensor:
+def _tensor(entry: Any, where: str, path: Path) -> TensorEntry:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise LoadError(f"{where}: got other fields than dtype, shape and data_offsets; the file is damaged")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -81,14 +81,14 @@ def _tensor(entry: Any, where: str, path: Path) -> Tensor:
             f"{where}: data_offsets: got {offsets[1] - offsets[0]} bytes, "
             f"expected {needed} for {dtype} {shape}"
         )
-    return Tensor(path, dtype, tuple(shape), *offsets)
+    return TensorEntry(path, dtype, tuple(shape), *offsets)
 
 
 def _sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
-def _check_extents(tensors: dict[str, Tensor], length: int, name: str) -> None:
+def _check_extents(tensors: dict[str, TensorEntry], length: int, name: str) -> None:
     """Check that the tensors cover all `length` bytes without gaps and overlaps."""
     position = 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..config import ModelConfig, Quantization
 from ..errors import LoadError
-from .header import Tensor
+from .header import TensorEntry
 
 FLOATS = ("BF16", "F16", "F32")
 # Some tools save these; they follow from the config.
@@ -78,7 +78,7 @@ def quantization_for(config: ModelConfig, part: str) -> Quantization | None:
     return config.quantization_overrides.get(part, config.quantization)
 
 
-def check_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, ExpectedTensor]:
+def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorEntry]) -> dict[str, ExpectedTensor]:
     """The tensors that the model needs, by name; LoadError unless `tensors` has exactly these."""
     expected: dict[str, ExpectedTensor] = {}
     for part, sizes in layout(config).items():
@@ -117,7 +117,7 @@ def _of_matrix(part: str, sizes: Matrix, quantization: Quantization | None) -> d
 
 
 def _problems(
-    config: ModelConfig, expected: Mapping[str, ExpectedTensor], tensors: Mapping[str, Tensor]
+    config: ModelConfig, expected: Mapping[str, ExpectedTensor], tensors: Mapping[str, TensorEntry]
 ) -> Iterator[str]:
     for name, (dtypes, shape) in expected.items():
         tensor = tensors.get(name)

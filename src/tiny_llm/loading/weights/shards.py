@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..errors import LoadError
 from ..files import MEBIBYTE, find_file, read_object, require_file
-from .header import Tensor, read_header
+from .header import TensorEntry, read_header
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,14 +34,14 @@ def shard_names(folder: Path) -> dict[str, str] | list[str]:
     return weight_map
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
+def read_tensors(folder: Path) -> dict[str, TensorEntry]:
     """File and position of each tensor of the model, from the checked headers of all files."""
     names = shard_names(folder)
     if find_file(folder, SINGLE) is None and isinstance(names, list):
         for pattern, problem in OTHER_FORMATS.items():
             if any(folder.glob(pattern)):
                 raise LoadError(f"{SINGLE}: is not in {folder}, which has {problem}")
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorEntry] = {}
     located: dict[str, str] = {}
     for name in sorted(set(names.values() if isinstance(names, dict) else names)):
         path = require_file(folder, name, "the download is incomplete; download the model again")
