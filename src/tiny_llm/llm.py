@@ -194,7 +194,7 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
-        """Stream an answer: a str is continued as by `generate`, messages are answered as by `chat`."""
+        """Stream an answer: a text is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream", messages="prompt"):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
