@@ -170,5 +170,5 @@ def test_task_2_rope_refuses_wrong_sizes_and_types():
         RoPE(63, SEQ_LEN)
     with pytest.raises(ValueError, match=r"RoPE: x: got shape \(1, 5, 1, 32\).*64"):
         RoPE(64, SEQ_LEN)(mx.zeros((1, 5, 1, 32)))
-    with pytest.raises(TypeError, match="int32"):
+    with pytest.raises(ValueError, match="int32"):
         RoPE(64, SEQ_LEN)(mx.zeros((1, 5, 1, 64), dtype=mx.int32))

@@ -101,7 +101,7 @@ def test_task_1_grouped_attention_over_no_keys_is_zero(stream):
     assert check_grouped(stream, qkv(L=0, S=65)).shape == (2, 4, 0, 32)
 
 
-def test_task_1_grouped_attention_refuses_what_does_not_fit():
+def test_task_1_grouped_attention_refuses_invalid_arguments():
     """Heads that do not divide, other batches, other head sizes: a ValueError that shows the sizes."""
     query, key, value = qkv(heads=6, kv_heads=4)
     with pytest.raises(ValueError, match=r"6.*4|4.*6"):
@@ -211,7 +211,7 @@ def test_task_3_attention_layer_takes_an_array_mask(stream):
         assert_layer_close(by_array, to_float64(layer(x, "causal")), mx.float32)
 
 
-def test_task_3_attention_layer_refuses_what_does_not_fit():
+def test_task_3_attention_layer_refuses_invalid_arguments():
     """Heads that share out neither the hidden size nor each other, other weights, too many tokens."""
     model = one_layer(max_position_embeddings=64)
     arguments = attention_arguments(model, packed=False)

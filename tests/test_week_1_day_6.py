@@ -13,7 +13,7 @@ LLAMA = "Grüße, 🦙! "
 
 
 def test_task_1_simple_generate_takes_the_best_token_until_the_end(capsys):
-    """It prints the answer, with nothing before or behind it, and returns it."""
+    """It prints the answer alone, and returns it."""
     rule = random_rule(1)
     answer = greedy(rule, "Hello")
     model = FullContextFake(rule, context=len("Hello") + len(answer) + 9)  # where an answer without end ends
@@ -30,7 +30,7 @@ def test_task_1_simple_generate_reads_the_whole_context_each_time(capsys):
 
 
 def test_task_1_simple_generate_ends_where_the_context_does(capsys):
-    """The model is never asked about a position that it was not made for."""
+    """No position beyond the context is computed."""
     model = FullContextFake(scripted({"hello": list(b"abcdefgh")}), context=8)
     assert simple_generate(model, ByteTokenizer(), "hello", None) == "abc"
     assert max(length for _, length in model.calls) <= 8
@@ -74,7 +74,7 @@ def test_task_1_simple_generate_ends_at_once_if_the_model_does(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_task_1_simple_generate_knows_several_end_tokens(capsys):
+def test_task_1_simple_generate_stops_at_any_end_token(capsys):
     """Chat models have one for the turn and one for the text."""
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {END, ord("c")}

@@ -68,7 +68,7 @@ def test_task_1_top_p_keeps_the_token_that_crosses(stream, top_p, kept):
 
 
 @on_each_device
-def test_task_1_top_p_counts_the_mass_that_top_k_took_away(stream):
+def test_task_1_top_p_includes_the_mass_that_top_k_removed(stream):
     """After top_k = 2 a mass of 0.7 is left; 0.5 of the whole needs both tokens, 0.5 of the rest only one."""
     with mx.stream(stream):
         ids = draws(make_sampler(1.0, 0.5, 2), log(P))
@@ -76,7 +76,7 @@ def test_task_1_top_p_counts_the_mass_that_top_k_took_away(stream):
 
 
 @on_each_device
-def test_task_1_scores_are_normalised_first_and_left_alone(stream):
+def test_task_1_scores_are_normalised_and_not_modified(stream):
     """A constant added to all scores changes nothing, and the caller's array stays what it was."""
     scores = log(P)
     before = np.array(scores)
@@ -117,7 +117,7 @@ def test_task_1_rows_are_independent(stream):
             assert [sorted(set(ids[:, row])) for row in range(3)] == [[2, 3], [0, 1], [1, 2]]
 
 
-def test_task_1_a_cold_sampler_is_greedy_and_never_breaks():
+def test_task_1_tiny_temperatures_are_greedy():
     """Where a division by the temperature overflows, the best token is still the best."""
     logits = mx.stack([normal(100), 1000 * normal(100, seed=1), log([0.0] * 99 + [1.0])])
     for temp in (1e-6, 1e-30, 1e-45, 1e-300):
@@ -152,7 +152,7 @@ def test_task_1_a_seed_of_its_own_makes_a_sampler_repeat():
 @pytest.mark.parametrize(
     ("min_p", "kept"), [(None, 5), (0, 5), (0.1, 5), (0.4, 3), (0.6, 2), (0.9, 1), (1, 1)]
 )
-def test_task_1_min_p_asks_for_a_share_of_the_best(stream, min_p, kept):
+def test_task_1_min_p_is_relative_to_the_best_token(stream, min_p, kept):
     """min_p times the probability of the most probable token, 0.4."""
     with mx.stream(stream):
         ids = draws(make_sampler(1.0, None, None, min_p=min_p), log(P))
@@ -173,7 +173,7 @@ def test_task_1_min_p_asks_for_a_share_of_the_best(stream, min_p, kept):
         ("seed", 2**63),
     ],
 )
-def test_task_1_what_makes_no_sense_is_refused(argument, value):
+def test_task_1_invalid_parameters_are_refused(argument, value):
     """When the sampler is made, not when it draws."""
     with refused(argument, function="make_sampler"):
         make_sampler(**{"temp": 1.0, "top_p": None, "top_k": None, argument: value})

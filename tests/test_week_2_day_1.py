@@ -30,7 +30,7 @@ from .utils import assert_layer_close, in_each_precision, on_each_device
 
 @on_each_device
 @in_each_precision
-def test_task_1_full_cache_gives_back_all_that_went_in(stream, precision):
+def test_task_1_full_cache_returns_all_tokens(stream, precision):
     """In order, whatever the pieces, with the number of tokens and the mask as it came."""
     key, value = normal(2, 3, 600, 8, dtype=precision, seed=1), normal(2, 3, 600, 8, dtype=precision, seed=2)
     cache = TinyKvFullCache()
@@ -52,7 +52,7 @@ def test_task_1_full_cache_gives_back_all_that_went_in(stream, precision):
             assert mx.array_equal(cache.key_values[1], values)
 
 
-def test_task_1_full_cache_forgets_the_newest():
+def test_task_1_full_cache_rewinds_the_newest_tokens():
     """rewind(n) drops n tokens; all of them, and the cache is as new and takes other sizes."""
     key, value = normal(1, 2, 40, 8, seed=1), normal(1, 2, 40, 8, seed=2)
     cache = TinyKvFullCache()
@@ -86,7 +86,7 @@ def test_task_1_full_cache_appends_in_place():
     assert cache.key_values[0][:, :, 2000:].sum().item() == 10 * 8 * 128
 
 
-def test_task_1_full_cache_refuses_what_does_not_fit():
+def test_task_1_full_cache_refuses_invalid_arguments():
     """Other sizes than before, values without a key, and more than there is to forget."""
     cache = TinyKvFullCache()
     token = mx.ones((1, 2, 1, 8))
@@ -155,7 +155,7 @@ def test_task_2_block_continues_where_its_cache_ends():
 
 @on_each_device
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_task_3_model_reads_a_prompt(stream, tied):
+def test_task_3_model_prefills_a_prompt(stream, tied):
     """As the model without a cache does; its own caches are one for each layer, and hold the prompt then."""
     weights, inputs = checkpoint(tied=tied), tokens(2, 70)
     with mx.stream(stream):
@@ -192,7 +192,7 @@ def test_task_4_model_decodes_token_by_token(stream):
 
 
 @pytest.mark.parametrize("length", [1, 5, 300, 512, 513, 1100])
-def test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says(length, capsys):
+def test_task_4_simple_generate_with_kv_cache_equals_simple_generate(length, capsys):
     """The prompt first, in chunks if it is long, then one token a step; and nothing is printed."""
     rule = random_rule(1)
     prompt = ("Hello, world! " * 80)[:length]
@@ -206,7 +206,7 @@ def test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says(l
     assert capsys.readouterr().out == ""
 
 
-def test_task_4_simple_generate_with_kv_cache_reads_each_token_once():
+def test_task_4_simple_generate_with_kv_cache_computes_each_token_once():
     """Prompt and answer; at most one step is taken ahead of the end token."""
     model = CachedFake(scripted({"hello": list(b"abc")}))
     assert simple_generate_with_kv_cache(model, ByteTokenizer(), "hello") == "abc"
@@ -247,7 +247,7 @@ def test_task_4_simple_generate_with_kv_cache_refuses_a_prompt_without_an_answer
     assert model.caches == []
 
 
-def test_task_4_simple_generate_with_kv_cache_of_a_model_says_what_it_says_without(capsys):
+def test_task_4_simple_generate_with_kv_cache_of_a_whole_model_equals_simple_generate(capsys):
     """The whole model: with a cache, in week 2, and reading everything again, in week 1."""
     weights = checkpoint(max_position_embeddings=60)
     with mx.stream(mx.cpu):

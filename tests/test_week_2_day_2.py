@@ -71,7 +71,7 @@ def test_task_1_quantized_linear_is_a_linear_map(leading, bits, dtype):
         assert mx.array_equal(quantized_linear(x, held, bias), product + bias)
 
 
-# Task 2: the kernel behind src/extensions/src/quantized_matmul.cpp, and the Python function that calls it
+# Task 2: the kernel of src/extensions/src/quantized_matmul.cpp, and the Python function that calls it
 
 
 def test_task_2_quantized_matmul_cpu_unpacks_the_lowest_bits_first():
@@ -121,7 +121,7 @@ def test_task_2_quantized_matmul_cpu_through_the_python_function(leading, dtype)
      {"a": mx.zeros((3, 120))}, {"a": mx.zeros((3, 128), dtype=mx.float16)}, {"biases": mx.zeros((40, 1))}],
     ids=case_id,
 )  # fmt: skip
-def test_task_2_quantized_matmul_cpu_refuses_what_does_not_fit(wrong):
+def test_task_2_quantized_matmul_cpu_refuses_invalid_arguments(wrong):
     scales, biases, group_size, bits, words = packed(40, 128)
     fitting = {"scales": scales, "biases": biases, "group_size": group_size, "bits": bits,
                "a": normal(3, 128), "b": words, "transpose_b": True}  # fmt: skip
@@ -129,7 +129,7 @@ def test_task_2_quantized_matmul_cpu_refuses_what_does_not_fit(wrong):
         tiny_llm_ext.quantized_matmul(**(fitting | wrong))
 
 
-# Task 3: the same on the GPU; the kernels behind src/extensions/src/quantized_matmul.metal
+# Task 3: the same on the GPU; the kernels of src/extensions/src/quantized_matmul.metal
 
 
 def test_task_3_quantized_matmul_gpu_unpacks_the_lowest_bits_first():

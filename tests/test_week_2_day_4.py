@@ -132,14 +132,14 @@ def test_task_1_flash_attention_can_be_mapped_over_an_axis(stream):
      {"mask": (33, 64)}, {"mask": (1, 2, 4, 33, 65)}],
     ids=str,
 )  # fmt: skip
-def test_task_1_flash_attention_refuses_what_does_not_fit(wrong):
+def test_task_1_flash_attention_refuses_invalid_arguments(wrong):
     """Every error is a ValueError at the call that names the function."""
     sizes = {"query": (2, 4, 33, 32), "key": (2, 2, 65, 32), "value": (2, 2, 65, 32), "mask": (33, 65)}
     with pytest.raises(ValueError, match="flash_attention: "):
         flash_attention(**fitting_arguments(sizes, wrong))
 
 
-# Task 2: the kernel behind src/extensions/src/flash_attention.cpp, through the wrapper and its own binding
+# Task 2: the kernel of src/extensions/src/flash_attention.cpp, through the wrapper and its own binding
 
 on_the_cpu = pytest.mark.parametrize("stream", [mx.cpu], ids=["cpu"])
 
@@ -290,7 +290,7 @@ def test_task_2_flash_attention_binding_repairs_the_layout(stream):
      {"value": (2, 64, 64)}],
     ids=str,
 )  # fmt: skip
-def test_task_2_flash_attention_binding_refuses_what_does_not_fit(stream, wrong):
+def test_task_2_flash_attention_binding_refuses_invalid_arguments(stream, wrong):
     """Every error is a ValueError at the call, before anything is evaluated, and names the function."""
     sizes = {"query": (4, 33, 64), "key": (2, 65, 64), "value": (2, 65, 64), "mask": (4, 33, 65)}
     arguments = {"num_kv_heads": 2, "num_heads": 4} | fitting_arguments(sizes, wrong)

@@ -39,7 +39,7 @@ from .utils import assert_rounded_once, attention_in_float64, in_each_precision,
 @on_each_device
 @in_each_precision
 def test_task_1_rope_with_an_offset_for_each_row(stream, precision):
-    """Rows of a batch stand at different places of their sequences."""
+    """Rows of a batch have different positions in their sequences."""
     x = normal(4, 33, 2, 32, dtype=precision)
     starts = [0, 300, 7, 7]
     with mx.stream(stream):
@@ -53,7 +53,7 @@ def test_task_1_rope_with_an_offset_for_each_row(stream, precision):
 @in_each_precision
 @pytest.mark.parametrize("attend", [scaled_dot_product_attention_grouped, flash_attention])
 @pytest.mark.parametrize(("L", "S"), [(33, 65), (70, 131), (1, 257)])
-def test_task_1_attention_of_a_chunk_to_what_came_before(stream, precision, attend, L, S):
+def test_task_1_attention_of_a_chunk_to_earlier_tokens(stream, precision, attend, L, S):
     """The last of L queries stands at the last of S keys; the mask by name and the mask as an array agree."""
     inputs = qkv(L=L, S=S, dtype=precision)
     with mx.stream(stream):
@@ -116,8 +116,8 @@ def test_task_2_batching_cache_aligns_its_rows_at_the_right(precision, length):
             assert mx.array_equal(mask[slot, 0, :, longest - total :], causal_mask(length, total, precision))
 
 
-def test_task_2_batching_cache_is_causal_with_or_without_being_told():
-    """mask_length is that of the new tokens unless another one is given."""
+def test_task_2_batching_cache_mask_defaults_to_causal():
+    """mask_length defaults to the number of new tokens."""
     batch = BatchingKvCache(1, 200)
     batch.add_request(full_cache(5, seed=0)[0], 0)
     token = normal(1, 2, 3, 8)
@@ -133,7 +133,7 @@ def test_task_2_batching_cache_is_causal_with_or_without_being_told():
 
 
 def test_task_2_batching_cache_adds_and_removes_requests():
-    """A request that leaves gives back what it holds; so does one whose slot is taken over."""
+    """A removed request releases its cache; so does one that is replaced."""
     released = []
 
     class Watched(TinyKvFullCache):
@@ -150,7 +150,7 @@ def test_task_2_batching_cache_adds_and_removes_requests():
     assert batch.kv_caches == [None, None]
 
 
-def test_task_2_batching_cache_refuses_what_does_not_fit():
+def test_task_2_batching_cache_refuses_invalid_arguments():
     """Slots that do not exist or are idle, other heads, other numbers of rows, a batch without a request."""
     batch = BatchingKvCache(2, 200)
     cache, _ = full_cache(5, seed=0)
@@ -225,7 +225,7 @@ def test_task_4_batch_generate_answers_each_prompt_as_if_alone(batch_size, prefi
 
 
 def test_task_4_batch_generate_decodes_together():
-    """A round reads at most one chunk of one prompt, and adds a token to all the answers under way."""
+    """A round prefills at most one chunk of one prompt, and adds a token to each active answer."""
     model = CachedFake(scripted({"a": list(b"12345"), "b": list(b"12345"), "c": list(b"12345")}))
     results = batch_generate(model, ByteTokenizer(), ["a", "b", "c"], batch_size=3)
     assert results == [(0, "12345"), (1, "12345"), (2, "12345")]
@@ -245,7 +245,7 @@ def test_task_4_batch_generate_mixes_no_text(shared, detokenizer):
 
 
 @pytest.mark.parametrize("prefill_step", [1, 128])
-def test_task_4_batch_generate_takes_an_empty_answer(prefill_step):
+def test_task_4_batch_generate_with_an_empty_answer(prefill_step):
     """An end token may come first, in the last prompt too, when nothing else is left to decode."""
     model = CachedFake(scripted({"aaa": [], "bbb": list(b"b"), "ccc": []}))
     results = batch_generate(model, ByteTokenizer(), ["aaa", "bbb", "ccc"], prefill_step=prefill_step)
@@ -253,15 +253,15 @@ def test_task_4_batch_generate_takes_an_empty_answer(prefill_step):
     assert batch_generate(model, ByteTokenizer(), ["ccc"], prefill_step=prefill_step) == [(0, "")]
 
 
-def test_task_4_batch_generate_knows_several_end_tokens():
-    """As generation one by one does."""
+def test_task_4_batch_generate_stops_at_any_end_token():
+    """As `simple_generate` does."""
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {END, ord("c")}
     model = CachedFake(scripted({"a": list(b"abcd"), "b": list(b"cd")}))
     assert batch_generate(model, tokenizer, ["a", "b"]) == [(0, "ab"), (1, "")]
 
 
-def test_task_4_batch_generate_of_nothing_is_nothing():
+def test_task_4_batch_generate_of_an_empty_list_is_empty():
     """No call of the model."""
     model = CachedFake(random_rule())
     assert batch_generate(model, ByteTokenizer(), []) == []
@@ -270,7 +270,7 @@ def test_task_4_batch_generate_of_nothing_is_nothing():
 
 @pytest.mark.parametrize("context", [None, 8])
 def test_task_4_batch_generate_ends_a_request_at_max_seq_len(context):
-    """With that many tokens in its cache; the newest is not in there. The model's context counts too."""
+    """With that many tokens in its cache, which excludes the newest. The model's context is a limit, too."""
     answer = list(b"123456789")
     model = CachedFake(scripted({"aaaa": answer, "bb": answer, "c": list(b"1")}), context)
     max_seq_len = 8 if context is None else 512
@@ -280,7 +280,7 @@ def test_task_4_batch_generate_ends_a_request_at_max_seq_len(context):
 
 @pytest.mark.parametrize(("prompts", "index"), [(["a", "x" * 8], 1), (["x" * 9, "a"], 0)])
 def test_task_4_batch_generate_refuses_a_prompt_that_is_too_long(prompts, index):
-    """Before any call of the model, the other prompts' included."""
+    """Before any call of the model, for the other prompts, too."""
     model = CachedFake(random_rule())
     with refused(rf"prompts\[{index}\]", function="batch_generate"):
         batch_generate(model, ByteTokenizer(), prompts, max_seq_len=8)
@@ -289,7 +289,7 @@ def test_task_4_batch_generate_refuses_a_prompt_that_is_too_long(prompts, index)
 
 @pytest.mark.parametrize("argument", ["max_seq_len", "batch_size", "prefill_step"])
 def test_task_4_batch_generate_refuses_sizes_below_one(argument):
-    """Zero would wait for ever."""
+    """With zero no request would make progress."""
     with refused(argument, function="batch_generate"):
         batch_generate(CachedFake(random_rule()), ByteTokenizer(), ["a"], **{argument: 0})
 
@@ -307,8 +307,8 @@ def test_task_4_batch_generate_releases_all_caches_when_the_model_fails(length):
 
 
 @pytest.mark.parametrize(("length", "step"), [(1, 1), (7, 3), (9, 3), (128, 128), (129, 128)])
-def test_task_5_a_request_reads_its_prompt_in_chunks(length, step):
-    """Each call reads the next `step` tokens, at the positions behind those that its caches hold."""
+def test_task_5_a_request_prefills_its_prompt_in_chunks(length, step):
+    """Each call prefills the next `step` tokens, at the positions after those in its caches."""
     prompt = ("Hello, world! " * 10)[:length]
     rule = random_rule(3)
     model = CachedFake(rule)
@@ -325,7 +325,7 @@ def test_task_5_a_request_reads_its_prompt_in_chunks(length, step):
     assert (request.offset, request.is_done) == (length, False)
 
 
-def test_task_5_a_request_takes_token_after_token():
+def test_task_5_a_request_appends_token_after_token():
     """The first one is not in the caches yet, so it leaves the offset as it is."""
     request = Request(CachedFake(scripted({"abc": list("ß!".encode())})), ByteTokenizer(), "abc")
     request.try_prefill()
@@ -337,8 +337,8 @@ def test_task_5_a_request_takes_token_after_token():
     assert request.is_done
 
 
-def test_task_5_a_request_is_over_when_it_is_over():
-    """No chunk behind the last one, no token behind the end."""
+def test_task_5_a_finished_request_refuses_more_calls():
+    """try_prefill after the last chunk and decode_done after the end raise."""
     request = Request(CachedFake(scripted({"abc": []})), ByteTokenizer(), "abc")
     request.try_prefill()
     assert request.is_done
@@ -350,7 +350,7 @@ def test_task_5_a_request_is_over_when_it_is_over():
 
 
 def test_task_5_chunks_keep_the_others_decoding():
-    """Between two chunks of a long prompt, the answer under way grows by one token."""
+    """Between two chunks of a long prompt, the active answer grows by one token."""
     model = CachedFake(scripted({"a": list(b"123456789"), "x" * 30: list(b"1")}))
     batch_generate(model, ByteTokenizer(), ["a", "x" * 30], batch_size=2, prefill_step=10)
     widths = [width for _, width in model.calls]

@@ -25,7 +25,7 @@ def keys_and_values(length, seed=0, dtype=mx.float32):
     return key, -key
 
 
-def test_task_1_pool_hands_out_pages_and_takes_them_back():
+def test_task_1_pool_allocates_and_frees_pages():
     """A freed page is used again before a new one is made."""
     pool = TinyKvPagedPool(page_size=4)
     assert (pool.page_size, pool.key_pages, pool.value_pages) == (4, None, None)
@@ -58,7 +58,7 @@ def test_task_1_pool_writes_a_slice_of_a_page(precision):
     assert pool.key_pages.dtype == precision
 
 
-def test_task_1_pool_grows_and_keeps_what_it_holds():
+def test_task_1_pool_grows_and_keeps_its_content():
     """Readers see exactly the pages that were made, however many the storage has room for."""
     pool = TinyKvPagedPool(page_size=4)
     key, value = keys_and_values(4 * 40)
@@ -88,7 +88,7 @@ def test_task_1_pool_writes_in_place():
     assert pool.key_pages.sum().item() == 8 * 128 * (16 * 128 + 8)
 
 
-def test_task_1_pool_refuses_what_does_not_fit():
+def test_task_1_pool_refuses_invalid_arguments():
     """Pages that are not in use, slots outside a page, arrays unlike the first one written."""
     with pytest.raises(ValueError, match="page_size: got 0"):
         TinyKvPagedPool(0)
@@ -126,7 +126,7 @@ def test_task_1_pool_refuses_what_does_not_fit():
 
 
 @in_pages_of
-def test_task_2_paged_cache_gives_back_all_that_went_in(page_size):
+def test_task_2_paged_cache_returns_all_tokens(page_size):
     """The last page is filled up before another one is taken."""
     pool = TinyKvPagedPool(page_size)
     cache = TinyKvPagedCache(pool)
@@ -175,7 +175,7 @@ def test_task_2_paged_caches_share_a_pool():
 
 
 def test_task_2_paged_cache_rewinds_over_pages():
-    """Whole pages behind the new end go back, the last one is cut; all of it is a release."""
+    """Whole pages after the new end are freed, the last one is cut; rewinding all tokens frees all pages."""
     pool = TinyKvPagedPool(page_size=4)
     cache = TinyKvPagedCache(pool)
     key, value = keys_and_values(10)
@@ -213,7 +213,7 @@ def test_task_2_paged_cache_releases_its_pages_once():
     pool.check()
 
 
-def test_task_2_paged_cache_refuses_what_does_not_fit():
+def test_task_2_paged_cache_refuses_invalid_arguments():
     """A batch, and arrays unlike those of the pool; no page is taken for them."""
     pool = TinyKvPagedPool(page_size=4)
     cache = TinyKvPagedCache(pool)

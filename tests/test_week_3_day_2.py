@@ -131,7 +131,7 @@ def test_task_2_paged_attention_follows_the_table():
 
 
 def test_task_2_paged_attention_ends_with_the_context():
-    """Slots behind the last token hold what an earlier request left there; no token at all gives 0."""
+    """Slots after the last token hold old values and are ignored; a row without tokens gives 0."""
     assert attend_to_numbers([[3, 1], [3, 1], [-1, -1]], [1, 2, 0]) == [[6.0], [6.5], [0.0]]
 
 

@@ -1,4 +1,4 @@
-"""Week 3, day 4: speculative decoding. A small model guesses, the large one checks it in one pass."""
+"""Week 3, day 4: speculative decoding. A small model drafts, the large one verifies in one pass."""
 
 import mlx.core as mx
 import pytest
@@ -36,8 +36,8 @@ def speculate(draft, model, prompt, **options):
     return speculative_generate(draft, model, tokenizer, tokenizer, prompt, **options)
 
 
-def test_task_1_text_behind_an_end_token_does_not_count():
-    """The draft goes on guessing behind the end, and the model may agree."""
+def test_task_1_tokens_after_the_end_token_are_dropped():
+    """The model may accept drafts after the end token."""
     rule = scripted({"hi": [*b"abc", ord("!"), *b"xyz"]})
     tokenizer = ByteTokenizer()
     tokenizer.eos_token_ids = {ord("!")}
@@ -46,15 +46,15 @@ def test_task_1_text_behind_an_end_token_does_not_count():
 
 @pytest.mark.parametrize("fake", [CachedFake, PagedFake], ids=["dense", "paged"])
 @pytest.mark.parametrize("draft", DRAFTS)
-def test_task_1_speculative_generate_says_what_the_model_alone_says(fake, draft, capsys):
-    """Whatever the draft guesses; the models that check contexts find every cache rewound to the token."""
+def test_task_1_speculative_output_equals_that_of_the_target_model(fake, draft, capsys):
+    """For any drafts; the fakes check that each call continues from the tokens in their cache."""
     for prompt in PROMPTS:
         assert speculate(fake(DRAFTS[draft]), fake(RULE), prompt) == as_text(greedy(RULE, prompt))
         assert capsys.readouterr().out == ""
 
 
 def test_task_1_a_perfect_draft_saves_four_of_five_steps():
-    """Four guesses and the token behind them, for each pass of the model."""
+    """Four drafts and one more token for each pass of the model."""
     answer = list(b"0123456789" * 2)
     model, draft = (CachedFake(scripted({"ab": answer})) for _ in range(2))
     assert speculate(draft, model, "ab") == "0123456789" * 2
@@ -63,8 +63,8 @@ def test_task_1_a_perfect_draft_saves_four_of_five_steps():
     assert {rows for rows, _ in draft.calls} == {1}
 
 
-def test_task_1_a_draft_forgets_a_guess_that_was_refused():
-    """One wrong guess in twenty costs one more pass; a draft that went on from it would be wrong for ever."""
+def test_task_1_rejected_drafts_are_rewound():
+    """One rejected draft in twenty costs one more pass; without a rewind all later drafts would be wrong."""
     rule = scripted({"ab": list(b"0123456789" * 2)})
     wrong = scripted({"ab012345": list(b"?")})
     model = CachedFake(rule)
@@ -89,8 +89,8 @@ def test_task_1_an_end_token_may_come_first(fake):
 
 @pytest.mark.parametrize("detokenizer", [ByteDetokenizer, LookAheadDetokenizer])
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_task_1_one_detokenizer_sees_all_tokens(detokenizer, shared):
-    """A character may lie across two rounds."""
+def test_task_1_one_detokenizer_gets_all_tokens(detokenizer, shared):
+    """A character may have tokens of two rounds."""
     text = "Grüße 🦙🦙 Größe"
     rule = scripted({"hi": list(text.encode())})
     tokenizer = ByteTokenizer(detokenizer, shared=shared)
@@ -100,7 +100,7 @@ def test_task_1_one_detokenizer_sees_all_tokens(detokenizer, shared):
 
 @pytest.mark.parametrize("contexts", [(None, 12), (12, None), (12, 40), (40, 12)])
 def test_task_1_the_answer_ends_where_the_shorter_context_does(contexts):
-    """No model is asked about a position that it was not made for."""
+    """No position beyond the context is computed."""
     answer = list(b"0123456789" * 5)
     draft, model = (CachedFake(scripted({"hello": answer}), context) for context in contexts)
     assert speculate(draft, model, "hello") == "0123456"
@@ -109,7 +109,7 @@ def test_task_1_the_answer_ends_where_the_shorter_context_does(contexts):
 
 @pytest.mark.parametrize("failing", ["draft", "model"])
 def test_task_1_caches_are_released_at_the_end_and_when_a_model_fails(failing):
-    """Those of both models, and pages go back to their pools."""
+    """The caches of both models; pages return to their pools."""
     rule = scripted({"hi": list(b"abcdefghijkl")})
     for length in (1, 5, 99):
         broken = failing_after(rule, length)
@@ -126,7 +126,7 @@ def test_task_1_caches_are_released_at_the_end_and_when_a_model_fails(failing):
 
 
 def test_task_1_tokenizers_of_two_vocabularies_are_refused():
-    """Where both tell; the same ids must mean the same text."""
+    """If both have get_vocab; the same ids must mean the same text."""
     one, two, silent = ByteTokenizer(), ByteTokenizer(), ByteTokenizer()
     one.get_vocab = lambda: {"a": 0, "b": 1}
     two.get_vocab = lambda: {"b": 0, "a": 1}
@@ -160,7 +160,7 @@ def test_task_1_with_a_temperature_a_seed_repeats_the_answer():
     assert answer(temp=1e-6) == as_text(greedy(RULE, "Hello", limit))
 
 
-def test_task_1_whole_models_say_what_the_large_one_says_alone():
+def test_task_1_whole_models_give_the_answer_of_the_target_model():
     """A draft of fewer layers with the same first ones, on pages, both."""
     weights, small = checkpoint(layers=3), checkpoint(layers=3)
     small.model.layers = small.model.layers[:2]

@@ -25,7 +25,7 @@ from training.evaluation.held_out import by_hand
 ROUGH = "rough"  # questions of the other kinds, with many typing errors and the like
 OF_ITS_DOMAIN = ("story", "arithmetic", "about", "words", "chat", ROUGH)
 MUCH_DISORDER = 4.0
-MOST_WRONG, LEAST_HONEST, LEAST_RIGHT = 0.02, 0.95, 0.90
+MAX_WRONG, MIN_HONEST, LEAST_RIGHT = 0.02, 0.95, 0.90
 
 
 @dataclass
@@ -124,8 +124,8 @@ def faults(counts: Counts) -> list[str]:
         "right or declined": (total[Verdict.RIGHT] + total[Verdict.DECLINED]) / total.total(),
         "right within its domain": known[Verdict.RIGHT] / max(1, known.total()),
     }
-    result = [f"wrong: {shares['wrong']:.1%}"] if shares["wrong"] > MOST_WRONG else []
-    for name, least in (("right or declined", LEAST_HONEST), ("right within its domain", LEAST_RIGHT)):
+    result = [f"wrong: {shares['wrong']:.1%}"] if shares["wrong"] > MAX_WRONG else []
+    for name, least in (("right or declined", MIN_HONEST), ("right within its domain", LEAST_RIGHT)):
         if shares[name] < least:
             result.append(f"{name}: {shares[name]:.1%}")
     return result

@@ -19,7 +19,7 @@ from tiny_llm.kv_cache import TinyKvFullCache
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.random_model import random_config, random_weights
 from tiny_llm.loading.weights.tree import assemble, convert_in_place
-from tiny_llm.models.positions import row_offsets
+from tiny_llm.models.qkv import row_offsets
 
 MODEL, STAGE = "qwen2-0.5b", 2
 TOLERANCE = {"float32": 1e-3, "bfloat16": 4e-2}  # of several operations, each with a rounded result
@@ -46,7 +46,7 @@ def _build(dtype: Dtype, layer: str, length: int, past: int, threads: int) -> Op
         cached = random_array(shape, dtype, 2), random_array(shape, dtype, 3)
     plain = PlainBlock(config, mlx_model, cached)  # before conversion changes the type of the scales
     kind = MODELS["qwen2"][STAGE]
-    convert_in_place(mlx_model, kind.ops.read, getattr(mx, dtype))
+    convert_in_place(mlx_model, kind.ops.load_weights, getattr(mx, dtype))
     model = dispatch_model(MODEL, mlx_model, STAGE, enable_flash_attn=True, dtype=getattr(mx, dtype))
     x = _input(layer, dtype, length, config)
     call = _layer_call(layer, model, x, cached, past)

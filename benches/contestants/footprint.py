@@ -38,7 +38,7 @@ def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
     import mlx.core as mx
 
     from tiny_llm.benchmark.backends import tiny_llm_backend
-    from tiny_llm.benchmark.requests import BYTE_TOKENS, Request
+    from tiny_llm.benchmark.requests import BYTE_TOKENS, BenchRequest
     from tiny_llm.cli.build_backend import build_stage
     from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
     from tiny_llm.loading import load
@@ -48,7 +48,7 @@ def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
     checkpoint = load(name)
     model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, getattr(mx, dtype))
     prompt = tuple(BYTE_TOKENS + token % 1000 for token in range(tokens - OUTPUT_TOKENS))
-    for _ in tiny_llm_backend("tiny_llm", model).generate(Request(prompt, OUTPUT_TOKENS)):
+    for _ in tiny_llm_backend("tiny_llm", model).generate(BenchRequest(prompt, OUTPUT_TOKENS)):
         pass
     parts = (named_arrays(part, key) for key, part in named_parts(checkpoint.mlx_model))
     return sum(array.nbytes for arrays in parts for array in arrays.values()), _high_water()

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from benches.contestants.sequence import greedy_backend
 from benches.names import LLAMA_CPP, Missing
-from tiny_llm.benchmark.backends import Backend
+from tiny_llm.benchmark.backends import BenchBackend
 
 
-def llama_cpp(path: str, threads: int, context: int) -> dict[str, Backend]:
+def llama_cpp(path: str, threads: int, context: int) -> dict[str, BenchBackend]:
     """A GGUF file, run as by `llama-bench`: one call reads a prompt, in steps of 512 tokens.
 
     All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16.

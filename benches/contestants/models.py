@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from benches.names import BATCH, MLX_LM, SEQUENCES, STEP, TINY_LLM
-from tiny_llm.benchmark.backends import Backend, mlx_lm_backend, tiny_llm_backend
-from tiny_llm.benchmark.requests import Request
+from tiny_llm.benchmark.backends import BenchBackend, mlx_lm_backend, tiny_llm_backend
+from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.mlx_lm_backend import mlx_lm_model
-from tiny_llm.generate import PREFILL_STEP
-from tiny_llm.generation.tokens import Sequenced, next_logits
+from tiny_llm.generation.defaults import PREFILL_STEP
+from tiny_llm.generation.tokens import SequenceState, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
 from tiny_llm.loading.progress import silent
@@ -22,7 +22,7 @@ from tiny_llm.loading.weights.tree import named_arrays, named_parts
 from tiny_llm.sampling.select import argmax
 
 
-def tiny_llm(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, Backend]:
+def tiny_llm(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, BenchBackend]:
     """The default loader with FlashAttention, as on the command line."""
     model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, dtype)
     return {
@@ -32,7 +32,7 @@ def tiny_llm(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str,
     }
 
 
-def mlx_lm(checkpoint: Checkpoint, dtype: mx.Dtype) -> dict[str, Backend]:
+def mlx_lm(checkpoint: Checkpoint, dtype: mx.Dtype) -> dict[str, BenchBackend]:
     return {MLX_LM: mlx_lm_backend(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, silent))}
 
 
@@ -50,11 +50,11 @@ class _ModelAlone:
     """The model and its cache, without the loop that selects tokens."""
 
     def __init__(self, model: Any, prompt: Sequence[int]):
-        self._sequence = Sequenced(model)
+        self._sequence = SequenceState(model)
         self.last = self._sequence.prefill(list(prompt), PREFILL_STEP)
 
     def step(self, token: int) -> mx.array:
-        return self._sequence.read_on(mx.array([token]))
+        return self._sequence.step(mx.array([token]))
 
 
 class _Batch:
@@ -65,7 +65,7 @@ class _Batch:
         self._offset = len(prompt)
         self._caches = [BatchingKvCache(SEQUENCES, context) for _ in range(model.num_hidden_layers)]
         for slot in range(SEQUENCES):
-            sequence = Sequenced(model)
+            sequence = SequenceState(model)
             self.last = sequence.prefill(list(prompt), PREFILL_STEP)
             mx.eval(self.last)
             for cache, prefilled in zip(self._caches, sequence.cache, strict=True):
@@ -77,10 +77,10 @@ class _Batch:
         return next_logits(self._model, tokens, offsets, self._caches)
 
 
-def _stepped(name: str, prefill: Callable[[Sequence[int]], _Steps]) -> Backend:
+def _stepped(name: str, prefill: Callable[[Sequence[int]], _Steps]) -> BenchBackend:
     """Greedy. The logits that are compared are those of a decode step, not of a prefill."""
 
-    def generate(request: Request) -> Iterator[int]:
+    def generate(request: BenchRequest) -> Iterator[int]:
         steps = prefill(request.prompt)
         logits = steps.last
         for left in range(request.output_tokens, 0, -1):
@@ -89,10 +89,10 @@ def _stepped(name: str, prefill: Callable[[Sequence[int]], _Steps]) -> Backend:
             if left > 1:
                 logits = steps.step(chosen[-1])
 
-    def last_logits(request: Request) -> mx.array:
+    def last_logits(request: BenchRequest) -> mx.array:
         return prefill(request.prompt[:-1]).step(request.prompt[-1])[-1]
 
-    return Backend(name, generate, last_logits)
+    return BenchBackend(name, generate, last_logits)
 
 
 def bytes_of(checkpoint: Checkpoint) -> int:

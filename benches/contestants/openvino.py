@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from benches.contestants.sequence import greedy_backend
 from benches.names import OPENVINO, Missing
-from tiny_llm.benchmark.backends import Backend
+from tiny_llm.benchmark.backends import BenchBackend
 from tiny_llm.loading import Checkpoint
 
 
-def openvino(checkpoint: Checkpoint, threads: int) -> dict[str, Backend]:
+def openvino(checkpoint: Checkpoint, threads: int) -> dict[str, BenchBackend]:
     """A model compiled for latency. All other options are OpenVINO's defaults.
 
     Among them are bfloat16 where the machine has it, activations rounded to 8 bits in groups of 32, and a KV

@@ -9,8 +9,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from tiny_llm.benchmark.backends import Backend
-from tiny_llm.benchmark.requests import Request
+from tiny_llm.benchmark.backends import BenchBackend
+from tiny_llm.benchmark.requests import BenchRequest
 
 
 class LibrarySequence(Protocol):
@@ -23,10 +23,10 @@ class LibrarySequence(Protocol):
         """Append tokens; the logits [V] after the last of them."""
 
 
-def greedy_backend(name: str, sequence: LibrarySequence) -> Backend:
+def greedy_backend(name: str, sequence: LibrarySequence) -> BenchBackend:
     """The next token is the one with the highest logit, chosen in NumPy."""
 
-    def generate(request: Request) -> Iterator[int]:
+    def generate(request: BenchRequest) -> Iterator[int]:
         sequence.clear()
         tokens: Sequence[int] = request.prompt
         for _ in range(request.output_tokens):
@@ -34,8 +34,8 @@ def greedy_backend(name: str, sequence: LibrarySequence) -> Backend:
             yield token
             tokens = [token]
 
-    def logits(request: Request) -> mx.array:
+    def logits(request: BenchRequest) -> mx.array:
         sequence.clear()
         return mx.array(sequence.logits(request.prompt))
 
-    return Backend(name, generate, logits)
+    return BenchBackend(name, generate, logits)

@@ -26,12 +26,12 @@ import mlx.core as mx
 from benches.cases.models import model_shape
 from benches.harness.machine import ROOT
 from benches.names import LLAMA_CPP, MLX_LM, OPENVINO, TINY_LLM, Missing
-from tiny_llm.benchmark.backends import Backend
+from tiny_llm.benchmark.backends import BenchBackend
 from tiny_llm.benchmark.clock import time_once
-from tiny_llm.benchmark.requests import BYTE_TOKENS, Request
+from tiny_llm.benchmark.requests import BYTE_TOKENS, BenchRequest
 
 ENDLESS = 10**6  # output tokens of a request that is abandoned later
-LONGEST_OUTPUT = (
+MAX_OUTPUT_TOKENS = (
     256  # tokens; then decoding restarts after the prompt, so that the context stays near that of the row
 )
 CLOSE_SECONDS = 2.0  # an idle process ends within this time
@@ -119,7 +119,7 @@ class _Decoding:
 class Service:
     """The methods of a worker process. `name` is one of its backends, `prompt` a number of tokens."""
 
-    def __init__(self, backends: dict[str, Backend], vocabulary: int, weight_bytes: int):
+    def __init__(self, backends: dict[str, BenchBackend], vocabulary: int, weight_bytes: int):
         self._backends = backends
         self._vocabulary = vocabulary
         self._weight_bytes = weight_bytes
@@ -149,16 +149,16 @@ class Service:
 
     def decode(self, name: str, tokens: int) -> float:
         """Seconds per token of the next tokens of that output."""
-        if self._decodings[name].taken + tokens > LONGEST_OUTPUT:
+        if self._decodings[name].taken + tokens > MAX_OUTPUT_TOKENS:
             self.start_decoding(name, self._decodings[name].prompt)
         decoding = self._decodings[name]
         decoding.taken += 1 + tokens
         next(decoding.tokens)  # untimed: the first after a pause of this process
         return time_once(lambda: [next(decoding.tokens) for _ in range(tokens)])[1] / tokens
 
-    def _request(self, prompt: int, output: int = ENDLESS) -> Request:
+    def _request(self, prompt: int, output: int = ENDLESS) -> BenchRequest:
         ids = random.Random(prompt).choices(range(BYTE_TOKENS, self._vocabulary), k=prompt)
-        return Request(tuple(ids), output)
+        return BenchRequest(tuple(ids), output)
 
 
 def _service(options: WorkerOptions) -> Service:

@@ -8,7 +8,7 @@ from typing import Any
 from benches.names import TINY_LLM
 from tiny_llm.benchmark.clock import Samples
 
-MOST_SHARE = 1.05  # a larger share of peak, noise included, means that the peak was measured too low
+MAX_SHARE = 1.05  # a larger share of peak, noise included, means that the peak was measured too low
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,6 @@ def speedup(row: Row, peer: str, limit: float) -> Verdict:
 
 
 def share(subject: Entry | None, what: str, limit: float) -> Verdict:
-    """The share of peak; unknown above MOST_SHARE."""
+    """The share of peak; unknown above MAX_SHARE."""
     reached = subject.share_of_peak if subject else None
-    return Verdict(what, ">=", limit, reached if reached is None or reached <= MOST_SHARE else None, "share")
+    return Verdict(what, ">=", limit, reached if reached is None or reached <= MAX_SHARE else None, "share")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tiny_llm.benchmark.clock import MOST_CALLS_PER_SAMPLE, Samples, interleave, time_first, time_once
+from tiny_llm.benchmark.clock import MAX_CALLS_PER_SAMPLE, Samples, interleave, time_first, time_once
 
 
 class FakeClock:
@@ -83,7 +83,7 @@ def test_a_medium_call_is_warmed_up_once_before_each_sample(clock: FakeClock) ->
 
 def test_a_call_that_takes_no_time_still_ends(clock: FakeClock) -> None:
     interleave({"a": clock.work("a", 0.0)}, repeats=1, clock=clock, sleep=clock.sleep)
-    assert len(clock.order) == 2 + 2 * MOST_CALLS_PER_SAMPLE
+    assert len(clock.order) == 2 + 2 * MAX_CALLS_PER_SAMPLE
 
 
 def test_probes_are_read_once_a_round(clock: FakeClock) -> None:

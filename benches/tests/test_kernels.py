@@ -98,7 +98,7 @@ def test_an_error_inside_or_outside_the_sample_is_found() -> None:
         assert [entry.seconds is not None for entry in row.entries] == [True, False], name
 
 
-def test_a_sample_has_both_ends_and_no_more_than_asked_for() -> None:
+def test_a_sample_has_both_ends_and_the_requested_number() -> None:
     rows, columns = sampled(1000, 7, most_rows=5)
     assert (rows[0], rows[-1], len(rows)) == (0, 999, 5)
     assert list(columns) == list(range(7))

@@ -23,7 +23,7 @@ from benches.names import BATCH, LLAMA_CPP, MLX_LM, OPENVINO, STEP, TINY_LLM, Mi
 from benches.peers import rows_of
 from benches.targets.models import judge, memory_verdict
 from tiny_llm.benchmark.clock import Samples
-from tiny_llm.benchmark.requests import Request
+from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.loading import load
 
 OPTIONS = WorkerOptions(TINY_LLM, EMBEDDED, "float32", 1, 512)
@@ -72,7 +72,7 @@ def test_a_busy_worker_is_ended() -> None:
 
 def test_all_forms_of_tiny_llm_give_the_same_tokens() -> None:
     forms = tiny_llm(load(EMBEDDED), mx.float32, 512)
-    request = Request(tuple(range(300, 320)), 5)
+    request = BenchRequest(tuple(range(300, 320)), 5)
     expected = list(forms[TINY_LLM].generate(request))
     assert list(forms[BATCH].generate(request)) == expected
     assert list(forms[STEP].generate(request)) == expected

@@ -16,8 +16,8 @@ from benches.contestants import shared_weights
 from benches.contestants.models import tiny_llm
 from benches.names import LLAMA_CPP, OPENVINO, TINY_LLM
 from benches.peers import TOLERANCE
-from tiny_llm.benchmark.backends import Backend
-from tiny_llm.benchmark.requests import Request
+from tiny_llm.benchmark.backends import BenchBackend
+from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.loading import Checkpoint, ModelConfig
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.layout import layout
@@ -130,15 +130,15 @@ def test_every_part_has_a_name_of_its_own_in_the_file(shortcut: str) -> None:
     assert shared_weights.gguf_name("model.layers.11.self_attn.o_proj") == "blk.11.attn_output"
 
 
-def check_backend(peer: Backend, config: ModelConfig, model: Any) -> None:
+def check_backend(peer: BenchBackend, config: ModelConfig, model: Any) -> None:
     """The logits of a peer are near those of tiny_llm, and it decodes the token of its largest logit."""
     own = tiny_llm(Checkpoint("random", None, config, model, None, 0), mx.float32, 512)[TINY_LLM]
-    request = Request(tuple(range(300, 340)), 4)
+    request = BenchRequest(tuple(range(300, 340)), 4)
     logits, expected = (np.array(each.logits(request)) for each in (peer, own))
     assert np.linalg.norm(logits - expected) / np.linalg.norm(expected) < TOLERANCE
     tokens = list(peer.generate(request))
     assert tokens[0] == logits.argmax()
-    longer = Request((*request.prompt, *tokens[:-1]), 1)  # the cache agrees with a prefill
+    longer = BenchRequest((*request.prompt, *tokens[:-1]), 1)  # the cache agrees with a prefill
     assert next(peer.generate(longer)) == tokens[-1]
 
 

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from .llm import LLM
     from .loading import Checkpoint, LoadError, load
 
+# The modules and mx: for the course's `from tiny_llm import *`.
 __all__ = [
     "LLM",
     "ArgumentError",
@@ -156,7 +157,7 @@ __all__ = [
 ]
 
 # Name -> module, imported on first use: attention needs no code that loads or runs models.
-_LATER = {
+_LAZY = {
     "ChatSession": "chat.session",
     "LLM": "llm",
     "Stream": "generation.stream",
@@ -171,11 +172,11 @@ def __getattr__(name: str) -> Any:
         from .runtime.version import version
 
         return version()
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+    found = globals()[name] = getattr(import_module(f".{_LAZY[name]}", __name__), name)
     return found
 
 

@@ -13,7 +13,7 @@ from .ops.arguments import (
     AttentionOptions,
     Lengths,
     Mask,
-    Stream,
+    StreamOrDevice,
     Window,
     check_scale,
     native_options,
@@ -67,7 +67,7 @@ def scaled_dot_product_attention_simple(
 def causal_mask(L: int, S: int, dtype: mx.Dtype) -> mx.array:
     """The mask [L, S] of 0 and -inf in which the last L of S tokens see themselves and earlier tokens."""
     for argument, size in (("L", L), ("S", S)):
-        check_size("causal_mask", argument, size, least=0)
+        check_size("causal_mask", argument, size, minimum=0)
     check_type("causal_mask", "dtype", dtype, mx.Dtype, "a dtype of mlx")
     row, column = mx.arange(L)[:, None], mx.arange(S)[None, :]
     return mx.where(column <= row + (S - L), 0.0, -mx.inf).astype(dtype)
@@ -190,7 +190,7 @@ def flash_attention(
     on_fallback: str = "warn",
     k_quant: None = None,
     v_quant: None = None,
-    stream: Stream = None,
+    stream: StreamOrDevice = None,
 ) -> mx.array | tuple[mx.array, mx.array]:
     """Attention in tiles, without a score matrix in memory; the result is that of the grouped form.
 

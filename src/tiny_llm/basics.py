@@ -4,7 +4,7 @@ import sys
 
 import mlx.core as mx
 
-from .checks.arrays import check_floats, check_shape
+from .checks.arrays import check_floats, check_same_dtype, check_shape
 from .checks.types import check_int
 from .errors import ArgumentError
 from .runtime.extension import cpu_kernels
@@ -63,8 +63,7 @@ def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
     """Compute silu(gate) * up, element by element, for two arrays of one shape and dtype."""
     check_floats("silu_multiply", gate=gate, up=up)
     check_shape("silu_multiply", "up", up.shape, gate.shape)
-    if up.dtype != gate.dtype:
-        raise ArgumentError("silu_multiply", "up", up.dtype, f"{gate.dtype}, the dtype of gate")
+    check_same_dtype("silu_multiply", "up", up.dtype, gate.dtype, "gate")
     native = cpu_kernels(gate.dtype)
     product: mx.array = silu(gate) * up if native is None else native.silu_multiply(gate, up)
     return product

@@ -5,8 +5,9 @@ from typing import Any
 
 from .checks.types import check_function, check_size, check_texts
 from .errors import ArgumentError
-from .generation.batching import answer_all
-from .generation.protocols import Tokenizer
+from .generation.batching import run_batch
+from .generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
+from .generation.protocols import CREATE_KV_CACHE, Tokenizer
 from .generation.request import Request
 from .generation.text import check_model, check_tokenizer, context_length, encode_prompt
 
@@ -17,9 +18,9 @@ def batch_generate(
     model: Any,
     tokenizer: Tokenizer,
     prompts: list[str],
-    max_seq_len: int = 512,
-    batch_size: int = 5,
-    prefill_step: int = 128,
+    max_seq_len: int = BATCH_MAX_SEQ_LEN,
+    batch_size: int = BATCH_SIZE,
+    prefill_step: int = BATCH_PREFILL_STEP,
     *,
     finished: Callable[[Request], None] | None = None,
 ) -> list[tuple[int, str]]:
@@ -33,22 +34,24 @@ def batch_generate(
     sizes = {"max_seq_len": max_seq_len, "batch_size": batch_size, "prefill_step": prefill_step}
     for name, size in sizes.items():
         check_size("batch_generate", name, size)
-    check_model("batch_generate", "model", model, "create_kv_cache", "num_hidden_layers")
+    check_model("batch_generate", "model", model, CREATE_KV_CACHE, "num_hidden_layers")
     check_tokenizer("batch_generate", "tokenizer", tokenizer)
     check_texts("batch_generate", "prompts", prompts)
     if finished is not None:
         check_function("batch_generate", "finished", finished)
     longest = min(max_seq_len, context_length(model) or max_seq_len)
+    prompt_ids = []
     for index, prompt in enumerate(prompts):
-        length = len(encode_prompt("batch_generate", [model], tokenizer, prompt))
-        if length >= longest:
+        ids = encode_prompt("batch_generate", [model], tokenizer, prompt)
+        if len(ids) >= longest:
             raise ArgumentError(
-                "batch_generate", f"prompts[{index}]", f"{length} tokens", f"fewer than {longest}"
+                "batch_generate", f"prompts[{index}]", f"{len(ids)} tokens", f"fewer than {longest}"
             )
+        prompt_ids.append(ids)
     chunk = min(prefill_step, longest)  # a longer chunk than every prompt changes nothing
 
-    def begin(index: int) -> Request:
-        return Request(model, tokenizer, prompts[index], chunk, index)
+    def make_request(index: int) -> Request:
+        return Request(model, tokenizer, prompts[index], chunk, index, prompt_ids=prompt_ids[index])
 
-    requests = answer_all(model, len(prompts), begin, longest, batch_size, finished)
+    requests = run_batch(model, len(prompts), make_request, longest, batch_size, finished)
     return [(request.prompt_idx, request.text()) for request in requests]

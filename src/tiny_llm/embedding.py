@@ -3,9 +3,9 @@
 import mlx.core as mx
 
 from .basics import linear
-from .checks.arrays import check_arrays, check_floats
+from .checks.arrays import check_floats, check_integers
 from .checks.types import check_size
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError
 
 
 class Embedding:
@@ -35,9 +35,7 @@ class Embedding:
 
 def known_ids(ids: mx.array, vocab_size: int) -> tuple[mx.array, mx.array]:
     """The ids with unknown ones replaced by 0, and a bool array that is False for these."""
-    check_arrays("Embedding", ids=ids)
-    if not mx.issubdtype(ids.dtype, mx.integer):
-        raise ArgumentTypeError("Embedding", "ids", ids.dtype, "integers")
+    check_integers("Embedding", ids=ids)
     # MLX checks no index, so it would read past the table. An error here would need the values of the ids,
     # which are not computed yet in a decode step.
     ids = ids.astype(mx.int64)  # a narrow type cannot hold the size of the vocabulary

@@ -36,11 +36,11 @@ class RefusedArgument(TinyLlmError):
 
 
 class ArgumentError(RefusedArgument, ValueError):
-    """A value, shape or size outside the allowed range."""
+    """A value, shape, size or dtype outside the allowed ones."""
 
 
 class ArgumentTypeError(RefusedArgument, TypeError):
-    """An object, or an array, of a wrong type."""
+    """An object of a wrong class, such as a list in the place of an array."""
 
 
 class UnsupportedError(RefusedArgument, NotImplementedError):

@@ -6,10 +6,17 @@ from typing import Any
 
 from .checks.types import check_function, check_size, check_type
 from .errors import ArgumentError, UnsupportedError, calling
+from .generation.defaults import PREFILL_STEP
 from .generation.generation import Generation
+from .generation.logprobs import LogprobQueue, make_logprob_queue
 from .generation.prompt_cache import PromptCache
-from .generation.protocols import CachedModel, FullContextModel, Tokenizer
-from .generation.scores import Scores, scores_of
+from .generation.protocols import (
+    CREATE_KV_CACHE,
+    CachedModel,
+    FullContextModel,
+    Tokenizer,
+    has_kv_cache,
+)
 from .generation.speculative import speculative_tokens
 from .generation.text import (
     TextStream,
@@ -21,18 +28,15 @@ from .generation.text import (
     encode_prompt,
     end_tokens,
 )
-from .generation.tokens import Chooser, cached_tokens, full_context_tokens
+from .generation.tokens import TokenSampler, cached_tokens, full_context_tokens
 from .sampler import Sampler, sampler_of
 from .sampling.params import GREEDY, Sampling
-from .sampling.penalty import LogitsProcessor, penalties
+from .sampling.penalty import LogitsProcessor, logits_processors
 from .sampling.stop import StopStrings
 
-PREFILL_STEP = 512  # tokens of a prompt in one chunk
-CACHES = "create_kv_cache"  # the method of models with a cache
-DRAFTS = 4  # tokens that a draft model proposes at once
+NUM_DRAFT_TOKENS = 4  # drafted before each pass of the target model
 
-# Ids of a prompt, maximum number of tokens -> tokens of the answer.
-Source = Callable[[list[int], int], Iterator[int]]
+TokenStream = Callable[[list[int], int], Iterator[int]]  # (prompt ids, max new tokens) -> token ids
 
 
 def simple_generate(
@@ -48,7 +52,7 @@ def simple_generate(
     _check_sampler("simple_generate", sampler)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
-        return full_context_tokens(model, ids, Chooser(ids, sampler), limit)
+        return full_context_tokens(model, ids, TokenSampler(ids, sampler), limit)
 
     answer = ""
     for piece in _begin("simple_generate", [model], tokenizer, prompt, source):
@@ -65,11 +69,11 @@ def simple_generate_with_kv_cache(
     `model` maps ids [1, L], the position of the first, and a cache to logits [1, L, V].
     """
 
-    check_model("simple_generate_with_kv_cache", "model", model, CACHES)
+    check_model("simple_generate_with_kv_cache", "model", model, CREATE_KV_CACHE)
     _check_sampler("simple_generate_with_kv_cache", sampler)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
-        return cached_tokens(model, ids, Chooser(ids, sampler), limit, prefill_step=PREFILL_STEP)
+        return cached_tokens(model, ids, TokenSampler(ids, sampler), limit, prefill_step=PREFILL_STEP)
 
     return "".join(_begin("simple_generate_with_kv_cache", [model], tokenizer, prompt, source))
 
@@ -89,8 +93,8 @@ def speculative_generate(
     `sampling` with a temperature gives answers of the same distribution as `model` alone. Tokenizers and
     models must have the same vocabulary, except for padding.
     """
-    check_model("speculative_generate", "model", model, CACHES)
-    check_model("speculative_generate", "draft_model", draft_model, CACHES)
+    check_model("speculative_generate", "model", model, CREATE_KV_CACHE)
+    check_model("speculative_generate", "draft_model", draft_model, CREATE_KV_CACHE)
     check_tokenizer("speculative_generate", "tokenizer", tokenizer)
     check_tokenizer("speculative_generate", "draft_tokenizer", draft_tokenizer)
     check_type("speculative_generate", "sampling", sampling, Sampling, "a Sampling")
@@ -137,40 +141,37 @@ def stream_generate(
         if size is not None or argument == "prefill_step":
             check_size("stream_generate", argument, size)
     with calling("stream_generate"):
-        limits = sampling.with_ends(max_tokens, stop)
+        limits = sampling.with_limits(max_tokens, stop)
     models = [model]
     if draft_model is not None:
-        check_model("stream_generate", "draft_model", draft_model, CACHES)
+        check_model("stream_generate", "draft_model", draft_model, CREATE_KV_CACHE)
         _check_draft(model, sampling, processors, logprobs, prompt_cache)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
     if prompt_cache is not None:
         check_type("stream_generate", "prompt_cache", prompt_cache, PromptCache, "a PromptCache")
-    if prompt_cache is not None and not hasattr(model, "create_kv_cache"):
+    if prompt_cache is not None and not has_kv_cache(model):
         raise ArgumentError(
-            "stream_generate",
-            "prompt_cache",
-            "one for a model without a cache",
-            "a model with create_kv_cache",
+            "stream_generate", "prompt_cache", "a PromptCache", "None: the model has no KV cache"
         )
-    processors = [*processors, *penalties(sampling)]
-    scores = scores_of("stream_generate", logprobs)
+    processors = [*processors, *logits_processors(sampling)]
+    logprob_queue = make_logprob_queue("stream_generate", logprobs)
     cached = 0
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         if draft_model is not None:
             return _speculate(draft_model, model, sampling, prefill_step, ids, limit)
-        choose = Chooser(ids, sampler_of(sampling), processors, scores)
+        sampler = TokenSampler(ids, sampler_of(sampling), processors, logprob_queue)
         if prompt_cache is not None:
             nonlocal cached
             cached = prompt_cache.reuse(ids)
-            return prompt_cache.tokens(model, ids, choose, limit, prefill_step=prefill_step)
-        if hasattr(model, "create_kv_cache"):
-            return cached_tokens(model, ids, choose, limit, prefill_step=prefill_step)
-        return full_context_tokens(model, ids, choose, limit)
+            return prompt_cache.tokens(model, ids, sampler, limit, prefill_step=prefill_step)
+        if has_kv_cache(model):
+            return cached_tokens(model, ids, sampler, limit, prefill_step=prefill_step)
+        return full_context_tokens(model, ids, sampler, limit)
 
-    generation = _begin("stream_generate", models, tokenizer, prompt, source, limits, context, scores)
+    generation = _begin("stream_generate", models, tokenizer, prompt, source, limits, context, logprob_queue)
     generation.statistics.cached_tokens = cached
     return generation
 
@@ -185,17 +186,19 @@ def _begin(
     models: list[Any],
     tokenizer: Tokenizer,
     prompt: str,
-    source: Source,
+    source: TokenStream,
     sampling: Sampling = GREEDY,
     context: int | None = None,
-    scores: Scores | None = None,
+    logprob_queue: LogprobQueue | None = None,
 ) -> Generation:
     """Check the prompt against all models that run on it, and start the answer."""
     ids = encode_prompt(function, models, tokenizer, prompt, context)
     limit = answer_limit(models, len(ids), sampling.max_tokens, context)
     text = TextStream(tokenizer.detokenizer)
     stops = StopStrings(sampling.stop)
-    return Generation(source(ids, limit), text, end_tokens(tokenizer), stops, len(ids), scores=scores)
+    return Generation(
+        source(ids, limit), text, end_tokens(tokenizer), stops, len(ids), logprob_queue=logprob_queue
+    )
 
 
 def _speculate(
@@ -207,7 +210,7 @@ def _speculate(
     limit: int,
 ) -> Iterator[int]:
     return speculative_tokens(
-        draft_model, model, ids, sampling, limit, drafts=DRAFTS, prefill_step=prefill_step
+        draft_model, model, ids, sampling, limit, num_draft_tokens=NUM_DRAFT_TOKENS, prefill_step=prefill_step
     )
 
 
@@ -218,20 +221,22 @@ def _check_draft(
     logprobs: int | None,
     prompt_cache: PromptCache | None,
 ) -> None:
-    if not hasattr(model, "create_kv_cache"):
+    if not has_kv_cache(model):
         raise ArgumentError(
             "stream_generate",
             "draft_model",
-            "one for a model without a cache",
-            "a model with create_kv_cache: rejected tokens must be rewound",
+            "a draft model",
+            "None: the model has no KV cache to rewind rejected drafts in",
         )
-    if penalties(sampling):
+    if logits_processors(sampling):
         raise UnsupportedError(
-            "stream_generate", "sampling", "a repetition penalty and a draft model", "one or the other"
+            "stream_generate", "sampling", "a repetition penalty", "none with a draft model"
         )
     if processors:
-        raise UnsupportedError("stream_generate", "processors", "some and a draft model", "one or the other")
+        raise UnsupportedError(
+            "stream_generate", "processors", "logits processors", "none with a draft model"
+        )
     if logprobs is not None:
-        raise UnsupportedError("stream_generate", "logprobs", "some and a draft model", "one or the other")
+        raise UnsupportedError("stream_generate", "logprobs", logprobs, "None with a draft model")
     if prompt_cache is not None:
-        raise UnsupportedError("stream_generate", "prompt_cache", "one and a draft model", "one or the other")
+        raise UnsupportedError("stream_generate", "prompt_cache", "a PromptCache", "None with a draft model")

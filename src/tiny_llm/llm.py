@@ -8,12 +8,14 @@ from typing import Any, TypedDict, Unpack, overload
 
 import mlx.core as mx
 
+from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
-from .errors import ArgumentError, ArgumentTypeError, NumericError, calling
-from .generate import PREFILL_STEP, stream_generate
-from .generation.batching import answer_all
-from .generation.messages import Message, write_conversation
+from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
+from .generate import stream_generate
+from .generation.batching import run_batch
+from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, PREFILL_STEP
+from .generation.messages import Message, render_prompt
 from .generation.request import Request
 from .generation.result import Result
 from .generation.stream import Stream
@@ -24,11 +26,8 @@ from .generation.text import (
     encode_prompt,
 )
 from .loading.progress import Progress
-from .runtime.device import AUTO, activation_dtype, device_name, dtype_name, on_device
+from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .sampling.params import GREEDY, Sampling
-
-MAX_TOKENS = 1024  # of an answer without another limit
-BATCH_SIZE = 8
 
 
 class Options(TypedDict, total=False):
@@ -75,7 +74,7 @@ class LLM:
             check_type("LLM", argument, given, str | Path, "a str or a Path")
         check_type("LLM", "offline", offline, bool, "a bool")
         if context is not None:
-            check_size("LLM", "context", context, least=2)
+            check_size("LLM", "context", context, minimum=2)
         if progress is not None:
             check_function("LLM", "progress", progress)
         self.name = str(name)
@@ -108,7 +107,12 @@ class LLM:
 
     @overload
     def generate(
-        self, prompts: str, sampling: Sampling = ..., *, batch_size: int = ..., **options: Unpack[Options]
+        self,
+        prompts: str,
+        sampling: Sampling = ...,
+        *,
+        batch_size: int | None = ...,
+        **options: Unpack[Options],
     ) -> Result: ...
 
     @overload
@@ -117,7 +121,7 @@ class LLM:
         prompts: list[str] | tuple[str, ...],
         sampling: Sampling = ...,
         *,
-        batch_size: int = ...,
+        batch_size: int | None = ...,
         **options: Unpack[Options],
     ) -> list[Result]: ...
 
@@ -129,12 +133,13 @@ class LLM:
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
     ) -> Result | list[Result]:
         """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
 
-        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts are
-        processed together, by continuous batching.
+        A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts (by
+        default 8) are processed together, by continuous batching. With a draft model they are processed one
+        after the other, and another `batch_size` than 1 is refused.
 
         sampling: how tokens are chosen; the default always takes the most probable one.
         max_tokens, stop: limits of the answer; they override those of `sampling` unless they are None, and an
@@ -143,14 +148,18 @@ class LLM:
             position.
         """
         with calling("LLM.generate", prompt="prompts"):
-            check_size("", "batch_size", batch_size)
+            if batch_size is not None:
+                check_size("", "batch_size", batch_size)
+                if self._draft is not None and batch_size != 1:
+                    one_by_one = "1 with a draft model: prompts are answered one after the other"
+                    raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
                 return _complete(self._start(prompts, sampling, logprobs))
-            limits = self._limits(prompts, sampling)
+            prompt_ids = self._encode(prompts)
             if self._draft is not None:  # speculative decoding has no batches
                 return self._answer_each(prompts, sampling, logprobs)
-            return self._answer_all(prompts, limits, sampling, logprobs, batch_size)
+            return self._answer_all(prompts, prompt_ids, sampling, logprobs, batch_size or LLM_BATCH_SIZE)
 
     def chat(
         self,
@@ -172,7 +181,7 @@ class LLM:
         """
         with calling("LLM.chat", prompt="messages"):
             sampling = self._limited(sampling, max_tokens, stop)
-            text = write_conversation("", self.name, self.tokenizer, messages, enable_thinking)
+            text = render_prompt("", self.name, self.tokenizer, messages, enable_thinking)
             return _complete(self._start(text, sampling, logprobs))
 
     def stream(
@@ -185,12 +194,12 @@ class LLM:
         logprobs: int | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
-        """The answer in pieces: to a text as by `generate`, to messages as by `chat`."""
+        """Stream an answer: a text is continued as by `generate`, messages are answered as by `chat`."""
         with calling("LLM.stream", messages="prompt"):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
-                text = write_conversation("", self.name, self.tokenizer, prompt, enable_thinking)
+                text = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
                 return self._start(text, sampling, logprobs)
             if enable_thinking:
                 raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
@@ -201,23 +210,22 @@ class LLM:
             self.model,
             self.tokenizer,
             prompt,
-            sampling=sampling.seeded(),
+            sampling=sampling.with_seed(),
             draft_model=self._draft,
             logprobs=logprobs,
             context=self.context,
         )
         return Stream(generation, self.device)
 
-    def _limits(self, prompts: Sequence[str], sampling: Sampling) -> list[int]:
-        """The maximum number of tokens of each answer; a prompt that does not fit is refused."""
+    def _encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The checked ids of each prompt."""
         if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
             raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
-        limits = []
+        prompt_ids = []
         for index, prompt in enumerate(prompts):
             with calling("", argument=f"prompts[{index}]"):
-                length = len(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
-            limits.append(answer_limit(self._models, length, sampling.max_tokens, self.context))
-        return limits
+                prompt_ids.append(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
+        return prompt_ids
 
     def _answer_each(self, prompts: Sequence[str], sampling: Sampling, logprobs: int | None) -> list[Result]:
         results, failed = [], False
@@ -235,28 +243,30 @@ class LLM:
     def _answer_all(
         self,
         prompts: Sequence[str],
-        limits: list[int],
+        prompt_ids: list[list[int]],
         sampling: Sampling,
         logprobs: int | None,
         batch_size: int,
     ) -> list[Result]:
-        asked = time.perf_counter()
+        arrival_time = time.perf_counter()
 
-        def begin(index: int) -> Request:
+        def make_request(index: int) -> Request:
+            ids = prompt_ids[index]
             return Request(
                 self.model,
                 self.tokenizer,
                 prompts[index],
                 PREFILL_STEP,
                 index,
-                sampling=sampling.seeded(),
+                sampling=sampling.with_seed(),
                 logprobs=logprobs,
-                limit=limits[index],
-                asked=asked,
+                limit=answer_limit(self._models, len(ids), sampling.max_tokens, self.context),
+                prompt_ids=ids,
+                arrival_time=arrival_time,
             )
 
         with on_device(self.device):
-            requests = answer_all(self.model, len(prompts), begin, self.context, batch_size)
+            requests = run_batch(self.model, len(prompts), make_request, self.context, batch_size)
         return [request.result for request in requests]
 
     def _limited(
@@ -264,8 +274,8 @@ class LLM:
     ) -> Sampling:
         """`sampling` with the limits of the call, and with one in any case."""
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        limited = sampling.with_ends(max_tokens, stop)
-        return limited.with_ends(limited.max_tokens or MAX_TOKENS, None)
+        limited = sampling.with_limits(max_tokens, stop)
+        return limited.with_limits(limited.max_tokens or MAX_TOKENS, None)
 
 
 def _complete(stream: Stream) -> Result:

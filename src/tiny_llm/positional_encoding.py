@@ -8,9 +8,12 @@ from operator import index
 
 import mlx.core as mx
 
+from .checks.arrays import check_floats
 from .checks.types import check_int, check_number, check_size
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError
 from .runtime.extension import cpu_kernels
+
+MIN_TABLE_POSITIONS = 256
 
 
 class RotationTable:
@@ -33,8 +36,8 @@ class RotationTable:
 class Rotations:
     """The rotation table of a sequence of at most `seq_len` positions, grown to powers of two as it is used.
 
-    A full table of 262144 positions with 128 numbers would take 134 MB. Growing keeps the bits of earlier
-    rows. Thread-safe.
+    A full table of 262144 positions with 128 numbers would take 134 MB. Growing does not
+    change earlier rows, bit for bit. Thread-safe.
     """
 
     def __init__(self, dims: int, seq_len: int, base: float):
@@ -58,13 +61,11 @@ class Rotations:
         return self._table
 
     def _grow(self, positions: int) -> None:
-        wanted = min(max(SHORTEST_TABLE, 1 << (positions - 1).bit_length()), self._seq_len)
-        if self._positions < wanted:  # false if another thread has grown it
-            self._table = RotationTable(self._dims, wanted, self._base)
-            self._positions = wanted
+        size = min(max(MIN_TABLE_POSITIONS, 1 << (positions - 1).bit_length()), self._seq_len)
+        if self._positions < size:  # false if another thread has grown it
+            self._table = RotationTable(self._dims, size, self._base)
+            self._positions = size
 
-
-SHORTEST_TABLE = 256
 
 # All layers of a model share a table. It is freed with the last of them.
 _shared: weakref.WeakValueDictionary[tuple[int, int, float], Rotations] = weakref.WeakValueDictionary()
@@ -138,12 +139,9 @@ class RoPE:
         return self(x, spans if isinstance(offset, list) else spans[0]).swapaxes(1, 2)
 
     def _check(self, x: mx.array) -> None:
-        if not isinstance(x, mx.array):
-            raise ArgumentTypeError("RoPE", "x", type(x).__name__, "an mlx array")
+        check_floats("RoPE", x=x)
         if x.ndim != 4 or x.shape[-1] != self.dims:
             raise ArgumentError("RoPE", "x", f"shape {x.shape}", f"(N, S, H, {self.dims})")
-        if not mx.issubdtype(x.dtype, mx.floating):
-            raise ArgumentTypeError("RoPE", "x", x.dtype, "a floating point array")
 
     def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
         wide = x.astype(mx.float32)

@@ -9,12 +9,13 @@ from typing import Any
 import mlx.core as mx
 
 from .basics import silu_multiply
-from .checks.arrays import check_arrays, check_floats, check_shape
-from .checks.types import check_attributes, check_int
+from .checks.arrays import check_arrays, check_floats
+from .checks.types import check_attributes, kind
 from .embedding import known_ids, nan_unless
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .layer_norm import RMSNorm
 from .ops.explanation import ProductExplanation, explains
+from .ops.packed import BITS, GROUP_SIZES, check_product
 from .runtime.extension import cpu_kernels, load_extension
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
@@ -139,7 +140,7 @@ def quantized_gate(
 
 def _check_packed(function: str, name: str, weight: object) -> None:
     if not isinstance(weight, QuantizedWeights):
-        raise ArgumentTypeError(function, name, type(weight).__name__, "QuantizedWeights")
+        raise ArgumentTypeError(function, name, kind(weight), "QuantizedWeights")
 
 
 def _of_native(norm: RMSNorm | None) -> tuple[mx.array, float] | None:
@@ -180,25 +181,29 @@ def quantized_matmul(
 ) -> mx.array:
     """Multiply `a` [..., I] by the transpose of the packed matrix `b` [O, I * bits / 32] to [..., O].
 
-    Accumulated in float32 and rounded once, to the dtype of a. Only the transposed product exists. On a GPU
-    this is MLX's product, which is tuned there; `tiny_llm_ext.quantized_matmul` always runs our kernels.
-    `explain` says which one runs.
+    Accumulated in float32 and rounded once, to the dtype of a, which is that of scales and biases.
+    group_size: 32, 64 or 128; bits: 4 or 8. Pass transpose_b=True: no other product exists, and the default,
+    which is the course's, is refused. On a GPU this is MLX's product, which is tuned there;
+    `tiny_llm_ext.quantized_matmul` always runs our kernels. `explain` returns which one runs.
     """
-    check_arrays("quantized_matmul", scales=scales, biases=biases, a=a, b=b)
-    check_int("quantized_matmul", "group_size", group_size)
-    check_int("quantized_matmul", "bits", bits)
-    if a.ndim == 0:
-        raise ArgumentError("quantized_matmul", "a", "a number", "(..., I)")
+    if not transpose_b:
+        raise ArgumentError("quantized_matmul", "transpose_b", transpose_b, "True")
+    check_product("quantized_matmul", scales, biases, group_size, bits, a=a, b=b)
+    return _multiply(scales, biases, group_size, bits, a, b)
+
+
+def _multiply(
+    scales: mx.array, biases: mx.array, group_size: int, bits: int, x: mx.array, w: mx.array
+) -> mx.array:
+    """The product of checked arguments."""
     if _mlx_multiplies():
-        return mx.quantized_matmul(a, b, scales, biases, transpose_b, group_size, bits)
+        return mx.quantized_matmul(x, w, scales, biases, True, group_size, bits)
     native = load_extension()
-    rows = a[None] if a.ndim == 1 else mx.flatten(a, 0, -2)
-    product: mx.array = native.quantized_matmul(scales, biases, group_size, bits, rows, b, transpose_b)
-    if a.ndim == 2:
-        return product
-    # The call above was only for its checks, whose errors name this function. quantized_linear restores the
-    # axes itself: a reshape here would fix the sizes of this call in a graph that is compiled for any shapes.
-    return native.quantized_linear(a, [(b, scales, biases)], group_size, bits)[0]  # type: ignore[no-any-return]
+    if x.ndim == 2:
+        return native.quantized_matmul(scales, biases, group_size, bits, x, w, True)  # type: ignore[no-any-return]
+    # quantized_linear restores the axes itself: a reshape here would fix the sizes of this call in a graph
+    # that is compiled for any shapes.
+    return native.quantized_linear(x, [(w, scales, biases)], group_size, bits)[0]  # type: ignore[no-any-return]
 
 
 def mx_quantized_matmul(
@@ -223,8 +228,8 @@ def mx_quantized_matmul(
     bits = 4 if bits is None else bits
     for argument, got, known in (
         ("transpose", transpose, (True,)),
-        ("group_size", group_size, (32, 64, 128)),
-        ("bits", bits, (4, 8)),
+        ("group_size", group_size, GROUP_SIZES),
+        ("bits", bits, BITS),
         ("mode", mode, ("affine",)),
     ):
         if got not in known:
@@ -232,23 +237,8 @@ def mx_quantized_matmul(
             raise UnsupportedError(name, argument, repr(got), f"{expected}; mx.quantized_matmul has others")
     if biases is None:
         raise ArgumentTypeError(name, "biases", None, "those of affine quantization")
-    check_arrays(name, x=x, w=w, scales=scales, biases=biases)
-    if x.dtype not in (mx.float32, mx.float16, mx.bfloat16):
-        raise ArgumentError(name, "x", x.dtype, "float32, float16 or bfloat16")
-    for argument, array, dtype in (
-        ("w", w, mx.uint32),
-        ("scales", scales, x.dtype),
-        ("biases", biases, x.dtype),
-    ):
-        if array.dtype != dtype:
-            raise ArgumentError(name, argument, array.dtype, dtype)
-    if x.ndim == 0 or x.shape[-1] % group_size != 0:
-        raise ArgumentError(name, "x", x.shape, f"(..., I) with I a multiple of {group_size}")
-    inputs = x.shape[-1]
-    check_shape(name, "w", w.shape, ("O", inputs * bits // 32))
-    for argument, array in (("scales", scales), ("biases", biases)):
-        check_shape(name, argument, array.shape, (w.shape[0], inputs // group_size))
-    return quantized_matmul(scales, biases, group_size, bits, x, w, transpose_b=True)
+    check_product(name, scales, biases, group_size, bits, x=x, w=w)
+    return _multiply(scales, biases, group_size, bits, x, w)
 
 
 @explains(quantized_matmul, mx_quantized_matmul)

@@ -5,6 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from .checks.arrays import dtype_name, wrong_dtype
 from .course.stages import WEEK2, WEEK2_FLASH
 from .course.week1 import Week1Model
 from .course.week2 import Week2Model
@@ -19,7 +20,7 @@ from .quantize import QuantizedWeights
 def assert_dtype(weights: mx.array, dtype: mx.Dtype) -> mx.array:
     """Return `weights`, which must be of that type."""
     if weights.dtype != dtype:
-        raise ArgumentError("assert_dtype", "weights", weights.dtype, dtype)
+        raise wrong_dtype("assert_dtype", "weights", weights.dtype, dtype_name(dtype))
     return weights
 
 
@@ -30,8 +31,8 @@ def assert_quantized_weights_dtype(weights: QuantizedWeights, dtype: mx.Dtype) -
         raise ArgumentError(
             "assert_quantized_weights_dtype",
             "weights",
-            f"scales {weights.scales.dtype} and biases {weights.biases.dtype}",
-            dtype,
+            f"scales {dtype_name(weights.scales.dtype)} and biases {dtype_name(weights.biases.dtype)}",
+            dtype_name(dtype),
         )
     return weights
 

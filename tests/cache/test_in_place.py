@@ -7,7 +7,7 @@ import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.models.cached_attention import attend_flash, attend_grouped, attend_paged
-from tiny_llm.models.positions import NewTokens
+from tiny_llm.models.qkv import QKV
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
 
@@ -31,7 +31,7 @@ def step_through(layers, attend, x):
     """The queries of a layer, and its new keys and values, come from the attention of the layer before."""
     for cache in layers:
         token = x[:, :, :HEADS]
-        attended = attend(NewTokens(x, token, token, ROPE, cache.offset), cache, "causal")
+        attended = attend(QKV(x, token, token, ROPE, cache.offset), cache, "causal")
         x = mx.unflatten(attended, -1, (-1, SIZE))
     return x
 

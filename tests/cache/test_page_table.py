@@ -108,7 +108,7 @@ def test_the_table_follows_requests_that_join_and_leave():
 
 def test_a_table_without_pages_belongs_to_no_thread():
     made = []
-    thread = Thread(target=lambda: made.append(PageTable().of([None, None], 0)))
+    thread = Thread(target=lambda: made.append(PageTable().get([None, None], 0)))
     thread.start()
     thread.join()
     assert made[0].tolist() == [[], []]

@@ -127,7 +127,7 @@ def test_turns_are_dropped_for_max_tokens() -> None:
 def test_an_answer_that_fails_drops_no_turn(tmp_path: Path) -> None:
     session = ChatSession(LLM(broken_copy(tmp_path / "broken"), context=200))
     for turn in range(8):
-        session._conversation.answered(f"Turn {turn}", "word " * 20)
+        session._conversation.add_turn(f"Turn {turn}", "word " * 20)
     for _ in range(3):
         with pytest.raises(NumericError):
             session.ask("And then?")
@@ -135,17 +135,17 @@ def test_an_answer_that_fails_drops_no_turn(tmp_path: Path) -> None:
 
 
 def test_a_stream_becomes_a_turn_when_it_ends(llm: LLM) -> None:
-    session, asked = ChatSession(llm, system=SYSTEM), ChatSession(llm, system=SYSTEM)
+    session, other = ChatSession(llm, system=SYSTEM), ChatSession(llm, system=SYSTEM)
     for question in TURNS:
         stream = session.stream(question, max_tokens=12, logprobs=2)
         pieces = [next(stream)]
         assert question not in dict(session.turns)
         pieces += stream
-        expected = asked.ask(question, max_tokens=12, logprobs=2)
+        expected = other.ask(question, max_tokens=12, logprobs=2)
         assert "".join(pieces) == stream.result.text == expected.text
         assert stream.result.logprobs == expected.logprobs
         assert stream.result.statistics.cached_tokens == expected.statistics.cached_tokens
-    assert session.turns == asked.turns
+    assert session.turns == other.turns
 
 
 def test_a_stream_that_ends_early_becomes_a_turn(llm: LLM) -> None:

@@ -14,7 +14,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import run_command
-from tiny_llm.cli.progress import Progress
+from tiny_llm.cli.progress import ProgressBar
 from tiny_llm.loading.find import EMBEDDED
 
 
@@ -60,13 +60,13 @@ def keep_the_device() -> Iterator[None]:
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Every report of progress, as a task and how much of it is done."""
     seen: list[tuple[str, int]] = []
-    take = Progress.__call__
+    take = ProgressBar.__call__
 
-    def note(self: Progress, task: str, done: int, total: int | None) -> None:
+    def note(self: ProgressBar, task: str, done: int, total: int | None) -> None:
         seen.append((task, done))
         take(self, task, done, total)
 
-    monkeypatch.setattr(Progress, "__call__", note)
+    monkeypatch.setattr(ProgressBar, "__call__", note)
     return seen
 
 

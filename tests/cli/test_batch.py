@@ -73,7 +73,7 @@ def test_the_answers_are_those_of_generate(run: Run, record: Any) -> None:
             assert alone[field] == answer[field]
 
 
-def test_an_answer_at_its_maximum_length_says_so(run: Run) -> None:
+def test_an_answer_at_its_maximum_length_has_finish_reason_length(run: Run) -> None:
     answers = run("batch", "--json", *SHORT, *EXACT).record["answers"]
     reasons = {answer["finish_reason"] for answer in answers}
     assert reasons == {"stop", "length"}

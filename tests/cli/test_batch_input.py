@@ -13,7 +13,7 @@ import pytest
 
 from tiny_llm.cli import batch
 from tiny_llm.cli.exit_codes import INTERRUPTED, REFUSED
-from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
+from tiny_llm.loading.tokenizer.chat_template import MAX_TEXT_CHARS
 
 from ..support.processes.child import ROOT
 from .conftest import Run
@@ -104,7 +104,7 @@ BAD = {
     '{"messages": [{"role": "tool", "content": "x"}]}': 'messages[0]: role: got "tool", expected system',
     '{"messages": [{"role": "user", "content": null}]}': "messages[0]: content: got null, expected a string",
     "[" * 100000: "got invalid JSON",
-    f'{{"prompt": "{"x" * LONGEST_TEXT}"}}': f"expected at most {LONGEST_TEXT}",
+    f'{{"prompt": "{"x" * MAX_TEXT_CHARS}"}}': f"expected at most {MAX_TEXT_CHARS}",
 }
 
 
@@ -156,7 +156,7 @@ def test_messages_are_refused_with_raw(run: Run, tmp_path: Path) -> None:
         ({"prompt": "word " * 3000}, "line 2: got 3021 tokens, expected fewer than the context of 2048"),
         ({"prompt": "word " * 600}, "line 2: got 621 tokens, expected fewer than --max-seq-len, 512"),
         ({"prompt": SUM, "max_tokens": 500}, "line 2: max_tokens: got 500, expected at most 48"),
-        ({"prompt": "x" * (LONGEST_TEXT - 5)}, f"expected at most {LONGEST_TEXT}"),
+        ({"prompt": "x" * (MAX_TEXT_CHARS - 5)}, f"expected at most {MAX_TEXT_CHARS}"),
     ],
 )
 def test_a_line_without_room_is_reported_before_any_answer(

@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 import mlx.core as mx
 import pytest
 
-from tiny_llm.benchmark.backends import Backend
+from tiny_llm.benchmark.backends import BenchBackend
 from tiny_llm.benchmark.pictures import rates_picture
 from tiny_llm.benchmark.rates import Run as Timed
 from tiny_llm.benchmark.rates import measure
 from tiny_llm.benchmark.report import ratio, totals
-from tiny_llm.benchmark.requests import Request, Sizes, random_requests
+from tiny_llm.benchmark.requests import BenchRequest, Sizes, random_requests
 from tiny_llm.cli import bench
 from tiny_llm.cli.exit_codes import FAILED, INTERRUPTED
 from tiny_llm.cli.loaders import LOADERS
@@ -207,22 +207,22 @@ class FakeClock:
         self.now = 0.0
         self.order: list[str] = []
 
-    def backend(self, name: str, first: float, later: float) -> Backend:
+    def backend(self, name: str, first: float, later: float) -> BenchBackend:
         """`first` seconds for the first token, `later` seconds for each other one."""
 
-        def generate(request: Request) -> Iterator[int]:
+        def generate(request: BenchRequest) -> Iterator[int]:
             self.order.append(name)
             for token in range(request.output_tokens):
                 self.now += later if token else first
                 yield token
 
-        return Backend(name, generate, lambda request: mx.zeros(1))
+        return BenchBackend(name, generate, lambda request: mx.zeros(1))
 
 
 def test_backends_take_turns_and_warm_up_is_not_counted() -> None:
     fake = FakeClock()
     both = [fake.backend("a", 2.0, 1.0), fake.backend("b", 4.0, 3.0)]
-    requests = [Request((1, 2), 3), Request((1, 2, 3, 4), 2)]
+    requests = [BenchRequest((1, 2), 3), BenchRequest((1, 2, 3, 4), 2)]
     reports: list[tuple[int, int]] = []
     runs = measure(both, requests, 1, lambda *report: reports.append(report), clock=lambda: fake.now)
     assert fake.order == ["a", "b", "b", "a", "a", "b"]

@@ -14,7 +14,7 @@ import pytest
 from tiny_llm.cli import chat
 from tiny_llm.cli.build_backend import build_backend
 from tiny_llm.cli.loaders import LOADERS
-from tiny_llm.cli.progress import Progress
+from tiny_llm.cli.progress import ProgressBar
 
 from .conftest import Run
 
@@ -26,11 +26,11 @@ def test_the_prompt_has_every_turn_with_its_complete_answer(capsys: pytest.Captu
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args([])
-    talk = chat.Chat(build_backend(options, Progress()), options)
+    talk = chat.Chat(build_backend(options, ProgressBar()), options)
     talk.answer(SUM, can_stop=False)
     answer = capsys.readouterr().out.strip()
     assert "12" in answer
-    prompt = talk.conversation.ask("And then?").text
+    prompt = talk.conversation.prompt_for("And then?").text
     places = [prompt.index(text) for text in (SUM, answer, "And then?")]
     assert places == sorted(places)
 
@@ -178,7 +178,7 @@ def test_an_answer_that_is_stopped_reports_dropped_turns(capsys: pytest.CaptureF
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
     options = parser.parse_args(["--max-tokens", "600"])
-    backend = build_backend(options, Progress())
+    backend = build_backend(options, ProgressBar())
     answer = backend.generate
 
     def interrupted(*arguments: Any) -> Any:
@@ -186,7 +186,7 @@ def test_an_answer_that_is_stopped_reports_dropped_turns(capsys: pytest.CaptureF
 
     talk = chat.Chat(backend, options)
     for turn in range(6):
-        talk.conversation.answered(f"Turn {turn}", "word " * 250)
+        talk.conversation.add_turn(f"Turn {turn}", "word " * 250)
     backend.generate = interrupted
     talk.answer("Tell me a short story about a brave fox.", can_stop=True)
     ended = capsys.readouterr()

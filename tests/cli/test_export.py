@@ -30,11 +30,11 @@ def tiny() -> Checkpoint:
     return load("tiny")
 
 
-@pytest.mark.parametrize("largest_file", [export.LARGEST_FILE, 20_000_000], ids=["one file", "several files"])
+@pytest.mark.parametrize("max_bytes", [export.MAX_SHARD_BYTES, 20_000_000], ids=["one file", "several files"])
 def test_our_loader_gets_the_same_logits_from_the_dense_folder(
-    run: Run, tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_file: int
+    run: Run, tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
-    monkeypatch.setattr(export, "LARGEST_FILE", largest_file)
+    monkeypatch.setattr(export, "MAX_SHARD_BYTES", max_bytes)
     folder = tmp_path / "dense"
     ended = run("export", str(folder))
     assert ended.code == 0, ended.err
@@ -43,7 +43,7 @@ def test_our_loader_gets_the_same_logits_from_the_dense_folder(
     dense = load(str(folder))
     assert not hasattr(dense.mlx_model.model.embed_tokens, "scales")
     np.testing.assert_array_equal(logits(dense), logits(tiny))
-    assert (len(list(folder.glob("*.safetensors"))) > 1) == (largest_file < 10**9)
+    assert (len(list(folder.glob("*.safetensors"))) > 1) == (max_bytes < 10**9)
     assert list(tmp_path.iterdir()) == [folder]
 
 
@@ -73,12 +73,12 @@ def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "mine"):
         ended = run("export", str(target))
         assert ended.code == FAILED
-        assert "is there already" in ended.err
+        assert "already exists and is not empty" in ended.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_a_parent_that_is_missing_and_random_weights_are_refused(run: Run, tmp_path: Path) -> None:
-    assert "is no folder" in run("export", str(tmp_path / "a" / "b")).err
+    assert "is not a directory" in run("export", str(tmp_path / "a" / "b")).err
     ended = run("export", "--model", "random:qwen2-0.5b", str(tmp_path / "c"))
     assert (ended.code, ended.out) == (REFUSED, "")
     assert "--model: got random:qwen2-0.5b, expected a model that has files" in ended.err
@@ -113,8 +113,8 @@ def test_the_target_is_checked_before_the_model_is_loaded(
     monkeypatch.setattr(commands.export, "load", lambda *_, **__: pytest.fail("it was loaded"))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "a" / "b")
-    assert f"{tmp_path / 'a'}: is no folder" in run("export", str(link)).err
-    assert "is there already" in run("export", str(tmp_path)).err
+    assert f"{tmp_path / 'a'}: is not a directory" in run("export", str(link)).err
+    assert "already exists and is not empty" in run("export", str(tmp_path)).err
 
 
 def test_random_weights_have_no_files_to_copy(tiny: Checkpoint, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tiny_llm.cli import COMMANDS, generate
 from tiny_llm.cli.arguments import SYSTEM
 from tiny_llm.cli.build_backend import build_tiny_llm_backend
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
-from tiny_llm.cli.progress import Progress
+from tiny_llm.cli.progress import ProgressBar
 from tiny_llm.course.dispatch import MODELS
 from tiny_llm.runtime import device
 
@@ -87,7 +87,7 @@ def test_a_flag_changes_the_answer(run: Run, flag: str) -> None:
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_every_loader_honours_the_sampler(run: Run, loader: str) -> None:
+def test_every_loader_applies_the_sampler(run: Run, loader: str) -> None:
     def text(*flags: str) -> str:
         return run("generate", "--json", "--loader", loader, "--max-tokens", "3", *flags).record["text"]
 
@@ -104,7 +104,7 @@ def test_a_seed_repeats_the_answer(run: Run) -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_the_loader_decides_which_class_answers(loader: str) -> None:
-    backend = build_tiny_llm_backend(options("--loader", loader), Progress())
+    backend = build_tiny_llm_backend(options("--loader", loader), ProgressBar())
     assert type(backend.model) is MODELS["qwen2"][LOADERS[loader].week]
     assert backend.description["loader"] == loader
 
@@ -114,7 +114,7 @@ def test_the_loader_decides_which_class_answers(loader: str) -> None:
     [((), True), (("--enable-flash-attn",), True), (("--no-enable-flash-attn",), False)],
 )
 def test_the_flash_switch_has_three_states(flags: tuple[str, ...], expected: bool) -> None:
-    backend = build_tiny_llm_backend(options(*flags), Progress())
+    backend = build_tiny_llm_backend(options(*flags), ProgressBar())
     assert backend.model.layers_inner[0].self_attn.use_flash_attention is expected
     assert backend.description["flash_attention"] is expected
 
@@ -138,7 +138,7 @@ def test_the_peak_memory_grows_with_the_prompt(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_the_dtype_is_that_of_the_activations(name: str) -> None:
-    backend = build_tiny_llm_backend(options("--dtype", name), Progress())
+    backend = build_tiny_llm_backend(options("--dtype", name), ProgressBar())
     assert backend.model.precision == getattr(mx, name)
     assert backend.description["dtype"] == name
 
@@ -151,11 +151,11 @@ def test_a_draft_model_halves_the_calls_of_the_large_one(run: Run) -> None:
     calls = {}
     for flags in ((), ("--draft-model", "tiny")):
         wanted = options(*flags)
-        backend = build_tiny_llm_backend(wanted, Progress())
+        backend = build_tiny_llm_backend(wanted, ProgressBar())
         backend.model = counted = Counted(backend.model)
-        prompt = backend.render(generate.messages(SYSTEM, [], CLEAR), False)
+        prompt = backend.render(generate.build_messages(SYSTEM, [], CLEAR), False)
         sampling = generate.read_sampling(wanted)
-        text = "".join(backend.generate(prompt, sampling, Progress()))
+        text = "".join(backend.generate(prompt, sampling, ProgressBar()))
         calls[text] = [*calls.get(text, []), counted.calls]
     ((alone, drafted),) = calls.values()  # one text
     assert drafted < alone / 2

@@ -9,7 +9,7 @@ import pytest
 
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.cli.prefill_progress import READING
-from tiny_llm.cli.progress import Progress, dimmed
+from tiny_llm.cli.progress import ProgressBar, dimmed
 
 from .conftest import Run
 
@@ -43,7 +43,7 @@ def a_real_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bar_appears_after_a_delay_and_moves(clock: list[float]) -> None:
     screen = Screen()
-    progress = Progress(screen, lambda: clock[0])
+    progress = ProgressBar(screen, lambda: clock[0])
     progress("loading", 0, 200)
     clock[0] = 0.4
     progress.show()
@@ -59,7 +59,7 @@ def test_a_bar_appears_after_a_delay_and_moves(clock: list[float]) -> None:
 
 def test_a_shorter_line_covers_a_longer_one_and_all_is_wiped_in_the_end(clock: list[float]) -> None:
     screen = Screen()
-    with Progress(screen, lambda: clock[0]) as progress:
+    with ProgressBar(screen, lambda: clock[0]) as progress:
         progress("a task of a long name", 1, 2)
         clock[0] = 1.0
         progress.show()
@@ -72,7 +72,7 @@ def test_a_shorter_line_covers_a_longer_one_and_all_is_wiped_in_the_end(clock: l
 
 def test_plain_lines_are_few_and_end_with_the_time(clock: list[float]) -> None:
     stream = io.StringIO()
-    progress = Progress(stream, lambda: clock[0])
+    progress = ProgressBar(stream, lambda: clock[0])
     progress("quick", 0, 1)
     clock[0] = 0.9
     progress.show()
@@ -91,7 +91,7 @@ def test_plain_lines_are_few_and_end_with_the_time(clock: list[float]) -> None:
 
 def test_short_tasks_show_no_bar_until_a_long_one_does(clock: list[float]) -> None:
     screen = Screen()
-    progress = Progress(screen, lambda: clock[0])
+    progress = ProgressBar(screen, lambda: clock[0])
     for task in ("one", "two", "three"):
         progress(task, 0, 1)
         clock[0] += 0.3
@@ -108,7 +108,7 @@ def test_short_tasks_show_no_bar_until_a_long_one_does(clock: list[float]) -> No
 def test_the_thread_shows_work_that_does_not_report() -> None:
     ticks = iter(range(10**9))
     stream = io.StringIO()
-    with Progress(stream, lambda: float(next(ticks))) as progress:
+    with ProgressBar(stream, lambda: float(next(ticks))) as progress:
         progress("one long operation", 0, None)
         while not stream.getvalue():
             pass
@@ -117,7 +117,7 @@ def test_the_thread_shows_work_that_does_not_report() -> None:
 
 def test_text_above_a_bar_stands_alone(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen()
-    progress = Progress(screen, lambda: clock[0])
+    progress = ProgressBar(screen, lambda: clock[0])
     progress("answering", 0, 16)
     clock[0] = 1.0
     progress.show()
@@ -129,7 +129,7 @@ def test_text_above_a_bar_stands_alone(clock: list[float], capsys: pytest.Captur
 def test_a_narrow_terminal_keeps_one_line(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     screen = Screen()
-    progress = Progress(screen, lambda: clock[0])
+    progress = ProgressBar(screen, lambda: clock[0])
     progress("a task whose name is too long for it", 1, 2)
     clock[0] = 1.0
     progress.show()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tiny_llm.cli.exit_codes import REFUSED
-from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT
+from tiny_llm.loading.tokenizer.chat_template import MAX_TEXT_CHARS
 
 from ..support.processes.child import ROOT
 from .terminal import PATIENCE, Terminal, environment
@@ -51,7 +51,7 @@ def test_an_endless_input_is_refused_and_not_read_to_its_end() -> None:
             check=False,
         )
     assert (ended.returncode, ended.stdout) == (REFUSED, b"")
-    assert f"--prompt: got more than {LONGEST_TEXT} characters".encode() in ended.stderr
+    assert f"--prompt: got more than {MAX_TEXT_CHARS} characters".encode() in ended.stderr
 
 
 @pytest.mark.parametrize(

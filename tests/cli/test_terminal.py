@@ -24,7 +24,7 @@ def test_a_long_prompt_has_a_bar_that_is_gone_when_the_answer_comes() -> None:
     assert "\x1b[2mprompt" in terminal.shown
 
 
-def test_no_color_is_honoured() -> None:
+def test_no_color_disables_colours() -> None:
     with Terminal("main.py", "--max-tokens", "1", NO_COLOR="1") as terminal:
         assert terminal.wait() == 0
     assert re.search(r"prompt \d+ tokens", terminal.shown)

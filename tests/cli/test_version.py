@@ -24,7 +24,7 @@ def test_the_command_and_the_library_have_it() -> None:
     )
 
 
-def test_the_source_tree_takes_precedence_over_what_was_installed(tmp_path: Path) -> None:
+def test_the_source_tree_takes_precedence_over_an_installed_package(tmp_path: Path) -> None:
     """And a tree that was never installed knows its version."""
     project = tmp_path / "pyproject.toml"
     copy = tmp_path / Path(version.__file__).relative_to(ROOT)

@@ -19,7 +19,7 @@ from ..support.processes.child import ROOT
 SOURCES = sorted((ROOT / "src" / "tiny_llm").rglob("*.py"))
 BUILT_IN = {"ValueError", "TypeError", "NotImplementedError"}
 # The JSON parser raises its own errors; a call that does not fit a signature has Python's text.
-TOLD_BY_PYTHON = {
+PYTHON_RAISES = {
     "src/tiny_llm/loading/files.py: ValueError",
     "src/tiny_llm/ops/explanation.py: TypeError",
 }
@@ -37,8 +37,14 @@ TOLD_BY_PYTHON = {
         (
             lambda: tiny_llm.silu([1.0]),
             ArgumentTypeError,
-            ("silu", "x", "list", "an mlx array"),
-            "silu: x: got list, expected an mlx array",
+            ("silu", "x", "a list", "an mlx array"),
+            "silu: x: got a list, expected an mlx array",
+        ),
+        (
+            lambda: tiny_llm.silu(mx.zeros(3, dtype=mx.int32)),
+            ArgumentError,
+            ("silu", "x", "int32", "a floating point type"),
+            "silu: x: got int32, expected a floating point type",
         ),
         (
             lambda: TinyKvFullCache().update_and_fetch_paged(mx.zeros((1, 1, 1, 1)), mx.zeros((1, 1, 1, 1))),
@@ -101,7 +107,7 @@ def test_every_error_is_raised_with_fields():
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
         if isinstance(node.exc.func, ast.Name) and node.exc.func.id in BUILT_IN
     }
-    assert raised - TOLD_BY_PYTHON == set()
+    assert raised - PYTHON_RAISES == set()
 
 
 def test_no_text_of_an_error_is_parsed():

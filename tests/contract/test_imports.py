@@ -15,11 +15,11 @@ SUBMODULES = {
     for path in (ROOT / "src" / "tiny_llm").iterdir()
     if path.suffix == ".py" or (path / "__init__.py").exists()
 } - {"__init__", "__main__"}
-TAUGHT = {line.split(".")[0] for line in SIGNATURES + LAYERS}
+COURSE_MODULES = {line.split(".")[0] for line in SIGNATURES + LAYERS}
 
 
 def test_the_star_set_has_every_submodule_that_is_taught_and_mx():
-    assert {"mx"} | TAUGHT <= set(tiny_llm.__all__)
+    assert {"mx"} | COURSE_MODULES <= set(tiny_llm.__all__)
     assert tiny_llm.mx is mx
 
 

@@ -108,7 +108,7 @@ def test_a_failed_installation_is_not_remembered(setup):
     assert not setup.extension.MODULE.is_file()
 
 
-def test_a_second_set_up_says_that_it_waits(setup, tmp_path):
+def test_a_second_set_up_prints_that_it_waits(setup, tmp_path):
     """Its output goes to a file: pytest's capture loses text that is written while the capture is read."""
     said = tmp_path / "said"
     with said.open("w") as file, redirect_stderr(file), ThreadPoolExecutor() as threads:

@@ -57,7 +57,7 @@ def models(tiny):
 
 
 @pytest.fixture(scope="module")
-def asked(tiny):
+def prompt_of(tiny):
     """A question, or several turns, in the form of a chat."""
 
     def prompt(*turns):
@@ -94,15 +94,15 @@ def clear_answer(tiny, models):
 
 
 @pytest.fixture(scope="module")
-def answers(clear_answer, asked):
-    return {question: clear_answer(asked(question)) for question in QUESTIONS}
+def answers(clear_answer, prompt_of):
+    return {question: clear_answer(prompt_of(question)) for question in QUESTIONS}
 
 
 @pytest.fixture(scope="module")
-def long_prompt(clear_answer, asked):
+def long_prompt(clear_answer, prompt_of):
     """A chat of some turns, which many chunks and pages share."""
     story = "There once was a dog called Otto. Otto had a red hat, and it was too small. " * 6
-    prompt = asked("Tell me a story about a dog.", story.strip(), "What is 7 + 5?")
+    prompt = prompt_of("Tell me a story about a dog.", story.strip(), "What is 7 + 5?")
     assert clear_answer(prompt) == QUESTIONS["What is 7 + 5?"]
     return prompt
 
@@ -113,17 +113,17 @@ def test_the_answers_are_right(answers):
 
 @DTYPES
 @pytest.mark.parametrize("how", LOADERS)
-def test_every_loader_gives_the_same_text(tiny, models, asked, answers, how, dtype):
+def test_every_loader_gives_the_same_text(tiny, models, prompt_of, answers, how, dtype):
     model = models(how, dtype)
     # Without a cache each token costs as much as the whole text before it.
     for question in QUESTIONS if how in CACHED else ["What is 7 + 5?"]:
-        generation = stream_generate(model, tiny.tokenizer, asked(question), max_tokens=LIMIT)
+        generation = stream_generate(model, tiny.tokenizer, prompt_of(question), max_tokens=LIMIT)
         assert "".join(generation) == answers[question]
 
 
-def test_pieces_join_to_the_text_of_the_tokens(tiny, models, asked):
+def test_pieces_join_to_the_text_of_the_tokens(tiny, models, prompt_of):
     model, tokenizer = models("flash attention"), tiny.tokenizer
-    prompt = asked("What is a KV cache?")
+    prompt = prompt_of("What is a KV cache?")
     generation = stream_generate(model, tokenizer, prompt)
     pieces = list(generation)
     assert generation.finish_reason == "stop"
@@ -134,9 +134,9 @@ def test_pieces_join_to_the_text_of_the_tokens(tiny, models, asked):
     assert simple_generate_with_kv_cache(model, tokenizer, prompt) == whole
 
 
-def test_the_loops_of_the_course_give_the_same_text(tiny, models, asked, answers, capsys):
+def test_the_loops_of_the_course_give_the_same_text(tiny, models, prompt_of, answers, capsys):
     question = "What is the opposite of hot?"
-    again = simple_generate(models("without a cache"), tiny.tokenizer, asked(question), None)
+    again = simple_generate(models("without a cache"), tiny.tokenizer, prompt_of(question), None)
     assert again == answers[question] == capsys.readouterr().out
 
 
@@ -151,8 +151,8 @@ def test_a_prompt_in_chunks_is_read_as_a_whole(tiny, models, long_prompt, how, s
 
 
 @pytest.mark.parametrize("how", CACHED)
-def test_a_batch_answers_each_as_if_alone(tiny, models, asked, answers, long_prompt, how):
-    prompts = [long_prompt, *map(asked, QUESTIONS)]
+def test_a_batch_answers_each_as_if_alone(tiny, models, prompt_of, answers, long_prompt, how):
+    prompts = [long_prompt, *map(prompt_of, QUESTIONS)]
     sizes = [len(tiny.tokenizer.encode(prompt)) for prompt in prompts]
     longest = max(sizes) + LIMIT
     results = dict(batch_generate(models(how), tiny.tokenizer, prompts, longest, 3, prefill_step=64))
@@ -162,28 +162,30 @@ def test_a_batch_answers_each_as_if_alone(tiny, models, asked, answers, long_pro
 
 
 @pytest.mark.parametrize("how", CACHED)
-def test_a_model_that_drafts_for_itself_agrees_with_itself(tiny, models, asked, answers, how):
+def test_a_model_that_drafts_for_itself_agrees_with_itself(tiny, models, prompt_of, answers, how):
     """Every draft is accepted: five tokens per pass of the model."""
-    model, prompt = models(how), asked(CAT)
+    model, prompt = models(how), prompt_of(CAT)
     generation = stream_generate(model, tiny.tokenizer, prompt, draft_model=model, max_tokens=LIMIT)
     assert "".join(generation) == answers[CAT]
 
 
 @pytest.mark.parametrize("how", CACHED)
-def test_a_bad_draft_does_not_change_the_answer(tiny, models, asked, answers, how):
+def test_a_bad_draft_does_not_change_the_answer(tiny, models, prompt_of, answers, how):
     """The same model without its last layers: most of its drafts are rejected."""
     kept = SimpleNamespace(**vars(tiny.mlx_model.model) | {"layers": tiny.mlx_model.model.layers[:6]})
     shorter = SimpleNamespace(args=replace(tiny.config, num_hidden_layers=6), model=kept)
     week, options = LOADERS[how]
     draft = dispatch_model("tiny", shorter, week, dtype=mx.float32, **options)
-    generation = stream_generate(models(how), tiny.tokenizer, asked(CAT), draft_model=draft, max_tokens=LIMIT)
+    generation = stream_generate(
+        models(how), tiny.tokenizer, prompt_of(CAT), draft_model=draft, max_tokens=LIMIT
+    )
     assert "".join(generation) == answers[CAT]
 
 
-def test_a_seed_repeats_an_answer_and_another_one_does_not(tiny, models, asked):
+def test_a_seed_repeats_an_answer_and_another_one_does_not(tiny, models, prompt_of):
     def answer(seed, **options):
         sampling = Sampling(temp=1.0, top_p=0.95, top_k=50, min_p=0.01, seed=seed)
-        prompt = asked(CAT)
+        prompt = prompt_of(CAT)
         return "".join(
             stream_generate(
                 models("flash attention"), tiny.tokenizer, prompt, sampling=sampling, max_tokens=20
@@ -193,8 +195,8 @@ def test_a_seed_repeats_an_answer_and_another_one_does_not(tiny, models, asked):
     assert answer(1) == answer(1) != answer(2)
 
 
-def test_a_stop_string_ends_a_story(tiny, models, asked):
-    generation = stream_generate(models("pages"), tiny.tokenizer, asked(CAT), stop=["was", " cat"])
+def test_a_stop_string_ends_a_story(tiny, models, prompt_of):
+    generation = stream_generate(models("pages"), tiny.tokenizer, prompt_of(CAT), stop=["was", " cat"])
     assert "".join(generation) == "There once "
     assert generation.finish_reason == "stop"
 

@@ -119,8 +119,8 @@ def test_transformers_agrees_with_mlx_lm(dense, prompt, dense_logits):
 def answer():
     from training.evaluation.answers import by_pipeline
 
-    answer_all = by_pipeline(EMBEDDED)
-    return lambda question: answer_all([[{"role": "user", "content": question}]])[0]
+    run_batch = by_pipeline(EMBEDDED)
+    return lambda question: run_batch([[{"role": "user", "content": question}]])[0]
 
 
 @pytest.mark.parametrize(

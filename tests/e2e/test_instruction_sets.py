@@ -12,7 +12,7 @@ PROGRAM = """
 import sys
 import mlx.core as mx
 from tiny_llm.generation.text import end_tokens
-from tiny_llm.generation.tokens import Chooser, cached_tokens
+from tiny_llm.generation.tokens import TokenSampler, cached_tokens
 from tiny_llm.runtime.extension import load_extension
 from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
@@ -33,8 +33,8 @@ for dtype in (mx.float32, mx.bfloat16):
             logits.append(scores)
             return scores
 
-        choose = Chooser(prompt, None, [recorded])
-        for token in cached_tokens(model, prompt, choose, int(limit), prefill_step=512):
+        sampler = TokenSampler(prompt, None, [recorded])
+        for token in cached_tokens(model, prompt, sampler, int(limit), prefill_step=512):
             tokens.append(token)
             if token in ends:
                 break

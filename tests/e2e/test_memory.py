@@ -51,7 +51,7 @@ def test_there_is_one_copy_of_the_weights(folder, loader):
 @pytest.mark.parametrize("week", [1, 2])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=str)
 def test_a_converted_checkpoint_makes_the_same_model(bits, week, dtype):
-    inputs, read = tokens(1, 9), MODELS["qwen2"][week].ops.read
+    inputs, read = tokens(1, 9), MODELS["qwen2"][week].ops.load_weights
 
     def logits(weights):
         model = dispatch_model("a folder", weights, week, dtype=dtype)

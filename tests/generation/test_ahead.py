@@ -6,7 +6,7 @@ from itertools import islice
 import mlx.core as mx
 import pytest
 
-from tiny_llm.generation.tokens import Chooser, Sequenced, cached_tokens
+from tiny_llm.generation.tokens import SequenceState, TokenSampler, cached_tokens
 from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.runtime.extension import load_extension
@@ -26,15 +26,15 @@ def model_of(*, week=2, flash=True, **options):
 
 
 def tokens_of(model, prompt, count, sampler=None):
-    return cached_tokens(model, prompt, Chooser(prompt, sampler), count, prefill_step=512)
+    return cached_tokens(model, prompt, TokenSampler(prompt, sampler), count, prefill_step=512)
 
 
 def one_after_the_other(model, prompt, count, sampler=None):
     """The tokens, each evaluated before the graph of the next step is built."""
-    sequence, choose = Sequenced(model), Chooser(prompt, sampler)
-    ids = [choose(sequence.prefill(prompt, 512)).item()]
+    sequence, token_sampler = SequenceState(model), TokenSampler(prompt, sampler)
+    ids = [token_sampler.sample(sequence.prefill(prompt, 512)).item()]
     while len(ids) < count:
-        ids.append(choose(sequence.read_on(mx.array(ids[-1:]))).item())
+        ids.append(token_sampler.sample(sequence.step(mx.array(ids[-1:]))).item())
     return ids
 
 
@@ -85,26 +85,26 @@ def test_two_interleaved_answers():
 )
 def test_which_models_start_a_step_ahead(options, expected):
     """Blocks with a native operation, but not too many: MLX would wait for some of them."""
-    sequence = Sequenced(model_of(**options))
+    sequence = SequenceState(model_of(**options))
     assert not sequence.starts_ahead()
     sequence.prefill(list(range(40)), 512)
     assert not sequence.starts_ahead()
-    sequence.read_on(mx.array([1]))
+    sequence.step(mx.array([1]))
     assert sequence.starts_ahead() == expected
 
 
 def test_one_block_without_a_native_operation_prevents_starting_ahead():
     model = model_of()
-    sequence = Sequenced(model)
-    sequence.read_on(mx.array([1]))
+    sequence = SequenceState(model)
+    sequence.step(mx.array([1]))
     assert sequence.starts_ahead()
-    model.layers_inner[1].native = None
+    model.layers_inner[1].fused = None
     assert not sequence.starts_ahead()
 
 
 def test_another_kind_of_cache_prevents_starting_ahead():
-    sequence = Sequenced(model_of())
-    sequence.read_on(mx.array([1]))
+    sequence = SequenceState(model_of())
+    sequence.step(mx.array([1]))
     sequence.cache[2] = TinyKvPagedCache(TinyKvPagedPool(16))
     assert not sequence.starts_ahead()
 
@@ -112,14 +112,14 @@ def test_another_kind_of_cache_prevents_starting_ahead():
 def test_a_copy_of_the_caches_keeps_its_tokens():
     """A copy and its original write to the same memory, in every combination."""
     model = model_of()
-    sequence, other = Sequenced(model), Sequenced(model)
+    sequence, other = SequenceState(model), SequenceState(model)
     for ids in ([1, 2, 3], list(range(40))):  # natively, then not
-        mx.eval(sequence.read_on(mx.array(ids)), other.read_on(mx.array(ids)))
-    fork = Sequenced(model)
+        mx.eval(sequence.step(mx.array(ids)), other.step(mx.array(ids)))
+    fork = SequenceState(model)
     fork.cache, fork.offset = [copy.copy(layer) for layer in sequence.cache], sequence.offset
     sequence.rewind(40)
-    mx.eval(sequence.read_on(mx.array([9, 8])))
-    assert mx.array_equal(fork.read_on(mx.array([5])), other.read_on(mx.array([5])))
+    mx.eval(sequence.step(mx.array([9, 8])))
+    assert mx.array_equal(fork.step(mx.array([5])), other.step(mx.array([5])))
 
 
 class Refusing(CachedFake):

@@ -23,14 +23,14 @@ PROMPT = "Say on: "
 SENTENCE = r"^the logits of the next token are NaN: .* float32 has the largest range$"
 
 
-def lost_behind(rule: Rule, length: int) -> Rule:
-    """The same rule for contexts of at most `limit` tokens, then NaN."""
+def nan_after(rule: Rule, length: int) -> Rule:
+    """`rule` for contexts of at most `length` tokens; NaN for longer ones."""
 
-    def losing(context: tuple[int, ...]) -> np.ndarray:
+    def broken(context: tuple[int, ...]) -> np.ndarray:
         scores = rule(context)
         return np.full_like(scores, np.nan) if len(context) > length else scores
 
-    return losing
+    return broken
 
 
 @pytest.mark.parametrize("fake", [FullContextFake, CachedFake, PagedFake])
@@ -38,7 +38,7 @@ def test_tokens_before_the_nan_are_yielded(fake) -> None:
     rule = random_rule(3)
     expected = greedy(rule, PROMPT, 6)
     assert len(expected) == 6
-    model = fake(lost_behind(rule, len(PROMPT) + 5))
+    model = fake(nan_after(rule, len(PROMPT) + 5))
     generation = stream_generate(model, ByteTokenizer(), PROMPT, max_tokens=30)
     with pytest.raises(NumericError, match=SENTENCE):
         for _ in generation:
@@ -55,7 +55,7 @@ def test_nan_of_the_verifying_model_is_an_error(sampling) -> None:
         with pytest.raises(NumericError, match=SENTENCE):
             speculative_generate(
                 CachedFake(rule),
-                CachedFake(lost_behind(rule, length)),
+                CachedFake(nan_after(rule, length)),
                 ByteTokenizer(),
                 ByteTokenizer(),
                 PROMPT,
@@ -103,8 +103,8 @@ def test_the_answers_of_other_prompts_are_complete(monkeypatch, sampling, draft)
         return
     llm = LLM("tiny", dtype="float32", draft_model=draft)
     prompts = ["Once upon a time", "The fox", "A token is", "There was"]
-    asked = {"sampling": sampling, "max_tokens": 6, "batch_size": 1}
-    expected = llm.generate(prompts, **asked)
+    options = {"sampling": sampling, "max_tokens": 6, "batch_size": 1}
+    expected = llm.generate(prompts, **options)
     score, calls = llm.model.score, [0]
 
     def lost(x: Any) -> Any:
@@ -113,7 +113,7 @@ def test_the_answers_of_other_prompts_are_complete(monkeypatch, sampling, draft)
 
     monkeypatch.setattr(llm.model, "score", lost)
     with pytest.raises(NumericError, match=SENTENCE) as caught:
-        llm.generate(prompts, **asked)
+        llm.generate(prompts, **options)
     first, *others = caught.value.results
     assert first.finish_reason is None
     assert 0 < len(first.token_ids) < 6

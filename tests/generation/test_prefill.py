@@ -88,7 +88,7 @@ def test_a_stream_scores_one_position_at_a_time(week, step):
     assert set(shapes) == {(1,)}
 
 
-def test_a_draft_scores_one_position_at_a_time_and_the_model_what_it_checks():
+def test_a_draft_scores_one_position_at_a_time_and_the_target_all_drafts():
     model, draft = make(2), make(2, seed=1)
     shapes, drafted = record_scores(model), record_scores(draft)
     speculative_generate(draft, model, AsciiTokenizer(), AsciiTokenizer(), PROMPT)

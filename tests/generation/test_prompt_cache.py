@@ -111,7 +111,7 @@ def test_an_open_answer_does_not_affect_later_ones(model: CachedFake) -> None:
         if leave == "close":
             open_one.close()
         else:
-            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an answer that is not"):
+            with pytest.raises(ArgumentError, match=r"^PromptCache: tokens: got an older answer"):
                 next(open_one)
         text += "".join(newer)
         assert list(text.encode()) == greedy(letters, STORY[:9], 8)
@@ -154,9 +154,15 @@ def test_a_real_model_gives_the_answers_of_an_empty_cache(week: int) -> None:
 def test_models_without_caches_and_draft_models_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match=r"^stream_generate: prompt_cache: got a list, expected a P"):
         stream_generate(CachedFake(letters), TOKENIZER, STORY, prompt_cache=[])
-    with pytest.raises(ArgumentError, match=r"^stream_generate: prompt_cache: got one for a model without"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"^stream_generate: prompt_cache: got a PromptCache, expected None: the model has no KV",
+    ):
         stream_generate(FullContextFake(letters), TOKENIZER, STORY, prompt_cache=PromptCache())
-    with pytest.raises(UnsupportedError, match=r"^stream_generate: prompt_cache: got one and a draft"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"^stream_generate: prompt_cache: got a PromptCache, expected None with a draft",
+    ):
         stream_generate(
             CachedFake(letters),
             TOKENIZER,

@@ -6,10 +6,10 @@ import pytest
 
 from tiny_llm.benchmark.backends import tiny_llm_backend
 from tiny_llm.benchmark.rates import run_once
-from tiny_llm.benchmark.requests import Request
+from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.generation.generation import Generation
 from tiny_llm.generation.text import TextStream
-from tiny_llm.generation.tokens import Chooser, cached_tokens
+from tiny_llm.generation.tokens import TokenSampler, cached_tokens
 from tiny_llm.sampling.stop import StopStrings
 
 from ..support.generation.byte_text import ByteDetokenizer
@@ -43,7 +43,7 @@ def slow(request) -> Slow:
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("step", [2, 512])
 def test_the_steps_of_an_answer_are_its_tokens(slow, count, step):
-    tokens = cached_tokens(slow, PROMPT, Chooser(PROMPT), count, prefill_step=step)
+    tokens = cached_tokens(slow, PROMPT, TokenSampler(PROMPT), count, prefill_step=step)
     generation = Generation(
         tokens, TextStream(ByteDetokenizer()), frozenset(), StopStrings([]), len(PROMPT), slow.clock
     )
@@ -56,7 +56,7 @@ def test_the_steps_of_an_answer_are_its_tokens(slow, count, step):
 
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_a_measured_request_takes_the_same_steps(slow, count):
-    run = run_once(tiny_llm_backend("fake", slow), Request(tuple(PROMPT), count), slow.clock)
+    run = run_once(tiny_llm_backend("fake", slow), BenchRequest(tuple(PROMPT), count), slow.clock)
     assert (run.output_tokens, run.first, run.seconds) == (count, 1, count)
 
 
@@ -78,7 +78,7 @@ def test_the_mlx_lm_backend_runs_one_step_per_token(count):
         qwen2.ModelArgs("qwen2", 32, 2, 64, 2, 1e-6, 96, num_key_value_heads=1, tie_word_embeddings=True)
     )
     prompt = tuple(np.random.default_rng(0).integers(0, 96, 7).tolist())
-    tokens = mlx_lm_backend("mlx-lm", model).generate(Request(prompt, count))
+    tokens = mlx_lm_backend("mlx-lm", model).generate(BenchRequest(prompt, count))
     first = next(tokens)
     assert Counting.steps == 1
     answer = [first, *tokens]

@@ -113,11 +113,11 @@ def test_a_stream_that_is_closed_ends(llm):
 def test_a_stop_string_ends_an_answer_before_it(llm, many):
     whole = llm.generate(STORY, max_tokens=12)
     word = whole.text.split()[3]
-    for asked in ({"stop": word}, {"stop": ["@", word]}, {"sampling": Sampling(stop=word)}):
+    for options in ({"stop": word}, {"stop": ["@", word]}, {"sampling": Sampling(stop=word)}):
         found = (
-            llm.generate([STORY], max_tokens=12, **asked)[0]
+            llm.generate([STORY], max_tokens=12, **options)[0]
             if many
-            else llm.generate(STORY, max_tokens=12, **asked)
+            else llm.generate(STORY, max_tokens=12, **options)
         )
         assert found.text == whole.text[: whole.text.index(word)]
         assert found.finish_reason == "stop"
@@ -164,8 +164,8 @@ def test_an_answer_ends_with_the_given_context(many):
 
 def test_the_dtype_is_the_best_of_the_device_or_the_given_one(llm):
     assert llm.model.precision == activation_dtype("", "auto", llm.device)
-    for asked in ("float32", mx.float32):
-        other = LLM("tiny", dtype=asked)
+    for dtype in ("float32", mx.float32):
+        other = LLM("tiny", dtype=dtype)
         assert (other.dtype, other.model.precision) == ("float32", mx.float32)
 
 
@@ -175,10 +175,13 @@ def test_a_draft_model_does_not_change_a_greedy_answer(llm):
     assert [result.text for result in drafted.generate(PROMPTS[:2], max_tokens=5)] == [
         result.text for result in llm.generate(PROMPTS[:2], max_tokens=5)
     ]
+    with pytest.raises(UnsupportedError, match=r"^LLM\.generate: batch_size: got 2, expected 1 with a draft"):
+        drafted.generate(PROMPTS, batch_size=2)
     with pytest.raises(UnsupportedError, match=r"^LLM\.generate: logprobs: got .*draft"):
         drafted.generate(STORY, logprobs=1)
     with pytest.raises(
-        UnsupportedError, match=r"^LLM\.generate: sampling: got a repetition penalty and a draft"
+        UnsupportedError,
+        match=r"^LLM\.generate: sampling: got a repetition penalty, expected none with a draft",
     ):
         drafted.generate(STORY, Sampling(repetition_penalty=1.1))
 
@@ -210,8 +213,8 @@ def test_thinking_writes_another_prompt_where_the_template_can(tmp_path, llm):
     template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ ' 1' if enable_thinking else ' 2 3' }}"
     (folder / "chat_template.jinja").write_text(template)
     other = LLM(folder)
-    asked = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
-    assert [result.statistics.prompt_tokens for result in asked] == [
+    results = [other.chat("a", enable_thinking=thinks, max_tokens=1) for thinks in (True, False)]
+    assert [result.statistics.prompt_tokens for result in results] == [
         len(llm.tokenizer.encode(text, add_special_tokens=False)) for text in ("a 1", "a 2 3")
     ]
 

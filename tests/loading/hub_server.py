@@ -35,7 +35,7 @@ class Hub:
         self.requests: list[str] = []
         self.refusal: tuple[int, str] | None = None  # status and error code for each file
         self.cuts: list[int] = []  # after how many bytes to drop a connection that sends weights
-        self.refusal_behind_a_cut: tuple[int, str] | None = None
+        self.refusal_after_cut: tuple[int, str] | None = None
         self.trouble = False  # an error of the server for the first question
         self.spoiled: dict[str, bytes] = {}  # sent in place of as many bytes of a file
         self.announced: dict[str, int] = {}  # wrong sizes
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if cut and self.hub.cuts:
             data = data[: self.hub.cuts.pop(0)]
-            self.hub.refusal = self.hub.refusal_behind_a_cut
+            self.hub.refusal = self.hub.refusal_after_cut
             self.close_connection = True
         if body:
             self.wfile.write(data)

@@ -20,10 +20,10 @@ ANY_FILE: list[Case] = [
             content(name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"),
             f"{name}: is a Git LFS pointer, not the file itself; run 'git lfs pull'",
         ),
-        (f"{name} a folder", special(name, Path.mkdir), f"{name}: is no ordinary file"),
-        (f"{name} a pipe", special(name, os.mkfifo), f"{name}: is no ordinary file"),
-        (f"{name} outside", link(name, "../outside"), f"{name}: leads out of the model's folder"),
-        (f"{name} nowhere", link(name, "gone"), f"{name}: is a link that leads nowhere"),
+        (f"{name} a folder", special(name, Path.mkdir), f"{name}: is not a regular file"),
+        (f"{name} a pipe", special(name, os.mkfifo), f"{name}: is not a regular file"),
+        (f"{name} outside", link(name, "../outside"), f"{name}: links out of the model's folder"),
+        (f"{name} nowhere", link(name, "gone"), f"{name}: is a broken link"),
         (f"{name} a ring", link(name, name), f"{name}: cannot be read"),
     ]
 ]

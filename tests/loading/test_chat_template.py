@@ -11,7 +11,7 @@ from tiny_llm.errors import ArgumentError
 from tiny_llm.loading import LoadError
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.find import EMBEDDED
-from tiny_llm.loading.tokenizer.chat_template import LONGEST_TEXT, ChatTemplate
+from tiny_llm.loading.tokenizer.chat_template import MAX_TEXT_CHARS, ChatTemplate
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
 
 CHAT = [
@@ -68,7 +68,7 @@ def test_the_embedded_template_renders_equally_here_and_in_the_process():
     assert here.render(CHAT, add_generation_prompt=True) == there.render(CHAT, add_generation_prompt=True)
 
 
-def test_a_template_knows_the_date():
+def test_strftime_now_is_available():
     assert render("{{ strftime_now('%Y') }}") == time.strftime("%Y")
 
 
@@ -83,7 +83,7 @@ def test_a_template_knows_the_date():
         ("{% include 'config.json' %}", "TypeError: no loader"),
     ],
 )
-def test_a_template_that_fails_says_why(source, sentence):
+def test_a_failing_template_raises_its_reason(source, sentence):
     with pytest.raises(LoadError, match=f"^chat_template: {sentence}"):
         ChatTemplate(source, {}, trusted=True).render(CHAT)
 
@@ -165,7 +165,7 @@ def test_a_template_that_does_not_end_is_stopped(source):
         "{{ ([0] * 10**8) | length }}",
     ],
 )
-def test_a_template_that_takes_all_memory_is_stopped(source):
+def test_a_template_that_allocates_all_memory_is_stopped(source):
     with pytest.raises(
         LoadError, match=r"^chat_template: the template (takes too much memory|ended without)"
     ):
@@ -181,7 +181,7 @@ def test_a_template_that_takes_all_memory_is_stopped(source):
     ],
 )
 def test_a_template_that_writes_too_much_is_stopped(source):
-    with pytest.raises(LoadError, match=f"the template writes more than {LONGEST_TEXT} characters"):
+    with pytest.raises(LoadError, match=f"the template writes more than {MAX_TEXT_CHARS} characters"):
         render(source)
 
 
@@ -200,9 +200,9 @@ def test_a_chat_longer_than_a_pipe_is_rendered():
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_prompt_that_is_too_long_is_not_the_fault_of_the_template(trusted):
     template = ChatTemplate("{{ messages | length }}", {}, trusted)
-    half = "x" * (LONGEST_TEXT // 2)
+    half = "x" * (MAX_TEXT_CHARS // 2)
     fits = [{"content": half}, {"content": half}]
     assert template.render(fits) == "2"
-    sentence = f"messages: got {LONGEST_TEXT + 1} characters, expected at most {LONGEST_TEXT}$"
+    sentence = f"messages: got {MAX_TEXT_CHARS + 1} characters, expected at most {MAX_TEXT_CHARS}$"
     with pytest.raises(ArgumentError, match=f"^apply_chat_template: {sentence}"):
         template.render([*fits, {"content": "x"}])

@@ -28,7 +28,7 @@ def test_a_model_that_does_not_exist(hub, own_cache):
 
 def test_a_model_without_safetensors(hub, own_cache):
     del hub.files["model.safetensors"]
-    assert_refused("has no weights in model.safetensors files on the hub")
+    assert_refused("has no model.safetensors files on the hub")
     assert left_behind(own_cache) == set()
 
 
@@ -50,7 +50,7 @@ def test_a_broken_connection_is_resumed(hub):
 
 def test_an_incomplete_download_is_not_used(hub, own_cache):
     """Not by the same run, nor by a later one without the network; with it, the later run completes it."""
-    hub.cuts, hub.refusal_behind_a_cut = [1000], (410, "")
+    hub.cuts, hub.refusal_after_cut = [1000], (410, "")
     assert_refused("answered with status 410")
     assert left_behind(own_cache) == set(ORDER[:-1])
     assert_refused("is not in the cache", offline=True)

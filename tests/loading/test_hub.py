@@ -16,12 +16,12 @@ from .folders import write_folder
 from .hub_server import COMMIT, NAME, ORDER, assert_refused, left_behind
 
 
-def test_a_download_brings_what_is_needed_weights_last(hub, own_cache):
+def test_a_download_has_the_needed_files_weights_last(hub, own_cache):
     seen: dict[str, list] = {}
     loaded = load(NAME, progress=lambda task, done, total: seen.setdefault(task, []).append((done, total)))
     assert loaded.folder == own_cache / "models--Someone--Small" / "snapshots" / COMMIT
     assert left_behind(own_cache) == set(ORDER)
-    assert list(seen)[:3] == [f"asking for {NAME}", "downloading settings", "downloading weights"]
+    assert list(seen)[:3] == [f"querying the hub for {NAME}", "downloading settings", "downloading weights"]
     for task, names in (("downloading settings", ORDER[:-1]), ("downloading weights", ORDER[-1:])):
         total = sum(len(hub.files[name]) for name in names)
         assert seen[task] == sorted(seen[task])
@@ -77,7 +77,7 @@ def test_the_cache_is_shared_with_other_tools(hub, own_cache):
         ({"HF_HOME": "", "XDG_CACHE_HOME": "", "HOME": "{}/me"}, "me/.cache/huggingface/hub"),
     ],
 )
-def test_the_environment_says_where_the_cache_is(hub, tmp_path, monkeypatch, variables, place):
+def test_cache_folder_from_environment(hub, tmp_path, monkeypatch, variables, place):
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(tmp_path))
     assert find_folder(NAME).is_relative_to(tmp_path / place / "models--Someone--Small")
@@ -88,7 +88,7 @@ def test_without_the_network_only_the_cache_counts(hub, monkeypatch, how):
     if how == "variable":
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline = True if how == "argument" else None
-    assert_refused("is not in the cache, .*, and the network is forbidden; allow it once", offline=offline)
+    assert_refused("is not in the cache, .*, and offline mode is on; run once without", offline=offline)
     assert hub.requests == []
 
 

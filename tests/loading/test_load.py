@@ -90,7 +90,7 @@ def test_newer_configs_have_the_base_of_rotations_elsewhere(tmp_path):
     assert not mx.allclose(our_logits(folder), expected)
 
 
-def test_a_checkpoint_says_what_was_loaded(tmp_path):
+def test_fields_of_a_checkpoint(tmp_path):
     folder = write_folder(tmp_path, checkpoint("qwen3", layers=2), shards=2)
     loaded = load(str(folder))
     arrays = arrays_of(checkpoint("qwen3", layers=2))
@@ -134,14 +134,14 @@ def test_special_tokens_and_templates_come_in_several_forms(folder):
     assert load(str(folder)).tokenizer.apply_chat_template(chat) == "a file of its own"
 
 
-def test_a_base_model_has_no_template_and_says_so(folder):
+def test_a_base_model_without_a_template_is_an_error(folder):
     change_json(folder, "tokenizer_config.json", chat_template=None)
     tokenizer = load(str(folder)).tokenizer
     with pytest.raises(LoadError, match=r"^chat_template: the model has none"):
         tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])
 
 
-def test_a_tokenizer_that_cuts_or_fills_texts_is_told_not_to(folder):
+def test_truncation_and_padding_are_disabled(folder):
     tokenizer = small_tokenizer()
     tokenizer.enable_truncation(3)
     tokenizer.enable_padding(length=9)
@@ -162,7 +162,7 @@ def test_the_model_that_ships_is_there(name):
     ) == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_loading_imports_nothing_that_it_does_without():
+def test_loading_has_no_unneeded_imports():
     program = (
         "import sys; from tiny_llm.loading import load; load('tiny');"
         "print({'mlx_lm', 'transformers', 'huggingface_hub', 'jinja2', 'numpy', 'torch'} & set(sys.modules))"

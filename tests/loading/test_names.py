@@ -2,6 +2,7 @@
 
 import pytest
 
+from tiny_llm.errors import ArgumentTypeError
 from tiny_llm.loading import LoadError, find_folder, load
 from tiny_llm.loading.find import EMBEDDED, local_folder
 from tiny_llm.models.names import SHORTCUTS
@@ -43,7 +44,7 @@ STRANGE = ["a\0b", "x" * 5000, "http://example.org/x", "ä/b", "-a/b"]
 
 
 @pytest.mark.parametrize("name", OTHERS + STRANGE, ids=lambda name: ascii(name)[:30])
-def test_other_names_are_refused_with_a_list_of_what_there_is(name):
+def test_unknown_names_are_refused_with_a_list_of_known_ones(name):
     with pytest.raises(LoadError) as refusal:
         load(name)
     if len(name) < 100:
@@ -73,7 +74,7 @@ def test_a_path_is_a_name_too():
 
 @pytest.mark.parametrize("name", [None, 3, ["tiny"]])
 def test_other_types_than_names_are_refused(name):
-    with pytest.raises(LoadError, match=r"^load: name: got .*, expected a text or a path$"):
+    with pytest.raises(ArgumentTypeError, match=r"^load: name: got .*, expected a str or a Path$"):
         load(name)
 
 

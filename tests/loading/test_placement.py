@@ -70,7 +70,7 @@ def test_a_file_that_has_become_shorter_is_an_error(tmp_path: Path, begin: int) 
     [(33,), (-1,), (-2, -2), (0, -1), (2**31 - 1,) * 4],
     ids=["long", "negative", "both", "zero", "huge"],
 )
-def test_what_it_was_not_made_for_is_refused(shape: tuple[int, ...]) -> None:
+def test_unsupported_shapes_are_refused(shape: tuple[int, ...]) -> None:
     memory = tiny_llm_ext.WeightMemory([64])
     with pytest.raises(ValueError, match=r"^WeightMemory: shape: got .*, expected \d+ bytes at most"):
         memory.read(0, 0, shape, mx.float32)
@@ -100,7 +100,7 @@ def test_threads_get_places_of_their_own() -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no large pages here")
 @pytest.mark.usefixtures("on_the_cpu")
-def test_linux_is_asked_for_large_pages() -> None:
+def test_weights_use_huge_pages() -> None:
     """The flag of the mapping that holds most of a model; whether there are any is the system's affair."""
     model = load("random:qwen2-0.5b").mlx_model
     where = address(model.model.embed_tokens.weight) + 2**22

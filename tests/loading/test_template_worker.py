@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tiny_llm.loading import LoadError
-from tiny_llm.loading.tokenizer.chat_template import WORKER, ChatTemplate
+from tiny_llm.loading.tokenizer.chat_template import TEMPLATE_WORKER, ChatTemplate
 
 from ..support.processes.child import run_python
 
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 PROGRAM = f"""
 import os, signal, threading
 from tiny_llm.loading import LoadError, load
-from tiny_llm.loading.tokenizer.chat_template import WORKER, ChatTemplate
+from tiny_llm.loading.tokenizer.chat_template import TEMPLATE_WORKER, ChatTemplate
 
 def render(source, seconds=20.0):
     return ChatTemplate(source, {{}}, seconds=seconds).render({SAID})
@@ -57,28 +57,28 @@ def assert_ends(pid: int) -> None:
 def worker() -> int:
     """The process after one answer."""
     render("x")
-    assert WORKER.pid is not None
-    return WORKER.pid
+    assert TEMPLATE_WORKER.pid is not None
+    return TEMPLATE_WORKER.pid
 
 
 def test_all_templates_share_one_process(worker: int) -> None:
     assert [render(f"{{{{ {n} + 1 }}}}") for n in range(5)] == ["1", "2", "3", "4", "5"]
     with pytest.raises(LoadError, match="ZeroDivisionError"):
         render("{{ 1 / 0 }}")
-    assert WORKER.pid == worker
+    assert TEMPLATE_WORKER.pid == worker
 
 
 def test_templates_share_no_state(worker: int) -> None:
     render("{% set secret = messages[0].content %}{% macro lost() %}{% endmacro %}{{ secret }}")
     assert render("{{ secret is defined }} {{ lost is defined }}") == "False False"
-    assert WORKER.pid == worker
+    assert TEMPLATE_WORKER.pid == worker
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_process_that_was_killed_is_replaced(worker: int, number: int) -> None:
     os.kill(worker, number)
     assert render("{{ messages[0].content }}") == "Hello."
-    assert WORKER.pid not in (worker, None)
+    assert TEMPLATE_WORKER.pid not in (worker, None)
     assert_ends(worker)
 
 
@@ -88,8 +88,8 @@ def test_a_stopped_process_is_replaced_and_collected(worker: int, source: str, s
         with pytest.raises(LoadError, match=r"and was stopped|too much memory"):
             render(source, seconds)
         assert render("x") == "x"
-    WORKER.stop()
-    assert WORKER.pid is None
+    TEMPLATE_WORKER.stop()
+    assert TEMPLATE_WORKER.pid is None
     with pytest.raises(ChildProcessError):  # there is none, not even one that waits to be collected
         os.waitpid(-1, os.WNOHANG)
 
@@ -97,20 +97,20 @@ def test_a_stopped_process_is_replaced_and_collected(worker: int, source: str, s
 def test_the_time_limit_is_that_of_each_request(worker: int) -> None:
     for _ in range(4):
         render("{% for a in range(99) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", seconds=20)
-    assert WORKER.pid == worker
+    assert TEMPLATE_WORKER.pid == worker
 
 
 def test_many_threads_get_their_own_answers(worker: int) -> None:
     with ThreadPoolExecutor(8) as threads:
         texts = list(threads.map(lambda n: render(f"{{{{ '{n} ' * {n} }}}}"), range(200)))
     assert texts == [f"{n} " * n for n in range(200)]
-    assert WORKER.pid == worker
+    assert TEMPLATE_WORKER.pid == worker
 
 
 def test_ctrl_c_reaches_the_program_and_not_the_process(worker: int) -> None:
     os.kill(worker, signal.SIGINT)
     assert render("x") == "x"
-    assert WORKER.pid == worker
+    assert TEMPLATE_WORKER.pid == worker
 
 
 def test_after_ctrl_c_the_next_request_gets_its_own_answer() -> None:
@@ -132,9 +132,9 @@ except KeyboardInterrupt:
 def test_it_is_started_on_demand_and_not_for_the_embedded_model() -> None:
     program = f"""{PROGRAM}
 load("tiny").tokenizer.apply_chat_template({SAID})
-print(WORKER.pid)
+print(TEMPLATE_WORKER.pid)
 render("x")
-print(WORKER.pid is None)
+print(TEMPLATE_WORKER.pid is None)
 """
     assert run_python("-c", program).stdout == "None\nFalse\n"
 
@@ -145,14 +145,14 @@ print(WORKER.pid is None)
     ids=["at the end", "by an exit code", "killed", "without clean-up"],
 )
 def test_it_ends_with_its_parent(end: str) -> None:
-    result = run_python("-c", f'{PROGRAM}\nrender("x")\nprint(WORKER.pid, flush=True)\n{end}')
+    result = run_python("-c", f'{PROGRAM}\nrender("x")\nprint(TEMPLATE_WORKER.pid, flush=True)\n{end}')
     assert_ends(int(result.stdout))
 
 
 def test_a_busy_process_ends_soon_after_its_parent() -> None:
     program = f"""{PROGRAM}
 render("x")
-print(WORKER.pid, flush=True)
+print(TEMPLATE_WORKER.pid, flush=True)
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
 render("{ENDLESS}", seconds=3.0)
 """
@@ -164,13 +164,13 @@ render("{ENDLESS}", seconds=3.0)
 def test_a_forked_child_has_a_process_of_its_own() -> None:
     program = f"""{PROGRAM}
 render("x")
-first = WORKER.pid
+first = TEMPLATE_WORKER.pid
 if (child := os.fork()) == 0:
-    print(render("child"), WORKER.pid != first, flush=True)
-    WORKER.stop()
+    print(render("child"), TEMPLATE_WORKER.pid != first, flush=True)
+    TEMPLATE_WORKER.stop()
     os._exit(0)
 os.waitpid(child, 0)
-print(render("parent"), WORKER.pid == first)
+print(render("parent"), TEMPLATE_WORKER.pid == first)
 """
     result = run_python("-c", program)
     assert (result.stdout, result.returncode) == ("child True\nparent True\n", 0), result.stderr

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tiny_llm.generation.text import TextStream, own_detokenizer
+from tiny_llm.generation.text import TextStream, new_detokenizer
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
@@ -56,7 +56,7 @@ def test_no_piece_ends_inside_a_character(tokenizer):
     text = "a é 漢字 👩‍👩‍👧 🇩🇪 e\u0301"
     ids = tokenizer.encode(text)
     assert len(ids) > len(text)
-    stream = TextStream(own_detokenizer(tokenizer))
+    stream = TextStream(new_detokenizer(tokenizer))
     pieces = [stream.add(token) for token in ids] + [stream.finish()]
     assert "\ufffd" not in "".join(pieces)
     assert "".join(pieces) == tokenizer.decode(ids)
@@ -64,7 +64,7 @@ def test_no_piece_ends_inside_a_character(tokenizer):
 
 def test_the_text_is_extended_in_place(tokenizer):
     """A copy for each token would make long answers slow and need twice the memory."""
-    stream = TextStream(own_detokenizer(tokenizer))
+    stream = TextStream(new_detokenizer(tokenizer))
     (token,) = tokenizer.encode("a")
     detokenizer = stream._detokenizer
     tracemalloc.start()
@@ -81,7 +81,7 @@ def test_the_text_is_extended_in_place(tokenizer):
 
 
 def test_two_answers_do_not_share_a_detokenizer(tokenizer):
-    first, second = tokenizer.detokenizer, own_detokenizer(tokenizer)
+    first, second = tokenizer.detokenizer, new_detokenizer(tokenizer)
     first.add_token(40)
     assert second.text == ""
     first.reset()

@@ -89,14 +89,14 @@ MISTAKES: Table = {
             DENSE,
             "        scores = mx.where(hidden, -mx.inf, scores if mask.dtype == mx.bool_ else scores + mask)",
             "        scores = scores + mask",
-            "test_task_1_simple_attention_keeps_what_a_bool_mask_marks_true",
+            "test_task_1_simple_attention_keeps_keys_that_a_bool_mask_marks_true",
         ),
         Mistake(
             "a bool mask hides what is True",
             DENSE,
             "hidden = mask == (False if mask.dtype == mx.bool_ else -mx.inf)",
             "hidden = mask == (True if mask.dtype == mx.bool_ else -mx.inf)",
-            "test_task_1_simple_attention_keeps_what_a_bool_mask_marks_true",
+            "test_task_1_simple_attention_keeps_keys_that_a_bool_mask_marks_true",
         ),
         Mistake(
             "the bias of a linear map is forgotten",
@@ -191,16 +191,16 @@ MISTAKES: Table = {
         ),
         Mistake(
             "keys are not rotated",
-            "tiny_llm/models/positions.py",
-            "        key = self.rope.heads_first(self.key, self.starts)\n",
+            "tiny_llm/models/qkv.py",
+            "        key = self.rope.heads_first(self.key, self.offsets)\n",
             "        key = self.key.swapaxes(1, 2)\n",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(
             "values are rotated, too",
-            "tiny_llm/models/positions.py",
+            "tiny_llm/models/qkv.py",
             "        return query, key, self.value.swapaxes(1, 2)\n",
-            "        return query, key, self.rope.heads_first(self.value, self.starts)\n",
+            "        return query, key, self.rope.heads_first(self.value, self.offsets)\n",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(

@@ -8,7 +8,7 @@ REQUEST = "tiny_llm/generation/request.py"
 ROUNDS = "tiny_llm/generation/batching.py"
 ATTENTION = "tiny_llm/attention.py"
 TOKENS = "tiny_llm/generation/tokens.py"
-STARTS = "tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))"
+STARTS = "qkv = QKV(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))"
 
 MISTAKES: Table = {
     "week_2_day_1": (
@@ -17,35 +17,35 @@ MISTAKES: Table = {
             FULL,
             "return keys[:, :, :end], values[:, :, :end], end, mask",
             "return key, value, end, mask",
-            "test_task_1_full_cache_gives_back_all_that_went_in",
+            "test_task_1_full_cache_returns_all_tokens",
         ),
         Mistake(
             "the free space after the tokens is returned, too",
             FULL,
             "return keys[:, :, :end], values[:, :, :end], end, mask",
             "return keys, values, end, mask",
-            "test_task_1_full_cache_gives_back_all_that_went_in",
+            "test_task_1_full_cache_returns_all_tokens",
         ),
         Mistake(
             "the offset counts calls",
             FULL,
-            "        self.offset += added\n",
+            "        self.offset += num_new_tokens\n",
             "        self.offset += 1\n",
-            "test_task_1_full_cache_gives_back_all_that_went_in",
+            "test_task_1_full_cache_returns_all_tokens",
         ),
         Mistake(
             "values are stored as keys",
             FULL,
             "        values[:, :, self.offset : end] = value\n",
             "        values[:, :, self.offset : end] = key\n",
-            "test_task_1_full_cache_gives_back_all_that_went_in",
+            "test_task_1_full_cache_returns_all_tokens",
         ),
         Mistake(
             "rewinding drops one token too few",
             FULL,
             "        self.offset -= n\n",
             "        self.offset -= max(n - 1, 0)\n",
-            "test_task_1_full_cache_forgets_the_newest",
+            "test_task_1_full_cache_rewinds_the_newest_tokens",
         ),
         Mistake(
             "each token is appended to a copy",
@@ -76,14 +76,14 @@ MISTAKES: Table = {
             "tiny_llm/course/week2.py",
             "return [TinyKvFullCache() for _ in range(self.num_hidden_layers)]",
             "return [TinyKvFullCache()] * self.num_hidden_layers",
-            "test_task_3_model_reads_a_prompt",
+            "test_task_3_model_prefills_a_prompt",
         ),
         Mistake(
             "decoding begins with the last token of the prompt again",
             TOKENS,
-            "    token = choose(sequence.read_on(token))\n    ahead",
-            "    token = choose(sequence.read_on(mx.array(prompt[-1:])))\n    ahead",
-            "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
+            "    token = sampler.sample(sequence.step(token))\n    ahead",
+            "    token = sampler.sample(sequence.step(mx.array(prompt[-1:])))\n    ahead",
+            "test_task_4_simple_generate_with_kv_cache_equals_simple_generate",
         ),
         Mistake(
             "the offset stays at the end of the prompt",
@@ -92,14 +92,14 @@ MISTAKES: Table = {
             "        self.offset += ids.size\n",
             "        logits = next_logits(self.model, ids[None], self.offset, self.cache)\n"
             "        self.offset += ids.size if ids.size > 1 else 0\n",
-            "test_task_4_simple_generate_with_kv_cache_says_what_the_whole_context_says",
+            "test_task_4_simple_generate_with_kv_cache_equals_simple_generate",
         ),
         Mistake(
             "the whole text is read at each step",
             TOKENS,
             "        for start in range(0, last, step):\n",
             "        last = len(prompt) - 1\n        for start in range(last):\n            step = 1\n",
-            "test_task_4_simple_generate_with_kv_cache_reads_each_token_once",
+            "test_task_4_simple_generate_with_kv_cache_computes_each_token_once",
         ),
         Mistake(
             "caches are kept after the answer",
@@ -122,7 +122,7 @@ MISTAKES: Table = {
             ATTENTION,
             "        mask = causal_mask(L, S, mx.float32)\n",
             "        mask = causal_mask(S, S, mx.float32)[:L]\n",
-            "test_task_1_attention_of_a_chunk_to_what_came_before",
+            "test_task_1_attention_of_a_chunk_to_earlier_tokens",
         ),
         Mistake(
             "shorter rows are padded on the right",
@@ -154,7 +154,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "all requests have the position of the first",
-            "tiny_llm/models/positions.py",
+            "tiny_llm/models/qkv.py",
             "    return offsets[0] if len(set(offsets)) == 1 else offsets",
             "    return offsets[0]",
             "test_task_3_model_on_a_batch_of_requests_of_different_lengths",
@@ -183,16 +183,16 @@ MISTAKES: Table = {
         Mistake(
             "the first token counts as one of the cache",
             REQUEST,
-            "self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)",
-            "self.decode_done(self.choose.read(self.choose(logits)))",
-            "test_task_5_a_request_reads_its_prompt_in_chunks",
+            "self.decode_done(self.sampler.result(self.sampler.sample(logits)), update_offset=False)",
+            "self.decode_done(self.sampler.result(self.sampler.sample(logits)))",
+            "test_task_5_a_request_prefills_its_prompt_in_chunks",
         ),
         Mistake(
             "every chunk has offset 0",
             REQUEST,
             "logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)",
             "logits = next_logits(self.model, chunk[None], [0], self.kv_cache)",
-            "test_task_5_a_request_reads_its_prompt_in_chunks",
+            "test_task_5_a_request_prefills_its_prompt_in_chunks",
         ),
     ),
 }

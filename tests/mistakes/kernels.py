@@ -49,7 +49,7 @@ MISTAKES: Table = {
         Mistake(
             "the weights are unpacked when the model is loaded",
             "tiny_llm/course/stages.py",
-            "WEEK2 = replace(WEEK1, read=read_packed)",
+            "WEEK2 = replace(WEEK1, load_weights=quantized_weights)",
             "WEEK2 = WEEK1",
             "test_task_4_model_keeps_its_weights_packed",
         ),

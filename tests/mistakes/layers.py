@@ -144,7 +144,7 @@ MISTAKES: Table = {
             WEIGHTS,
             "return silu_multiply(multiply(x, gate), multiply(x, up))",
             "return silu_multiply(multiply(x, up), multiply(x, gate))",
-            "test_task_2_mlp_gates_what_goes_up",
+            "test_task_2_mlp_multiplies_gate_and_up",
         ),
     ),
     "week_1_day_5": (

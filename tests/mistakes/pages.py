@@ -14,21 +14,21 @@ MISTAKES: Table = {
             POOL,
             "        if self.free_page_ids:\n",
             "        if False:\n",
-            "test_task_1_pool_hands_out_pages_and_takes_them_back",
+            "test_task_1_pool_allocates_and_frees_pages",
         ),
         Mistake(
             "a freed page stays in use",
             POOL,
             "            self.used_page_ids.remove(page_id)\n",
             "",
-            "test_task_1_pool_hands_out_pages_and_takes_them_back",
+            "test_task_1_pool_allocates_and_frees_pages",
         ),
         Mistake(
             "a page may be freed twice",
             POOL,
             "            self._check_used(page_id)\n            self.used_page_ids.remove(page_id)\n",
             "            self.used_page_ids.discard(page_id)\n",
-            "test_task_1_pool_refuses_what_does_not_fit",
+            "test_task_1_pool_refuses_invalid_arguments",
         ),
         Mistake(
             "a write begins at the first slot of its page",
@@ -42,21 +42,21 @@ MISTAKES: Table = {
             PAGED,
             "            if not self.pages or self.page_lens[-1] == self.page_size:\n",
             "            if done == 0 or self.page_lens[-1] == self.page_size:\n",
-            "test_task_2_paged_cache_gives_back_all_that_went_in",
+            "test_task_2_paged_cache_returns_all_tokens",
         ),
         Mistake(
             "a page takes one token too few",
             PAGED,
             "            if not self.pages or self.page_lens[-1] == self.page_size:\n",
             "            if not self.pages or self.page_lens[-1] >= max(self.page_size - 1, 1):\n",
-            "test_task_2_paged_cache_gives_back_all_that_went_in",
+            "test_task_2_paged_cache_returns_all_tokens",
         ),
         Mistake(
             "tokens are written to the first slots of the last page",
             PAGED,
             "self.pool.write_lazily(self.pages.last, start, key",
             "self.pool.write_lazily(self.pages.last, 0, key",
-            "test_task_2_paged_cache_gives_back_all_that_went_in",
+            "test_task_2_paged_cache_returns_all_tokens",
         ),
         Mistake(
             "rewinding keeps the pages",
@@ -77,7 +77,7 @@ MISTAKES: Table = {
             PAGED,
             "return mx.flatten(pages.swapaxes(0, 1), 1, 2)[None, :, : self.offset]",
             "return mx.flatten(pages.swapaxes(0, 1), 1, 2)[None]",
-            "test_task_2_paged_cache_gives_back_all_that_went_in",
+            "test_task_2_paged_cache_returns_all_tokens",
         ),
         Mistake(
             "pages are gathered in the order of their ids",
@@ -98,9 +98,9 @@ MISTAKES: Table = {
         Mistake(
             "the context excludes the new tokens",
             PAGED,
-            "        self.append(*evaluated(key, value))\n        return self.paged_metadata(mask=mask)\n",
+            "        self.append(*eval_kv(key, value))\n        return self.paged_metadata(mask=mask)\n",
             "        before = mx.array([self.offset], dtype=mx.int32)\n"
-            "        self.append(*evaluated(key, value))\n"
+            "        self.append(*eval_kv(key, value))\n"
             "        metadata = self.paged_metadata(mask=mask)\n"
             "        metadata.context_lens = before\n"
             "        return metadata\n",
@@ -109,8 +109,8 @@ MISTAKES: Table = {
         Mistake(
             "the table is padded with page 0",
             TABLE,
-            'ABSENT = array("i", [-1])',
-            'ABSENT = array("i", [0])',
+            'PADDING = array("i", [-1])',
+            'PADDING = array("i", [0])',
             "test_task_1_metadata_of_one_request",
         ),
         Mistake(

@@ -4,9 +4,9 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
-from tiny_llm.models import cached_attention, reservation
+from tiny_llm.models import cached_attention
 from tiny_llm.models.cached_attention import attend_flash
-from tiny_llm.models.positions import NewTokens
+from tiny_llm.models.qkv import QKV
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.positional_encoding import RoPE
 
@@ -38,8 +38,8 @@ def batch(lengths, dtype=mx.float32):
     return cache
 
 
-def tokens_of(rows, L, starts, dtype=mx.float32, rope=ROPES[0]):
-    return NewTokens(*new_tokens(rows, L, HEADS, KV_HEADS, SIZE, dtype), rope, starts)
+def tokens_of(rows, L, offsets, dtype=mx.float32, rope=ROPES[0]):
+    return QKV(*new_tokens(rows, L, HEADS, KV_HEADS, SIZE, dtype), rope, offsets)
 
 
 def requests_of(cache):
@@ -82,7 +82,7 @@ def both_ways(make_cache, calls, steps, monkeypatch):
         got = attend_flash(tokens, native, "causal")
         assert calls, "the native operation was not taken"
         with monkeypatch.context() as patch:
-            patch.setattr(reservation, "SHORT_STEP", 0)
+            patch.setattr(cached_attention, "SHORT_STEP", 0)
             calls.clear()
             expected = attend_flash(tokens, plain, "causal")
             assert not calls
@@ -96,9 +96,9 @@ def both_ways(make_cache, calls, steps, monkeypatch):
 @pytest.mark.parametrize("length", [0, 30, 253, 3000])
 def test_one_request(length, rope, dtype, native_calls, monkeypatch):
     """Steps that fill a block of the cache and go beyond it."""
-    starts = [length, length + 1, length + 4, length + 12]
+    offsets = [length, length + 1, length + 4, length + 12]
     steps = [
-        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8, 32), starts, strict=True)
+        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8, 32), offsets, strict=True)
     ]  # fmt: skip
     both_ways(lambda: full(length, dtype), native_calls, steps, monkeypatch)
 
@@ -112,8 +112,8 @@ def test_several_rows_of_one_length(dtype, native_calls, monkeypatch):
 @each_dtype
 @pytest.mark.parametrize("lengths", [(5, 9, 12), (None, 255, None, 3000, 0, None), (0, 0)], ids=str)
 def test_a_batch_with_idle_slots(lengths, dtype, native_calls, monkeypatch):
-    starts = [length or 0 for length in lengths]
-    steps = [tokens_of(len(lengths), L, [s + add for s in starts], dtype) for L, add in ((1, 0), (4, 1))]
+    offsets = [length or 0 for length in lengths]
+    steps = [tokens_of(len(lengths), L, [s + add for s in offsets], dtype) for L, add in ((1, 0), (4, 1))]
     both_ways(lambda: batch(lengths, dtype), native_calls, steps, monkeypatch)
 
 
@@ -194,9 +194,9 @@ def zeros(*shape, dtype=mx.float32):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"starts": -1},
-        {"starts": [0, 4000]},
-        {"starts": [0, 0, 0]},
+        {"offsets": -1},
+        {"offsets": [0, 4000]},
+        {"offsets": [0, 0, 0]},
         {"key": zeros(2, 1, KV_HEADS, SIZE, dtype=mx.float16)},
         {"value": zeros(2, 1, KV_HEADS, SIZE, dtype=mx.float16)},
         {"value": zeros(2, 2, KV_HEADS, SIZE)},

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tiny_llm.course.dispatch import MODELS
 from tiny_llm.models import dispatch_model, shortcut_name_to_full_name
+from tiny_llm.models.names import FAMILIES
 
 from ..support.models.checkpoints import checkpoint
 
@@ -67,3 +69,8 @@ def test_an_option_that_the_week_does_not_have_is_refused():
 def test_the_error_for_a_wrong_object_names_its_type():
     with pytest.raises(ValueError, match=r"^dispatch_model: mlx_model: got a dict, expected"):
         dispatch_model("tiny", {}, 2)
+
+
+def test_each_family_has_a_model_of_each_week():
+    assert MODELS.keys() == FAMILIES.keys()
+    assert all(weeks.keys() == {1, 2, 3} for weeks in MODELS.values())

@@ -106,6 +106,9 @@ def test_other_types_than_arrays_are_refused(name, argument, wrong):
         ("RMSNorm", "x"),
         ("RMSNorm", "weight"),
         ("Embedding", "weight"),
+        ("paged_attention", "query"),
+        ("paged_attention", "key_pages"),
+        ("quantized_matmul", "a"),
         ("quantized_linear", "x"),
         ("quantized_linear", "bias"),
         ("quantized_linear", "residual"),
@@ -115,8 +118,27 @@ def test_other_types_than_arrays_are_refused(name, argument, wrong):
 def test_integers_are_refused(name, argument):
     """Of the right shape. MLX would round the other operand, or raise an error about matmul."""
     call, fitting = CALLS[name]
-    with refused(argument, TypeError, function=name):
+    with refused(argument, function=name) as caught:
         call(**(fitting | {argument: fitting[argument].astype(mx.int32)}))
+    assert caught.value.got == "int32"
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("Embedding", "ids"),
+        ("packed Embedding", "ids"),
+        ("paged_attention", "block_table"),
+        ("paged_attention", "context_lens"),
+        ("quantized_matmul", "b"),
+    ],
+    ids=str,
+)
+def test_floats_are_refused_for_integers(name, argument):
+    call, fitting = CALLS[name]
+    with refused(argument, function=function_of(name)) as caught:
+        call(**(fitting | {argument: fitting[argument].astype(mx.float32)}))
+    assert caught.value.got == "float32"
 
 
 @pytest.mark.parametrize("readable", [False, True], ids=["native", "readable"])

@@ -40,6 +40,7 @@ def inputs(**changes):
         {"mask": mx.zeros((1, B, HEADS, L, S))},
         {"mask": np.zeros((L, S))},
         {"mask": [[0.0]] * 300},
+        {"scale": mx.array(True)},
         {"mask": "full"},
         {"mask": True},
     ],
@@ -63,7 +64,6 @@ def test_a_wrong_value_is_refused(function, changes):
         {"scale": [1.0]},
         {"scale": True},
         {"scale": mx.zeros((L, S))},
-        {"scale": mx.array(True)},
     ],
     ids=case_id,
 )

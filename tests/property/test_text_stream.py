@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiny_llm.generation.text import TextStream, own_detokenizer
+from tiny_llm.generation.text import TextStream, new_detokenizer
 
 from ..support.generation.byte_text import ByteDetokenizer, ByteTokenizer, LookAheadDetokenizer, as_text
 
@@ -36,7 +36,7 @@ def test_any_bytes_give_the_text_of_all_bytes(tokens, detokenizer):
 def test_each_stream_has_its_own_detokenizer(shared):
     tokenizer = ByteTokenizer(shared=shared)
     tokenizer.detokenizer.add_token(ord("?"))
-    one, two = own_detokenizer(tokenizer), own_detokenizer(tokenizer)
+    one, two = new_detokenizer(tokenizer), new_detokenizer(tokenizer)
     one.add_token(ord("1"))
     two.add_token(ord("2"))
     tokenizer.detokenizer.add_token(ord("?"))

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_llm.sampling import draw as module
-from tiny_llm.sampling.draw import CANDIDATES, draw, probabilities, random_key
+from tiny_llm.sampling.draw import TOP_P_CANDIDATES, draw, probabilities, random_key
 from tiny_llm.sampling.params import Sampling
 
 from ..support.generation import sampling as oracle
 
-VOCABULARY = 3 * CANDIDATES[-1] + 5
+VOCABULARY = 3 * TOP_P_CANDIDATES[-1] + 5
 
 
 def scores(kind: str) -> np.ndarray:
@@ -80,5 +80,5 @@ def test_any_number_of_candidates_gives_the_result_of_a_full_sort(rows, top_p, t
     logits, sampling = mx.array(rows).astype(mx.float32), Sampling(1.0, top_p, top_k)
     sorted_all = probabilities(logits, sampling)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CANDIDATES", (candidates,))
+        patch.setattr(module, "TOP_P_CANDIDATES", (candidates,))
         assert mx.array_equal(probabilities(logits, sampling), sorted_all)

@@ -62,7 +62,7 @@ def test_arithmetic_answers_are_true():
 
 
 @pytest.mark.parametrize("kind", [kind for kind, (_, _, by_question) in KINDS.items() if by_question])
-def test_training_never_sees_a_held_out_question(kind):
+def test_held_out_questions_are_not_in_the_training_text(kind):
     assert not any(question_held_out(turn.user) for turns in samples(kind, False) for turn in turns)
     assert all(question_held_out(turns[0].user) for turns in samples(kind, True))
 

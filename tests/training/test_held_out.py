@@ -35,7 +35,7 @@ def test_every_prompt_fits_into_the_context(encode):
     assert max(sizes) > 1200  # the long ones are long
 
 
-def test_training_never_asks_the_held_out_prompts():
+def test_held_out_prompts_are_not_in_the_training_text():
     rng = random.Random(0)
     asked = {
         normal(message["content"])

@@ -19,8 +19,8 @@ RATES = {
 LINE = 128  # bytes
 REGISTER_FILE = 208 * 1024  # bytes of a core
 THREADGROUP_MEMORY = 60 * 1024  # bytes of a core
-MOST_THREADS = 3072  # of a core
-MOST_REGISTERS = 128  # of a thread
+MAX_THREADS = 3072  # of a core
+MAX_REGISTERS = 128  # of a thread
 ENOUGH_SIMD_GROUPS = 24  # on a core, for full use of its arithmetic units
 ADDRESSES = 24  # registers of a thread for addresses and counters: an estimate
 
@@ -84,8 +84,8 @@ class Kernel:
 
     def threadgroups_on_core(self) -> tuple[int, str]:
         """How many threadgroups fit on a core, and the resource that limits them."""
-        by_registers = REGISTER_FILE // (4 * min(self.registers, MOST_REGISTERS)) // self.threads
-        limits = {"registers": by_registers, "threads": MOST_THREADS // self.threads}
+        by_registers = REGISTER_FILE // (4 * min(self.registers, MAX_REGISTERS)) // self.threads
+        limits = {"registers": by_registers, "threads": MAX_THREADS // self.threads}
         if self.threadgroup_bytes:
             limits["threadgroup memory"] = THREADGROUP_MEMORY // self.threadgroup_bytes
         most = min(limits.values())

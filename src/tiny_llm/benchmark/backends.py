@@ -1,4 +1,4 @@
-"""Programs that run a model, behind one interface: the models of tiny_llm and those of mlx-lm."""
+"""Programs that run a model, with one interface: the models of tiny_llm and those of mlx-lm."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -7,48 +7,56 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generate import PREFILL_STEP
-from ..generation.tokens import Chooser, Sequenced, cached_tokens, full_context_tokens, next_logits, token_id
-from .requests import Request
+from ..generation.defaults import PREFILL_STEP
+from ..generation.protocols import has_kv_cache
+from ..generation.tokens import (
+    SequenceState,
+    TokenSampler,
+    cached_tokens,
+    full_context_tokens,
+    next_logits,
+    token_id,
+)
+from .requests import BenchRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class BenchBackend:
     """`generate` yields the tokens of a request, greedily and past end tokens.
 
     `logits` returns the logits [V] after the prompt, for comparison between backends.
     """
 
     name: str
-    generate: Callable[[Request], Iterator[int]]
-    logits: Callable[[Request], mx.array]
+    generate: Callable[[BenchRequest], Iterator[int]]
+    logits: Callable[[BenchRequest], mx.array]
 
 
-def tiny_llm_backend(name: str, model: Any) -> Backend:
+def tiny_llm_backend(name: str, model: Any) -> BenchBackend:
     """A model of tiny_llm in the loop of the command line."""
-    cached = hasattr(model, "create_kv_cache")
+    cached = has_kv_cache(model)
 
-    def generate(request: Request) -> Iterator[int]:
+    def generate(request: BenchRequest) -> Iterator[int]:
         prompt = list(request.prompt)
         if cached:
             return cached_tokens(
-                model, prompt, Chooser(prompt), request.output_tokens, prefill_step=PREFILL_STEP
+                model, prompt, TokenSampler(prompt), request.output_tokens, prefill_step=PREFILL_STEP
             )
-        return full_context_tokens(model, prompt, Chooser(prompt), request.output_tokens)
+        return full_context_tokens(model, prompt, TokenSampler(prompt), request.output_tokens)
 
-    def logits(request: Request) -> mx.array:
+    def logits(request: BenchRequest) -> mx.array:
         prompt = list(request.prompt)
         if not cached:
             return next_logits(model, mx.array(prompt)[None])[0]
-        with closing(Sequenced(model)) as sequence:
+        with closing(SequenceState(model)) as sequence:
             last = sequence.prefill(prompt, PREFILL_STEP)[0]
             mx.eval(last)
             return last
 
-    return Backend(name, generate, logits)
+    return BenchBackend(name, generate, logits)
 
 
-def mlx_lm_backend(name: str, model: Any) -> Backend:
+def mlx_lm_backend(name: str, model: Any) -> BenchBackend:
     """A model of mlx-lm. Its prefill computes no logits for all but the last token, as in mlx-lm.
 
     mlx-lm's own loop is not used: it runs one step more than there are tokens, and it starts the second step
@@ -56,7 +64,7 @@ def mlx_lm_backend(name: str, model: Any) -> Backend:
     """
     from mlx_lm.models.cache import make_prompt_cache
 
-    def generate(request: Request) -> Iterator[int]:
+    def generate(request: BenchRequest) -> Iterator[int]:
         cache = make_prompt_cache(model)
         prompt = mx.array(request.prompt)
         before, token = prompt[:-1], prompt[-1:]
@@ -67,8 +75,8 @@ def mlx_lm_backend(name: str, model: Any) -> Backend:
             token = mx.argmax(model(token[None], cache=cache)[:, -1], axis=-1)
             yield token_id(token)
 
-    def logits(request: Request) -> mx.array:
+    def logits(request: BenchRequest) -> mx.array:
         last: mx.array = model(mx.array(request.prompt)[None])[0, -1]
         return last
 
-    return Backend(name, generate, logits)
+    return BenchBackend(name, generate, logits)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 # Short calls are repeated until a sample lasts this long, so that the cost of the clock does not show.
 SAMPLE_SECONDS = 5e-3
-MOST_CALLS_PER_SAMPLE = 500
+MAX_CALLS_PER_SAMPLE = 500
 # Before a sample the contestant runs untimed for this long: other contestants have emptied the caches, and
 # after a pause the system may have put two threads of a team on one core, where a spinning barrier costs a
 # scheduler tick.
@@ -138,7 +138,7 @@ def _samples(lists: dict[str, list[float]]) -> dict[str, Samples]:
 
 def _warm(call: Callable[[], Any], clock: Clock) -> None:
     end = clock() + WARM_SECONDS
-    for _ in range(MOST_CALLS_PER_SAMPLE):
+    for _ in range(MAX_CALLS_PER_SAMPLE):
         call()
         if clock() >= end:
             break
@@ -152,4 +152,4 @@ def _estimate(call: Callable[[], Any], clock: Clock) -> float:
 
 
 def _calls_per_sample(seconds: float) -> int:
-    return min(MOST_CALLS_PER_SAMPLE, max(1, math.ceil(SAMPLE_SECONDS / max(seconds, 1e-9))))
+    return min(MAX_CALLS_PER_SAMPLE, max(1, math.ceil(SAMPLE_SECONDS / max(seconds, 1e-9))))

@@ -7,9 +7,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from .backends import Backend
+from .backends import BenchBackend
 from .clock import Clock, turns
-from .requests import Request
+from .requests import BenchRequest
 
 # Largest difference between the logits of two backends, relative to the largest logit, by activation type.
 TOLERANCE = {mx.float32: 1e-3, mx.float16: 1e-2, mx.bfloat16: 6e-2}
@@ -34,7 +34,7 @@ class Run:
         return (self.output_tokens - 1) / (self.seconds - self.first) if self.output_tokens > 1 else None
 
 
-def run_once(backend: Backend, request: Request, clock: Clock = time.perf_counter) -> Run:
+def run_once(backend: BenchBackend, request: BenchRequest, clock: Clock = time.perf_counter) -> Run:
     begin = clock()
     tokens = backend.generate(request)
     next(tokens)
@@ -44,8 +44,8 @@ def run_once(backend: Backend, request: Request, clock: Clock = time.perf_counte
 
 
 def measure(
-    backends: Sequence[Backend],
-    requests: Sequence[Request],
+    backends: Sequence[BenchBackend],
+    requests: Sequence[BenchRequest],
     warmup: int,
     report: Callable[[int, int], None],
     clock: Clock = time.perf_counter,
@@ -65,7 +65,7 @@ def measure(
     return runs
 
 
-def largest_difference(backends: Sequence[Backend], request: Request) -> dict[str, float]:
+def largest_difference(backends: Sequence[BenchBackend], request: BenchRequest) -> dict[str, float]:
     """Largest difference of logits from those of the first backend, relative to the largest of these."""
     expected = backends[0].logits(request).astype(mx.float32)
     largest = mx.abs(expected).max()

@@ -8,7 +8,7 @@ BYTE_TOKENS = 256  # the first ids of a vocabulary are single bytes, which text 
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BenchRequest:
     prompt: tuple[int, ...]
     output_tokens: int
 
@@ -24,7 +24,9 @@ class Sizes:
     max_output_len: int
 
 
-def random_requests(sizes: Sizes, vocabulary: int, end_tokens: Collection[int], seed: int) -> list[Request]:
+def random_requests(
+    sizes: Sizes, vocabulary: int, end_tokens: Collection[int], seed: int
+) -> list[BenchRequest]:
     """Deterministic: equal arguments give equal requests on every machine."""
     numbers = random.Random(seed)
     first = BYTE_TOKENS if vocabulary > 2 * BYTE_TOKENS else 0
@@ -33,5 +35,5 @@ def random_requests(sizes: Sizes, vocabulary: int, end_tokens: Collection[int], 
     for _ in range(sizes.num_seqs):
         length = numbers.randint(sizes.min_input_len, sizes.max_input_len)
         output = numbers.randint(sizes.min_output_len, sizes.max_output_len)
-        requests.append(Request(tuple(numbers.choices(ids, k=length)), output))
+        requests.append(BenchRequest(tuple(numbers.choices(ids, k=length)), output))
     return requests

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from ..checks.arrays import check_arrays
+from ..checks.arrays import check_arrays, check_same_dtype
 from ..errors import ArgumentError, UnsupportedError
 from ..ops.arguments import Mask
 
@@ -85,8 +85,9 @@ def check_tokens(cache: str, key: mx.array, value: mx.array) -> None:
     check_arrays(cache, key=key, value=value)
     if key.ndim != 4 or key.size == 0:
         raise ArgumentError(cache, "key", key.shape, "(B, H, L, D) with at least one token")
-    if value.shape != key.shape or value.dtype != key.dtype:
-        raise ArgumentError(cache, "value", f"{value.shape} {value.dtype}", f"{key.shape} {key.dtype} as key")
+    if value.shape != key.shape:
+        raise ArgumentError(cache, "value", value.shape, f"{key.shape}, the shape of key")
+    check_same_dtype(cache, "value", value.dtype, key.dtype, "key")
 
 
 def check_rewind(cache: str, n: int, offset: int) -> None:

@@ -11,7 +11,7 @@ from ..ops.arguments import Mask
 from .base import Fetched, PagedKvMetadata, TinyKvCache, check_tokens
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
-from .pool import evaluated
+from .pool import eval_kv
 
 
 class BatchingKvCache(TinyKvCache):
@@ -34,7 +34,7 @@ class BatchingKvCache(TinyKvCache):
         self._check_slot(id)
         self._check_length(id, prefilled.offset)
         if prefilled.storage is not None:
-            self._agree_on_heads(prefilled.storage[0].shape)
+            self._check_heads(prefilled.storage[0].shape)
         if self.kv_caches[id] is not None:
             self.remove_request(id)
         self.kv_caches[id] = prefilled
@@ -60,7 +60,7 @@ class BatchingKvCache(TinyKvCache):
         for slot in self._active():
             self.remove_request(slot)
 
-    def requests(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
+    def active_caches(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
         """The active slots and their caches, checked to take new tokens of shape `tokens` [B, H, L, D]."""
         if isinstance(mask, mx.array):
             raise UnsupportedError("BatchingKvCache", "mask", "an array", "None or 'causal'")
@@ -73,7 +73,7 @@ class BatchingKvCache(TinyKvCache):
             raise ArgumentError("BatchingKvCache", "", "no active request", "at least one")
         for slot, cache in active.items():
             self._check_length(slot, cache.offset + tokens[2])
-        self._agree_on_heads(tokens)
+        self._check_heads(tokens)
         return active
 
     def update_and_fetch(
@@ -82,12 +82,12 @@ class BatchingKvCache(TinyKvCache):
         """Append row b of keys and values [B, H, L, D] to slot b, and return all tokens of all slots.
 
         Keys and values are [B, H, Smax, D], right aligned and padded with zeros on the left. The mask
-        [B, 1, mask_length, Smax] is causal in each row and hides the padding; an idle row sees nothing.
+        [B, 1, mask_length, Smax] is causal in each row and hides the padding; an idle row is fully masked.
         """
         check_tokens("BatchingKvCache", keys, values)
-        active = self.requests(keys.shape, mask)
-        nothing = keys[:1, :, :0]
-        rows_of_keys, rows_of_values = [nothing] * keys.shape[0], [nothing] * keys.shape[0]
+        active = self.active_caches(keys.shape, mask)
+        empty = keys[:1, :, :0]
+        rows_of_keys, rows_of_values = [empty] * keys.shape[0], [empty] * keys.shape[0]
         for slot, cache in active.items():
             row = slice(slot, slot + 1)
             fetched = cache.update_and_fetch(keys[row], values[row])
@@ -102,19 +102,19 @@ class BatchingKvCache(TinyKvCache):
     ) -> PagedKvMetadata:
         """Append row b of keys and values [B, H, L, D] to slot b, and return the pages of all tokens."""
         check_tokens("BatchingKvCache", keys, values)
-        active = self.requests(keys.shape, mask)
+        active = self.active_caches(keys.shape, mask)
         paged = {slot: cache for slot, cache in active.items() if isinstance(cache, TinyKvPagedCache)}
         if len(paged) < len(active):
             raise ArgumentError("BatchingKvCache", "", "a cache without pages in a slot", "TinyKvPagedCache")
         caches = list(paged.values())
         if len({cache.pool for cache in caches}) > 1:
             raise ArgumentError("BatchingKvCache", "", "caches of several pools", "one pool")
-        keys, values = evaluated(keys, values)
+        keys, values = eval_kv(keys, values)
         for slot, cache in paged.items():
             cache.append(keys[slot : slot + 1], values[slot : slot + 1])
         rows = [paged.get(slot) for slot in range(self.max_active_requests)]
         width = max(cache.num_pages for cache in caches)
-        table = self._table.of([None if row is None else row.pages for row in rows], width)
+        table = self._table.get([None if row is None else row.pages for row in rows], width)
         lengths = [0 if row is None else row.offset for row in rows]
         return PagedKvMetadata(
             *stored_pages(caches[0].pool),
@@ -140,7 +140,7 @@ class BatchingKvCache(TinyKvCache):
         if not 0 <= slot < self.max_active_requests:
             raise ArgumentError("BatchingKvCache", "id", slot, f"0 to {self.max_active_requests - 1}")
 
-    def _agree_on_heads(self, tokens: tuple[int, ...]) -> None:
+    def _check_heads(self, tokens: tuple[int, ...]) -> None:
         found = (tokens[1], tokens[3])
         if self.HD is not None and found != self.HD:
             raise ArgumentError(

@@ -4,6 +4,7 @@ from copy import copy
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..errors import ArgumentError
 from ..ops.arguments import Mask
 from .base import Fetched, TinyKvCache, check_rewind, check_tokens
@@ -17,7 +18,9 @@ class TinyKvFullCache(TinyKvCache):
     def __init__(self) -> None:
         self.offset = 0
         self._storage: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
-        self._kept = False  # whether a native operation returned the arrays, and this cache holds them since
+        # True if a native operation returned the arrays and they were held here since: the next step may
+        # then write past the last token although other arrays share the memory.
+        self._append_in_place = False
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
@@ -52,7 +55,7 @@ class TinyKvFullCache(TinyKvCache):
     def reserve(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array, bool]:
         """Keys and values [B, H, capacity, D], with space from `offset` on for tokens of shape [B, H, L, D].
 
-        The third result is whether a native operation returned these arrays and this cache holds them since.
+        The third result is `append_in_place`: see `__init__`.
         """
         batch, heads, length, size = tokens
         needed = self.offset + length
@@ -63,23 +66,28 @@ class TinyKvFullCache(TinyKvCache):
         expected = (*keys.shape[:2], length, keys.shape[3])
         if tokens != expected or dtype != keys.dtype:
             raise ArgumentError(
-                "TinyKvFullCache", "key", f"{tokens} {dtype}", f"{expected} {keys.dtype} as before"
+                "TinyKvFullCache",
+                "key",
+                f"{tokens} {dtype_name(dtype)}",
+                f"{expected} {dtype_name(keys.dtype)} as before",
             )
         capacity = keys.shape[2]
         if needed <= capacity:
-            return keys, values, self._kept
+            return keys, values, self._append_in_place
         # Grows by 1.5x, so appends are amortised O(1): at most 3 copies per token.
         more = [(0, 0), (0, 0), (0, _blocks(max(needed, capacity * 3 // 2)) - capacity), (0, 0)]
         return mx.pad(keys, more), mx.pad(values, more), False
 
-    def commit(self, keys: mx.array, values: mx.array, added: int, *, kept: bool = False) -> None:
-        """Store the arrays from `reserve` after `added` tokens were written to them.
+    def commit(
+        self, keys: mx.array, values: mx.array, num_new_tokens: int, *, append_in_place: bool = False
+    ) -> None:
+        """Store the arrays from `reserve` after `num_new_tokens` tokens were written to them.
 
-        `kept` is whether a native operation returned them.
+        append_in_place: whether a native operation returned them.
         """
         self._storage = keys, values
-        self._kept = kept
-        self.offset += added
+        self._append_in_place = append_in_place
+        self.offset += num_new_tokens
 
 
 def _blocks(tokens: int) -> int:

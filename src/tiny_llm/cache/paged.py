@@ -11,7 +11,7 @@ from ..errors import ArgumentError
 from ..ops.arguments import Mask
 from .base import Fetched, PagedKvMetadata, TinyKvCache, check_rewind
 from .page_table import PageIds, PageTable
-from .pool import TinyKvPagedPool, evaluated
+from .pool import TinyKvPagedPool, eval_kv
 
 
 class TinyKvPagedCache(TinyKvCache):
@@ -29,7 +29,7 @@ class TinyKvPagedCache(TinyKvCache):
     @property
     def page_ids(self) -> list[int]:
         """The pages in order, as a new list."""
-        return self.pages.words.tolist()
+        return self.pages.ids.tolist()
 
     @property
     def num_pages(self) -> int:
@@ -46,7 +46,7 @@ class TinyKvPagedCache(TinyKvCache):
         return self.pool.storage
 
     def append(self, key: mx.array, value: mx.array) -> None:
-        """Append key and value [1, H, L, D], both `evaluated`."""
+        """Append key and value [1, H, L, D], both evaluated by `eval_kv`."""
         self.pool.check_fits(key, value)  # before a page is allocated
         done, length = 0, key.shape[2]
         while done < length:
@@ -64,13 +64,13 @@ class TinyKvPagedCache(TinyKvCache):
     def update_and_fetch(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
-        self.append(*evaluated(key, value))
+        self.append(*eval_kv(key, value))
         return *self.gather_dense(), self.offset, mask
 
     def update_and_fetch_paged(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
-        self.append(*evaluated(key, value))
+        self.append(*eval_kv(key, value))
         return self.paged_metadata(mask=mask)
 
     def gather_dense(self) -> tuple[mx.array, mx.array]:
@@ -86,7 +86,7 @@ class TinyKvPagedCache(TinyKvCache):
             raise ArgumentError(
                 "TinyKvPagedCache", "max_pages", max_pages, f"at least the {self.num_pages} in use"
             )
-        return self._table.of([self.pages], width)
+        return self._table.get([self.pages], width)
 
     def context_lens(self) -> mx.array:
         """The number of tokens: int32 [1]."""

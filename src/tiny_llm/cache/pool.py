@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..checks.types import check_size
 from ..errors import ArgumentError
 from .base import check_tokens
@@ -95,7 +96,7 @@ class TinyKvPagedPool:
             self.write_lazily(page_id, start, key, value)
 
     def write_lazily(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
-        """The same, evaluated when it is read, or at the end of the enclosing block of `writing`."""
+        """Like `write_page_slice`, but evaluated when read, or at the end of the `writing` block."""
         self._check_used(page_id)
         self.check_fits(key, value)
         stop = start + key.shape[2]
@@ -128,8 +129,8 @@ class TinyKvPagedPool:
                 raise ArgumentError(
                     "TinyKvPagedPool",
                     "key",
-                    f"{key.shape} {key.dtype}",
-                    f"{expected} {pages.dtype} as the first one written",
+                    f"{key.shape} {dtype_name(key.dtype)}",
+                    f"{expected} {dtype_name(pages.dtype)} as the first one written",
                 )
 
     def check(self) -> None:
@@ -166,8 +167,8 @@ class TinyKvPagedPool:
                 self.evaluate_writes()
 
 
-def evaluated(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
-    """Both, evaluated, so that the graph behind them no longer holds the arrays of the pool.
+def eval_kv(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
+    """Evaluate and return both, so that their graph no longer holds the arrays of the pool.
 
     MLX writes in place only to an array with a single reference, and copies it otherwise. The unevaluated
     attention of the layer before holds the pool, and the new keys and values depend on that attention.

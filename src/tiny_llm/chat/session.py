@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from ..checks.types import check_text, check_type
 from ..errors import RefusedArgument, UnsupportedError, calling
 from ..generate import stream_generate
+from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
-from ..generation.messages import write_conversation
+from ..generation.messages import render_prompt
 from ..generation.prompt_cache import PromptCache
 from ..generation.result import Result
 from ..generation.stream import Stream
-from ..llm import LLM, MAX_TOKENS
+from ..llm import LLM
 from ..sampling.params import GREEDY, Sampling
-from .turns import Conversation
+from .conversation import Conversation
 
 
 class ChatSession:
@@ -37,8 +38,8 @@ class ChatSession:
         self._system = system
         self._enable_thinking = enable_thinking
         self._prompt_cache = PromptCache()
-        self._turn: Turn | None = None
-        self._conversation = self._begin()
+        self._turn: TurnStream | None = None
+        self._conversation = self._new_conversation()
         with calling("ChatSession"):  # refuse a bad system message before the first question
             self._conversation.check_system()
 
@@ -83,7 +84,7 @@ class ChatSession:
     ) -> Stream:
         """The answer in pieces; it becomes a turn when it has ended.
 
-        A stream that is left before its end ends with `close()` or with the next question, and becomes a turn
+        A stream that is not read to its end ends with `close()` or with the next question, and becomes a turn
         with the text so far.
         """
         with calling("ChatSession.stream"):
@@ -91,18 +92,18 @@ class ChatSession:
 
     def reset(self) -> None:
         """Forget all turns; the cached tokens of the system message are kept."""
-        self._leave()
-        self._conversation = self._begin()
+        self._finish_open_turn()
+        self._conversation = self._new_conversation()
 
     def close(self) -> None:
         """Free the KV cache; another question processes all turns again."""
-        self._leave()
+        self._finish_open_turn()
         self._prompt_cache.close()
 
-    def _begin(self) -> Conversation:
+    def _new_conversation(self) -> Conversation:
         llm, enable_thinking = self._llm, self._enable_thinking  # not `self`: a cycle would hold the memory
         return Conversation(
-            lambda messages: write_conversation("", llm.name, llm.tokenizer, messages, enable_thinking),
+            lambda messages: render_prompt("", llm.name, llm.tokenizer, messages, enable_thinking),
             lambda text: len(llm.tokenizer.encode(text, add_special_tokens=False)),
             context=llm.context,
             system=self._system,
@@ -115,18 +116,18 @@ class ChatSession:
         max_tokens: int | None,
         stop: str | Sequence[str] | None,
         logprobs: int | None,
-    ) -> "Turn":
+    ) -> "TurnStream":
         llm = self._llm
         check_text("", "question", question)
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        limited = sampling.with_ends(max_tokens, stop)
-        self._leave()
+        limited = sampling.with_limits(max_tokens, stop)
+        self._finish_open_turn()
         try:
             generation = stream_generate(
                 llm.model,
                 llm.tokenizer,
-                self._conversation.ask(question, limited.max_tokens).text,
-                sampling=limited.with_ends(limited.max_tokens or MAX_TOKENS, None).seeded(),
+                self._conversation.prompt_for(question, limited.max_tokens).text,
+                sampling=limited.with_limits(limited.max_tokens or MAX_TOKENS, None).with_seed(),
                 logprobs=logprobs,
                 context=llm.context,
                 prompt_cache=self._prompt_cache,
@@ -135,17 +136,17 @@ class ChatSession:
             if error.argument == "prompt":
                 error.argument = "question"
             raise
-        self._turn = Turn(generation, llm.device, self._conversation, question)
+        self._turn = TurnStream(generation, llm.device, self._conversation, question)
         return self._turn
 
-    def _leave(self) -> None:
+    def _finish_open_turn(self) -> None:
         """End a stream that was not read to its end."""
         if self._turn is not None:
             self._turn.close()
         self._turn = None
 
 
-class Turn(Stream):
+class TurnStream(Stream):
     """An answer in pieces, which becomes a turn of its conversation when it ends."""
 
     def __init__(self, generation: Generation, device: str, conversation: Conversation, question: str):
@@ -173,5 +174,5 @@ class Turn(Stream):
 
     def _end(self) -> None:
         if self._open:
-            self._conversation.answered(self._question, self.result.text)
+            self._conversation.add_turn(self._question, self.result.text)
         self._open = False

@@ -40,11 +40,11 @@ def check_int(operation: str, argument: str, given: object) -> None:
         raise ArgumentTypeError(operation, argument, kind(given), "an int")
 
 
-def check_size(operation: str, argument: str, given: Any, *, least: int = 1) -> None:
-    """An integer not below `least`."""
+def check_size(operation: str, argument: str, given: Any, *, minimum: int = 1) -> None:
+    """An integer not below `minimum`."""
     check_int(operation, argument, given)
-    if given < least:
-        raise ArgumentError(operation, argument, given, f"at least {least}")
+    if given < minimum:
+        raise ArgumentError(operation, argument, given, f"at least {minimum}")
 
 
 def check_number(operation: str, argument: str, given: object) -> None:

@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(REFUSED, f"{self.prog}: {message.removeprefix('argument ')}; --help explains the flags\n")
+        self.exit(REFUSED, f"{self.prog}: {message.removeprefix('argument ')}; see --help\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Exit like a command: an unwritable standard error does not change the exit code."""
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        add_flags(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
+        add_options(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
     parser.set_defaults(program=parser.prog, run=lambda options: print_overview(parser))
     return parse_and_run(parser, argv)
 
@@ -80,15 +80,15 @@ def print_overview(parser: argparse.ArgumentParser) -> int:
 
 
 def run_command(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
-    """Run one command as a program of its own, such as main.py; `settings` are options without a flag."""
+    """Run one command as a program of its own, such as main.py; `settings` have no option."""
     command = COMMANDS[name]
     parser = Parser(prog=program, description=command.DESCRIPTION)
-    add_flags(parser, command)
+    add_options(parser, command)
     parser.set_defaults(**settings)
     return parse_and_run(parser, argv)
 
 
-def add_flags(parser: argparse.ArgumentParser, command: ModuleType) -> None:
+def add_options(parser: argparse.ArgumentParser, command: ModuleType) -> None:
     command.add_arguments(parser)
     parser.set_defaults(run=command.run, program=parser.prog)
 
@@ -99,6 +99,6 @@ def parse_and_run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -
         # The command is known by now; argparse reports arguments that it does not take to the main parser.
         parser.prog = options.program
         parser.error(
-            f"{unknown[0]}: {'no such flag' if unknown[0].startswith('-') else 'unexpected argument'}"
+            f"{unknown[0]}: {'unknown option' if unknown[0].startswith('-') else 'unexpected argument'}"
         )
     return exit_code_of(options.program, lambda: options.run(options))

@@ -4,12 +4,12 @@ import argparse
 import math
 from collections.abc import Callable
 
-from ..llm import MAX_TOKENS
+from ..generation.defaults import MAX_TOKENS
 from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS
 
 SOLUTIONS = ("tiny_llm", "mlx")
-OTHER_SOLUTIONS = ("ref", "tiny_llm_ref")  # names from other editions of the course
+OTHER_SOLUTIONS = ("ref", "tiny_llm_ref")  # solutions of the upstream course
 SYSTEM = "You are a helpful assistant."
 
 
@@ -63,9 +63,7 @@ def stop_string(given: str) -> str:
 
 def solution(name: str) -> str:
     if name in OTHER_SOLUTIONS:
-        raise argparse.ArgumentTypeError(
-            f"there is no {name} here, expected tiny_llm (this project) or mlx (mlx-lm)"
-        )
+        raise argparse.ArgumentTypeError(f"got {name}, expected tiny_llm (this project) or mlx (mlx-lm)")
     return name
 
 
@@ -178,7 +176,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--repetition-penalty", type=number_where(lambda x: x > 0, "above 0"), metavar="R",
-        help="above 1, make tokens less probable that occurred before",
+        help="penalty for tokens that already occurred; above 1 makes them less probable",
     )  # fmt: skip
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..generate import stream_generate
+from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
-from ..generation.messages import write_conversation
+from ..generation.messages import render_prompt
 from ..generation.prompt_cache import PromptCache
+from ..generation.protocols import has_kv_cache
 from ..generation.text import shortest_context
-from ..llm import MAX_TOKENS
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
@@ -50,7 +51,7 @@ class Backend(ABC):
         """The messages as one prompt, by the chat template of the model."""
         model = self.description["model"]
         try:
-            return write_conversation("", model, self.tokenizer, messages, enable_thinking)
+            return render_prompt("", model, self.tokenizer, messages, enable_thinking)
         except NoChatTemplate as error:
             raise Refusal(
                 f"--model: {model} has no chat template, so it cannot answer messages; "
@@ -78,7 +79,7 @@ class TinyLlmBackend(Backend):
         self._draft = draft
 
     def make_prompt_cache(self) -> PromptCache | None:
-        can_cache = self._draft is None and hasattr(self.model, "create_kv_cache")
+        can_cache = self._draft is None and has_kv_cache(self.model)
         return PromptCache() if can_cache else None
 
     def generate(
@@ -89,7 +90,7 @@ class TinyLlmBackend(Backend):
             model,
             self.tokenizer,
             prompt,
-            sampling=sampling.with_ends(sampling.max_tokens or MAX_TOKENS, None),
+            sampling=sampling.with_limits(sampling.max_tokens or MAX_TOKENS, None),
             draft_model=self._draft and self._draft[0],
             draft_tokenizer=self._draft and self._draft[1],
             prompt_cache=prompt_cache,

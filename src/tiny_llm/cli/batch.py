@@ -12,8 +12,9 @@ import mlx.core as mx
 
 from ..batch import Request
 from ..errors import ArgumentError, NumericError
-from ..generation.batching import answer_all
-from ..generation.messages import messages
+from ..generation.batching import run_batch
+from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
+from ..generation.messages import build_messages
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
@@ -23,7 +24,7 @@ from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Refusal
 from .json_output import print_json
 from .output_files import check_writable, output_file
-from .progress import Progress, dimmed
+from .progress import ProgressBar, dimmed
 from .streams import print_stderr
 
 SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"
@@ -31,7 +32,6 @@ DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by c
 --batch-size answers are generated together, and when one ends, the next question takes its place. Each
 answer is printed or written when it is complete."""
 TASK = "answering"
-MAX_SEQ_LEN, PREFILL_STEP = 512, 128  # defaults; at most the context
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="append each complete answer to this file as a line of JSON; the file must be new or empty",
     )  # fmt: skip
     arguments.add_raw(parser)
-    arguments.add_json(parser)
+    arguments.add_json(parser, "print one JSON object: totals, and the answers unless --output is given")
     arguments.add_model(parser)
     arguments.add_machine(parser)
     arguments.add_conversation(parser)
@@ -56,20 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=only_tiny_llm,
         default="tiny_llm",
         metavar="tiny_llm",
-        help="the only implementation of batch; accepted as in other commands",
+        help="only tiny_llm; accepted because other commands have this option",
     )
     group.add_argument(
-        "--batch-size", type=arguments.integer(1), default=5, metavar="N",
+        "--batch-size", type=arguments.integer(1), default=BATCH_SIZE, metavar="N",
         help="maximum number of answers generated together (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--prefill-step", type=arguments.integer(1), metavar="N",
-        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the others "
-        f"(default: {PREFILL_STEP})",
+        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the running "
+        f"requests (default: {BATCH_PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
         "--max-seq-len", type=arguments.integer(2), metavar="N",
-        help=f"maximum length of prompt and answer together, in tokens (default: {MAX_SEQ_LEN})",
+        help=f"maximum length of prompt and answer together, in tokens (default: {BATCH_MAX_SEQ_LEN})",
     )  # fmt: skip
     parser.set_defaults(loader=None, draft_model=None)
 
@@ -93,18 +93,21 @@ def run(options: argparse.Namespace) -> int:
         refuse_lines(options.input, wrong)
     check_output(options.output)
     done: list[Request] = []
-    with Progress() as progress:
+    with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
-        longest = length_option("--max-seq-len", options.max_seq_len, MAX_SEQ_LEN, backend.context)
-        step = length_option("--prefill-step", options.prefill_step, PREFILL_STEP, backend.context)
+        longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
+        step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
-            def begin(index: int) -> Request:
+            def make_request(index: int) -> Request:
+                prompt, ids = prompts[index]
                 limit = questions[index].max_tokens
-                return Request(backend.model, backend.tokenizer, prompts[index], step, index, limit=limit)
+                return Request(
+                    backend.model, backend.tokenizer, prompt, step, index, limit=limit, prompt_ids=ids
+                )
 
             def on_finish(request: Request) -> None:
                 done.append(request)
@@ -119,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
             start = time.perf_counter()
             failure = None
             try:
-                answer_all(backend.model, len(prompts), begin, longest, options.batch_size, on_finish)
+                run_batch(backend.model, len(prompts), make_request, longest, options.batch_size, on_finish)
             except NumericError as error:  # in some answers; the others are complete
                 failure = error
             seconds = time.perf_counter() - start
@@ -155,13 +158,13 @@ def length_option(flag: str, requested: int | None, default: int, context: int) 
 
 def render_prompts(
     options: argparse.Namespace, questions: tuple[Question, ...], backend: TinyLlmBackend, longest: int
-) -> list[str]:
-    """The prompts of all questions; those without room are refused before any is answered."""
+) -> list[tuple[str, list[int]]]:
+    """The prompts of all questions and their ids; all are checked before any is answered."""
     prompts, wrong = [], []
     for question in questions:
         try:
-            prompts.append(render_prompt(question, options, backend))
-            check_length(question, prompts[-1], backend, longest)
+            prompt = render_prompt(question, options, backend)
+            prompts.append((prompt, encode_question(question, prompt, backend, longest)))
         except ArgumentError as error:
             if options.input is None:  # the built-in questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
@@ -180,13 +183,14 @@ def render_prompts(
 def render_prompt(question: Question, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
-    conversation = question.messages or messages(options.system, [], question.prompt or "")
+    conversation = question.messages or build_messages(options.system, [], question.prompt or "")
     return backend.render(conversation, options.enable_thinking)
 
 
-def check_length(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> None:
-    """Refuse a prompt, or a max_tokens, that does not fit."""
-    length = len(encode_prompt("batch", [backend.model], backend.tokenizer, prompt))
+def encode_question(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> list[int]:
+    """The ids of a prompt; a prompt, or a max_tokens, that does not fit is refused."""
+    ids = encode_prompt("batch", [backend.model], backend.tokenizer, prompt)
+    length = len(ids)
     if length >= longest:
         raise ArgumentError(
             "batch", "max_seq_len", f"{length} tokens", f"fewer than --max-seq-len, {longest}"
@@ -199,6 +203,7 @@ def check_length(question: Question, prompt: str, backend: TinyLlmBackend, longe
             question.max_tokens,
             f"at most {room}: --max-seq-len, {longest}, minus {length} of the prompt",
         )
+    return ids
 
 
 def write_line(file: TextIO, record: dict[str, Any]) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..loading.tokenizer.chat_template import LONGEST_TEXT
+from ..loading.tokenizer.chat_template import MAX_TEXT_CHARS
 from .built_in_prompts import PROMPTS
 from .exit_codes import Refusal
 
 FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")
 ROLES = ("system", "user", "assistant")
-LARGEST_FILE = 2**28  # bytes
+MAX_INPUT_BYTES = 2**28  # bytes
 REPORTED = 3  # invalid lines named in an error, which counts the others
 
 
@@ -71,11 +71,11 @@ def read_lines(name: str) -> list[bytes]:
     """The lines of a file, not decoded yet, so that invalid UTF-8 is an error of its line only."""
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(MAX_INPUT_BYTES + 1)
     except OSError as error:
         raise Refusal(f"{FLAG}: {name} cannot be read: {error.strerror}") from error
-    if len(content) > LARGEST_FILE:
-        raise Refusal(f"{FLAG}: {name}: got more than {LARGEST_FILE} bytes, expected at most that many")
+    if len(content) > MAX_INPUT_BYTES:
+        raise Refusal(f"{FLAG}: {name}: got more than {MAX_INPUT_BYTES} bytes, expected at most that many")
     return content.removeprefix(b"\xef\xbb\xbf").split(b"\n")  # the byte order mark of some editors
 
 
@@ -142,8 +142,8 @@ def check_text(place: str, given: Any) -> str:
 
 
 def check_length(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise InvalidLine(f"got {len(text)} characters, expected at most {LONGEST_TEXT}")
+    if len(text) > MAX_TEXT_CHARS:
+        raise InvalidLine(f"got {len(text)} characters, expected at most {MAX_TEXT_CHARS}")
     return text
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import mlx.core as mx
 
-from ..benchmark.backends import Backend, mlx_lm_backend, tiny_llm_backend
+from ..benchmark.backends import BenchBackend, mlx_lm_backend, tiny_llm_backend
 from ..benchmark.pictures import NoPlottingLibrary, check_plotting, rates_picture
 from ..benchmark.rates import TOLERANCE, largest_difference, measure
 from ..benchmark.report import results, table
-from ..benchmark.requests import Request, Sizes, random_requests
-from ..loading import Checkpoint, LoadError, find_folder, load
+from ..benchmark.requests import BenchRequest, Sizes, random_requests
+from ..loading import Checkpoint, LoadError, Progress, find_folder, load
 from ..runtime.installation import check_installation
 from . import arguments, summary
 from .build_backend import build_stage, choose_flash, describe, flash_flag, mlx_lm_dtype, refuse_with_mlx_lm
@@ -21,7 +21,7 @@ from .exit_codes import Failure, Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
 from .mlx_lm_backend import check_mlx_lm, mlx_lm_model
 from .output_files import check_writable, output_file, svg_file, write_whole
-from .progress import Progress
+from .progress import ProgressBar
 from .streams import print_stderr
 
 SUMMARY = "measure prefill and decode speed"
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     with_mlx = "mlx" in (options.solution, options.compare)
     dtype = (mlx_lm_dtype if with_mlx else choose_dtype)(options.dtype, device)
     sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
-    with Progress() as progress:
+    with ProgressBar() as progress:
         checkpoint = load_checkpoint(options, progress)
         requests = make_requests(checkpoint, sizes, options.seed)
         backends = make_backends(options, checkpoint, dtype, progress)
@@ -141,7 +141,7 @@ def check(options: argparse.Namespace) -> None:
         raise Refusal(f"{given}: --compare measures with and without it; leave out one of them")
     if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
         raise Refusal(
-            f"--compare: {options.loader} has one kind of attention; the flag is for {WITH_FLASH_SWITCH}"
+            f"--compare: {options.loader} has one kind of attention; use {WITH_FLASH_SWITCH}, which has both"
         )
 
 
@@ -173,7 +173,7 @@ def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoi
     return load(name, offline=options.offline, progress=progress)
 
 
-def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[Request]:
+def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[BenchRequest]:
     context = checkpoint.config.max_position_embeddings
     longest = sizes.max_input_len + sizes.max_output_len
     if longest > context:
@@ -193,7 +193,7 @@ def require_plotting() -> None:
 
 def make_backends(
     options: argparse.Namespace, checkpoint: Checkpoint, dtype: mx.Dtype, progress: Progress
-) -> list[Backend]:
+) -> list[BenchBackend]:
     """The backends to measure, on one set of weights; the first is the one the others are compared with."""
     if options.solution == "mlx":
         return [mlx_lm_backend(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress))]

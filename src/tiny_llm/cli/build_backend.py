@@ -7,6 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..course.model import build_model, load_model
 from ..errors import ArgumentError
 from ..generation.text import check_vocabularies, check_vocabulary_sizes
@@ -15,9 +16,9 @@ from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from .arguments import SYSTEM
 from .backends import Backend, TinyLlmBackend
-from .device import check_kernels, choose_device, choose_dtype, dtype_name
+from .device import check_kernels, choose_device, choose_dtype
 from .exit_codes import Refusal
-from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Loader
+from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Stage
 from .mlx_lm_backend import MlxLmBackend, check_mlx_lm
 
 SAMPLING_FLAGS = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
@@ -133,7 +134,7 @@ def mlx_lm_dtype(requested: str, device: str) -> mx.Dtype:
     return mx.float32 if requested == "auto" and device == "cpu" else choose_dtype(requested, device)
 
 
-def build_stage(checkpoint: Checkpoint, loader: Loader, flash: bool | None, dtype: mx.Dtype) -> Any:
+def build_stage(checkpoint: Checkpoint, loader: Stage, flash: bool | None, dtype: mx.Dtype) -> Any:
     """Our model of a stage; `flash` is None if the stage has no such option."""
     with as_refusal():
         return build_model(checkpoint, dtype, week=loader.week, **flash_argument(flash))
@@ -152,7 +153,7 @@ def as_refusal() -> Iterator[None]:
         raise Refusal(str(error)) from error
 
 
-def choose_flash(loader: Loader, requested: bool | None) -> bool | None:
+def choose_flash(loader: Stage, requested: bool | None) -> bool | None:
     """On by default; None if the stage has only one kind of attention."""
     if loader.has_flash_switch:
         return requested is not False

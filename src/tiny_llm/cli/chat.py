@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from itertools import chain
 
-from ..chat.turns import Conversation
+from ..chat.conversation import Conversation
 from ..generation.generation import Generation
 from ..loading import LoadError
 from . import arguments, standard_input, streams, summary
@@ -16,7 +16,7 @@ from .build_backend import build_backend, read_sampling
 from .exit_codes import Refusal
 from .generate import PREPARING, as_refusal_of, start_generation
 from .json_output import print_json
-from .progress import Progress, dimmed, is_terminal
+from .progress import ProgressBar, dimmed, is_terminal
 
 SUMMARY = "talk to a model"
 DESCRIPTION = """Talk to a model. Ctrl-C stops an answer and keeps the conversation, Ctrl-D leaves, the arrow
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Converse until the input ends."""
     read_sampling(options)
-    with Progress() as progress:
+    with ProgressBar() as progress:
         backend = build_backend(options, progress)
     chat = Chat(backend, options)
     interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
@@ -124,7 +124,7 @@ class Chat:
             self.print_error(question, f"{refusal}; /reset starts a new conversation")
             return
         before = self.conversation.dropped_turns
-        self.conversation.answered(question, text)
+        self.conversation.add_turn(question, text)
         self._report(question, text, self.conversation.dropped_turns - before, generation)
 
     def print_error(self, question: str, sentence: str) -> None:
@@ -136,11 +136,11 @@ class Chat:
 
     def _begin(self, question: str) -> tuple[str, Generation]:
         """The first piece of an answer, and the generation that yields the others."""
-        with Progress() as progress:
+        with ProgressBar() as progress:
             progress(PREPARING, 0, None)
             sampling = read_sampling(self._options)
             with as_refusal_of(SOURCE):
-                prompt = self.conversation.ask(question, sampling.max_tokens)
+                prompt = self.conversation.prompt_for(question, sampling.max_tokens)
             generation = start_generation(
                 self._backend,
                 prompt.text,

@@ -13,13 +13,13 @@ from . import arguments
 from .device import check_kernels
 from .exit_codes import FAILED, Refusal
 from .json_output import print_json
-from .progress import Progress
+from .progress import ProgressBar
 
 SUMMARY = "compare FlashAttention with plain attention"
 DESCRIPTION = """Runs causal attention three ways: FlashAttention, MLX's own operation, and plain attention,
 which keeps all scores in memory. Shows time, memory, and the tiles that FlashAttention skips."""
 HEADS, KV_HEADS, TOKENS = 8, 2, 1024  # defaults
-LARGEST_HEAD = 256
+MAX_HEAD_DIM = 256
 ROUNDING = 1e-4
 SCORES = 3  # score matrices that plain attention holds at once
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--heads", HEADS, "number of query heads"),
         ("--kv-heads", KV_HEADS, "number of key/value heads, a divisor of --heads"),
         ("--tokens", TOKENS, "sequence length"),
-        ("--head-dim", 64, f"size of a head, at most {LARGEST_HEAD}"),
+        ("--head-dim", 64, f"size of a head, at most {MAX_HEAD_DIM}"),
     ):
         parser.add_argument(
             name,
@@ -47,11 +47,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the comparison; fails if the results differ by more than rounding."""
     if options.heads % options.kv_heads:
         raise Refusal(f"--kv-heads: got {options.kv_heads}, expected a divisor of --heads {options.heads}")
-    if options.head_dim > LARGEST_HEAD:
-        raise Refusal(f"--head-dim: got {options.head_dim}, expected at most {LARGEST_HEAD}")
+    if options.head_dim > MAX_HEAD_DIM:
+        raise Refusal(f"--head-dim: got {options.head_dim}, expected at most {MAX_HEAD_DIM}")
     check_memory(options)
     check_kernels()
-    with Progress() as progress:
+    with ProgressBar() as progress:
         query, key, value = make_inputs(options)
         progress("flash_attention", 0, None)
         flash, flash_cost = measure(flash_attention, query, key, value)

@@ -3,11 +3,11 @@
 import mlx.core as mx
 
 from ..errors import ArgumentError
-from ..runtime.device import AUTO, DEVICES, DTYPES, activation_dtype, device_name, dtype_name
+from ..runtime.device import AUTO, DEVICES, DTYPES, activation_dtype, device_name
 from ..runtime.installation import describe_cpu
 from .exit_codes import Failure, Refusal
 
-__all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype", "dtype_name"]
+__all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype"]
 
 
 def choose_device(requested: str | None) -> str:

@@ -9,13 +9,13 @@ from ..loading import LoadError
 from .streams import drop_unwritten, open_missing_streams, print_stderr, set_encoding_errors
 
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
-REFUSED = 2  # options or a prompt that cannot be honoured; argparse uses this code, too
+REFUSED = 2  # options or a prompt that cannot be used; argparse uses this code, too
 INTERRUPTED = 130  # Ctrl-C, as shells count: 128 + SIGINT
 BROKEN_PIPE = 141  # the reader of the output is gone, as in `| head -1`: 128 + SIGPIPE
 
 
 class Refusal(Exception):
-    """Options or input that cannot be honoured; the text names the option, its value and what is allowed."""
+    """Options or input that cannot be used; the text names the option, its value and what is allowed."""
 
 
 class Failure(Exception):

@@ -9,7 +9,7 @@ from ..loading.find import RANDOM
 from . import arguments
 from .device import DTYPES, choose_device
 from .exit_codes import Failure, Refusal
-from .progress import Progress
+from .progress import ProgressBar
 
 SUMMARY = "dequantize a model into a folder that transformers can load"
 DESCRIPTION = """Dequantizes the weights of a model and writes them, with its tokenizer, as a folder in
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         check_target(options.folder)
         if options.model.startswith(RANDOM):
             raise Refusal(f"--model: got {options.model}, expected a model that has files")
-        with Progress() as progress:
+        with ProgressBar() as progress:
             checkpoint = load(options.model, offline=options.offline, progress=progress)
             export_dense(checkpoint, options.folder, DTYPES[options.dtype], progress=progress)
     except ExportError as error:

@@ -8,16 +8,16 @@ from itertools import chain
 
 from ..errors import ArgumentError
 from ..generation.generation import Generation
-from ..generation.messages import messages
+from ..generation.messages import build_messages
 from ..generation.prompt_cache import PromptCache
-from ..loading.progress import Progress as Report
+from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from . import arguments, summary
 from .backends import Backend
 from .build_backend import build_backend, check_raw, read_sampling
 from .exit_codes import Refusal
 from .json_output import print_json
-from .progress import Progress, dimmed
+from .progress import ProgressBar, dimmed
 from .standard_input import read_all
 from .streams import print_stderr
 
@@ -48,13 +48,13 @@ def run(options: argparse.Namespace) -> int:
     sampling = read_sampling(options)
     check_raw(options)
     question = read_question(options.prompt)
-    with Progress() as progress:
+    with ProgressBar() as progress:
         backend = build_backend(options, progress)
         progress(PREPARING, 0, None)
         prompt = question
         if not options.raw:
             with as_refusal_of("--prompt"):
-                conversation = messages(options.system, [], question)
+                conversation = build_messages(options.system, [], question)
                 prompt = backend.render(conversation, options.enable_thinking)
         generation = start_generation(backend, prompt, sampling, progress)
         first = next(generation, "")
@@ -97,7 +97,7 @@ def start_generation(
     backend: Backend,
     prompt: str,
     sampling: Sampling,
-    progress: Report,
+    progress: Progress,
     *,
     source: str = "--prompt",
     prompt_cache: PromptCache | None = None,

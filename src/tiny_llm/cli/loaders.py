@@ -9,12 +9,12 @@ from ..course.dispatch import MODELS
 SUMMARIES = {
     1: "dense weights and no KV cache, so each token recomputes the whole sequence",
     2: "quantized weights, KV cache, FlashAttention",
-    3: "the same with a paged KV cache",
+    3: "quantized weights, paged KV cache, paged attention",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Loader:
+class Stage:
     """A stage. What it supports is read from its model classes, so no second list can disagree."""
 
     name: str
@@ -32,7 +32,7 @@ class Loader:
 
 
 LOADERS = {
-    name: Loader(name, week, summary, tuple(stages[week] for stages in MODELS.values()))
+    name: Stage(name, week, summary, tuple(stages[week] for stages in MODELS.values()))
     for week, summary in SUMMARIES.items()
     for name in [f"week{week}"]
 }

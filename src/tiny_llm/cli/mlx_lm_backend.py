@@ -4,23 +4,23 @@ Importing mlx-lm takes two seconds, so the functions here import it when they ru
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
 
-from ..generate import PREFILL_STEP
+from ..generation.defaults import MAX_TOKENS, PREFILL_STEP
 from ..generation.generation import Generation
 from ..generation.prompt_cache import PromptCache
-from ..generation.text import TextStream, encode_prompt, end_tokens, own_detokenizer
+from ..generation.text import TextStream, encode_prompt, end_tokens, new_detokenizer
 from ..generation.tokens import refuse_nan
-from ..llm import MAX_TOKENS
 from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..sampler import sampler_of
 from ..sampling.params import Sampling
-from ..sampling.penalty import penalties
+from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .backends import Backend
 from .exit_codes import Failure
@@ -52,7 +52,7 @@ class MlxLmBackend(Backend):
                 self.model,
                 max_tokens=min(sampling.max_tokens or MAX_TOKENS, self.context - len(ids)),
                 sampler=sampler_of(sampling),
-                logits_processors=penalties(sampling),
+                logits_processors=logits_processors(sampling),
                 prefill_step_size=PREFILL_STEP,
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )
@@ -60,7 +60,7 @@ class MlxLmBackend(Backend):
                 refuse_nan([logprobs[token].item()])
                 yield int(token)
 
-        text = TextStream(own_detokenizer(self.tokenizer))
+        text = TextStream(new_detokenizer(self.tokenizer))
         return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
 
 
@@ -74,11 +74,11 @@ def mlx_lm_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
     """mlx-lm's model with the arrays of a checkpoint that our loader made."""
     progress("importing mlx-lm", 0, None)
     from mlx.nn.layers.quantized import quantize
-    from mlx_lm.models import qwen2, qwen3
+
+    sizes = checkpoint.args
+    module: Any = import_module(f"mlx_lm.models.{sizes.model_type}")  # a family of models/names.py
 
     progress("building the mlx-lm model", 0, None)
-    sizes = checkpoint.args
-    module: Any = {"qwen2": qwen2, "qwen3": qwen3}[sizes.model_type]
     model = module.Model(module.ModelArgs.from_dict(vars(sizes)))
     parts = dict(named_parts(checkpoint))
 

@@ -39,7 +39,7 @@ class Task:
         return "  ".join([*parts, f"{now - self.began:.0f} s"])
 
 
-class Progress:
+class ProgressBar:
     """Shows the current task during its `with` block. A thread draws, so the seconds also advance during one
     long operation. Short tasks show nothing."""
 

@@ -3,18 +3,18 @@
 import sys
 from typing import NoReturn
 
-from ..loading.tokenizer.chat_template import LONGEST_TEXT
+from ..loading.tokenizer.chat_template import MAX_TEXT_CHARS
 from .exit_codes import Refusal
 
 
 def read_all(flag: str) -> str:
     """All of standard input, for `flag`; a Refusal that names the flag if it cannot be decoded."""
     try:
-        text = sys.stdin.read(LONGEST_TEXT + 1)
+        text = sys.stdin.read(MAX_TEXT_CHARS + 1)
     except UnicodeDecodeError as error:
         refuse_bytes(f"{flag}: standard input", error)
-    if len(text) > LONGEST_TEXT:
-        raise Refusal(f"{flag}: got more than {LONGEST_TEXT} characters, expected at most that many")
+    if len(text) > MAX_TEXT_CHARS:
+        raise Refusal(f"{flag}: got more than {MAX_TEXT_CHARS} characters, expected at most that many")
     return text
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from ..checks.types import check_int, check_text, kind
 from ..errors import ArgumentError
 from ..models.model import Transformer
-from ..models.names import PREFIXES, shortcut_name_to_full_name
+from ..models.names import FAMILIES, shortcut_name_to_full_name
 from ..qwen2_week1 import Qwen2ModelWeek1
 from ..qwen2_week2 import Qwen2ModelWeek2
 from ..qwen2_week3 import Qwen2ModelWeek3
@@ -27,7 +27,7 @@ def dispatch_model(model_name: str, mlx_model: Any, week: int, **kwargs: Any) ->
         raise ArgumentError("dispatch_model", "mlx_model", kind(mlx_model), "the mlx_model of a checkpoint")
     check_int("dispatch_model", "week", week)
     full_name = shortcut_name_to_full_name(model_name)
-    named = (family for prefix, family in PREFIXES.items() if full_name.startswith(prefix))
+    named = (name for name, family in FAMILIES.items() if full_name.startswith(family.hub_prefix))
     family = getattr(mlx_model.args, "model_type", None) or next(named, None)
     if family not in MODELS:
         raise ArgumentError(

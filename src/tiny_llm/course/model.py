@@ -8,8 +8,8 @@ import mlx.core as mx
 from ..loading.checkpoint import Checkpoint, load
 from ..loading.progress import Progress
 from ..loading.weights.tree import convert_in_place
-from ..models.ops import Read
-from ..models.weights import read_dense
+from ..models.ops import LoadWeights
+from ..models.weights import dense_weights
 from .dispatch import MODELS, dispatch_model
 
 
@@ -27,18 +27,18 @@ def load_model(
     `dtype` is the type of the activations; `options`, such as `enable_flash_attn`, are passed to the model
     class.
     """
-    unpacked = dtype.size if stage_read(week) is read_dense else None
+    unpacked = dtype.size if weight_loader(week) is dense_weights else None
     checkpoint = load(name, offline=offline, progress=progress, bytes_per_weight=unpacked)
     return build_model(checkpoint, dtype, week=week, **options), checkpoint
 
 
 def build_model(checkpoint: Checkpoint, dtype: mx.Dtype, *, week: int = 2, **options: Any) -> Any:
     """The model of a week on the weights of a checkpoint, which are converted in place."""
-    convert_in_place(checkpoint.mlx_model, stage_read(week), dtype)
+    convert_in_place(checkpoint.mlx_model, weight_loader(week), dtype)
     return dispatch_model(checkpoint.name, checkpoint.mlx_model, week, dtype=dtype, **options)
 
 
-def stage_read(week: int) -> Read:
-    """The function that reads a layer's weights for the models of a week."""
-    family, *_ = MODELS.values()
-    return family[week].ops.read
+def weight_loader(week: int) -> LoadWeights:
+    """The function that loads a layer's weights for the models of a week."""
+    family, *_ = MODELS.values()  # all families load weights alike
+    return family[week].ops.load_weights

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from ..models.cached_attention import attend_flash, attend_grouped, attend_paged
-from ..models.native_block import run_natively
+from ..models.fused_block import run_fused
 from ..models.ops import Ops
-from ..models.weights import read_dense, read_packed
+from ..models.weights import dense_weights, quantized_weights
 
-WEEK1 = Ops(read=read_dense, attend=attend_grouped)
-WEEK2 = replace(WEEK1, read=read_packed)
-WEEK2_FLASH = replace(WEEK2, attend=attend_flash, run=run_natively)
+WEEK1 = Ops(load_weights=dense_weights, attend=attend_grouped)
+WEEK2 = replace(WEEK1, load_weights=quantized_weights)
+WEEK2_FLASH = replace(WEEK2, attend=attend_flash, fused_block=run_fused)
 WEEK3 = replace(WEEK2, attend=attend_paged)

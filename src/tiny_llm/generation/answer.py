@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ..sampling.stop import StopStrings
+from .logprobs import LogprobQueue
 from .result import FinishReason, Result, Statistics, TokenLogprobs
-from .scores import Scores
 from .text import TextStream
 
 
@@ -21,7 +21,7 @@ class Answer:
         end_tokens: frozenset[int],
         stops: StopStrings,
         prompt_tokens: int,
-        scores: Scores | None = None,
+        logprob_queue: LogprobQueue | None = None,
     ):
         self.token_ids: list[int] = []
         self.text = ""
@@ -31,7 +31,7 @@ class Answer:
         self._stream = text
         self._end_tokens = end_tokens
         self._stops = stops
-        self._scores = scores
+        self._logprob_queue = logprob_queue
         self.at_end_token = False
 
     @property
@@ -39,12 +39,12 @@ class Answer:
         """Whether an end token or a stop string has ended the answer."""
         return self.at_end_token or self._stops.found
 
-    def take(self, token: int, seconds: float) -> str:
+    def append(self, token: int, seconds: float) -> str:
         """Add the next token, `seconds` after the beginning; return the text that became certain."""
         self.token_ids.append(token)
         self.statistics.count(seconds)
-        if self._scores is not None:
-            self._logprobs.append(self._scores.read())
+        if self._logprob_queue is not None:
+            self._logprobs.append(self._logprob_queue.pop())
         self.at_end_token = token in self._end_tokens
         return "" if self.at_end_token else self._show(self._stops.add(self._stream.add(token)))
 
@@ -62,7 +62,7 @@ class Answer:
             tuple(self.token_ids),
             self.finish_reason,
             replace(self.statistics),
-            None if self._scores is None else tuple(self._logprobs),
+            None if self._logprob_queue is None else tuple(self._logprobs),
         )
 
     def _show(self, piece: str) -> str:

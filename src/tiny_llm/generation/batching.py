@@ -11,33 +11,33 @@ from ..cache.batching import BatchingKvCache
 from ..errors import NumericError
 from ..sampling.select import argmax
 from .request import Request
-from .tokens import next_logits, scores_of_chosen
+from .tokens import next_logits, selected_logits
 
 Finished = Callable[[Request], None]
 
 
-def answer_all(
+def run_batch(
     model: Any,
-    count: int,
-    begin: Callable[[int], Request],
+    num_requests: int,
+    make_request: Callable[[int], Request],
     max_seq_len: int,
     batch_size: int,
     finished: Finished | None = None,
 ) -> list[Request]:
-    """Run the requests `begin(0)` .. `begin(count - 1)`, up to `batch_size` at a time; return them in order.
+    """Run `num_requests` requests, up to `batch_size` at a time; return them in order.
 
-    A request begins after the prefill of the previous one. It ends at `max_seq_len` tokens in its cache at
-    the latest; then `finished` is called with it. If the logits of one request are NaN, only that one
-    fails: the others run to their end, then NumericError is raised with the results of all.
+    `make_request(index)` is called after the prefill of the previous request. A request ends at `max_seq_len`
+    tokens in its cache at the latest; then `finished` is called with it. If the logits of one request are
+    NaN, only that one fails: the others run to their end, then NumericError is raised with all results.
     """
     # More slots than requests would stay idle.
-    batch = Batch(model, min(batch_size, max(1, count)), max_seq_len, finished)
-    waiting = deque(range(count))
+    batch = Batch(model, min(batch_size, max(1, num_requests)), max_seq_len, finished)
+    waiting = deque(range(num_requests))
     prefilling: Request | None = None
     try:
         while waiting or prefilling or batch.active:
             if prefilling is None and waiting:
-                prefilling = begin(waiting.popleft())
+                prefilling = make_request(waiting.popleft())
             if prefilling and not prefilling.is_prefill_done:
                 try:
                     prefilling.try_prefill()
@@ -93,7 +93,7 @@ class Batch:
         tokens = [[request.next_token if request else 0] for request in self._slots]
         offsets = [request.offset if request else 0 for request in self._slots]
         logits = next_logits(self._model, mx.array(tokens), offsets, self._caches)
-        for (slot, request), token in zip(active.items(), choose_each(active, logits), strict=True):
+        for (slot, request), token in zip(active.items(), sample_each(active, logits), strict=True):
             if token is None:
                 request.fail()
             else:
@@ -120,22 +120,22 @@ class Batch:
         self._slots[slot] = None
 
 
-def choose_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:
+def sample_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:
     """The next token of each request from its row of `logits` [B, V]; None if the row is NaN."""
-    if all(request.choose.is_greedy for request in active.values()):
+    if all(request.sampler.is_greedy for request in active.values()):
         greedy = argmax(logits)
-        score = scores_of_chosen(logits, greedy)
-        mx.eval(greedy, score)
+        selected = selected_logits(logits, greedy)
+        mx.eval(greedy, selected)
         tokens: Any = greedy.tolist()
-        scores: Any = score.tolist()
-        return [None if math.isnan(scores[slot][0]) else tokens[slot] for slot in active]
-    ids = [request.choose(logits[slot : slot + 1]) for slot, request in active.items()]
-    mx.eval(ids, [request.choose.unevaluated for request in active.values()])
-    return [_read(request, token) for request, token in zip(active.values(), ids, strict=True)]
+        values: Any = selected.tolist()
+        return [None if math.isnan(values[slot][0]) else tokens[slot] for slot in active]
+    ids = [request.sampler.sample(logits[slot : slot + 1]) for slot, request in active.items()]
+    mx.eval(ids, [request.sampler.pending_arrays for request in active.values()])
+    return [_result(request, token) for request, token in zip(active.values(), ids, strict=True)]
 
 
-def _read(request: Request, token: mx.array) -> int | None:
+def _result(request: Request, token: mx.array) -> int | None:
     try:
-        return request.choose.read(token)
+        return request.sampler.result(token)
     except NumericError:
         return None

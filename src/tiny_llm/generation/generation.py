@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Iterator
 
 from ..sampling.stop import StopStrings
 from .answer import Answer
+from .logprobs import LogprobQueue
 from .result import FinishReason, Result, Statistics
-from .scores import Scores
 from .text import TextStream
 
 Clock = Callable[[], float]
@@ -29,9 +29,9 @@ class Generation(Iterator[str]):
         prompt_tokens: int,
         clock: Clock = time.perf_counter,
         *,
-        scores: Scores | None = None,
+        logprob_queue: LogprobQueue | None = None,
     ):
-        self._answer = Answer(text, end_tokens, stops, prompt_tokens, scores)
+        self._answer = Answer(text, end_tokens, stops, prompt_tokens, logprob_queue)
         # A function without `self`: in a reference cycle, pages would wait for the garbage collector.
         self._pieces = _pieces(self._answer, tokens, clock)
 
@@ -62,7 +62,7 @@ def _pieces(answer: Answer, tokens: Iterator[int], clock: Clock) -> Generator[st
     begin = clock()  # later moved by the time that the caller takes between two pieces
     try:
         for token in tokens:
-            if piece := answer.take(token, clock() - begin):
+            if piece := answer.append(token, clock() - begin):
                 handed_out = clock()
                 yield piece
                 begin += clock() - handed_out

@@ -9,15 +9,15 @@ from ..errors import ArgumentError, ArgumentTypeError
 Message = Mapping[str, str]
 
 
-def messages(system: str, turns: list[tuple[str, str]], question: str) -> list[dict[str, str]]:
+def build_messages(system: str, turns: list[tuple[str, str]], question: str) -> list[dict[str, str]]:
     """A system message if `system` is not empty, each turn's question and answer, then the new question."""
-    said = [{"role": "system", "content": system}] if system else []
-    for asked, answered in turns:
-        said += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
-    return [*said, {"role": "user", "content": question}]
+    messages = [{"role": "system", "content": system}] if system else []
+    for user, assistant in turns:
+        messages += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
+    return [*messages, {"role": "user", "content": question}]
 
 
-def write_conversation(
+def render_prompt(
     function: str, model: str, tokenizer: Any, messages: str | Sequence[Message], enable_thinking: bool
 ) -> str:
     """The prompt for `messages`; a str counts as one message of the user.

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
+CREATE_KV_CACHE = "create_kv_cache"  # the method of models with KV caches
+
 
 class FullContextModel(Protocol):
     """A model without a cache: all ids [B, L] -> logits [B, L, V].
@@ -36,6 +38,11 @@ class CachedModel(Protocol):
     def __call__(self, inputs: mx.array, offset: int | list[int], cache: list[Any]) -> mx.array: ...
 
     def create_kv_cache(self) -> list[Any]: ...
+
+
+def has_kv_cache(model: object) -> bool:
+    """Whether a model is a `CachedModel`, not a `FullContextModel`."""
+    return hasattr(model, CREATE_KV_CACHE)
 
 
 class Detokenizer(Protocol):

@@ -9,23 +9,25 @@ from ..checks.types import check_size
 from ..errors import ArgumentError
 from ..sampler import sampler_of
 from ..sampling.params import GREEDY, Sampling
-from ..sampling.penalty import penalties
+from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .answer import Answer
-from .protocols import CachedModel, Tokenizer
+from .defaults import BATCH_PREFILL_STEP
+from .logprobs import make_logprob_queue
+from .protocols import CREATE_KV_CACHE, CachedModel, Tokenizer
 from .result import Result
-from .scores import scores_of
-from .text import TextStream, check_model, encode_prompt, end_tokens, own_detokenizer
-from .tokens import Chooser, evaluate, next_logits
+from .text import TextStream, check_model, encode_prompt, end_tokens, new_detokenizer
+from .tokens import TokenSampler, eval_caches, next_logits
 
 
 class Request:
     """One prompt and its answer: first prefill in chunks, then decode token by token.
 
-    `offset` is the number of tokens in `kv_cache`; `next_token` is the newest token, which is not in it
-    yet. The answer is greedy unless `sampling` says otherwise, and ends after `limit` tokens at the latest.
-    The seconds of its statistics start now; those since `asked`, a time of `time.perf_counter`, count as
-    queued.
+    offset: number of tokens in `kv_cache`.
+    next_token: the newest token, not yet in the cache.
+    limit: maximum number of new tokens.
+    prompt_ids: the checked ids of `prompt`, if the caller has them.
+    arrival_time: a value of `time.perf_counter()`; the time from then until now is `queued_seconds`.
     """
 
     def __init__(
@@ -33,18 +35,19 @@ class Request:
         model: CachedModel,
         tokenizer: Tokenizer,
         prompt: str,
-        prefill_max_step: int = 128,
+        prefill_max_step: int = BATCH_PREFILL_STEP,
         prompt_idx: int = 0,
         *,
         sampling: Sampling = GREEDY,
         logprobs: int | None = None,
         limit: int | None = None,
-        asked: float | None = None,
+        arrival_time: float | None = None,
+        prompt_ids: list[int] | None = None,
     ):
-        check_model("Request", "model", model, "create_kv_cache")
+        check_model("Request", "model", model, CREATE_KV_CACHE)
         check_size("Request", "prefill_max_step", prefill_max_step)
-        ids = encode_prompt("Request", [model], tokenizer, prompt)
-        scores = scores_of("Request", logprobs)
+        ids = encode_prompt("Request", [model], tokenizer, prompt) if prompt_ids is None else prompt_ids
+        logprob_queue = make_logprob_queue("Request", logprobs)
         self.prompt = prompt
         self.model = model
         self.prefill_tokens = mx.array(ids)
@@ -52,38 +55,44 @@ class Request:
         self.prefill_max_step = prefill_max_step
         self.prompt_idx = prompt_idx
         self.eos_token_id = tokenizer.eos_token_id
-        self.detokenizer = own_detokenizer(tokenizer)
+        self.detokenizer = new_detokenizer(tokenizer)
         self.is_done = False
         self.failed = False
         self.is_prefill_done = False
         self.next_token: int | None = None
         self.offset = 0
-        self.choose = Chooser(ids, sampler_of(sampling), penalties(sampling), scores)
+        self.sampler = TokenSampler(ids, sampler_of(sampling), logits_processors(sampling), logprob_queue)
         self._limit = limit
-        self._began = time.perf_counter()
+        self._start_time = time.perf_counter()
         self._answer = Answer(
-            TextStream(self.detokenizer), end_tokens(tokenizer), StopStrings(sampling.stop), len(ids), scores
+            TextStream(self.detokenizer),
+            end_tokens(tokenizer),
+            StopStrings(sampling.stop),
+            len(ids),
+            logprob_queue,
         )
-        if asked is not None:
-            self._answer.statistics.queued_seconds = self._began - asked
+        if arrival_time is not None:
+            self._answer.statistics.queued_seconds = self._start_time - arrival_time
 
     def try_prefill(self) -> None:
         """Prefill the next chunk of the prompt; the last chunk gives the first token of the answer."""
         if self.is_prefill_done:
-            raise ArgumentError("Request", "try_prefill", "a call after the last chunk", "none")
+            raise ArgumentError(
+                "Request", "try_prefill", "a call after the prompt was prefilled", "decode_done"
+            )
         chunk = self.prefill_tokens[self.offset : self.offset + self.prefill_max_step]
         logits = next_logits(self.model, chunk[None], [self.offset], self.kv_cache)
-        evaluate(self.kv_cache)
+        eval_caches(self.kv_cache)
         self.offset += chunk.size
         if self.offset == self.prefill_tokens.size:
             self.is_prefill_done = True
-            self.decode_done(self.choose.read(self.choose(logits)), update_offset=False)
+            self.decode_done(self.sampler.result(self.sampler.sample(logits)), update_offset=False)
 
     def decode_done(self, token: int, update_offset: bool = True) -> None:
         """Add the token of a decode step; an end token ends the request and is not part of the text."""
         if self.is_done:
             raise ArgumentError("Request", "decode_done", "a token after the end", "none")
-        self._answer.take(token, time.perf_counter() - self._began)
+        self._answer.append(token, time.perf_counter() - self._start_time)
         if not self._answer.at_end_token:
             self.next_token = token
             self.offset += update_offset

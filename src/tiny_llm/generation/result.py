@@ -8,9 +8,10 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(slots=True)
 class Statistics:
-    """Tokens, including the end token, and seconds since the first piece was requested.
+    """Token counts (the end token included) and seconds.
 
-    The time that the caller takes between two pieces does not count.
+    The clock starts at the first `next()`, in a list when the request starts; time spent by the caller
+    between pieces is excluded.
     """
 
     prompt_tokens: int
@@ -23,8 +24,8 @@ class Statistics:
     @property
     def prefill_tokens_per_second(self) -> float:
         """Prefilled tokens divided by the time to the first token; 0 before the first token."""
-        read = self.prompt_tokens - self.cached_tokens
-        return read / self.time_to_first_token if self.time_to_first_token else 0.0
+        prefilled = self.prompt_tokens - self.cached_tokens
+        return prefilled / self.time_to_first_token if self.time_to_first_token else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:
@@ -43,8 +44,8 @@ class Statistics:
 class TokenLogprobs:
     """A token of an answer with its log probability, and the most probable tokens at its position.
 
-    `top` has pairs of id and log probability, falling. Log probabilities are those of the model over the
-    whole vocabulary, before penalty, filters and temperature.
+    `top` has pairs of id and log probability, in descending order. Log probabilities are those of the model
+    over the whole vocabulary, before penalty, filters and temperature.
     """
 
     token_id: int

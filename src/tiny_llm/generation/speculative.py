@@ -14,7 +14,7 @@ from ..sampling.draw import draw, probabilities, random_keys
 from ..sampling.params import Sampling
 from ..sampling.select import argmax
 from .protocols import CachedModel
-from .tokens import Sequenced, refuse_nan, scores_of_chosen, token_id
+from .tokens import SequenceState, refuse_nan, selected_logits, token_id
 
 
 def speculative_tokens(
@@ -24,87 +24,88 @@ def speculative_tokens(
     sampling: Sampling,
     limit: int,
     *,
-    drafts: int,
+    num_draft_tokens: int,
     prefill_step: int,
 ) -> Iterator[int]:
-    """At most `limit` tokens of `model`, up to `drafts` + 1 in each of its passes."""
+    """At most `limit` tokens of `model`, up to `num_draft_tokens` + 1 in each of its passes."""
     keys = random_keys(sampling.seed)
-    with closing(Sequenced(model)) as target, closing(Sequenced(draft_model)) as draft:
+    with closing(SequenceState(model)) as target, closing(SequenceState(draft_model)) as draft:
         logits = target.prefill(prompt, prefill_step)
-        vocabulary = logits.shape[-1]
+        vocab_size = logits.shape[-1]
         first = draw(logits, sampling, next(keys))
-        refuse_nan([scores_of_chosen(logits, first).item()])
+        refuse_nan([selected_logits(logits, first).item()])
         newest = token_id(first)
         yield newest
-        unread = [*prompt, newest]  # by the draft model; the target model has read all but the newest
-        left = limit - 1
-        while left > 0:
-            count = min(drafts, left - 1)
-            guesses: list[mx.array] = []
-            chances = [mx.zeros((0, vocabulary))]
-            for _ in range(count):
-                logits = draft.read_on(guesses[-1]) if guesses else draft.prefill(unread, prefill_step)
-                logits = fit_vocabulary(logits, vocabulary)
-                chances.append(probabilities(logits, sampling))
-                guesses.append(draw(logits, sampling, next(keys)))
+        pending = [*prompt, newest]  # tokens not yet in the draft model's cache
+        remaining = limit - 1
+        while remaining > 0:
+            num_drafts = min(num_draft_tokens, remaining - 1)
+            drafts: list[mx.array] = []
+            draft_probs = [mx.zeros((0, vocab_size))]
+            for _ in range(num_drafts):
+                logits = draft.step(drafts[-1]) if drafts else draft.prefill(pending, prefill_step)
+                logits = fit_vocabulary(logits, vocab_size)
+                draft_probs.append(probabilities(logits, sampling))
+                drafts.append(draw(logits, sampling, next(keys)))
 
-            logits = target.read(mx.concatenate([mx.array([newest]), *guesses]))
-            guessed = mx.concatenate([mx.zeros(0, mx.uint32), *guesses])
+            logits = target.forward(mx.concatenate([mx.array([newest]), *drafts]))
+            draft_ids = mx.concatenate([mx.zeros(0, mx.uint32), *drafts])
             if sampling.temp == 0:
                 scores = logits
-                accepted, token = verify_greedy(logits, guessed)
+                accepted, token = verify_greedy(logits, draft_ids)
             else:
                 scores = probabilities(logits, sampling)
                 accepted, token = verify_sampled(
                     scores,
-                    mx.concatenate(chances),
-                    guessed,
+                    mx.concatenate(draft_probs),
+                    draft_ids,
                     (next(keys), next(keys)),
                 )
             score = scores[accepted, token]
             mx.eval(accepted, token, score)
             refuse_nan([score.item()])
-            agreed, newest = token_id(accepted), token_id(token)
-            target.rewind(count - agreed)
-            tokens = [*map(token_id, guesses[:agreed]), newest]
-            if count and agreed == count:  # the draft model has not read its last draft
-                unread = tokens[-2:]
+            num_accepted, newest = token_id(accepted), token_id(token)
+            target.rewind(num_drafts - num_accepted)
+            tokens = [*map(token_id, drafts[:num_accepted]), newest]
+            if num_drafts and num_accepted == num_drafts:  # the last draft is not in the draft model's cache
+                pending = tokens[-2:]
             else:
-                draft.rewind(max(count - 1 - agreed, 0))
-                unread = [newest]
-            left -= len(tokens)
+                draft.rewind(max(num_drafts - 1 - num_accepted, 0))
+                pending = [newest]
+            remaining -= len(tokens)
             yield from tokens
 
 
-def verify_greedy(logits: mx.array, guesses: mx.array) -> tuple[mx.array, mx.array]:
-    """The number of accepted `guesses` [k], and the next token, both greedy by `logits` [k + 1, V]."""
+def verify_greedy(logits: mx.array, draft_ids: mx.array) -> tuple[mx.array, mx.array]:
+    """The number of accepted `draft_ids` [k], and the next token, both greedy by `logits` [k + 1, V]."""
     best = argmax(logits)
-    accepted = count_leading(best[:-1] == guesses)
+    accepted = count_leading(best[:-1] == draft_ids)
     return accepted, best[accepted]
 
 
 def verify_sampled(
-    wanted: mx.array,
-    drafted: mx.array,
-    guesses: mx.array,
+    target_probs: mx.array,
+    draft_probs: mx.array,
+    draft_ids: mx.array,
     keys: tuple[mx.array | None, mx.array | None],
 ) -> tuple[mx.array, mx.array]:
-    """The number of accepted `guesses` [k], and the next token, by rejection sampling.
+    """The number of accepted `draft_ids` [k], and the next token, by rejection sampling.
 
-    `drafted` [k, V] are the probabilities that the guesses were drawn with, `wanted` [k + 1, V] those of
-    the model. A guess is accepted with probability min(1, wanted / drafted). The first rejected one is
-    replaced by a draw from max(0, wanted - drafted), normalised. The result is distributed as `wanted`.
+    `draft_probs` [k, V]: the distributions that the drafts were sampled from; `target_probs` [k + 1, V]:
+    those of the model. A draft is accepted with probability min(1, target / draft). The first rejected one
+    is replaced by a sample from max(0, target - draft), normalised. The result is distributed as
+    `target_probs`.
     """
-    chosen = guesses[:, None]
-    of_wanted = mx.take_along_axis(wanted[:-1], chosen, axis=-1).squeeze(-1)
-    of_drafted = mx.take_along_axis(drafted, chosen, axis=-1).squeeze(-1)
-    luck = mx.random.uniform(shape=guesses.shape, key=keys[0])
-    accepted = count_leading(luck * of_drafted < of_wanted)
-    # After the last guess nothing was drafted, so the next token is drawn from `wanted` itself.
-    drafted = mx.concatenate([drafted, mx.zeros((1, wanted.shape[-1]))])
-    rest = mx.maximum(wanted[accepted] - drafted[accepted], 0)
-    rest = mx.where(rest.sum() > 0, rest, wanted[accepted])  # the rows are equal up to rounding
-    return accepted, mx.random.categorical(mx.log(rest), key=keys[1])
+    columns = draft_ids[:, None]
+    target = mx.take_along_axis(target_probs[:-1], columns, axis=-1).squeeze(-1)
+    draft = mx.take_along_axis(draft_probs, columns, axis=-1).squeeze(-1)
+    u = mx.random.uniform(shape=draft_ids.shape, key=keys[0])
+    accepted = count_leading(u * draft < target)
+    # If all drafts are accepted, the next token is sampled from the last row of `target_probs`.
+    draft_probs = mx.concatenate([draft_probs, mx.zeros((1, target_probs.shape[-1]))])
+    residual = mx.maximum(target_probs[accepted] - draft_probs[accepted], 0)
+    residual = mx.where(residual.sum() > 0, residual, target_probs[accepted])  # rows equal up to rounding
+    return accepted, mx.random.categorical(mx.log(residual), key=keys[1])
 
 
 def count_leading(flags: mx.array) -> mx.array:

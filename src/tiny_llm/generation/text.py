@@ -7,11 +7,10 @@ from ..checks.types import check_attributes, check_text
 from ..errors import ArgumentError
 from .protocols import Detokenizer, Tokenizer
 
-# Decoders show this for incomplete characters: a token may end inside a character.
-HALF_CHARACTER = "\ufffd"
+# Decoders return this for incomplete characters: a token may end inside a character.
+REPLACEMENT_CHARACTER = "\ufffd"
 
-# Models with one vocabulary may have different numbers of padding rows, fewer than this.
-PADDING = 512
+MAX_VOCABULARY_PADDING = 512  # models with one vocabulary may differ in padding rows, by fewer than this
 
 
 class TextStream:
@@ -40,7 +39,7 @@ class TextStream:
 
 def whole_characters(text: str) -> str:
     """`text` without an incomplete character at its end."""
-    return text.rstrip(HALF_CHARACTER)
+    return text.rstrip(REPLACEMENT_CHARACTER)
 
 
 def finalize(detokenizer: Detokenizer) -> None:
@@ -50,7 +49,7 @@ def finalize(detokenizer: Detokenizer) -> None:
         end()
 
 
-def own_detokenizer(tokenizer: Any) -> Detokenizer:
+def new_detokenizer(tokenizer: Any) -> Detokenizer:
     """A new detokenizer, also from a tokenizer that returns the same object at each access."""
     detokenizer: Detokenizer = tokenizer.detokenizer
     if tokenizer.detokenizer is detokenizer:
@@ -89,8 +88,8 @@ def encode_prompt(
 
 def shortest_context(models: list[Any], context: int | None = None) -> int | None:
     """The shortest context of `models` and the given one; None is no limit."""
-    known = [length for length in (context, *map(context_length, models)) if length is not None]
-    return min(known, default=None)
+    lengths = [length for length in (context, *map(context_length, models)) if length is not None]
+    return min(lengths, default=None)
 
 
 def answer_limit(
@@ -103,7 +102,7 @@ def answer_limit(
 
 
 def context_length(model: Any) -> int | None:
-    """The maximum number of tokens of the model; None if it does not say."""
+    """The maximum number of tokens of the model; None if unknown."""
     args = getattr(getattr(model, "mlx_model", None), "args", None)
     length: int | None = getattr(args, "max_position_embeddings", None)
     return length
@@ -120,28 +119,28 @@ def check_tokenizer(function: str, argument: str, tokenizer: object) -> None:
 
 
 def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
-    """Check that both tokenizers have the same tokens, if they can tell."""
+    """Check that both tokenizers have the same tokens, if both are known."""
     vocabularies = [getattr(each, "get_vocab", None) for each in (draft_tokenizer, tokenizer)]
     if draft_tokenizer is tokenizer or None in vocabularies:
         return
-    drafted, wanted = (get_vocab() for get_vocab in vocabularies if get_vocab is not None)
-    if drafted != wanted:
+    draft, target = (get_vocab() for get_vocab in vocabularies if get_vocab is not None)
+    if draft != target:
         raise ArgumentError(
             function,
             "draft_tokenizer",
-            f"another vocabulary, of {len(drafted)} tokens",
-            f"that of tokenizer, of {len(wanted)}",
+            f"another vocabulary, of {len(draft)} tokens",
+            f"that of tokenizer, of {len(target)}",
         )
 
 
 def check_vocabulary_sizes(function: str, draft_model: Any, model: Any) -> None:
-    """Check that both vocabularies have one size, up to padding, if the models can tell."""
-    drafted, wanted = (getattr(each, "vocab_size", None) for each in (draft_model, model))
-    if drafted is None or wanted is None or abs(drafted - wanted) < PADDING:
+    """Check that both vocabularies have one size, up to padding, if both are known."""
+    draft, target = (getattr(each, "vocab_size", None) for each in (draft_model, model))
+    if draft is None or target is None or abs(draft - target) < MAX_VOCABULARY_PADDING:
         return
     raise ArgumentError(
         function,
         "draft_model",
-        f"one of {drafted} tokens",
-        f"the {wanted} of the model that it drafts for, or fewer than {PADDING} more or less",
+        f"a vocabulary of {draft}",
+        f"{target} (may differ by fewer than {MAX_VOCABULARY_PADDING} padding rows)",
     )

@@ -10,16 +10,16 @@ import mlx.core as mx
 
 from ..errors import NumericError
 from ..sampling.penalty import LogitsProcessor
-from ..sampling.select import argmax, log_total
+from ..sampling.select import argmax, logsumexp
+from .logprobs import LogprobQueue
 from .protocols import CachedModel, FullContextModel, LayerCache
-from .scores import Scores
 
 
-class Chooser:
-    """Chooses the next token from the logits [B, V]: logits processors first, then the sampler.
+class TokenSampler:
+    """Samples the next token from logits [B, V]: logits processors first, then the sampler.
 
-    A call returns an unevaluated choice; `read` waits for its value, in the order of the calls. `scores`
-    records the log probabilities of each choice, from the logits before the processors.
+    `sample` returns unevaluated ids, `result` waits for them, in the same order. `logprob_queue` gets the log
+    probabilities of each token, from the logits before the processors.
     """
 
     def __init__(
@@ -27,49 +27,49 @@ class Chooser:
         prompt: list[int],
         sampler: Callable[[mx.array], mx.array] | None = None,
         processors: Sequence[LogitsProcessor] = (),
-        scores: Scores | None = None,
+        logprob_queue: LogprobQueue | None = None,
     ):
         self._tokens = mx.array(prompt)
         self._sampler = sampler
         self._processors = processors
-        self._scores = scores
-        self._unread: deque[mx.array] = deque()  # the logit of each choice
+        self._logprob_queue = logprob_queue
+        self._selected: deque[mx.array] = deque()  # the logit of each sampled token
 
     @property
     def is_greedy(self) -> bool:
         """Whether it is a plain argmax, so that the rows of a batch can share one."""
-        return self._sampler is None and not self._processors and self._scores is None
+        return self._sampler is None and not self._processors and self._logprob_queue is None
 
     @property
-    def unevaluated(self) -> list[tuple[mx.array, ...]]:
-        """The unevaluated arrays beside the ids."""
-        return [*zip(self._unread), *([] if self._scores is None else self._scores.unread)]
+    def pending_arrays(self) -> list[tuple[mx.array, ...]]:
+        """The arrays to evaluate with the ids."""
+        return [*zip(self._selected), *([] if self._logprob_queue is None else self._logprob_queue.arrays)]
 
-    def __call__(self, logits: mx.array) -> mx.array:
-        """Return the ids [B], not yet evaluated."""
+    def sample(self, logits: mx.array) -> mx.array:
+        """Return unevaluated ids [B]."""
         model_logits = logits
         for process in self._processors:
             logits = process(self._tokens, logits)
         if self._sampler is None:
             ids = argmax(logits)
         else:
-            logits = logits.astype(mx.float32) - log_total(logits)  # all are NaN if one is
+            logits = logits.astype(mx.float32) - logsumexp(logits)  # all are NaN if one is
             ids = self._sampler(logits)
-        self._unread.append(scores_of_chosen(logits, ids))
+        self._selected.append(selected_logits(logits, ids))
         if self._processors:
             self._tokens = mx.concatenate([self._tokens, ids])
-        if self._scores is not None:
-            self._scores.note(model_logits, ids)
+        if self._logprob_queue is not None:
+            self._logprob_queue.add(model_logits, ids)
         return ids
 
-    def read(self, ids: mx.array) -> int:
-        """Wait for the oldest choice, `ids` [1]; NumericError if its logit is NaN."""
-        refuse_nan([self._unread.popleft().item()])
+    def result(self, ids: mx.array) -> int:
+        """Wait for the oldest token, `ids` [1]; NumericError if its logit is NaN."""
+        refuse_nan([self._selected.popleft().item()])
         return token_id(ids)
 
 
-class Sequenced:
-    """One sequence of a model: its caches, and `offset`, the number of tokens in them.
+class SequenceState:
+    """One sequence of a model: its KV caches, and `offset`, the number of tokens in them.
 
     Use it with `closing`, so that the pages of the caches are returned on every exit.
     """
@@ -79,13 +79,13 @@ class Sequenced:
         self.cache: list[Any] = model.create_kv_cache()
         self.offset = 0
 
-    def read(self, ids: mx.array) -> mx.array:
+    def forward(self, ids: mx.array) -> mx.array:
         """Run the model on the next `ids` [L]; return their logits [L, V]."""
         logits = self.model(ids[None], self.offset, self.cache)[0]
         self.offset += ids.size
         return logits
 
-    def read_on(self, ids: mx.array) -> mx.array:
+    def step(self, ids: mx.array) -> mx.array:
         """Run the model on the next `ids` [L]; return the logits [1, V] of the last."""
         logits = next_logits(self.model, ids[None], self.offset, self.cache)
         self.offset += ids.size
@@ -96,9 +96,9 @@ class Sequenced:
         ids = mx.array(prompt)
         last = (len(prompt) - 1) // step * step
         for start in range(0, last, step):
-            self.read_on(ids[start : start + step])  # its logits are never evaluated
-            evaluate(self.cache)
-        return self.read_on(ids[last:])
+            self.step(ids[start : start + step])  # its logits are never evaluated
+            eval_caches(self.cache)
+        return self.step(ids[last:])
 
     def starts_ahead(self) -> bool:
         """Whether a step may be started while the previous one is being computed."""
@@ -124,14 +124,14 @@ def token_id(token: mx.array) -> int:
     return int(number)
 
 
-def scores_of_chosen(logits: mx.array, ids: mx.array) -> mx.array:
-    """The logits [B, 1] of the chosen `ids` [B]; argmax chooses a NaN if there is one in the row."""
+def selected_logits(logits: mx.array, ids: mx.array) -> mx.array:
+    """The logits [B, 1] of the tokens `ids` [B]; NaN for an argmax of a row with a NaN."""
     return mx.take_along_axis(logits, ids[:, None], axis=-1)
 
 
-def refuse_nan(scores: Any) -> None:
-    """NumericError if a logit of a chosen token is NaN."""
-    if any(map(math.isnan, scores)):
+def refuse_nan(logits: Any) -> None:
+    """NumericError if one of the logits of sampled tokens is NaN."""
+    if any(map(math.isnan, logits)):
         raise NumericError()
 
 
@@ -143,32 +143,32 @@ def next_logits(model: Any, inputs: mx.array, *where: Any) -> mx.array:
     return model(inputs, *where)[:, -1]  # type: ignore[no-any-return]
 
 
-def evaluate(cache: list[LayerCache]) -> None:
+def eval_caches(cache: list[LayerCache]) -> None:
     """Evaluate keys and values, so that the activations of a chunk are freed."""
     mx.eval([layer.storage for layer in cache])
 
 
 def full_context_tokens(
-    model: FullContextModel, prompt: list[int], choose: Chooser, limit: int
+    model: FullContextModel, prompt: list[int], sampler: TokenSampler, limit: int
 ) -> Iterator[int]:
     """At most `limit` tokens of a model without a cache: each step runs on all tokens."""
     tokens = mx.array(prompt)
     for _ in range(limit):
-        token = choose(next_logits(model, tokens[None]))
-        yield choose.read(token)
+        token = sampler.sample(next_logits(model, tokens[None]))
+        yield sampler.result(token)
         tokens = mx.concatenate([tokens, token])
 
 
 def cached_tokens(
-    model: CachedModel, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
+    model: CachedModel, prompt: list[int], sampler: TokenSampler, limit: int, *, prefill_step: int
 ) -> Iterator[int]:
     """At most `limit` tokens of a model with a cache: the prompt in chunks, then one token a step."""
-    with closing(Sequenced(model)) as sequence:
-        yield from sequence_tokens(sequence, prompt, choose, limit, prefill_step=prefill_step)
+    with closing(SequenceState(model)) as sequence:
+        yield from sequence_tokens(sequence, prompt, sampler, limit, prefill_step=prefill_step)
 
 
 def sequence_tokens(
-    sequence: Sequenced, prompt: list[int], choose: Chooser, limit: int, *, prefill_step: int
+    sequence: SequenceState, prompt: list[int], sampler: TokenSampler, limit: int, *, prefill_step: int
 ) -> Iterator[int]:
     """At most `limit` tokens that follow `prompt`, which itself follows the tokens of the sequence.
 
@@ -176,21 +176,21 @@ def sequence_tokens(
     caller; at the end of an answer one step is wasted. Otherwise the token is yielded first, because on a CPU
     MLX blocks the caller once about fifty operations are in flight.
     """
-    token = choose(sequence.prefill(prompt, prefill_step))
-    yield choose.read(token)
+    token = sampler.sample(sequence.prefill(prompt, prefill_step))
+    yield sampler.result(token)
     if limit == 1:
         return
-    token = choose(sequence.read_on(token))
+    token = sampler.sample(sequence.step(token))
     ahead = sequence.starts_ahead()
-    for left in range(limit - 2, -1, -1):
-        mx.async_eval(token, choose.unevaluated)  # type: ignore[no-untyped-call]
+    for remaining in range(limit - 2, -1, -1):
+        mx.async_eval(token, sampler.pending_arrays)  # type: ignore[no-untyped-call]
         # The graph of the next step is built while this one is computed.
-        following = choose(sequence.read_on(token)) if left else token
+        following = sampler.sample(sequence.step(token)) if remaining else token
         try:
             if ahead:
-                mx.async_eval(following, choose.unevaluated)  # type: ignore[no-untyped-call]
+                mx.async_eval(following, sampler.pending_arrays)  # type: ignore[no-untyped-call]
         except Exception:
-            yield choose.read(token)  # it is valid all the same
+            yield sampler.result(token)  # it is valid all the same
             raise
-        yield choose.read(token)
+        yield sampler.result(token)
         token = following

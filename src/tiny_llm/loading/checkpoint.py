@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..checks.types import check_type
 from .config import ModelConfig, read_config
 from .errors import LoadError
 from .find import EMBEDDED, folder_of, random_shortcut
@@ -72,8 +73,7 @@ def load(
 
 
 def _as_text(name: str | Path) -> str:
-    if not isinstance(name, str | Path):
-        raise LoadError(f"load: name: got {name!r}, expected a text or a path")
+    check_type("load", "name", name, str | Path, "a str or a Path")
     return str(name) if str(name) else "''"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.names import FAMILIES
-from .files import Fields, need_file, read_object
+from .files import Fields, read_object, require_file
 
 NAME = "config.json"
 BITS = (4, 8)
@@ -39,24 +39,24 @@ class ModelConfig:
     tie_word_embeddings: bool
     quantization: Quantization | None = None
     # Exceptions, by the name of a matrix such as "model.layers.0.self_attn.q_proj"; None means dense.
-    quantization_of: Mapping[str, Quantization | None] = field(default_factory=dict)
+    quantization_overrides: Mapping[str, Quantization | None] = field(default_factory=dict)
     end_tokens: tuple[int, ...] = ()
 
 
 def read_config(folder: Path) -> ModelConfig:
     """Read and check the config of the model in a folder."""
     advice = "give a folder in the layout of Hugging Face, with config, tokenizer and safetensors files"
-    return check_config(read_object(need_file(folder, NAME, advice), NAME))
+    return check_config(read_object(require_file(folder, NAME, advice), NAME))
 
 
 def check_config(values: dict[str, Any]) -> ModelConfig:
     """The values that the models need; LoadError for options that they do not support."""
     raw = Fields(values, NAME)
-    _refuse_what_cannot_run(raw)
+    _check_supported(raw)
     heads = raw.integer("num_attention_heads", 1, 2**10)
     kv_heads = raw.integer("num_key_value_heads", 1, heads)
     if heads % kv_heads != 0:
-        raise raw.wrong("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
+        raise raw.error("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
     hidden = raw.integer("hidden_size", 2, 2**16)
     quantization, exceptions = _quantization(raw)
     return ModelConfig(
@@ -73,23 +73,25 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
         max_position_embeddings=raw.integer("max_position_embeddings", 1, 2**24),
         tie_word_embeddings=raw.boolean("tie_word_embeddings"),
         quantization=quantization,
-        quantization_of=exceptions,
+        quantization_overrides=exceptions,
         end_tokens=raw.token_ids("eos_token_id"),
     )
 
 
-def _refuse_what_cannot_run(raw: Fields) -> None:
+def _check_supported(raw: Fields) -> None:
     raw.refuse_code("auto_map", "model_file")
     if raw.get("model_type") not in list(FAMILIES):
-        raise raw.wrong("model_type", f"{' or '.join(map(repr, FAMILIES))}: no other model runs here")
+        raise raw.error(
+            "model_type", f"{' or '.join(map(repr, FAMILIES))}: other architectures are not supported"
+        )
     if raw.get("hidden_act", "silu") != "silu":
-        raise raw.wrong("hidden_act", "'silu'")
+        raise raw.error("hidden_act", "'silu'")
     if raw.get("use_sliding_window"):
-        raise raw.wrong("use_sliding_window", "false: attention to a window is not supported")
+        raise raw.error("use_sliding_window", "false: sliding-window attention is not supported")
     if any(kind != "full_attention" for kind in raw.list("layer_types")):
-        raise raw.wrong("layer_types", "only 'full_attention'")
+        raise raw.error("layer_types", "only 'full_attention'")
     if raw.get("model_type") == "qwen3" and raw.get("attention_bias"):
-        raise raw.wrong("attention_bias", "false for qwen3")
+        raise raw.error("attention_bias", "false for qwen3")
 
 
 def _rope_theta(raw: Fields) -> float:
@@ -100,7 +102,7 @@ def _rope_theta(raw: Fields) -> float:
             continue
         scaling = raw.object(key)
         if scaling.get("rope_type", scaling.get("type", "default")) != "default":
-            raise raw.wrong(key, "none: scaled positions are not supported")
+            raise raw.error(key, "none: RoPE scaling is not supported")
         where = scaling if scaling.get("rope_theta") is not None else where
     return where.number("rope_theta", 0, 1e15)
 
@@ -110,15 +112,15 @@ def _head_dim(raw: Fields, hidden: int, heads: int) -> int:
     shared = hidden // heads
     if raw.get("model_type") == "qwen2" or raw.get("head_dim") is None:
         if hidden % heads != 0:
-            raise raw.wrong("hidden_size", f"a multiple of num_attention_heads, {heads}")
+            raise raw.error("hidden_size", f"a multiple of num_attention_heads, {heads}")
         if raw.get("head_dim", shared) != shared:
-            raise raw.wrong("head_dim", f"{shared}, which is hidden_size / num_attention_heads, for qwen2")
+            raise raw.error("head_dim", f"{shared}, which is hidden_size / num_attention_heads, for qwen2")
         if not 2 <= shared <= 256 or shared % 2 != 0:
-            raise raw.wrong("hidden_size", "heads of an even size from 2 to 256")
+            raise raw.error("hidden_size", "heads of an even size from 2 to 256")
         return shared
     size = raw.integer("head_dim", 2, 256)
     if size % 2 != 0:
-        raise raw.wrong("head_dim", "an even number")
+        raise raw.error("head_dim", "an even number")
     return size
 
 
@@ -129,7 +131,7 @@ def _quantization(raw: Fields) -> tuple[Quantization | None, dict[str, Quantizat
         return None, {}
     given = raw.object(key)
     if given.get("quant_method") is not None:
-        raise given.wrong("quant_method", "weights that MLX has quantized, or none")
+        raise given.error("quant_method", "weights that MLX has quantized, or none")
     exceptions: dict[str, Quantization | None] = {
         name: None if entry is False else _format(given.object(name))
         for name, entry in given.values.items()
@@ -140,5 +142,5 @@ def _quantization(raw: Fields) -> tuple[Quantization | None, dict[str, Quantizat
 
 def _format(given: Fields) -> Quantization:
     if given.get("mode", "affine") != "affine":
-        raise given.wrong("mode", "'affine'")
+        raise given.error("mode", "'affine'")
     return Quantization(given.choice("group_size", GROUP_SIZES), given.choice("bits", BITS))

@@ -2,15 +2,15 @@
 
 from ..errors import TinyLlmError
 
-LONGEST = 600  # characters of a text; names in a hostile file may be very long
+MAX_MESSAGE_CHARS = 600  # characters of a text; names in a hostile file may be very long
 
 
 class LoadError(TinyLlmError):
     """A model cannot be loaded. The text is one sentence: what is wrong, and what to do."""
 
     def __init__(self, sentence: str):
-        printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence[:LONGEST])
-        super().__init__(printable + "…" * (len(sentence) > LONGEST))
+        printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence[:MAX_MESSAGE_CHARS])
+        super().__init__(printable + "…" * (len(sentence) > MAX_MESSAGE_CHARS))
 
 
 class NoChatTemplate(LoadError):

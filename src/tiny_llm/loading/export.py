@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..models.weights import read_dense, read_packed
+from ..models.weights import dense_weights, quantized_weights
 from . import Checkpoint
 from .progress import Progress, silent
 from .weights.tree import named_parts
 
-LARGEST_FILE = 4 * 2**30  # bytes of weights in a shard
+MAX_SHARD_BYTES = 4 * 2**30  # bytes of weights in a shard
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
@@ -25,7 +25,7 @@ class ExportError(Exception):
     """Nothing was written; the text is one sentence that says why."""
 
 
-class Tensor(NamedTuple):
+class DenseTensor(NamedTuple):
     """An array of the dense checkpoint, made when its shard is written."""
 
     name: str
@@ -36,7 +36,7 @@ class Tensor(NamedTuple):
         if self.name.endswith(".bias"):
             bias: mx.array = self.part.bias
             return bias.astype(dtype)
-        return read_dense(self.part, dtype)
+        return dense_weights(self.part, dtype)
 
 
 def export_dense(
@@ -68,39 +68,39 @@ def check_target(folder: Path) -> Path:
     """The resolved path of `folder`; ExportError if nothing can be written there."""
     target = folder.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ExportError(f"{folder}: is there already; give a folder that is new or empty")
+        raise ExportError(f"{folder}: already exists and is not empty")
     if not target.parent.is_dir():
-        raise ExportError(f"{target.parent}: is no folder; make it first")
+        raise ExportError(f"{target.parent}: is not a directory; create it first")
     return target
 
 
-def dense_tensors(model: Any) -> Iterator[Tensor]:
+def dense_tensors(model: Any) -> Iterator[DenseTensor]:
     """The tensors of the dense checkpoint, from the parts of a loaded one."""
     for name, part in named_parts(model):
-        shape = read_packed(part, mx.float32).shape
-        yield Tensor(f"{name}.weight", part, shape)
+        shape = quantized_weights(part, mx.float32).shape
+        yield DenseTensor(f"{name}.weight", part, shape)
         if hasattr(part, "bias"):
-            yield Tensor(f"{name}.bias", part, part.bias.shape)
+            yield DenseTensor(f"{name}.bias", part, part.bias.shape)
 
 
-def size(tensor: Tensor, dtype: mx.Dtype) -> int:
+def size(tensor: DenseTensor, dtype: mx.Dtype) -> int:
     return math.prod(tensor.shape) * dtype.size
 
 
-def split(tensors: Iterator[Tensor], dtype: mx.Dtype) -> list[list[Tensor]]:
+def split(tensors: Iterator[DenseTensor], dtype: mx.Dtype) -> list[list[DenseTensor]]:
     """The tensors of each shard, in order."""
-    files: list[list[Tensor]] = [[]]
+    files: list[list[DenseTensor]] = [[]]
     filled = 0
     for tensor in tensors:
         filled += size(tensor, dtype)
-        if files[-1] and filled > LARGEST_FILE:
+        if files[-1] and filled > MAX_SHARD_BYTES:
             files.append([])
             filled = size(tensor, dtype)
         files[-1].append(tensor)
     return files
 
 
-def write_weights(folder: Path, files: list[list[Tensor]], dtype: mx.Dtype, progress: Progress) -> None:
+def write_weights(folder: Path, files: list[list[DenseTensor]], dtype: mx.Dtype, progress: Progress) -> None:
     """Write one shard after the other, so that only one is in memory; an index if there are several."""
     written: dict[str, str] = {}
     for number, tensors in enumerate(files, 1):

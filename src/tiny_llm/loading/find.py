@@ -63,7 +63,8 @@ def find_snapshot(name: str, offline: bool | None, progress: Progress) -> Path:
     if _is_offline() if offline is None else offline:
         state = "is not" if snapshot is None else "is only in part"
         raise LoadError(
-            f"{state} in the cache, {cache_folder()}, and the network is forbidden; allow it once to download"
+            f"{state} in the cache, {cache_folder()}, and offline mode is on; "
+            "run once without --offline or HF_HUB_OFFLINE to download it"
         )
     from .hub.download import download  # huggingface_hub is slow to import
 

@@ -7,31 +7,40 @@ import mlx.core as mx
 from ..attention import flash_attention, paged_attention, scaled_dot_product_attention_grouped
 from ..cache.base import TinyKvCache, check_tokens
 from ..cache.batching import BatchingKvCache
+from ..cache.reservation import reserve
 from ..ops.arguments import Mask
 from ..runtime.extension import cpu_kernels
-from .positions import NewTokens
-from .reservation import is_short, reserve
+from .qkv import QKV
 
 Attention = Callable[..., mx.array]
 
+# New tokens of a request: a decode step, a draft to verify, or a short prompt. Up to this number, starting
+# the operations one by one costs at least 5 % of the time.
+SHORT_STEP = 32
 
-def attend_grouped(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+
+def is_short(tokens: int, mask: Mask) -> bool:
+    """Whether a step of `tokens` tokens per row, with this mask, can be one native operation."""
+    return tokens <= SHORT_STEP and isinstance(mask, str) and mask == "causal"
+
+
+def attend_grouped(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
     """Grouped attention, with the whole score matrix in memory."""
-    return _attend_dense(scaled_dot_product_attention_grouped, *tokens.heads_first(), cache, mask)
+    return _attend_dense(scaled_dot_product_attention_grouped, *qkv.heads_first(), cache, mask)
 
 
-def attend_flash(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+def attend_flash(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
     """FlashAttention: in tiles, without a score matrix. A short step is one native operation."""
-    if is_short(tokens.query.shape[1], mask):
-        attended = _attend_natively(tokens, cache)
+    if is_short(qkv.query.shape[1], mask):
+        attended = _attend_natively(qkv, cache)
         if attended is not None:
             return attended
-    return _attend_dense(flash_attention, *tokens.heads_first(), cache, mask)
+    return _attend_dense(flash_attention, *qkv.heads_first(), cache, mask)
 
 
-def attend_paged(tokens: NewTokens, cache: TinyKvCache, mask: Mask) -> mx.array:
+def attend_paged(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
     """Attention over the pages of the cache, which are float32."""
-    query, key, value = tokens.heads_first()
+    query, key, value = qkv.heads_first()
     paged = cache.update_and_fetch_paged(
         key.astype(mx.float32), value.astype(mx.float32), query.shape[2], mask
     )
@@ -57,27 +66,27 @@ def _attend_dense(
     # their tokens in each step, so each request attends to its own cache.
     rows = [_join_heads(mx.zeros_like(query[:1]))] * query.shape[0]
     check_tokens("BatchingKvCache", key, value)
-    for slot, request in cache.requests(key.shape, mask).items():
+    for slot, request in cache.active_caches(key.shape, mask).items():
         row = slice(slot, slot + 1)
         rows[slot] = _attend_dense(attention, query[row], key[row], value[row], request, "causal")
     return mx.concatenate(rows)
 
 
-def _attend_natively(tokens: NewTokens, cache: TinyKvCache) -> mx.array | None:
+def _attend_natively(qkv: QKV, cache: TinyKvCache) -> mx.array | None:
     """RoPE, append and attention of all rows in one operation; None if the caches do not support it."""
-    kernels = cpu_kernels(tokens.query.dtype)
+    kernels = cpu_kernels(qkv.query.dtype)
     if kernels is None:
         return None
-    key, value = tokens.key.swapaxes(1, 2), tokens.value.swapaxes(1, 2)
+    key, value = qkv.key.swapaxes(1, 2), qkv.value.swapaxes(1, 2)
     check_tokens(type(cache).__name__, key, value)
     reservation = reserve(cache, key.shape, key.dtype)
     if reservation is None:
         return None
-    rope, starts = tokens.rope, tokens.starts
-    table = rope.table(starts, tokens.query.shape[1])
+    rope, offsets = qkv.rope, qkv.offsets
+    table = rope.table(offsets, qkv.query.shape[1])
     attended: mx.array
     attended, grown = kernels.cached_attention(
-        tokens.query, tokens.key, tokens.value, reservation.spaces, table.cos, table.sin, starts,
+        qkv.query, qkv.key, qkv.value, reservation.slots, table.cos, table.sin, offsets,
         traditional=rope.traditional,
     )  # fmt: skip
     reservation.commit(grown)

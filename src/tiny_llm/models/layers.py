@@ -15,7 +15,7 @@ from ..layer_norm import RMSNorm
 from ..ops.arguments import Mask
 from ..positional_encoding import RoPE
 from .ops import Ops
-from .positions import NewTokens, Offset, row_offsets
+from .qkv import QKV, Offset, row_offsets
 from .weights import Weights, multiply, multiply_gated, multiply_heads
 
 
@@ -85,15 +85,15 @@ class MultiHeadAttention:
         """
         if x.ndim != 3:
             raise ArgumentError(type(self).__name__, "x", x.shape, f"(B, L, {self.hidden_size})")
-        tokens = NewTokens(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))
-        attended = self.ops.attend(tokens, cache, mask)
+        qkv = QKV(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))
+        attended = self.ops.attend(qkv, cache, mask)
         if last_only:
             attended = attended[:, -1:]
             residual = None if residual is None else residual[:, -1:]
         return multiply(attended, self.wo, residual=residual)
 
     def __call__(self, x: mx.array, offsets: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
-        """[B, L, hidden] -> the same; row b holds the tokens from position offsets[b] on."""
+        """[B, L, hidden] -> [B, L, hidden]; row b holds the tokens from position offsets[b] on."""
         return self.forward(x, offsets, cache, mask)
 
 
@@ -149,12 +149,12 @@ class TransformerBlock:
     max_seq_len: int = 32768
     theta: int = 1000000
 
-    native: Any = field(default=None, init=False)  # see native_block.py
+    fused: Any = field(default=None, init=False)  # see fused_block.py
 
     def __post_init__(self) -> None:
         given = {**vars(self), "num_heads": self.num_attention_heads}
-        wanted = [argument.name for argument in fields(self.attention) if argument.init]
-        self.self_attn = self.attention(**{name: given[name] for name in wanted})
+        names = [argument.name for argument in fields(self.attention) if argument.init]
+        self.self_attn = self.attention(**{name: given[name] for name in names})
         self.mlp = self.feed_forward(
             self.hidden_size, self.intermediate_size, self.w_gate, self.w_up, self.w_down
         )
@@ -166,19 +166,20 @@ class TransformerBlock:
     def forward(
         self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask, *, last_only: bool = False
     ) -> mx.array:
-        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on.
+        """[B, L, hidden] -> [B, L, hidden]; row b holds the tokens from position offset[b] on.
 
         With `last_only`, all tokens are appended to the cache, and the rest is computed for the last token of
         each row only: [B, 1, hidden].
         """
-        run = self.self_attn.ops.run
-        all_wanted = not last_only or x.shape[1] == 1
-        if all_wanted and run is not None and (y := run(self, x, offset, cache, mask)) is not None:
-            return y
+        fused_block = self.self_attn.ops.fused_block
+        if fused_block is not None and (not last_only or x.shape[1] == 1):
+            y = fused_block(self, x, offset, cache, mask)
+            if y is not None:
+                return y
         norm = self.input_layernorm
         x = self.self_attn.forward(x, offset, cache, mask, norm=norm, residual=x, last_only=last_only)
         return self.mlp(x, norm=self.post_attention_layernorm, residual=x)
 
     def __call__(self, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask = None) -> mx.array:
-        """[B, L, hidden] -> the same; row b holds the tokens from position offset[b] on."""
+        """[B, L, hidden] -> [B, L, hidden]; row b holds the tokens from position offset[b] on."""
         return self.forward(x, offset, cache, mask)

@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
+from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
+from .fused_block import is_fused
 from .layers import TransformerBlock
-from .native_block import ran_natively
 from .ops import Ops
-from .positions import Offset, row_offsets
-from .weights import evaluate_all, multiply, token_table
+from .qkv import Offset, row_offsets
+from .weights import eval_weights, multiply, token_table
 
-# On a CPU, MLX waits once about fifty operations are in flight, and the caller with it.
-MOST_BLOCKS_AHEAD = 40
-PRECISIONS = (mx.float32, mx.float16, mx.bfloat16)
+# On the CPU, MLX blocks the caller when about fifty operations are in flight.
+MAX_BLOCKS_AHEAD = 40
 
 
 class Transformer(ABC):
@@ -29,28 +29,27 @@ class Transformer(ABC):
 
     ops: ClassVar[Ops]
     block: ClassVar[type[TransformerBlock]]
-    published_precision: ClassVar[mx.Dtype]
+    default_dtype: ClassVar[mx.Dtype]
 
     def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
         name = type(self).__name__
         check_attributes(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
-        precision = self.published_precision if dtype is None else dtype
-        if precision not in PRECISIONS:
-            raise ArgumentError(name, "dtype", precision, "float32, float16 or bfloat16")
-        _refuse_scaled_positions(name, args)
+        dtype = self.default_dtype if dtype is None else dtype
+        check_float_dtype(name, "dtype", dtype)
+        _refuse_rope_scaling(name, args)
         self.mlx_model = mlx_model
-        self.precision = precision
+        self.precision = dtype
         self.num_hidden_layers: int = args.num_hidden_layers
         self.hidden_size: int = args.hidden_size
         self.vocab_size: int = args.vocab_size
         body = mlx_model.model
-        table = self.ops.read(body.embed_tokens, precision)
+        table = self.ops.load_weights(body.embed_tokens, dtype)
         self.embedding = token_table(self.vocab_size, self.hidden_size, table)
         self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
         self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
-        self.w_lm_head = None if args.tie_word_embeddings else self.ops.read(mlx_model.lm_head, precision)
-        evaluate_all([table, body.norm.weight, self.w_lm_head])
+        self.w_lm_head = None if args.tie_word_embeddings else self.ops.load_weights(mlx_model.lm_head, dtype)
+        eval_weights([table, body.norm.weight, self.w_lm_head])
         if len(self.layers_inner) != self.num_hidden_layers:
             raise ArgumentError(
                 name, "layers", len(self.layers_inner), f"num_hidden_layers, {self.num_hidden_layers}"
@@ -72,7 +71,7 @@ class Transformer(ABC):
             "w_up": mlp.up_proj,
             "w_down": mlp.down_proj,
         }
-        return {name: self.ops.read(matrix, self.precision) for name, matrix in matrices.items()} | {
+        return {name: self.ops.load_weights(matrix, self.precision) for name, matrix in matrices.items()} | {
             "num_attention_heads": args.num_attention_heads,
             "num_kv_heads": args.num_key_value_heads,
             "hidden_size": args.hidden_size,
@@ -89,7 +88,7 @@ class Transformer(ABC):
         return self.score(self.forward(inputs, offset, cache))
 
     def next_logits(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
-        """The same, but only the logits [B, V] of the last token.
+        """The arguments of `__call__` -> logits [B, V] of the last token of each row.
 
         The map to a large vocabulary is most of the work on a prompt, so the last block and the map run for
         the last token only.
@@ -120,10 +119,10 @@ class Transformer(ABC):
         """Whether a step may be started while the previous one is being computed.
 
         True if every block runs as one operation: these append to caches that a running step still reads, and
-        they are few enough that MLX does not wait.
+        they are few enough that MLX does not block the caller.
         """
-        few = len(self.layers_inner) <= MOST_BLOCKS_AHEAD
-        return few and all(map(ran_natively, self.layers_inner, cache))
+        few = len(self.layers_inner) <= MAX_BLOCKS_AHEAD
+        return few and all(map(is_fused, self.layers_inner, cache))
 
     def score(self, x: mx.array) -> mx.array:
         """[..., hidden] -> logits [..., V]."""
@@ -132,12 +131,12 @@ class Transformer(ABC):
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
         arguments = self.block_arguments(layer)
-        evaluate_all(arguments.values())  # block by block, so that the original matrices are freed
+        eval_weights(arguments.values())  # block by block, so that the original matrices are freed
         return self.block(**arguments, **options)
 
 
-def _refuse_scaled_positions(name: str, args: Any) -> None:
+def _refuse_rope_scaling(name: str, args: Any) -> None:
     scaling = getattr(args, "rope_scaling", None)
     kind = scaling and scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in (None, {}, "default"):
-        raise ArgumentError(name, "rope_scaling", repr(kind), "none: scaled positions are not supported")
+        raise ArgumentError(name, "rope_scaling", repr(kind), "none: RoPE scaling is not supported")

@@ -1,13 +1,32 @@
-"""Names of models: shortcuts for those of the hub, and the families that can run."""
+"""The model families that can run, and shortcuts for names on the hub."""
+
+from typing import NamedTuple
 
 from ..checks.types import check_text
 
-FAMILIES = ("qwen2", "qwen3")
-SHORTCUTS = {
-    **{f"qwen2-{size}": f"Qwen/Qwen2-{size.upper()}-Instruct-MLX" for size in ("0.5b", "1.5b", "7b")},
-    **{f"qwen3-{size}": f"mlx-community/Qwen3-{size.upper()}-4bit" for size in ("0.6b", "1.7b", "4b", "8b")},
+
+class Family(NamedTuple):
+    """How the names of a family's models begin on the hub, and its shortcuts."""
+
+    hub_prefix: str
+    shortcuts: dict[str, str]
+
+
+# By `model_type` of config.json.
+FAMILIES = {
+    "qwen2": Family(
+        "Qwen/Qwen2",
+        {f"qwen2-{size}": f"Qwen/Qwen2-{size.upper()}-Instruct-MLX" for size in ("0.5b", "1.5b", "7b")},
+    ),
+    "qwen3": Family(
+        "mlx-community/Qwen3",
+        {
+            f"qwen3-{size}": f"mlx-community/Qwen3-{size.upper()}-4bit"
+            for size in ("0.6b", "1.7b", "4b", "8b")
+        },
+    ),
 }
-PREFIXES = {"Qwen/Qwen2": "qwen2", "mlx-community/Qwen3": "qwen3"}
+SHORTCUTS = {shortcut: name for family in FAMILIES.values() for shortcut, name in family.shortcuts.items()}
 
 
 def shortcut_name_to_full_name(shortcut_name: str) -> str:

@@ -8,22 +8,23 @@ import mlx.core as mx
 
 from ..cache.base import TinyKvCache
 from ..ops.arguments import Mask
-from .positions import NewTokens, Offset
+from .qkv import QKV, Offset
 from .weights import Weights
 
-Read = Callable[[Any, mx.Dtype], Weights]
+LoadWeights = Callable[[Any, mx.Dtype], Weights]
 
 
 @dataclass(frozen=True, slots=True)
 class Ops:
     """The operations of a stage.
 
-    read: a layer of the checkpoint, type of the activations -> its weights in the form that the stage holds.
-    attend: new tokens, cache, mask -> [B, L, H_q * D]; the new tokens are appended to the cache.
-    run: TransformerBlock, x [B, L, hidden], offset, cache, mask -> [B, L, hidden], bitwise equal to running
-        the layers of the block one by one; None where there is no single operation for these arguments.
+    load_weights: a layer of the checkpoint, type of the activations -> its weights, dense or quantized.
+    attend: query, key and value of new tokens, cache, mask -> [B, L, H_q * D]; key and value are appended to
+        the cache.
+    fused_block: TransformerBlock, x [B, L, hidden], offset, cache, mask -> [B, L, hidden]: the block as one
+        operation, bitwise equal to its layers; None where it does not apply.
     """
 
-    read: Read
-    attend: Callable[[NewTokens, TinyKvCache, Mask], mx.array]
-    run: Callable[[Any, mx.array, Offset, TinyKvCache, Mask], mx.array | None] | None = None
+    load_weights: LoadWeights
+    attend: Callable[[QKV, TinyKvCache, Mask], mx.array]
+    fused_block: Callable[[Any, mx.array, Offset, TinyKvCache, Mask], mx.array | None] | None = None

@@ -42,7 +42,7 @@ class Qwen2Block(TransformerBlock):
 
 
 class Qwen2Model(Transformer):
-    published_precision = mx.float16
+    default_dtype = mx.float16
 
     def block_arguments(self, layer: Any) -> dict[str, Any]:
         attention = layer.self_attn

@@ -40,7 +40,7 @@ class Qwen3Block(TransformerBlock):
 
 
 class Qwen3Model(Transformer):
-    published_precision = mx.bfloat16
+    default_dtype = mx.bfloat16
 
     def block_arguments(self, layer: Any) -> dict[str, Any]:
         return self.common_arguments(layer) | {

@@ -20,7 +20,7 @@ from ..quantize import (
 Weights = mx.array | QuantizedWeights
 
 
-def evaluate_all(parts: Iterable[object]) -> None:
+def eval_weights(parts: Iterable[object]) -> None:
     """Evaluate the arrays and the quantized matrices among `parts`.
 
     Only the thread that made a graph can evaluate it, and a model may be used in others.
@@ -34,7 +34,7 @@ def evaluate_all(parts: Iterable[object]) -> None:
     mx.eval(arrays)
 
 
-def read_dense(layer: Any, dtype: mx.Dtype) -> mx.array:
+def dense_weights(layer: Any, dtype: mx.Dtype) -> mx.array:
     """The dense matrix of a layer, dequantized if necessary and rounded to `dtype` once."""
     if hasattr(layer, "scales"):
         return QuantizedWeights.from_mlx_layer(layer).astype(mx.float32).dequantize().astype(dtype)
@@ -42,11 +42,11 @@ def read_dense(layer: Any, dtype: mx.Dtype) -> mx.array:
     return weight.astype(dtype)
 
 
-def read_packed(layer: Any, dtype: mx.Dtype) -> Weights:
+def quantized_weights(layer: Any, dtype: mx.Dtype) -> Weights:
     """The matrix of a layer in its own form, for activations in `dtype`."""
     if hasattr(layer, "scales"):
         return QuantizedWeights.from_mlx_layer(layer).astype(dtype)
-    return read_dense(layer, dtype)
+    return dense_weights(layer, dtype)
 
 
 def multiply(

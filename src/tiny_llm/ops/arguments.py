@@ -6,13 +6,14 @@ from typing import Any, TypedDict, get_args
 
 import mlx.core as mx
 
-from ..checks.arrays import check_arrays
+from ..checks.arrays import check_arrays, dtype_name, wrong_dtype
+from ..checks.types import kind
 from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError
 
 Mask = mx.array | str | None
 Window = int | tuple[int, int] | None
 Lengths = mx.array | Sequence[int] | None
-Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
+StreamOrDevice = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -30,7 +31,7 @@ class AttentionOptions(TypedDict, total=False):
     on_fallback: str
     k_quant: None
     v_quant: None
-    stream: Stream
+    stream: StreamOrDevice
 
 
 # Checked below: at run time, a TypedDict accepts any keyword.
@@ -47,7 +48,7 @@ TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "return_lse": FLAG,
     "sinks": ((mx.array, type(None)), "an mlx array or None"),
     "on_fallback": (str, "'error', 'warn' or 'allow'"),
-    "stream": (get_args(Stream), "a stream or device of MLX, or None"),
+    "stream": (get_args(StreamOrDevice), "a stream or device of MLX, or None"),
 }
 
 
@@ -61,7 +62,7 @@ def native_options(
         raise ArgumentTypeError(function, "", f"an unknown option {unknown!r}", f"one of {known}")
     for name, (types, text) in TYPES.items():
         if name in options and not isinstance(options[name], types):
-            raise ArgumentTypeError(function, name, type(options[name]).__name__, text)
+            raise ArgumentTypeError(function, name, kind(options[name]), text)
     native = dict(options)
     native.pop("return_lse", None)
     if (softcap := native.get("softcap")) is not None:
@@ -79,11 +80,13 @@ def check_scale(function: str, scale: object) -> None:
     if scale is None or _is_number(scale):
         return
     if not isinstance(scale, mx.array):
-        got = repr(scale) if isinstance(scale, str) else type(scale).__name__
-    elif scale.ndim == 0 and scale.dtype not in (mx.bool_, mx.complex64):
+        got = repr(scale) if isinstance(scale, str) else kind(scale)
+    elif scale.ndim == 0:
+        if scale.dtype in (mx.bool_, mx.complex64):
+            raise wrong_dtype(function, "scale", scale.dtype, "a type of real numbers")
         return
     else:
-        got = f"{scale.dtype} array of shape {scale.shape}"
+        got = f"{dtype_name(scale.dtype)} array of shape {scale.shape}"
     hint = "; did you mean mask=?" if isinstance(scale, str | mx.array) else ""
     raise ArgumentTypeError(function, "scale", got, f"a number or an array without axes{hint}")
 
@@ -137,7 +140,7 @@ def _is_number(x: object) -> bool:
 
 def _number(function: str, name: str, number: Any, expected: str) -> float:
     if not _is_number(number):
-        raise ArgumentTypeError(function, name, type(number).__name__, expected)
+        raise ArgumentTypeError(function, name, kind(number), expected)
     try:
         return float(number)
     except OverflowError:

@@ -2,7 +2,8 @@
 
 import mlx.core as mx
 
-from ..checks.arrays import check_arrays
+from ..checks.arrays import check_floats, wrong_dtype
+from ..checks.types import kind
 from ..errors import ArgumentError
 from .arguments import check_scale
 
@@ -37,19 +38,16 @@ def check_inputs(
     function: str, query: mx.array, key: mx.array, value: mx.array, scale: float | mx.array | None
 ) -> None:
     """All checks except those of shapes."""
-    check_arrays(function, query=query, key=key, value=value)
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if not mx.issubdtype(x.dtype, mx.floating):
-            raise ArgumentError(function, name, x.dtype, "a float type")
+    check_floats(function, query=query, key=key, value=value)
     check_scale(function, scale)
 
 
 def check_mask(function: str, mask: object, scores: tuple[int, ...]) -> None:
     if not isinstance(mask, mx.array):
-        got = repr(mask) if isinstance(mask, str) else type(mask).__name__
+        got = repr(mask) if isinstance(mask, str) else kind(mask)
         raise ArgumentError(function, "mask", got, "an mlx array or None")
     if mask.dtype != mx.bool_ and not mx.issubdtype(mask.dtype, mx.floating):
-        raise ArgumentError(function, "mask", mask.dtype, "bool (True: attend) or a float type")
+        raise wrong_dtype(function, "mask", mask.dtype, "bool (True: attend) or a floating point type")
     aligned = scores[len(scores) - mask.ndim :]
     fits = all(size in (1, wanted) for size, wanted in zip(mask.shape, aligned, strict=False))
     if mask.ndim > len(scores) or not fits:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import mlx.core as mx
 
-from ..checks.arrays import check_arrays
+from ..checks.arrays import check_arrays, dtype_name
+from ..checks.types import kind
 from ..errors import ArgumentError
 
 Part = tuple[mx.array, mx.array]
@@ -26,7 +27,8 @@ def merge_lse(o1: mx.array, lse1: mx.array, o2: mx.array, lse2: mx.array) -> Par
         )
     for name, one, other in (("output", o1, o2), ("log-sum-exp", lse1, lse2)):
         if one.dtype != other.dtype or not mx.issubdtype(one.dtype, mx.floating):
-            raise ArgumentError("merge_lse", name, f"{one.dtype} and {other.dtype}", "one float type")
+            got = f"{dtype_name(one.dtype)} and {dtype_name(other.dtype)}"
+            raise ArgumentError("merge_lse", name, got, "one floating point type")
     lse1, lse2 = lse1.astype(mx.float32), lse2.astype(mx.float32)
     empty1, empty2 = mx.isneginf(lse1), mx.isneginf(lse2)
     # The output of an empty part is undefined: it must reach neither the sum nor, as 0 * NaN, the gradient.
@@ -58,7 +60,6 @@ def merge_partials(parts: Iterable[Part]) -> Part:
 
 def _pair(part: Part) -> Part:
     if not isinstance(part, tuple | list) or len(part) != 2:
-        got = type(part).__name__
-        raise ArgumentError("merge_partials", "parts", f"a {got}", "pairs of output and log-sum-exp")
+        raise ArgumentError("merge_partials", "parts", kind(part), "pairs of output and log-sum-exp")
     out, lse = part
     return out, lse

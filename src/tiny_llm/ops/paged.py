@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..checks.arrays import check_arrays, check_shape
-from ..checks.types import check_int
+from ..checks.arrays import check_arrays, check_float_dtype, check_integers, check_shape
+from ..checks.types import check_int, kind
 from ..errors import ArgumentError, UnsupportedError
 from ..runtime.extension import load_extension
 from .arguments import read_scale
@@ -85,7 +85,7 @@ def _checked(
     mask: mx.array | str | None,
 ) -> _Call:
     if mask is not None and not (isinstance(mask, str) and mask == "causal"):
-        got = repr(mask) if isinstance(mask, str) else f"a {type(mask).__name__}"
+        got = repr(mask) if isinstance(mask, str) else kind(mask)
         raise UnsupportedError(NAME, "mask", got, "None or 'causal'; flash_attention takes masks")
     floats = {"query": query, "key_pages": key_pages, "value_pages": value_pages}
     integers = {"block_table": block_table, "context_lens": context_lens}
@@ -104,7 +104,8 @@ def _checked(
         check_shape(NAME, "scale", scale.shape, ())
     number = read_scale(NAME, scale)
     query, key_pages, value_pages = _of_one_type(floats)
-    block_table, context_lens = (_as_int32(x, argument) for argument, x in integers.items())
+    check_integers(NAME, **integers)
+    block_table, context_lens = map(_as_int32, integers.values())
     number = D**-0.5 if number is None else number
     return _Call(query, key_pages, value_pages, block_table, context_lens, number, mask == "causal")
 
@@ -145,14 +146,11 @@ def _in_order(pages: mx.array, table: mx.array) -> mx.array:
 
 def _of_one_type(arrays: dict[str, mx.array]) -> list[mx.array]:
     for argument, x in arrays.items():
-        if x.dtype not in (mx.float32, mx.float16, mx.bfloat16):
-            raise ArgumentError(NAME, argument, x.dtype, "float32, float16 or bfloat16")
+        check_float_dtype(NAME, argument, x.dtype)
     types = {x.dtype for x in arrays.values()}
     return [x if len(types) == 1 else x.astype(mx.float32) for x in arrays.values()]
 
 
-def _as_int32(x: mx.array, argument: str) -> mx.array:
-    if not mx.issubdtype(x.dtype, mx.integer):
-        raise ArgumentError(NAME, argument, x.dtype, "int32")
+def _as_int32(x: mx.array) -> mx.array:
     # Wider numbers must not wrap into the range of the pages.
     return x if x.dtype == mx.int32 else mx.clip(x.astype(mx.int64), -1, 2**31 - 1).astype(mx.int32)

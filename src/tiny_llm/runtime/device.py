@@ -4,47 +4,47 @@ from contextlib import AbstractContextManager
 
 import mlx.core as mx
 
+from ..checks.arrays import FLOAT_DTYPES, dtype_name
 from ..checks.types import check_text, check_type
 from ..errors import ArgumentError
 from .device_turns import DeviceTurns
 from .extension import load_extension
 
 DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+DTYPES = {dtype_name(dtype): dtype for dtype in FLOAT_DTYPES}
 AUTO = "auto"
 TURNS = DeviceTurns()
 BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
 
 
-def device_name(function: str, asked: str = AUTO) -> str:
+def device_name(function: str, requested: str = AUTO) -> str:
     """Check the name of a device; "auto" becomes "gpu" where MLX has one, else "cpu"."""
-    check_text(function, "device", asked)
+    check_text(function, "device", requested)
     found = mx.is_available(mx.gpu)
-    if asked == AUTO:
+    if requested == AUTO:
         return "gpu" if found else "cpu"
-    if asked not in list(DEVICES):
-        raise ArgumentError(function, "device", repr(asked), f"one of {', '.join([AUTO, *DEVICES])}")
-    if asked == "gpu" and not found:
-        raise ArgumentError(function, "device", asked, "cpu: MLX finds no GPU on this machine")
-    return asked
+    if requested not in list(DEVICES):
+        raise ArgumentError(function, "device", repr(requested), f"one of {', '.join([AUTO, *DEVICES])}")
+    if requested == "gpu" and not found:
+        raise ArgumentError(function, "device", requested, "cpu: MLX finds no GPU on this machine")
+    return requested
 
 
-def activation_dtype(function: str, asked: str | mx.Dtype, device: str) -> mx.Dtype:
-    """Check the type of activations; "auto" becomes the fastest type that keeps the answers sensible."""
-    check_type(function, "dtype", asked, str | mx.Dtype, "a str or a type of mlx")
+def activation_dtype(function: str, requested: str | mx.Dtype, device: str) -> mx.Dtype:
+    """Check the type of activations.
+
+    "auto" is float16 on Metal, bfloat16 on CUDA and on CPUs that multiply it, else float32.
+    """
+    check_type(function, "dtype", requested, str | mx.Dtype, "a str or a type of mlx")
     for name, dtype in DTYPES.items():
-        if asked in (name, dtype):
+        if requested in (name, dtype):
             return dtype
-    if asked != AUTO:
-        raise ArgumentError(function, "dtype", repr(asked), f"one of {', '.join([AUTO, *DTYPES])}")
+    if requested != AUTO:
+        got = repr(requested) if isinstance(requested, str) else dtype_name(requested)
+        raise ArgumentError(function, "dtype", got, f"one of {', '.join([AUTO, *DTYPES])}")
     if device == "gpu":
         return mx.float16 if mx.metal.is_available() else mx.bfloat16
     return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32
-
-
-def dtype_name(dtype: mx.Dtype) -> str:
-    """Its name in `DTYPES`."""
-    return next(name for name, known in DTYPES.items() if known == dtype)
 
 
 def on_device(name: str) -> AbstractContextManager[None]:

@@ -7,15 +7,15 @@ from types import ModuleType
 
 import mlx.core as mx
 
+from ..checks.arrays import FLOAT_DTYPES
 from ..errors import ArgumentError
 
-_KERNEL_DTYPES = (mx.bfloat16, mx.float16, mx.float32)
 _CPU = mx.Device(mx.cpu)
 
 
 @cache  # successes only; the search takes longer than a small attention call
 def load_extension() -> ModuleType:
-    """The package `tiny_llm_ext`; while it is not built, its functions raise an error that says how to."""
+    """The package `tiny_llm_ext`. If it is not built, its functions raise an error with the build command."""
     for name in ("extensions.tiny_llm_ext", "tiny_llm_ext"):
         if _exists(name):
             return _with_our_errors(importlib.import_module(name))
@@ -29,10 +29,10 @@ def cpu_kernels(dtype: mx.Dtype) -> ModuleType | None:
 
     With None, a layer runs its readable form, which is made of MLX's operations.
     """
-    return _built_extension() if dtype in _KERNEL_DTYPES and mx.default_device() == _CPU else None
+    return _built_extension() if dtype in FLOAT_DTYPES and mx.default_device() == _CPU else None
 
 
-@cache  # a build that is made later is found by the next process
+@cache  # a later build is seen only by a new process
 def _built_extension() -> ModuleType | None:
     try:
         extension = load_extension()

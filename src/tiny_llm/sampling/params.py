@@ -15,16 +15,18 @@ from ..errors import ArgumentError, ArgumentTypeError
 class Sampling:
     """How the tokens of an answer are chosen, and where it ends; the defaults are greedy decoding.
 
-    Filters apply in this order: `top_k` keeps that many tokens (None, 0: all), `top_p` the shortest prefix
-    of these, by falling probability, whose mass reaches it (None, <= 0, >= 1: all), and `min_p` those with
-    at least that share of the best token's probability (None, 0: all). Probabilities are always those of
-    the full vocabulary. Then `temp`, the temperature, flattens (> 1) or sharpens (< 1) the rest; 0 takes
-    the best token. With a `seed` the draws repeat in every run; without one they follow `mx.random.seed`,
-    and in `LLM` they differ from call to call.
+    temp: temperature; flattens (> 1) or sharpens (< 1) the distribution. 0 takes the most probable token.
+    top_p: keep the shortest prefix, by descending probability, whose mass reaches p (None, <= 0, >= 1: all).
+    top_k: keep the k most probable tokens (None, 0: all).
+    min_p: keep tokens with at least this fraction of the best token's probability (None, 0: all).
+    seed: makes the draws the same in every run. Without one they follow `mx.random.seed`, and in `LLM` they
+        differ from call to call.
+    repetition_penalty: divides the positive logits of the tokens in prompt and answer, and multiplies the
+        negative ones (None, 1: no change).
+    max_tokens: the answer ends after this number of tokens.
+    stop: the answer ends before the first of these strings (one str, or several).
 
-    `repetition_penalty` divides the positive logits of the tokens in prompt and answer, and multiplies the
-    negative ones (None, 1: no change). An answer ends after `max_tokens` tokens, and before the first of the
-    `stop` strings (one str, or several).
+    Order: repetition_penalty, top_k, top_p, min_p, temp. Probabilities are those of the full vocabulary.
     """
 
     temp: float = 0.0
@@ -59,18 +61,18 @@ class Sampling:
         penalty = self.repetition_penalty
         if penalty is not None and not (penalty > 0 and math.isfinite(penalty)):
             raise _refused("repetition_penalty", penalty, "a finite number above 0")
-        most = self.max_tokens
-        if most is not None and not (isinstance(most, Integral) and most >= 1):
-            raise _refused("max_tokens", most, "a whole number of at least 1")
+        limit = self.max_tokens
+        if limit is not None and not (isinstance(limit, Integral) and limit >= 1):
+            raise _refused("max_tokens", limit, "a whole number of at least 1")
         object.__setattr__(self, "stop", _strings(self.stop))
 
-    def with_ends(self, max_tokens: int | None, stop: str | Sequence[str] | None) -> "Sampling":
+    def with_limits(self, max_tokens: int | None, stop: str | Sequence[str] | None) -> "Sampling":
         """A copy with this `max_tokens` and these `stop` strings, unless None; [] is no stop string."""
-        most = self.max_tokens if max_tokens is None else max_tokens
-        return replace(self, max_tokens=most, stop=self.stop if stop is None else stop)
+        limit = self.max_tokens if max_tokens is None else max_tokens
+        return replace(self, max_tokens=limit, stop=self.stop if stop is None else stop)
 
-    def seeded(self) -> "Sampling":
-        """A copy with a random seed if it has none: MLX's random state starts alike in every thread."""
+    def with_seed(self) -> "Sampling":
+        """A copy with a random seed if it has none: every thread starts with the same MLX random state."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
 
 

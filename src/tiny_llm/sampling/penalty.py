@@ -30,7 +30,7 @@ def make_repetition_penalty(penalty: float) -> LogitsProcessor:
     return penalise
 
 
-def penalties(sampling: Sampling) -> list[LogitsProcessor]:
-    """The processors that these parameters ask for."""
+def logits_processors(sampling: Sampling) -> list[LogitsProcessor]:
+    """The logits processors of `sampling`: [] or a repetition penalty."""
     penalty = sampling.repetition_penalty
     return [] if penalty is None else [make_repetition_penalty(penalty)]

@@ -13,9 +13,10 @@ def argmax(logits: mx.array) -> mx.array:
 
 
 def top_k(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """The k largest of `logits` [..., V] and their ids [..., k], falling; among equals the lowest id first.
+    """The k largest of `logits` [..., V] and their ids [..., k], in descending order.
 
-    Without the extension, which of several logits equal to the k-th are returned is undefined.
+    Among equals the lowest id is first; without the extension, which of several logits equal to the k-th are
+    returned is undefined.
     """
     native = cpu_kernels(logits.dtype)
     if native is not None:
@@ -26,11 +27,11 @@ def top_k(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
         ids = mx.sort(ids, axis=-1)  # among equals the first id stays first
         logits = mx.take_along_axis(logits, ids, axis=-1)
     order = mx.argsort(-logits, axis=-1)
-    falling = mx.take_along_axis(logits, order, axis=-1)
-    return falling, order if ids is None else mx.take_along_axis(ids, order, axis=-1)
+    descending = mx.take_along_axis(logits, order, axis=-1)
+    return descending, order if ids is None else mx.take_along_axis(ids, order, axis=-1)
 
 
-def log_total(logits: mx.array) -> mx.array:
+def logsumexp(logits: mx.array) -> mx.array:
     """log(sum(e^logits)) of each row of `logits` [..., V] as float32 [..., 1]."""
     native = cpu_kernels(logits.dtype)
     if native is None:
@@ -39,7 +40,7 @@ def log_total(logits: mx.array) -> mx.array:
     return total[..., None]
 
 
-def draw_by(logits: mx.array, key: mx.array | None) -> mx.array:
+def categorical(logits: mx.array, key: mx.array | None) -> mx.array:
     """An id [...] for each row of `logits` [..., V], drawn with the probabilities softmax(logits)."""
     native = cpu_kernels(logits.dtype)
     if native is None:

@@ -131,26 +131,26 @@ def test_values_of_the_wrong_kind_are_refused(function, changes):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"query": [1.0]}, "got list, expected an mlx array"),
-        ({"key": [1.0]}, "got list, expected an mlx array"),
-        ({"value": None}, "got NoneType, expected an mlx array"),
-        ({"sinks": 1.0}, "got float, expected an mlx array or None"),
-        ({"causal": "yes"}, "got str, expected True or False"),
-        ({"causal": None}, "got NoneType, expected True or False"),
-        ({"deterministic": 1}, "got int, expected True or False"),
-        ({"batch_invariant": "no"}, "got str, expected True or False"),
-        ({"return_lse": 1}, "got int, expected True or False"),
-        ({"softcap": "no"}, "got str, expected a finite number above 0, or None"),
-        ({"softcap": True}, "got bool, expected a finite number above 0, or None"),
-        ({"softcap": [1.0]}, "got list, expected a finite number above 0, or None"),
-        ({"softcap": mx.array(1.0)}, "got array, expected a finite number above 0, or None"),
-        ({"on_fallback": None}, "got NoneType, expected 'error', 'warn' or 'allow'"),
-        ({"on_fallback": ["warn"]}, "got list, expected 'error', 'warn' or 'allow'"),
-        ({"stream": "cpu"}, "got str, expected a stream or device of MLX, or None"),
-        ({"stream": 0}, "got int, expected a stream or device of MLX, or None"),
-        ({"scale": [1.0]}, "got list, expected a number or an array without axes"),
-        ({"scale": True}, "got bool, expected a number or an array without axes"),
-        ({"scale": 1j}, "got complex, expected a number or an array without axes"),
+        ({"query": [1.0]}, "got a list, expected an mlx array"),
+        ({"key": [1.0]}, "got a list, expected an mlx array"),
+        ({"value": None}, "got None, expected an mlx array"),
+        ({"sinks": 1.0}, "got a float, expected an mlx array or None"),
+        ({"causal": "yes"}, "got a str, expected True or False"),
+        ({"causal": None}, "got None, expected True or False"),
+        ({"deterministic": 1}, "got an int, expected True or False"),
+        ({"batch_invariant": "no"}, "got a str, expected True or False"),
+        ({"return_lse": 1}, "got an int, expected True or False"),
+        ({"softcap": "no"}, "got a str, expected a finite number above 0, or None"),
+        ({"softcap": True}, "got a bool, expected a finite number above 0, or None"),
+        ({"softcap": [1.0]}, "got a list, expected a finite number above 0, or None"),
+        ({"softcap": mx.array(1.0)}, "got an array, expected a finite number above 0, or None"),
+        ({"on_fallback": None}, "got None, expected 'error', 'warn' or 'allow'"),
+        ({"on_fallback": ["warn"]}, "got a list, expected 'error', 'warn' or 'allow'"),
+        ({"stream": "cpu"}, "got a str, expected a stream or device of MLX, or None"),
+        ({"stream": 0}, "got an int, expected a stream or device of MLX, or None"),
+        ({"scale": [1.0]}, "got a list, expected a number or an array without axes"),
+        ({"scale": True}, "got a bool, expected a number or an array without axes"),
+        ({"scale": 1j}, "got a complex, expected a number or an array without axes"),
         ({"scale": "causal"}, r"got 'causal', expected .*; did you mean mask="),
         ({"scale": mx.ones((L, S), dtype=mx.bool_)}, r"got .*bool.*; did you mean mask="),
         ({"scale": mx.zeros((L, S))}, r"got .*; did you mean mask="),
@@ -179,6 +179,15 @@ def test_all_kinds_of_numbers_and_streams_are_accepted(options):
     out = flash_attention(**inputs(), **options)
     reference = to_float64(attention_reference(**inputs(), **options))
     assert_close(out, reference, floor=2 * FLOOR[mx.float32])
+
+
+@FUNCTIONS
+@pytest.mark.parametrize("argument", ["k_quant", "v_quant"])
+def test_options_without_a_kernel_are_refused(function, argument):
+    """Quantized keys and values: the names are reserved."""
+    function(**inputs(), **{argument: None})
+    with refused(argument, NotImplementedError, function=function.__name__):
+        function(**inputs(), **{argument: (mx.ones(1), mx.ones(1), 4, 64)})
 
 
 def test_explain_names_an_unknown_option_and_the_known_ones():

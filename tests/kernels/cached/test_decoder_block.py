@@ -1,6 +1,6 @@
 """`DecoderBlock` alone: refused arguments, the memory of its caches, and compiled graphs.
 
-tests/models/test_native_block.py compares its results with those of the layers.
+tests/models/test_fused_block.py compares its results with those of the layers.
 """
 
 import mlx.core as mx

@@ -64,7 +64,7 @@ def test_the_kernel_needs_no_more_memory_than_predicted():
     assert mx.get_peak_memory() - before <= plan.workspace_bytes + out.nbytes + lse + 4 * page
 
 
-def test_explain_refuses_what_the_call_refuses():
+def test_explain_refuses_the_arguments_that_the_call_refuses():
     query, key_pages, value_pages, table, contexts, page_size = call()
     with refused("key_pages", function="paged_attention"):
         explain(paged_attention, query, key_pages, value_pages, table, contexts, page_size + 1)

@@ -36,7 +36,7 @@ def there_and_back(x: mx.array, sign: int = 1) -> mx.array:
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-def test_the_first_row_changes_where_the_docstring_says(dtype, bits):
+def test_the_first_row_changes_at_the_documented_sizes(dtype, bits):
     # Each product appears twice, with both signs: the result is the rounding error of the sum.
     x = there_and_back(normal(MOST, GROUPS * GROUP, dtype=dtype), -1)
     packed = mx.quantize(normal(N, GROUPS * GROUP, dtype=dtype, seed=1), GROUP, bits)

@@ -76,7 +76,7 @@ def test_gradients_over_many_tiles_equal_those_of_the_reference(options):
         assert mx.abs(got - want).max() <= 2 * GRADIENT_FLOOR[mx.float32] * mx.abs(want).max()
 
 
-def test_explain_says_where_gradients_come_from():
+def test_explain_has_the_source_of_gradients():
     assert explain(flash_attention, *qkv()).backward_path == "reference"
 
 

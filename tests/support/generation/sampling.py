@@ -24,12 +24,12 @@ def probabilities(logits, temp=1.0, top_p=None, top_k=None, min_p=None) -> np.nd
             break
         kept.append(token)
         mass += p[token]
-    chances = np.zeros_like(p)
+    probs = np.zeros_like(p)
     if temp == 0:
-        chances[kept[0]] = 1
+        probs[kept[0]] = 1
     else:
-        chances[kept] = np.exp((scores[kept] - scores.max()) / temp)
-    return chances / chances.sum()
+        probs[kept] = np.exp((scores[kept] - scores.max()) / temp)
+    return probs / probs.sum()
 
 
 def log(p) -> mx.array:
@@ -37,13 +37,13 @@ def log(p) -> mx.array:
     return mx.log(mx.array(p, dtype=mx.float32))
 
 
-def assert_drawn_from(ids: np.ndarray | mx.array, chances: np.ndarray) -> None:
+def assert_drawn_from(ids: np.ndarray | mx.array, probs: np.ndarray) -> None:
     """Pearson's chi-square test of the draws `ids`, with a limit from the degrees of freedom."""
     ids = np.array(ids).reshape(-1)
-    counts = np.bincount(ids, minlength=len(chances))
-    assert len(counts) == len(chances), "a token outside of the vocabulary was drawn"
-    assert counts[chances == 0].sum() == 0, "a token of probability 0 was drawn"
-    counts, expected = counts[chances > 0], ids.size * chances[chances > 0]
+    counts = np.bincount(ids, minlength=len(probs))
+    assert len(counts) == len(probs), "a token outside of the vocabulary was drawn"
+    assert counts[probs == 0].sum() == 0, "a token of probability 0 was drawn"
+    counts, expected = counts[probs > 0], ids.size * probs[probs > 0]
     assert expected.min() >= 10, (
         f"{ids.size} draws are too few for a token that is expected {expected.min()} times"
     )

@@ -34,27 +34,27 @@ SETTINGS = re.compile(
 WEIGHTS = re.compile(r"model[\w.-]*\.safetensors", re.ASCII)
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MAKE_ROOM = "make room, or set HF_HOME to a folder on another disk"
-PATIENCE = 10.0  # seconds to wait for an answer
+REQUEST_TIMEOUT = 10.0  # seconds
 
 
 def download(name: str, repository: Path, progress: Progress) -> Path:
     """Download the newest commit of a model into its folder of the cache; return its snapshot."""
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     with _explained(name, endpoint):
-        progress(f"asking for {name}", 0, None)
-        info = HfApi(endpoint=endpoint).model_info(name, files_metadata=True, timeout=PATIENCE)
+        progress(f"querying the hub for {name}", 0, None)
+        info = HfApi(endpoint=endpoint).model_info(name, files_metadata=True, timeout=REQUEST_TIMEOUT)
         snapshot = repository / "snapshots" / str(info.sha)
         files = info.siblings or []
         settings = [file for file in files if SETTINGS.fullmatch(file.rfilename)]
         weights = [file for file in files if WEIGHTS.fullmatch(file.rfilename)]
         if not weights:
             raise LoadError(
-                "has no weights in model.safetensors files on the hub; take another edition of it"
+                "has no model.safetensors files on the hub; choose a repository with safetensors files"
             )
         _remove_unfinished(repository)
         _check_disk(repository, _missing_bytes(snapshot, settings + weights))
         for task, wanted in (("downloading settings", settings), ("downloading weights", weights)):
-            report = Report(task, _missing_bytes(snapshot, wanted), progress)
+            report = DownloadProgress(task, _missing_bytes(snapshot, wanted), progress)
             report.run(
                 lambda wanted=wanted, report=report: snapshot_download(  # type: ignore[misc]
                     name,
@@ -62,7 +62,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
                     allow_patterns=[file.rfilename for file in wanted],
                     cache_dir=repository.parent,
                     endpoint=endpoint,
-                    etag_timeout=PATIENCE,
+                    etag_timeout=REQUEST_TIMEOUT,
                     tqdm_class=report.bar_class(),
                 )
             )
@@ -72,7 +72,7 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
     return snapshot
 
 
-class Report:
+class DownloadProgress:
     """The progress of all files of one `snapshot_download`, which runs in threads of its own.
 
     An exception of `progress`, or Ctrl-C, ends the download: each thread stops at its next chunk of 10 MB.

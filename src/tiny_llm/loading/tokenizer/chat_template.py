@@ -1,4 +1,4 @@
-"""Chat templates: programs in a model's folder. Those of others run in a process that can be killed."""
+"""Chat templates. Those of downloaded models run in a sandboxed process with limits of time and memory."""
 
 import atexit
 import json
@@ -15,9 +15,9 @@ from ...checks.types import kind
 from ...errors import ArgumentError, ArgumentTypeError
 from ..errors import LoadError
 
-LONGEST_TEXT = 2**20  # characters
+MAX_TEXT_CHARS = 2**20  # characters
 PROGRAM = Path(__file__).with_name("template_process.py")
-LONGEST_ANSWER = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
+MAX_RESPONSE_BYTES = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
 
 
 class TemplateWorker:
@@ -31,11 +31,11 @@ class TemplateWorker:
         self._lock = threading.Lock()
         atexit.register(self.stop)
         # A child would share the pipes of its parent: requests of both would mix.
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._after_fork)
 
-    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, str]:
-        """The answer to a request; LoadError if there is none in time. Callable from any thread."""
-        line = json.dumps({**request, "seconds": seconds}, default=_plain).encode() + b"\n"
+    def render(self, request: Mapping[str, Any], seconds: float) -> dict[str, str]:
+        """The result of a request; LoadError if there is none in time. Callable from any thread."""
+        line = json.dumps({**request, "seconds": seconds}, default=_json_default).encode() + b"\n"
         with self._lock:
             # A process that was killed while idle is replaced. If a new one ends, the template is the cause.
             if self._process is not None:
@@ -58,7 +58,7 @@ class TemplateWorker:
         return None if self._process is None else self._process.pid
 
     def _exchange(self, process: subprocess.Popen[bytes], line: bytes, seconds: float) -> tuple[bytes, bool]:
-        """The answer of the process, and whether it came in time. Without one, the process is stopped."""
+        """The line written by the process, and whether it came in time. Without a line, it is stopped."""
         assert process.stdin is not None
         assert process.stdout is not None
         timer = threading.Timer(seconds, process.kill)
@@ -68,7 +68,7 @@ class TemplateWorker:
         try:
             process.stdin.write(line)
             process.stdin.flush()
-            written = process.stdout.readline(LONGEST_ANSWER)
+            written = process.stdout.readline(MAX_RESPONSE_BYTES)
         except BrokenPipeError:
             pass
         finally:  # also after Ctrl-C: the next request must not read this one's answer
@@ -80,18 +80,18 @@ class TemplateWorker:
 
     def _read(self, written: bytes, in_time: bool, seconds: float) -> dict[str, str]:
         try:
-            answer: dict[str, str] = json.loads(written)
+            result: dict[str, str] = json.loads(written)
         except ValueError as error:
             reason = "ended without an answer" if in_time else f"took more than {seconds:g} s"
             raise LoadError(f"chat_template: the template {reason} and was stopped") from error
-        return answer
+        return result
 
-    def _forget(self) -> None:
+    def _after_fork(self) -> None:
         self._process = None
         self._lock = threading.Lock()
 
 
-WORKER = TemplateWorker()  # started at the first request
+TEMPLATE_WORKER = TemplateWorker()  # started at the first request
 
 
 @dataclass(frozen=True)
@@ -104,29 +104,29 @@ class ChatTemplate:
     seconds: float = 10.0  # time limit of one rendering in the process
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """The prompt for a chat of at most `LONGEST_TEXT` characters.
+        """The prompt for a chat of at most `MAX_TEXT_CHARS` characters.
 
         A template that fails, or takes too much time or memory, is a LoadError.
         """
         length = sum(len(text) for message in messages for text in message.values() if isinstance(text, str))
-        if length > LONGEST_TEXT:
+        if length > MAX_TEXT_CHARS:
             raise ArgumentError(
-                "apply_chat_template", "messages", f"{length} characters", f"at most {LONGEST_TEXT}"
+                "apply_chat_template", "messages", f"{length} characters", f"at most {MAX_TEXT_CHARS}"
             )
         variables = {**self.special_tokens, "messages": list(messages), "tools": None, **options}
-        request: dict[str, Any] = {"source": self.source, "variables": variables, "longest": LONGEST_TEXT}
+        request: dict[str, Any] = {"source": self.source, "variables": variables, "max_chars": MAX_TEXT_CHARS}
         if self.trusted:
-            from .template_process import answer  # jinja2 is slow to import
+            from .template_process import render_request  # jinja2 is slow to import
 
-            result = answer(**request)
+            result = render_request(**request)
         else:
-            result = WORKER.ask(request, self.seconds)
+            result = TEMPLATE_WORKER.render(request, self.seconds)
         if "error" in result:
             raise LoadError(f"chat_template: {result['error']}")
         return result["text"]
 
 
-def _plain(value: object) -> dict[Any, Any]:
+def _json_default(value: object) -> dict[Any, Any]:
     """A dict for a mapping that JSON does not know; ArgumentTypeError for any other object."""
     if isinstance(value, Mapping):
         return dict(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..config import ModelConfig
 from ..errors import LoadError
-from ..files import MEBIBYTE, Fields, find_file, need_file, parse_object, read_object, read_text
+from ..files import MEBIBYTE, Fields, find_file, parse_object, read_object, read_text, require_file
 from ..find import EMBEDDED
 from .chat_template import ChatTemplate
 from .tokenizer import Tokenizer, guarded
@@ -25,7 +25,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     """The tokenizer of a folder; all its ids must be below the vocabulary size of the model."""
     advice = "download the model again, or take an edition that has it"
-    library = _parse(read_text(need_file(folder, NAME, advice), NAME, 64 * MEBIBYTE), config)
+    library = _parse(read_text(require_file(folder, NAME, advice), NAME, 64 * MEBIBYTE), config)
     largest = max(library.get_vocab().values(), default=0)
     if largest >= config.vocab_size:
         limit = f"less than vocab_size in config.json, {config.vocab_size}"
@@ -67,7 +67,7 @@ def _end_tokens(
     published = generation.token_ids("eos_token_id") or config.end_tokens
     ids = list(dict.fromkeys(published if own is None else (own, *published)))
     if not ids or max(ids) >= config.vocab_size:
-        raise generation.wrong("eos_token_id", f"ids that end an answer, below {config.vocab_size}")
+        raise generation.error("eos_token_id", f"ids that end an answer, below {config.vocab_size}")
     return ids
 
 

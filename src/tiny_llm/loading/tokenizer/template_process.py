@@ -20,17 +20,17 @@ GRACE = 1.0  # seconds after the time limit; before, the parent process enforces
 TOO_MUCH_MEMORY = {"error": "the template takes too much memory"}
 
 
-def answer(source: str, variables: dict[str, Any], longest: int) -> dict[str, str]:
-    """{"text": ...} of at most `longest` characters, or {"error": ...}."""
+def render_request(source: str, variables: dict[str, Any], max_chars: int) -> dict[str, str]:
+    """{"text": ...} of at most `max_chars` characters, or {"error": ...}."""
     try:
-        return {"text": _render(source, variables, longest)}
+        return {"text": _render(source, variables, max_chars)}
     except MemoryError:
         return TOO_MUCH_MEMORY
     except Exception as error:  # a template can raise any exception
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _render(source: str, variables: dict[str, Any], longest: int) -> str:
+def _render(source: str, variables: dict[str, Any], max_chars: int) -> str:
     """Render with the functions that chat templates expect."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
@@ -41,8 +41,8 @@ def _render(source: str, variables: dict[str, Any], longest: int) -> str:
     for piece in environment.from_string(source).generate(variables):
         pieces.append(piece)
         length += len(piece)
-        if length > longest:
-            raise TemplateError(f"the template writes more than {longest} characters")
+        if length > max_chars:
+            raise TemplateError(f"the template writes more than {max_chars} characters")
     return "".join(pieces)
 
 
@@ -81,7 +81,7 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         _limit_time(request.pop("seconds") + GRACE)
-        result = answer(**request)
+        result = render_request(**request)
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(json.dumps(result), flush=True)
         if result == TOO_MUCH_MEMORY:

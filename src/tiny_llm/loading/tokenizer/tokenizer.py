@@ -104,7 +104,7 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise ArgumentError("encode", "text", f"{text!r:.60}", "no lone surrogates") from error
-        with guarded("cannot take the text apart"):
+        with guarded("could not encode the text"):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-MOST_STEPS = 8
+MAX_STEPS = 8
 
 
 def check_format(values: dict[str, Any], config: ModelConfig) -> None:
@@ -21,7 +21,7 @@ def check_format(values: dict[str, Any], config: ModelConfig) -> None:
     _expect(model, "type", "BPE")
     for key in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
         if model.get(key):
-            raise model.wrong(key, "none, as Qwen has")
+            raise model.error(key, "none, as Qwen has")
     for step in _steps(whole, "normalizer", "normalizers"):
         _expect(step, "type", "NFC")
     _check_words(whole)
@@ -38,14 +38,14 @@ def _steps(whole: Fields, key: str, inside: str) -> list[Fields]:
     if part.get("type") != "Sequence":
         return [part]
     steps = part.list(inside)
-    if len(steps) > MOST_STEPS or not all(isinstance(step, dict) for step in steps):
-        raise part.wrong(inside, f"at most {MOST_STEPS} objects")
+    if len(steps) > MAX_STEPS or not all(isinstance(step, dict) for step in steps):
+        raise part.error(inside, f"at most {MAX_STEPS} objects")
     return [Fields(step, f"{part.name}: {inside}") for step in steps]
 
 
 def _expect(step: Fields, key: str, *allowed: str) -> None:
     if step.get(key) not in allowed:
-        raise step.wrong(key, " or ".join(map(repr, allowed)))
+        raise step.error(key, " or ".join(map(repr, allowed)))
 
 
 def _check_words(whole: Fields) -> None:
@@ -53,7 +53,7 @@ def _check_words(whole: Fields) -> None:
     key = "pre_tokenizer"
     steps = _steps(whole, key, "pretokenizers")
     if not steps:
-        raise whole.wrong(key, "'ByteLevel', or a sequence that ends with it")
+        raise whole.error(key, "'ByteLevel', or a sequence that ends with it")
     for step in steps[:-1]:
         _expect(step, "type", "Split", "Digits")
         if step.get("type") == "Split":
@@ -68,11 +68,11 @@ def _check_frame(step: Fields, config: ModelConfig) -> None:
         return
     pieces = step.list("single")
     texts = [piece for piece in pieces if not isinstance(piece, dict) or "SpecialToken" not in piece]
-    if len(pieces) > MOST_STEPS or len(texts) != 1:
-        raise step.wrong("single", f"the text once, and fewer than {MOST_STEPS} tokens around it")
+    if len(pieces) > MAX_STEPS or len(texts) != 1:
+        raise step.error("single", f"the text once, and fewer than {MAX_STEPS} tokens around it")
     special = step.object("special_tokens")
     for name in special.values:
         token = special.object(name)
         ids = token.token_ids("ids")
         if len(ids) > 1 or max(ids, default=0) >= config.vocab_size:
-            raise token.wrong("ids", f"one id below vocab_size in config.json, {config.vocab_size}")
+            raise token.error("ids", f"one id below vocab_size in config.json, {config.vocab_size}")

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from ..errors import LoadError
 from ..files import check_beginning, parse_object
 
-LONGEST_HEADER = 2**24  # bytes; models of hundreds of layers need less than a tenth
-MOST_TENSORS = 100_000
-LARGEST_SIZE = 2**31 - 1  # MLX counts the elements of an axis in int32
+MAX_HEADER_BYTES = 2**24  # bytes; models of hundreds of layers need less than a tenth
+MAX_TENSORS = 100_000
+MAX_DIM = 2**31 - 1  # MLX counts the elements of an axis in int32
 ITEM_SIZES = {
     **dict.fromkeys(["BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"], 1),
     **dict.fromkeys(["U16", "I16", "F16", "BF16"], 2),
@@ -23,7 +23,7 @@ ITEM_SIZES = {
 }
 
 
-class Tensor(NamedTuple):
+class TensorEntry(NamedTuple):
     """An array in the bytes from `begin` to `end` of a file."""
 
     file: Path
@@ -37,7 +37,7 @@ class Tensor(NamedTuple):
         return self.end - self.begin
 
 
-def read_header(path: Path, name: str) -> dict[str, Tensor]:
+def read_header(path: Path, name: str) -> dict[str, TensorEntry]:
     """The tensors of a file, which must fill it without a gap. `name` stands for the file in errors."""
     try:
         size = path.stat().st_size
@@ -47,8 +47,8 @@ def read_header(path: Path, name: str) -> dict[str, Tensor]:
             check_beginning(start + file.read(32), name)
             if len(start) < 8 or size < 8 + length:
                 raise LoadError(f"{name}: ends inside its header; the download is incomplete or damaged")
-            if length > LONGEST_HEADER:
-                raise LoadError(f"{name}: header: got {length} bytes, expected at most {LONGEST_HEADER}")
+            if length > MAX_HEADER_BYTES:
+                raise LoadError(f"{name}: header: got {length} bytes, expected at most {MAX_HEADER_BYTES}")
             file.seek(8)
             text = file.read(length).decode()
     except OSError as error:
@@ -57,22 +57,22 @@ def read_header(path: Path, name: str) -> dict[str, Tensor]:
         raise LoadError(f"{name}: header: is not UTF-8 text; the file is damaged") from error
     entries = parse_object(text, f"{name}: header")
     entries.pop("__metadata__", None)
-    if len(entries) > MOST_TENSORS:
-        raise LoadError(f"{name}: header: got {len(entries)} tensors, expected at most {MOST_TENSORS}")
+    if len(entries) > MAX_TENSORS:
+        raise LoadError(f"{name}: header: got {len(entries)} tensors, expected at most {MAX_TENSORS}")
     tensors = {key: _tensor(entry, f"{name}: {key!r}", path) for key, entry in entries.items()}
     weights = 8 + length
     _check_extents(tensors, size - weights, name)
     return {key: it._replace(begin=weights + it.begin, end=weights + it.end) for key, it in tensors.items()}
 
 
-def _tensor(entry: Any, where: str, path: Path) -> Tensor:
+def _tensor(entry: Any, where: str, path: Path) -> TensorEntry:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise LoadError(f"{where}: got other fields than dtype, shape and data_offsets; the file is damaged")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
         raise LoadError(f"{where}: dtype: got {dtype!r}, expected one of {', '.join(ITEM_SIZES)}")
-    if not _sizes(shape) or any(size > LARGEST_SIZE for size in shape) or len(shape) > 8:
-        raise LoadError(f"{where}: shape: got {shape!r}, expected sizes from 0 to {LARGEST_SIZE}")
+    if not _sizes(shape) or any(size > MAX_DIM for size in shape) or len(shape) > 8:
+        raise LoadError(f"{where}: shape: got {shape!r}, expected sizes from 0 to {MAX_DIM}")
     if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise LoadError(f"{where}: data_offsets: got {offsets!r}, expected a beginning and an end")
     needed = math.prod(shape) * ITEM_SIZES[dtype]
@@ -81,14 +81,14 @@ def _tensor(entry: Any, where: str, path: Path) -> Tensor:
             f"{where}: data_offsets: got {offsets[1] - offsets[0]} bytes, "
             f"expected {needed} for {dtype} {shape}"
         )
-    return Tensor(path, dtype, tuple(shape), *offsets)
+    return TensorEntry(path, dtype, tuple(shape), *offsets)
 
 
 def _sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
-def _check_extents(tensors: dict[str, Tensor], length: int, name: str) -> None:
+def _check_extents(tensors: dict[str, TensorEntry], length: int, name: str) -> None:
     """Check that the tensors cover all `length` bytes without gaps and overlaps."""
     position = 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):

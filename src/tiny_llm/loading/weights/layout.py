@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..config import ModelConfig, Quantization
 from ..errors import LoadError
-from .header import Tensor
+from .header import TensorEntry
 
 FLOATS = ("BF16", "F16", "F32")
 # Some tools save these; they follow from the config.
@@ -27,7 +27,7 @@ class Vector(NamedTuple):
     size: int
 
 
-class Needed(NamedTuple):
+class ExpectedTensor(NamedTuple):
     """The allowed dtypes and the shape of a tensor of the model."""
 
     dtypes: tuple[str, ...]
@@ -73,53 +73,53 @@ def _attention(config: ModelConfig) -> dict[str, Matrix | Vector]:
     return parts
 
 
-def packing_of(config: ModelConfig, part: str) -> Quantization | None:
+def quantization_for(config: ModelConfig, part: str) -> Quantization | None:
     """The format of a quantized matrix; None for a dense one."""
-    return config.quantization_of.get(part, config.quantization)
+    return config.quantization_overrides.get(part, config.quantization)
 
 
-def check_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Needed]:
+def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorEntry]) -> dict[str, ExpectedTensor]:
     """The tensors that the model needs, by name; LoadError unless `tensors` has exactly these."""
-    needed: dict[str, Needed] = {}
+    expected: dict[str, ExpectedTensor] = {}
     for part, sizes in layout(config).items():
         if isinstance(sizes, Matrix):
             packed = f"{part}.scales" in tensors
-            _check_packing(config, part, sizes, packed)
-            needed |= _of_matrix(part, sizes, packing_of(config, part) if packed else None)
+            _check_quantization(config, part, sizes, packed)
+            expected |= _of_matrix(part, sizes, quantization_for(config, part) if packed else None)
         else:
-            needed[f"{part}.weight"] = Needed(FLOATS, (sizes.size,))
-    for problem in _problems(config, needed, tensors):
-        raise LoadError(f"{problem} as config.json says")
-    return needed
+            expected[f"{part}.weight"] = ExpectedTensor(FLOATS, (sizes.size,))
+    for problem in _problems(config, expected, tensors):
+        raise LoadError(f"{problem} (from config.json)")
+    return expected
 
 
-def _check_packing(config: ModelConfig, part: str, sizes: Matrix, packed: bool) -> None:
+def _check_quantization(config: ModelConfig, part: str, sizes: Matrix, packed: bool) -> None:
     """Check that config and files agree; a matrix without an entry of its own may be dense anyway."""
-    packing, scales = packing_of(config, part), f"{part}.scales"
-    if packed and packing is None:
-        raise LoadError(f"{scales!r}: is there, expected a dense matrix as config.json says")
-    if packing is not None and not packed and part in config.quantization_of:
-        raise LoadError(f"{scales!r}: is missing, expected a quantized matrix as config.json says")
-    if packing is not None and packed and sizes.inputs % packing.group_size != 0:
+    quantization, scales = quantization_for(config, part), f"{part}.scales"
+    if packed and quantization is None:
+        raise LoadError(f"{scales!r}: unexpected tensor: config.json declares this matrix as dense")
+    if quantization is not None and not packed and part in config.quantization_overrides:
+        raise LoadError(f"{scales!r}: missing: config.json declares this matrix as quantized")
+    if quantization is not None and packed and sizes.inputs % quantization.group_size != 0:
         raise LoadError(
-            f"{scales!r}: got rows of {sizes.inputs}, expected a multiple of {packing.group_size}"
+            f"{scales!r}: got rows of {sizes.inputs}, expected a multiple of {quantization.group_size}"
         )
 
 
-def _of_matrix(part: str, sizes: Matrix, packing: Quantization | None) -> dict[str, Needed]:
+def _of_matrix(part: str, sizes: Matrix, quantization: Quantization | None) -> dict[str, ExpectedTensor]:
     outputs, inputs, bias = sizes
-    needed = {f"{part}.bias": Needed(FLOATS, (outputs,))} if bias else {}
-    if packing is None:
-        return needed | {f"{part}.weight": Needed(FLOATS, (outputs, inputs))}
-    groups = Needed(FLOATS, (outputs, inputs // packing.group_size))
-    words = Needed(("U32",), (outputs, inputs * packing.bits // 32))
-    return needed | {f"{part}.weight": words, f"{part}.scales": groups, f"{part}.biases": groups}
+    expected = {f"{part}.bias": ExpectedTensor(FLOATS, (outputs,))} if bias else {}
+    if quantization is None:
+        return expected | {f"{part}.weight": ExpectedTensor(FLOATS, (outputs, inputs))}
+    groups = ExpectedTensor(FLOATS, (outputs, inputs // quantization.group_size))
+    words = ExpectedTensor(("U32",), (outputs, inputs * quantization.bits // 32))
+    return expected | {f"{part}.weight": words, f"{part}.scales": groups, f"{part}.biases": groups}
 
 
 def _problems(
-    config: ModelConfig, needed: Mapping[str, Needed], tensors: Mapping[str, Tensor]
+    config: ModelConfig, expected: Mapping[str, ExpectedTensor], tensors: Mapping[str, TensorEntry]
 ) -> Iterator[str]:
-    for name, (dtypes, shape) in needed.items():
+    for name, (dtypes, shape) in expected.items():
         tensor = tensors.get(name)
         if tensor is None:
             yield f"{name!r}: is missing, expected {list(shape)}"
@@ -127,7 +127,7 @@ def _problems(
             yield f"{name!r}: got shape {list(tensor.shape)}, expected {list(shape)}"
         elif tensor.dtype not in dtypes:
             yield f"{name!r}: got {tensor.dtype}, expected {' or '.join(dtypes)}"
-    for name in tensors.keys() - needed.keys():
+    for name in tensors.keys() - expected.keys():
         tied = config.tie_word_embeddings and name.startswith("lm_head.")
         if not tied and not IGNORED.fullmatch(name):
-            yield f"{name!r}: is no part of a {config.model_type} model"
+            yield f"{name!r}: is not part of a {config.model_type} model"

@@ -9,7 +9,7 @@ from ..config import ModelConfig, Quantization
 from ..progress import Progress
 from .layout import Matrix, Vector, layout, weight_count
 from .memory import check_memory
-from .read import evaluated
+from .read import copy_to_weight_memory
 
 PACKING = Quantization(group_size=64, bits=4)
 # hidden size, size of the feed-forward layer, layers, query heads, key and value heads, size of a head
@@ -62,7 +62,7 @@ def random_weights(
         made |= {f"{name}.{which}": array for which, array in some.items()}
     arrays: dict[str, mx.array] = {}
     done = 0
-    for name, array in evaluated(made):
+    for name, array in copy_to_weight_memory(made):
         arrays[name] = array
         if array.dtype == mx.uint32:
             done += array.nbytes

@@ -15,7 +15,7 @@ from ...runtime.extension import cpu_kernels
 from ..config import ModelConfig
 from ..errors import LoadError
 from ..progress import Progress
-from .header import Tensor
+from .header import TensorEntry
 from .layout import check_tensors
 from .memory import check_memory
 
@@ -26,7 +26,7 @@ REPORT = 2**26  # bytes that are read between two reports of progress
 
 def load_weights(
     config: ModelConfig,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, TensorEntry],
     progress: Progress,
     bytes_per_weight: float | None = None,
 ) -> dict[str, mx.array]:
@@ -50,7 +50,7 @@ def load_weights(
     return arrays
 
 
-def read_arrays(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, mx.array]]:
+def read_arrays(tensors: Mapping[str, TensorEntry]) -> Iterator[tuple[str, mx.array]]:
     """The arrays of `tensors`, in their order, each read straight to its final memory: no byte is held twice.
 
     Each array that is not packed words has an allocation of its own, because it may be converted and dropped.
@@ -74,8 +74,8 @@ def read_arrays(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, mx.array]]
             yield name, memory.read(file, tensor.begin, tensor.shape, DTYPES[tensor.dtype])
 
 
-def evaluated(arrays: dict[str, mx.array]) -> Iterator[tuple[str, mx.array]]:
-    """The same for arrays that are still graphs; `arrays` is emptied, so that each graph is freed."""
+def copy_to_weight_memory(arrays: dict[str, mx.array]) -> Iterator[tuple[str, mx.array]]:
+    """Evaluate arrays and copy words to weight memory; `arrays` is emptied, so that each graph is freed."""
     native = cpu_kernels(mx.float32)
     sizes = [array.nbytes for array in arrays.values() if array.dtype == mx.uint32]
     memory = None if native is None else native.WeightMemory(sizes)

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from ..errors import LoadError
-from ..files import MEBIBYTE, find_file, need_file, read_object
-from .header import Tensor, read_header
+from ..files import MEBIBYTE, find_file, read_object, require_file
+from .header import TensorEntry, read_header
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,17 +34,17 @@ def shard_names(folder: Path) -> dict[str, str] | list[str]:
     return weight_map
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
+def read_tensors(folder: Path) -> dict[str, TensorEntry]:
     """File and position of each tensor of the model, from the checked headers of all files."""
     names = shard_names(folder)
     if find_file(folder, SINGLE) is None and isinstance(names, list):
         for pattern, problem in OTHER_FORMATS.items():
             if any(folder.glob(pattern)):
                 raise LoadError(f"{SINGLE}: is not in {folder}, which has {problem}")
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorEntry] = {}
     located: dict[str, str] = {}
     for name in sorted(set(names.values() if isinstance(names, dict) else names)):
-        path = need_file(folder, name, "the download is incomplete; download the model again")
+        path = require_file(folder, name, "the download is incomplete; download the model again")
         for key, tensor in read_header(path, name).items():
             if key in located:
                 raise LoadError(f"{name}: {key!r}: is in {located[key]}, too; download the model again")

@@ -6,10 +6,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from ...models.ops import Read
+from ...models.ops import LoadWeights
 from ...quantize import QuantizedWeights
 from ..config import ModelConfig
-from .layout import packing_of
+from .layout import quantization_for
 
 
 def assemble(config: ModelConfig, arrays: Mapping[str, mx.array]) -> Any:
@@ -25,7 +25,7 @@ def assemble(config: ModelConfig, arrays: Mapping[str, mx.array]) -> Any:
             node = node.setdefault(step, {})
         node[kind] = array
         if kind == "scales":
-            packing = packing_of(config, part)
+            packing = quantization_for(config, part)
             assert packing is not None
             node |= {"group_size": packing.group_size, "bits": packing.bits}
     return SimpleNamespace(args=config, **{name: _as_attributes(node) for name, node in root.items()})
@@ -46,7 +46,7 @@ def named_arrays(part: SimpleNamespace, name: str) -> dict[str, mx.array]:
     return {f"{name}.{which}": array for which, array in vars(part).items() if isinstance(array, mx.array)}
 
 
-def convert_in_place(mlx_model: Any, read: Read, dtype: mx.Dtype) -> None:
+def convert_in_place(mlx_model: Any, read: LoadWeights, dtype: mx.Dtype) -> None:
     """Replace each matrix of a tree by the result of `read` for activations in `dtype`.
 
     A model built with the same `read` and `dtype` then takes the arrays as they are, so weights are in memory
@@ -58,7 +58,7 @@ def convert_in_place(mlx_model: Any, read: Read, dtype: mx.Dtype) -> None:
             _convert(part, read, dtype)
 
 
-def _convert(part: Any, read: Read, dtype: mx.Dtype) -> None:
+def _convert(part: Any, read: LoadWeights, dtype: mx.Dtype) -> None:
     weights = read(part, dtype)
     if isinstance(weights, QuantizedWeights):
         part.scales, part.biases = weights.scales, weights.biases

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.layer_norm import RMSNorm
-from tiny_llm.models import native_block
+from tiny_llm.models import fused_block
 from tiny_llm.models.layers import MLP
 from tiny_llm.positional_encoding import RoPE
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("on_the_cpu")
 def steps_natively(block, x=None, mask="causal", cache=None):
     x = normal(1, 1, HIDDEN) if x is None else x
     cache = full(block, 5) if cache is None else cache
-    return native_block.run_natively(block, x, 5, cache, mask) is not None
+    return fused_block.run_fused(block, x, 5, cache, mask) is not None
 
 
 def test_steps_without_a_native_operation_run_the_layers():
@@ -35,7 +35,7 @@ def test_steps_without_a_native_operation_run_the_layers():
     half = normal(1, 1, HIDDEN, dtype=mx.float16)
     assert not steps_natively(block, x=half, cache=full(block, 5, mx.float16))
     assert not steps_natively(block_of(bits=None, scale_dtype=mx.float32))
-    assert block_of(flash=False).self_attn.ops.run is None
+    assert block_of(flash=False).self_attn.ops.fused_block is None
 
 
 class Doubled(MLP):
@@ -97,7 +97,7 @@ def test_replacing_quantized_by_dense_weights_frees_the_operation():
     assert steps_natively(block)
     block.mlp.w_down = block.mlp.w_down.dequantize()
     assert not steps_natively(block)
-    assert block.native is None
+    assert block.fused is None
 
 
 def other_rope(block):
@@ -145,7 +145,7 @@ def test_a_block_that_has_run_can_be_copied():
     block = block_of()
     assert steps_natively(block)
     other = copy.deepcopy(block)
-    assert other.native is None
+    assert other.fused is None
     assert steps_natively(other)
     x = normal(1, 1, HIDDEN)
     assert mx.array_equal(step(other, x, full(other, 5), 5)[0], step(block, x, full(block, 5), 5)[0])

@@ -1,4 +1,4 @@
-"""The new tokens of a layer and their positions."""
+"""Query, key and value of the new tokens of a layer, and their positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ Offset = int | Sequence[int] | mx.array
 
 
 @dataclass(eq=False, slots=True)
-class NewTokens:
+class QKV:
     """Query [B, L, H_q, D], key and value [B, L, H, D] of one layer, before RoPE.
 
-    The first token of row b has the position starts[b], or `starts` if that is one number.
+    The first token of row b has the position offsets[b], or `offsets` if that is one number.
     """
 
     query: mx.array
     key: mx.array
     value: mx.array
     rope: RoPE
-    starts: int | list[int]
+    offsets: int | list[int]
 
     def heads_first(self) -> tuple[mx.array, mx.array, mx.array]:
         """After RoPE, in the layout of attention: query [B, H_q, L, D], key and value [B, H, L, D]."""
-        query = self.rope.heads_first(self.query, self.starts)
-        key = self.rope.heads_first(self.key, self.starts)
+        query = self.rope.heads_first(self.query, self.offsets)
+        key = self.rope.heads_first(self.key, self.offsets)
         return query, key, self.value.swapaxes(1, 2)
 
 

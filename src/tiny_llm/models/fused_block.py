@@ -10,20 +10,20 @@ from typing import Any
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
+from ..cache.reservation import is_full_cache, reserve
 from ..layer_norm import RMSNorm
 from ..ops.arguments import Mask
 from ..positional_encoding import RotationTable
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels, load_extension
-from .cached_attention import attend_flash
+from .cached_attention import attend_flash, is_short
 from .layers import MLP, MultiHeadAttention, TransformerBlock
-from .positions import Offset, row_offsets
-from .reservation import is_full_cache, is_short, reserve
+from .qkv import Offset, row_offsets
 
 
 @dataclass(frozen=True, slots=True)
-class NativeBlock:
-    """The native operation of a block for one activation type, with the layers and settings it is made of."""
+class FusedBlock:
+    """The fused operation of a block for one activation type, with the layers and settings it is made of."""
 
     operation: Any
     dtype: mx.Dtype
@@ -41,7 +41,7 @@ class NativeBlock:
         return type(None), ()
 
 
-def run_natively(
+def run_fused(
     block: TransformerBlock, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask
 ) -> mx.array | None:
     """x [B, L, hidden] -> output of the block [B, L, hidden]; None if no native operation applies."""
@@ -54,39 +54,39 @@ def run_natively(
     reservation = reserve(cache, tokens, x.dtype)
     starts = row_offsets(offset, rows=x.shape[0])
     table = attention.rope.table(starts, x.shape[1])
-    native = None if reservation is None else _native(block, x.dtype, table)
-    if reservation is None or native is None:
+    fused = None if reservation is None else _fused_operation(block, x.dtype, table)
+    if reservation is None or fused is None:
         return None
     y: mx.array
-    y, grown = native.operation(x, reservation.spaces, starts)
+    y, grown = fused.operation(x, reservation.slots, starts)
     reservation.commit(grown)
     return y
 
 
-def ran_natively(block: TransformerBlock, cache: TinyKvCache) -> bool:
+def is_fused(block: TransformerBlock, cache: TinyKvCache) -> bool:
     """Whether the block has run as one operation, and would do so again with this cache."""
-    return block.native is not None and is_full_cache(cache)
+    return block.fused is not None and is_full_cache(cache)
 
 
-def _native(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> NativeBlock | None:
-    """The native operation of a block, made again if a layer or a weight was replaced."""
+def _fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> FusedBlock | None:
+    """The fused operation of a block, built again if a layer or a weight was replaced."""
     attention = block.self_attn
     arrays: list[mx.array] = []
     for weights in _matrices(block):
         if not isinstance(weights, QuantizedWeights):
-            block.native = None
+            block.fused = None
             return None
         arrays += (weights.weight, weights.scales, weights.biases)
     arrays += attention.biases or ()
     arrays += [norm.weight for norm in _norms(block)]
     arrays += (table.cos, table.sin)
-    native: NativeBlock | None = block.native
-    if native is None or not native.matches(block, arrays, dtype):
-        native = block.native = _make(block, arrays, dtype)
-    return native
+    fused: FusedBlock | None = block.fused
+    if fused is None or not fused.matches(block, arrays, dtype):
+        fused = block.fused = _build_fused(block, arrays, dtype)
+    return fused
 
 
-def _make(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> NativeBlock | None:
+def _build_fused(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> FusedBlock | None:
     """None if the operation does not compute these layers, or their arrays are being traced."""
     attention, mlp, *norms = _layers(block)
     if type(attention).forward is not MultiHeadAttention.forward:
@@ -96,14 +96,14 @@ def _make(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtype) -> N
     if any(type(norm) is not RMSNorm for norm in norms):
         return None
     matrices = _matrices(block)
-    of_type = [weights.scales for weights in matrices] + [weights.biases for weights in matrices]
-    of_type += attention.biases or ()
+    typed_arrays = [weights.scales for weights in matrices] + [weights.biases for weights in matrices]
+    typed_arrays += attention.biases or ()
     settings = _settings(block)
     (wq, wk, wv, wo, gate, up, down), *others = settings
-    if not wq == wk == wv or gate != up or any(array.dtype != dtype for array in of_type):
+    if not wq == wk == wv or gate != up or any(array.dtype != dtype for array in typed_arrays):
         return None
     operation = load_extension().DecoderBlock.of(arrays, [wq, wo, gate, down], *others)
-    return None if operation is None else NativeBlock(operation, dtype, _layers(block), settings)
+    return None if operation is None else FusedBlock(operation, dtype, _layers(block), settings)
 
 
 def _layers(block: TransformerBlock) -> tuple[Any, ...]:
