@@ -7,6 +7,7 @@ from .support.cases import normal
 from .support.models import decoder
 from .support.models.checkpoints import checkpoint, tokens
 from .support.models.logits import assert_logits
+from .support.page_pool import assert_consistent
 from .tiny_llm_base import (
     BatchingKvCache,
     Qwen2ModelWeek3,
@@ -38,7 +39,7 @@ def test_task_1_pool_allocates_and_frees_pages():
     assert pool.used_page_ids == {second}
     assert pool.allocate_page() == first
     assert pool.num_pages == 2
-    pool.check()
+    assert_consistent(pool)
 
 
 @in_each_precision
@@ -144,7 +145,7 @@ def test_task_2_paged_cache_returns_all_tokens(page_size):
         assert cache.num_pages == len(cache.page_ids) == len(pool.used_page_ids) == -(-start // page_size)
         assert cache.page_lens[:-1] == [page_size] * (cache.num_pages - 1)
         assert sum(cache.page_lens) == start
-    pool.check()
+    assert_consistent(pool)
 
 
 def test_task_2_paged_cache_reads_its_pages_in_their_order():
@@ -194,7 +195,7 @@ def test_task_2_paged_cache_rewinds_over_pages():
     cache.rewind(4)
     assert (cache.offset, cache.page_ids, cache.key_values) == (0, [], None)
     assert pool.num_free_pages == pool.num_pages == 3
-    pool.check()
+    assert_consistent(pool)
 
 
 def test_task_2_paged_cache_releases_its_pages_once():
@@ -210,7 +211,7 @@ def test_task_2_paged_cache_releases_its_pages_once():
     assert pool.used_page_ids == set(other.page_ids)
     cache.update_and_fetch(key, value)
     assert pool.num_pages == 6
-    pool.check()
+    assert_consistent(pool)
 
 
 def test_task_2_paged_cache_refuses_invalid_arguments():

@@ -12,6 +12,7 @@ from .support.generation.rules import failing_after, greedy, random_rule, script
 from .support.models import decoder
 from .support.models.checkpoints import checkpoint, tokens
 from .support.models.logits import assert_logits
+from .support.page_pool import assert_consistent
 from .tiny_llm_base import (
     BatchingKvCache,
     PagedKvMetadata,
@@ -236,7 +237,7 @@ def test_task_3_model_decodes_a_batch_on_pages():
         for layer in batch:
             layer.release()
     assert model.page_pool.num_free_pages == model.page_pool.num_pages > 0
-    model.page_pool.check()
+    assert_consistent(model.page_pool)
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 128])
@@ -248,7 +249,7 @@ def test_task_4_batch_generate_on_pages_answers_each_prompt_as_if_alone(page_siz
     prompts = ["Hello", "a", "The quick brown fox jumps", "x" * 40, "Zebra!", "Hello"]
     results = batch_generate(model, ByteTokenizer(), prompts, 512, batch_size, prefill_step=7)
     assert results == [(index, as_text(greedy(rule, prompt))) for index, prompt in enumerate(prompts)]
-    model.page_pool.check()
+    assert_consistent(model.page_pool)
     assert model.page_pool.num_free_pages == model.page_pool.num_pages > 0
 
 
@@ -269,7 +270,7 @@ def test_task_4_batch_generate_frees_all_pages_when_the_model_fails(length):
     model = PagedFake(rule, page_size=2)
     with pytest.raises(ZeroDivisionError):
         batch_generate(model, ByteTokenizer(), ["b", "aaaaaa", "cc"], batch_size=2, prefill_step=4)
-    model.page_pool.check()
+    assert_consistent(model.page_pool)
     assert model.page_pool.num_free_pages == model.page_pool.num_pages > 0
 
 

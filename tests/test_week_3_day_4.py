@@ -15,6 +15,7 @@ from .support.generation.byte_text import (
 from .support.generation.fake_models import CachedFake, PagedFake
 from .support.generation.rules import failing_after, greedy, random_rule, scripted
 from .support.models.checkpoints import checkpoint
+from .support.page_pool import assert_consistent
 from .support.refusal import refused
 from .tiny_llm_base import Qwen2ModelWeek3, speculative_generate, stream_generate
 
@@ -121,7 +122,7 @@ def test_task_1_caches_are_released_at_the_end_and_when_a_model_fails(failing):
         else:
             assert speculate(draft, model, "hi") == "abcdefghijkl"
         for pool in (draft.page_pool, model.page_pool):
-            pool.check()
+            assert_consistent(pool)
             assert pool.num_free_pages == pool.num_pages
 
 

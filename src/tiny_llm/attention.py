@@ -101,7 +101,7 @@ def scaled_dot_product_attention_grouped(
         mask = causal_mask(L, S, mx.float32)
     elif mask is not None:
         check_mask(name, mask, (*batch, query_heads, L, S))
-        # Its head axis, where it has one, is cut in groups as that of the query is.
+        # Split the mask's head axis into (KV heads, GQA group), like the query's.
         if mask.ndim >= 3:
             mask = mx.unflatten(mask, -3, (1, 1) if mask.shape[-3] == 1 else (heads, -1))
     grouped = mx.unflatten(query, -3, (heads, query_heads // heads))
@@ -201,7 +201,7 @@ def flash_attention(
 
     mask: None, "causal", or an array that broadcasts to [*B, H_q, L, S]: float is added, bool keeps what is
         True. It is read in place, never expanded.
-    causal: the last query has the position of the last key, and no query sees later keys.
+    causal: query i attends to keys 0 .. i + (S - L) (bottom-right aligned).
     window: this many keys (causal: up to and including the query's own), or (left, right), -1 for no limit.
     softcap: scores s become softcap * tanh(s / softcap).
     sinks: [H_q] scores of a key without a value, added to the denominator of each row.

@@ -105,6 +105,11 @@ class LLM:
             raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {shortest}")
         self.context: int = longest if context is None else int(context)
 
+    @property
+    def has_draft_model(self) -> bool:
+        """Whether answers use speculative decoding."""
+        return self._draft is not None
+
     @overload
     def generate(
         self,

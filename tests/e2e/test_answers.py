@@ -14,6 +14,7 @@ from tiny_llm.models import dispatch_model
 from tiny_llm.sampling.params import Sampling
 
 from ..support.models.logits import clear_steps
+from ..support.page_pool import assert_consistent
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
@@ -204,7 +205,7 @@ def test_a_stop_string_ends_a_story(tiny, models, prompt_of):
 def test_all_pages_are_free_after_all_answers(models):
     for how in ("pages", "small pages"):
         pool = models(how).page_pool
-        pool.check()
+        assert_consistent(pool)
         assert pool.num_free_pages == pool.num_pages
 
 

@@ -17,6 +17,7 @@ from tiny_llm.sampling.params import Sampling
 from ..support.generation.byte_text import VOCABULARY, ByteTokenizer
 from ..support.generation.fake_models import CachedFake, FullContextFake, PagedFake
 from ..support.generation.rules import failing_after, greedy
+from ..support.page_pool import assert_consistent
 
 TOKENIZER = ByteTokenizer()
 STORY = "Once upon a time there was a fox"
@@ -128,7 +129,7 @@ def test_pages_are_returned_when_the_cache_is_dropped_or_closed() -> None:
     answer(model, STORY, cache)
     del cache
     assert not model.page_pool.used_page_ids
-    model.page_pool.check()
+    assert_consistent(model.page_pool)
 
 
 @pytest.mark.parametrize("week", sorted(MODELS["qwen2"])[1:])

@@ -15,6 +15,7 @@ from tiny_llm.sampling.stop import StopStrings
 from ..support.generation.byte_text import END, ByteDetokenizer, ByteTokenizer, LookAheadDetokenizer, as_text
 from ..support.generation.fake_models import CachedFake, FullContextFake, PagedFake
 from ..support.generation.rules import failing_after, greedy, random_rule, scripted
+from ..support.page_pool import assert_consistent
 from ..support.refusal import refused
 
 TEXT = "Grüße, 🦙! "
@@ -131,7 +132,7 @@ def test_leaving_early_returns_all_pages(draft, leave):
     else:
         del generation
     for pool in [model.page_pool] + [fake.page_pool for fake in more.values()]:
-        pool.check()
+        assert_consistent(pool)
         assert not pool.used_page_ids
 
 

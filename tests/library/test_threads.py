@@ -18,6 +18,7 @@ from tiny_llm.course.dispatch import MODELS
 from tiny_llm.generate import stream_generate
 
 from ..support.cases import normal
+from ..support.page_pool import assert_consistent
 from ..support.processes.child import run_python
 
 QUESTION = "What is a token?"
@@ -86,7 +87,7 @@ def test_concurrent_threads_get_the_same_answers_as_alone(week, options):
         assert list(threads.map(answer, PROMPTS * 4)) == expected
     assert [answer(prompt) for prompt in PROMPTS] == expected[: len(PROMPTS)]
     if week == 3:
-        model.page_pool.check()
+        assert_consistent(model.page_pool)
         assert not model.page_pool.used_page_ids
 
 

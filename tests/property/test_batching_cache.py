@@ -13,6 +13,7 @@ from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
 from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, appended, assert_holds, assert_pages_hold
+from ..support.page_pool import assert_consistent
 
 LIMIT = 30
 
@@ -106,7 +107,7 @@ class BatchMachine(RuleBasedStateMachine):
 
     @invariant()
     def slots_and_pages_are_in_order(self) -> None:
-        self.pool.check()
+        assert_consistent(self.pool)
         assert [cache is None for cache in self.batch.kv_caches] == [row is None for row in self.known]
         for cache, known in zip(self.batch.kv_caches, self.known, strict=True):
             assert known is None or cache.offset == known.shape[2]

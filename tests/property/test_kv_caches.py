@@ -15,6 +15,7 @@ from tiny_llm.kv_cache import TinyKvFullCache
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
 from ..support.cache_tokens import HEADS, SIZE, Source, Tokens, appended, assert_holds, assert_pages_hold
+from ..support.page_pool import assert_consistent
 
 LENGTHS = st.one_of(st.integers(1, 9), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1]))
 
@@ -140,7 +141,7 @@ class PagedMachine(RuleBasedStateMachine):
 
     @invariant()
     def pages_belong_to_one_cache_or_are_free(self) -> None:
-        self.pool.check()
+        assert_consistent(self.pool)
         held = [page for cache in self.known for page in cache.page_ids]
         assert sorted(held) == sorted(self.pool.used_page_ids)
         for cache, known in self.known.items():

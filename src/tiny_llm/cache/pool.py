@@ -133,14 +133,6 @@ class TinyKvPagedPool:
                     f"{expected} {dtype_name(pages.dtype)} as the first one written",
                 )
 
-    def check(self) -> None:
-        """Assert that every page is either free or used, and has storage once a token was written."""
-        free = set(self.free_page_ids)
-        assert len(free) == len(self.free_page_ids), "a page was freed twice"
-        assert not free & self.used_page_ids, "a page is free and used at once"
-        assert free | self.used_page_ids == set(range(self.num_pages)), "a page was lost"
-        assert self.key_pages is None or self.key_pages.shape[0] == self.num_pages, "a page has no storage"
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 

@@ -32,7 +32,7 @@ class ChatSession:
         check_type("ChatSession", "llm", llm, LLM, "an LLM")
         check_text("ChatSession", "system", system)
         check_type("ChatSession", "enable_thinking", enable_thinking, bool, "a bool")
-        if len(llm._models) > 1:
+        if llm.has_draft_model:
             raise UnsupportedError("ChatSession", "llm", "one with a draft model", "one without")
         self._llm = llm
         self._system = system

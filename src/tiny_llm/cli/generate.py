@@ -114,11 +114,8 @@ def start_generation(
     return generation
 
 
-def print_stream(first: str, rest: Iterator[str]) -> str:
-    """Print an answer as it grows and a line break at its end; return its text."""
-    text = ""
+def print_stream(first: str, rest: Iterator[str]) -> None:
+    """Print an answer as it grows, and a line break at its end."""
     for piece in chain([first], rest):
         print(piece, end="", flush=True)
-        text += piece
     print()
-    return text

@@ -1,1 +1,1 @@
-"""Parts of the layers in basics.py to attention.py: arguments, formulas, paged attention, explanations."""
+"""The Python side of the native operations: arguments, dense and paged attention, merging, `explain`."""

@@ -76,7 +76,7 @@ def native_options(
 
 
 def check_scale(function: str, scale: object) -> None:
-    """A number, an array without axes, or None. The error for a mask passed as scale says so."""
+    """A number, an array without axes, or None. A mask passed as scale gets an error of its own."""
     if scale is None or _is_number(scale):
         return
     if not isinstance(scale, mx.array):

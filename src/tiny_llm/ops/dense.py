@@ -49,6 +49,6 @@ def check_mask(function: str, mask: object, scores: tuple[int, ...]) -> None:
     if mask.dtype != mx.bool_ and not mx.issubdtype(mask.dtype, mx.floating):
         raise wrong_dtype(function, "mask", mask.dtype, "bool (True: attend) or a floating point type")
     aligned = scores[len(scores) - mask.ndim :]
-    fits = all(size in (1, wanted) for size, wanted in zip(mask.shape, aligned, strict=False))
+    fits = all(size in (1, expected) for size, expected in zip(mask.shape, aligned, strict=False))
     if mask.ndim > len(scores) or not fits:
         raise ArgumentError(function, "mask", mask.shape, f"a shape that broadcasts to {scores}")

@@ -30,8 +30,8 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     explain(quantized_matmul, scales, biases, group_size, bits, a, b, True) -> ProductExplanation
 
     `function` is one of these or `attention_reference`, and the arguments are those of a call of it: for
-    attention, the options of `flash_attention`. Arrays that are not evaluated yet count as dense, and lengths
-    in them as full.
+    attention, the options of `flash_attention`. Unevaluated arrays are assumed dense; unevaluated lengths are
+    assumed full.
     """
     if not callable(function) or function not in _explainers:
         known = ", ".join(sorted(known.__name__ for known in _explainers))
@@ -60,17 +60,16 @@ class ProductExplanation:
 class Explanation:
     """How one attention call is computed, and what it costs.
 
-    path: which implementation: cpu.tiled, cpu.split (over the keys), metal. and the name of the
-        kernel, or reference; `last_run` shows the same
+    path: cpu.tiled, cpu.split (over the keys), metal.<kernel> or reference; `last_run` returns the same
     fused: whether it is one of our kernels, with memory linear in the lengths
-    reasons: why a kernel does not apply, or not the one that would be best
+    reasons: why no kernel applies, or why the best one does not
     schedule: v2 (over query tiles), split (over query tiles and chunks of keys) or dense
-    tile: rows and keys of one score tile; on the CPU the query heads of a group count as rows
+    tile: rows and keys of one score tile; on the CPU the query heads of a GQA group count as rows
     splits: chunks into which the keys of a sequence are cut, at most
     tiles_visited: score tiles that hold a visible key
     tiles_total: score tiles of the whole table
     mask_read: none, broadcast (it repeats itself along rows or keys) or tile
-    copies_bytes: inputs that the kernel cannot read where they lie are copied; the size of these copies
+    copies_bytes: bytes of inputs that must be copied to a dense layout
     workspace_bytes: memory beside inputs and outputs, the copies included
     workspace_bytes_backward: the same for the gradient
     saved_bytes: what a gradient keeps alive: query, key, value, output and log-sum-exp

@@ -13,7 +13,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def cache_folder() -> Path:
-    """Where all models of the hub are kept, as the environment says."""
+    """The folder of all models of the hub, from the environment."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{base}/huggingface"
     # The second is the older name of the first.

@@ -53,20 +53,20 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
             )
         _remove_unfinished(repository)
         _check_disk(repository, _missing_bytes(snapshot, settings + weights))
-        for task, wanted in (("downloading settings", settings), ("downloading weights", weights)):
-            report = DownloadProgress(task, _missing_bytes(snapshot, wanted), progress)
+        for task, group in (("downloading settings", settings), ("downloading weights", weights)):
+            report = DownloadProgress(task, _missing_bytes(snapshot, group), progress)
             report.run(
-                lambda wanted=wanted, report=report: snapshot_download(  # type: ignore[misc]
+                lambda group=group, report=report: snapshot_download(  # type: ignore[misc]
                     name,
                     revision=info.sha,
-                    allow_patterns=[file.rfilename for file in wanted],
+                    allow_patterns=[file.rfilename for file in group],
                     cache_dir=repository.parent,
                     endpoint=endpoint,
                     etag_timeout=REQUEST_TIMEOUT,
                     tqdm_class=report.bar_class(),
                 )
             )
-            for file in wanted:
+            for file in group:
                 _check_content(snapshot / file.rfilename, file)
         set_current_snapshot(repository, str(info.sha))
     return snapshot

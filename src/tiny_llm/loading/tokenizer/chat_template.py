@@ -127,7 +127,7 @@ class ChatTemplate:
 
 
 def _json_default(value: object) -> dict[Any, Any]:
-    """A dict for a mapping that JSON does not know; ArgumentTypeError for any other object."""
+    """A dict for a mapping of another class; ArgumentTypeError for any other object."""
     if isinstance(value, Mapping):
         return dict(value)
     expected = "texts, numbers, lists and dictionaries, which can be written as JSON"

@@ -32,7 +32,7 @@ def check_memory(config: ModelConfig, stored: int, bytes_per_weight: float | Non
 
 
 def available_bytes(system: Path = Path("/")) -> int | None:
-    """The memory that this process can still allocate; None if the system does not say."""
+    """The memory that this process can still allocate; None if the system does not report it."""
     found = [
         _free_in_machine(system / "proc/meminfo"),
         _free_addresses(system / "proc/self/statm"),
