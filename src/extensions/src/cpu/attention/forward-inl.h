@@ -106,7 +106,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
 
 // Enters the kernels of one element type into the table.
 template <class Operands, int64_t (*kForward)(const ForwardTask&, void*) = forward<Operands>>
-static void offer(Kernels& kernels) {
+static void register_attention(Kernels& kernels) {
   int element = (int)Operands::kElement;
   kernels.forward[element] = kForward;
   kernels.scratch_bytes[element] = scratch_bytes<Operands>;

@@ -38,7 +38,7 @@ VEC_FN void hide_invisible(float* s, int stride, int keys, int lane, const RowLi
   F first = load(limits.first + lane), last = load(limits.last + lane);
   for (int key = 0; key < keys; key++) {
     F k = set1((float)key);
-    M seen = both(less_equal(first, k), less_equal(k, last));
+    M seen = mask_and(less_equal(first, k), less_equal(k, last));
     store(s + key * stride, select(seen, load(s + key * stride), set1(-INFINITY)));
   }
 }
@@ -63,7 +63,7 @@ VEC_FN M is_rounded(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); 
 VEC_FN F exponent_between(F from, F to) {
   F log2e = set1(kLog2e);
   F rounded = sub(mul(from, log2e), mul(to, log2e));
-  return select(both(is_rounded(from), is_rounded(to)), rounded, mul(sub(from, to), log2e));
+  return select(mask_and(is_rounded(from), is_rounded(to)), rounded, mul(sub(from, to), log2e));
 }
 
 // Updates m of one row vector for the maximum `top` of new scores; rescales l and O of rows whose m moves.

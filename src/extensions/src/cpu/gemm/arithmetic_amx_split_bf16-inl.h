@@ -13,9 +13,9 @@ struct AmxSplitBf16Arithmetic : F32Arithmetic {
   static constexpr int kDepthUnit = 32;
   static constexpr bool kPackedByVector = true;
   static constexpr bool kPrefetches = false;
-  static constexpr int kTaskOutputs = 384;
+  static constexpr int kNC = 384;
   static constexpr int kInPlaceTiles = 0;
-  static constexpr int kDepth = 128;  // 16 or 24 kB of x for two tiles of lanes
+  static constexpr int kKC = 128;  // 16 or 24 kB of x for two tiles of lanes
   typedef uint16_t Weight;
 
   // Tiles flush denormals. Operands are scaled up, so that parts and products of any float32 are normal.
@@ -34,10 +34,10 @@ struct AmxSplitBf16Arithmetic : F32Arithmetic {
     return (F)Bf16Parts::next(parts);
   }
 
-  VEC_FN F start(float bias) { return set1(bias * kScale * kScale); }
-  VEC_FN F outputs(const float* c, int64_t) { return mul(load(c), set1(1 / kScale / kScale)); }
+  VEC_FN F initial_sum(float bias) { return set1(bias * kScale * kScale); }
+  VEC_FN F epilogue_load(const float* c, int64_t) { return mul(load(c), set1(1 / kScale / kScale)); }
 
-  static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
+  static void multiply(WeightBlock<uint16_t> w, int outputs, PackedPanel x, int depth, float* c) {
     multiply_on_tiles<kParts>(w, outputs, x, depth, c);
   }
 };

@@ -39,7 +39,7 @@ struct GemmTask {
 
 // A block of weights in the unit of the arithmetic. Distances count weights.
 template <class Weight>
-struct WeightRows {
+struct WeightBlock {
   const Weight* data;
   int64_t stride;
   int64_t vector;  // from one vector of a row to the next
@@ -48,7 +48,7 @@ struct WeightRows {
 };
 
 // The packed rows of a tile, and the packed rows that are read next.
-struct PackedRows {
+struct PackedPanel {
   const float* data;
   int vectors;
   int64_t apart;  // floats from one vector of rows to the next
@@ -98,10 +98,10 @@ static void pack_blocked(const GemmTask& task, float* packed) {
 
 // Scratch of a task: sums [tile][output][lane] and one packed block of weights, in whole vectors of outputs.
 template <class Arithmetic>
-constexpr int kOutputsOfVector = kLanes * Arithmetic::kResultsPerLane;
+constexpr int kOutputsOfVector = kLanes * Arithmetic::kOutputsPerLane;
 
 template <class Arithmetic>
-constexpr int kBlockStride = Arithmetic::kDepth * Arithmetic::kParts;
+constexpr int kBlockStride = Arithmetic::kKC * Arithmetic::kParts;
 
 template <class Arithmetic>
 VEC_FN int64_t sums_of_tile(const GemmTask& task) {
@@ -117,18 +117,18 @@ static size_t blocked_scratch_bytes(const GemmTask& task) {
 
 // Epilogue of a tile: rows of y from sums [output][lane].
 template <class Arithmetic, Element kElement>
-static void store_tile(const GemmTask& task, int64_t tile, const float* c) {
+static void store_output_tile(const GemmTask& task, int64_t tile, const float* c) {
   const int rows = task.rows_of(tile), vectors = task.vectors_of(tile);
   auto* y = (StorageOf<kElement>*)task.y + tile * kTileLanes * task.y_row_stride;
   for (int v = 0; v < vectors; v++)
     for (int64_t n = 0; n < task.outputs; n += kOutputsOfVector<Arithmetic>) {
       F block[kLanes];
       for (int j = 0; j < kLanes; j++)
-        block[j] = Arithmetic::outputs(c + ((n + j * Arithmetic::kResultsPerLane) * vectors + v) * kLanes,
+        block[j] = Arithmetic::epilogue_load(c + ((n + j * Arithmetic::kOutputsPerLane) * vectors + v) * kLanes,
                                        vectors * kLanes);
       transpose(block);
       for (int r = v * kLanes; r < rows && r < (v + 1) * kLanes; r++)
-        Arithmetic::template write<kElement>(y + r * task.y_row_stride + n, block[r % kLanes],
+        Arithmetic::template epilogue_store<kElement>(y + r * task.y_row_stride + n, block[r % kLanes],
                                              task.outputs - n);
     }
 }
@@ -139,7 +139,7 @@ static void initialise_sums(const GemmTask& task, const Weights& weights, float*
   for (int64_t tile = 0; tile < task.tiles(); tile++, sums += sums_of_tile<Arithmetic>(task)) {
     float* c = sums;
     for (int64_t n = 0; n < round_up(task.outputs, kOutputsOfVector<Arithmetic>); n++) {
-      const F bias = Arithmetic::start(n < task.outputs ? weights.bias(n) : 0);
+      const F bias = Arithmetic::initial_sum(n < task.outputs ? weights.bias(n) : 0);
       for (int v = 0; v < task.vectors_of(tile); v++, c += kLanes) store(c, bias);
     }
   }
@@ -147,7 +147,7 @@ static void initialise_sums(const GemmTask& task, const Weights& weights, float*
 
 // Packs a block of weights. AMX tiles read kLanes rows: rows beyond the last output are zero.
 template <class Arithmetic, class Weights>
-static WeightRows<typename Arithmetic::Weight> pack_weights(const GemmTask& task, const Weights& weights,
+static WeightBlock<typename Arithmetic::Weight> pack_weights(const GemmTask& task, const Weights& weights,
                                                             int64_t begin, int depth,
                                                             typename Arithmetic::Weight* block) {
   constexpr int64_t kOfVector = kElementsOfVector<Arithmetic>, kTile = kLanes * kBlockStride<Arithmetic>;
@@ -166,19 +166,19 @@ static WeightRows<typename Arithmetic::Weight> pack_weights(const GemmTask& task
 }
 
 template <class Arithmetic, Element kElement, class Weights>
-static void blocked(const GemmTask& task, const Weights& weights, const float* x, float* sums) {
+static void blocked_gemm(const GemmTask& task, const Weights& weights, const float* x, float* sums) {
   typedef typename Arithmetic::Weight Weight;
   const int64_t K = round_up(task.K, Arithmetic::kDepthUnit), tiles = task.tiles();
   const int64_t tile_sums = sums_of_tile<Arithmetic>(task);
   auto* block = (Weight*)(sums + tiles * tile_sums);
-  const WeightRows<Weight> in_place = weights.template in_place<Arithmetic>();
+  const WeightBlock<Weight> in_place = weights.template in_place<Arithmetic>();
   const bool prefetches = Arithmetic::kPrefetches && in_place.data && tiles == 1 && task.vectors_of(0) == 1;
   const auto packed_at = [&](int64_t tile, int64_t begin) {
     const int64_t lanes = Arithmetic::kPackedByVector ? kLanes : task.vectors_of(tile) * kLanes;
     return x + tile * packed_floats<Arithmetic>(task.K) + packed_steps<Arithmetic>(begin) * lanes;
   };
   const int64_t apart = Arithmetic::kPackedByVector ? packed_steps<Arithmetic>(task.K) * kLanes : kLanes;
-  const int block_depth = in_place.data ? Arithmetic::in_place_depth(task.vectors_of(0)) : Arithmetic::kDepth;
+  const int block_depth = in_place.data ? Arithmetic::in_place_kc(task.vectors_of(0)) : Arithmetic::kKC;
   initialise_sums<Arithmetic>(task, weights, sums);
   Arithmetic::enter();
   for (int64_t begin = 0; begin < K; begin += block_depth) {
@@ -188,7 +188,7 @@ static void blocked(const GemmTask& task, const Weights& weights, const float* x
     // With the last block, tiles prefetch the first block of the next task.
     if (Arithmetic::kPackedByVector && left <= 0) ahead = task.outputs * in_place.stride - begin;
     if (Arithmetic::kPackedByVector && !prefetches) ahead = 0;
-    WeightRows<Weight> rows = {};
+    WeightBlock<Weight> rows = {};
     if (in_place.data)
       rows = {in_place.data + begin, in_place.stride, in_place.vector, in_place.tile, ahead};
     else
@@ -207,7 +207,7 @@ static void blocked(const GemmTask& task, const Weights& weights, const float* x
   }
   Arithmetic::leave();
   for (int64_t tile = 0; tile < tiles; tile++)
-    store_tile<Arithmetic, kElement>(task, tile, sums + tile * tile_sums);
+    store_output_tile<Arithmetic, kElement>(task, tile, sums + tile * tile_sums);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -121,7 +121,7 @@ struct TileMicrokernel {
 
 // C is [output][vectors * kLanes].
 template <int kParts>
-static void multiply_on_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
+static void multiply_on_tiles(WeightBlock<uint16_t> w, int outputs, PackedPanel x, int depth, float* c) {
   const int vectors = x.vectors;
   const auto tiles = [&](int v, int n) {
     return TileMicrokernel<kParts>{(const char*)(w.data + n / 16 * w.tile),
@@ -134,7 +134,7 @@ static void multiply_on_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x,
                                    (char*)(c + (n * vectors + v) * kLanes),
                                    vectors * 64};
   };
-  settle_stores();
+  compiler_barrier();
   // The inner loop is over outputs: two tiles of lanes stay, weights are read once for them (benches/LOG.md).
   int v = 0;
   for (; v + 1 < vectors; v += 2)

@@ -43,7 +43,7 @@ struct DenseWeights {
   }
 
   template <class Arithmetic>
-  WeightRows<typename Arithmetic::Weight> in_place() const {
+  WeightBlock<typename Arithmetic::Weight> in_place() const {
     typedef typename Arithmetic::Weight Weight;
     constexpr int kAlignment = 4;  // of the words that a microkernel broadcasts
     if (task.rows <= Arithmetic::kInPlaceTiles * kTileLanes && sizeof(T) == sizeof(Weight) &&

@@ -14,15 +14,15 @@ struct SkinnyLinear {
     return skinny_x_floats<Arithmetic>(task) * sizeof(float);
   }
   static void pack(const LinearTask& task, void* packed) {
-    pack_skinny<Arithmetic, kElement>(task, (float*)packed);
+    pack_skinny_dense<Arithmetic, kElement>(task, (float*)packed);
   }
   static size_t scratch_bytes(const LinearTask& task) { return skinny_sums_floats(task) * sizeof(float); }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
-    skinny<Arithmetic, kElement, Prefetch>(task, (const float*)packed, (float*)scratch);
+    skinny_gemm<Arithmetic, kElement, Prefetch>(task, (const float*)packed, (float*)scratch);
   }
 
-  static constexpr LinearForm form = {packed_bytes, pack,       scratch_bytes, run,
-                                      true,         kTileLanes, kTaskTiles,    Arithmetic::kTaskOutputs};
+  static constexpr LinearKernel kernel = {packed_bytes, pack,       scratch_bytes, run,
+                                      true,         kTileLanes, kTaskTiles,    Arithmetic::kNC};
 };
 
 template <class Arithmetic, Element kElement>
@@ -38,19 +38,19 @@ struct BlockedLinear {
     return blocked_scratch_bytes<Arithmetic>(gemm_task(task));
   }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
-    blocked<Arithmetic, kElement>(gemm_task(task), DenseWeights<kElement>{task}, (const float*)packed,
+    blocked_gemm<Arithmetic, kElement>(gemm_task(task), DenseWeights<kElement>{task}, (const float*)packed,
                                   (float*)scratch);
   }
 
-  static constexpr LinearForm form = {packed_bytes, pack,       scratch_bytes, run,
-                                      false,        kTileLanes, kTaskTiles,    Arithmetic::kTaskOutputs};
+  static constexpr LinearKernel kernel = {packed_bytes, pack,       scratch_bytes, run,
+                                      false,        kTileLanes, kTaskTiles,    Arithmetic::kNC};
 };
 
 template <class Arithmetic, Element kElement>
-static void offer_linear(Kernels& kernels) {
-  kernels.linear[(int)kElement] = [](int64_t rows) -> const LinearForm& {
-    return is_skinny_in_vectors(rows) ? SkinnyLinear<Arithmetic, kElement>::form
-                                      : BlockedLinear<Arithmetic, kElement>::form;
+static void register_linear(Kernels& kernels) {
+  kernels.linear[(int)kElement] = [](int64_t rows) -> const LinearKernel& {
+    return is_skinny_in_vectors(rows) ? SkinnyLinear<Arithmetic, kElement>::kernel
+                                      : BlockedLinear<Arithmetic, kElement>::kernel;
   };
 }
 

@@ -44,14 +44,14 @@ struct SplitBf16Linear {
     }
   }
 
-  static constexpr LinearForm form = {OnTiles::packed_bytes,
+  static constexpr LinearKernel kernel = {OnTiles::packed_bytes,
                                       OnTiles::pack,
                                       scratch_bytes,
                                       run,
                                       false,
                                       kTileLanes,
                                       kTaskTiles,
-                                      AmxSplitBf16Arithmetic<kElement>::kTaskOutputs};
+                                      AmxSplitBf16Arithmetic<kElement>::kNC};
 
  private:
   // The results of the fallback, and what it needs.
@@ -94,18 +94,18 @@ struct SplitBf16Linear {
 
 // Split bf16 from kFirst rows on (benches/LOG.md).
 template <Element kElement, int64_t kFirst>
-static const LinearForm& form_with_split_bf16(int64_t rows) {
-  if (is_skinny(rows)) return SkinnyOnAmx<kElement>::form;
+static const LinearKernel& select_split_bf16(int64_t rows) {
+  if (is_skinny(rows)) return SkinnyOnAmx<kElement>::kernel;
   if (rows < kFirst) return avx512_kernels().linear[(int)kElement](rows);
-  return SplitBf16Linear<kElement>::form;
+  return SplitBf16Linear<kElement>::kernel;
 }
 
-static void offer_linear_on_amx(Kernels& kernels) {
-  kernels.linear[(int)Element::f32] = form_with_split_bf16<Element::f32, 65>;
-  kernels.linear[(int)Element::f16] = form_with_split_bf16<Element::f16, 13>;
-  kernels.linear[(int)Element::bf16] = [](int64_t rows) -> const LinearForm& {
-    return is_skinny(rows) ? SkinnyOnAmx<Element::bf16>::form
-                           : BlockedLinear<AmxBf16Arithmetic, Element::bf16>::form;
+static void register_linear_on_amx(Kernels& kernels) {
+  kernels.linear[(int)Element::f32] = select_split_bf16<Element::f32, 65>;
+  kernels.linear[(int)Element::f16] = select_split_bf16<Element::f16, 13>;
+  kernels.linear[(int)Element::bf16] = [](int64_t rows) -> const LinearKernel& {
+    return is_skinny(rows) ? SkinnyOnAmx<Element::bf16>::kernel
+                           : BlockedLinear<AmxBf16Arithmetic, Element::bf16>::kernel;
   };
 }
 

@@ -22,7 +22,7 @@ struct FloatMac {
 // How a block reads A as the steps advance.
 enum class Walk { along_rows, down_columns };
 
-struct Broadcasts {
+struct OperandA {
   const float* data;
   int64_t row_stride;   // between output rows
   int64_t step_stride;  // between steps
@@ -32,9 +32,9 @@ struct Broadcasts {
 // Prefetches the next tile's part of what a block reads in one step. With a single row vector the loops are
 // as fast as memory, and their short runs are not predicted by the hardware; spread over the steps,
 // prefetches neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
-template <int MR, int G, Walk kWalk>
-VEC_FN void prefetch_ahead(Broadcasts a, int step) {
-  if constexpr (kWalk == Walk::down_columns) {
+template <int MR, int G, LayoutA kLayout>
+VEC_FN void prefetch_next_tile(OperandA a, int step) {
+  if constexpr (kLayout == LayoutA::column_major) {
     for (int m = 0; m < MR * G; m += kLine) prefetch_l2(a.data + a.ahead + m);
   } else if (step * G % kLine == 0) {
     for (int m = 0; m < MR; m++) prefetch_l2(a.data + a.ahead + m * a.row_stride);
@@ -48,7 +48,7 @@ struct RowAddresses {
   const float* base[(MR + 3) / 4];
   int64_t stride;
 
-  VEC_FN RowAddresses of(Broadcasts a) {
+  VEC_FN RowAddresses of(OperandA a) {
     RowAddresses rows;
     rows.stride = a.row_stride;
 #pragma GCC unroll 4
@@ -105,20 +105,20 @@ struct PrefetchBytes {
 
 // MR x NR accumulators (NR in vectors). A advances G elements a step: with few rows, G neighbouring lanes
 // share a row, each takes every G-th element, and their sums are added at the end.
-template <class Mac, int MR, int NR, int G, bool kAccumulate, Walk kWalk, class Lines>
-VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines prefetch) {
+template <class Mac, int MR, int NR, int G, bool kAccumulate, LayoutA kLayout, class Lines>
+VEC_FN void gemm_block(OperandA a, const float* b, int steps, float* c, Lines prefetch) {
   F acc[MR][NR];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; m++)
 #pragma GCC unroll 4
     for (int n = 0; n < NR; n++) acc[m][n] = kAccumulate ? load(c + (m * NR + n) * kLanes) : zero();
-  constexpr bool kManyRows = NR == 1 && MR > 8 && kWalk == Walk::along_rows;
+  constexpr bool kManyRows = NR == 1 && MR > 8 && kLayout == LayoutA::row_major;
   [[maybe_unused]] auto rows = RowAddresses<MR>::of(a);
   for (int step = 0; step < steps; step++) {
     F row[NR];
 #pragma GCC unroll 4
     for (int n = 0; n < NR; n++) row[n] = load(b + n * kLanes);
-    if constexpr (NR == 1 && MR > 2) prefetch_ahead<MR, G, kWalk>(a, step);
+    if constexpr (NR == 1 && MR > 2) prefetch_next_tile<MR, G, kLayout>(a, step);
     if constexpr (NR > 1) prefetch.advance();  // a single vector prefetches A instead
 #pragma GCC unroll 16
     for (int m = 0; m < MR; m++) {
@@ -140,7 +140,7 @@ VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines 
 #pragma GCC unroll 4
     for (int n = 0; n < NR; n++) {
       F x = acc[m][n];
-      if constexpr (!kAccumulate && G > 1) x = sum_groups<G>(x);
+      if constexpr (!kAccumulate && G > 1) x = sum_neighbours<G>(x);
       store(c + (m * NR + n) * kLanes, x);
     }
 }
@@ -150,55 +150,55 @@ constexpr int block_rows(int NR) {
   return kRegisters == 32 ? (NR == 1 ? 16 : NR <= 3 ? 8 : 6) : (NR == 1 ? 8 : 6);
 }
 
-template <class Mac, int MR, int NR, int G, bool kAccumulate, Walk kWalk, class Prefetch>
-VEC_FN int gemm_rows(int m, Broadcasts a, const float* b, int steps, float* c, int M, Prefetch prefetch) {
+template <class Mac, int MR, int NR, int G, bool kAccumulate, LayoutA kLayout, class Prefetch>
+VEC_FN int gemm_rows(int m, OperandA a, const float* b, int steps, float* c, int M, Prefetch prefetch) {
   for (; m + MR <= M; m += MR)
-    gemm_block<Mac, MR, NR, G, kAccumulate, kWalk>(
+    gemm_block<Mac, MR, NR, G, kAccumulate, kLayout>(
         {a.data + m * a.row_stride, a.row_stride, a.step_stride, a.ahead}, b, steps, c + m * NR * kLanes,
         prefetch.template lines<MR, NR>(m, M));
   return m;
 }
 
-template <class Mac, int NR, int G, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
-static void gemm(Broadcasts a, const float* b, int steps, float* c, int M, Prefetch prefetch = {}) {
+template <class Mac, int NR, int G, bool kAccumulate, LayoutA kLayout, class Prefetch = NoPrefetch>
+static void gemm(OperandA a, const float* b, int steps, float* c, int M, Prefetch prefetch = {}) {
   constexpr int MR = block_rows(NR);
-  int m = gemm_rows<Mac, MR, NR, G, kAccumulate, kWalk>(0, a, b, steps, c, M, prefetch);
-  if constexpr (MR > 8) m = gemm_rows<Mac, 8, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
-  if constexpr (MR > 4) m = gemm_rows<Mac, 4, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
-  m = gemm_rows<Mac, 2, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
-  gemm_rows<Mac, 1, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
+  int m = gemm_rows<Mac, MR, NR, G, kAccumulate, kLayout>(0, a, b, steps, c, M, prefetch);
+  if constexpr (MR > 8) m = gemm_rows<Mac, 8, NR, G, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
+  if constexpr (MR > 4) m = gemm_rows<Mac, 4, NR, G, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
+  m = gemm_rows<Mac, 2, NR, G, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
+  gemm_rows<Mac, 1, NR, G, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
 }
 
 // Picks the instance for a tile's number of row vectors.
-template <class Mac, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
-static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int M,
+template <class Mac, bool kAccumulate, LayoutA kLayout, class Prefetch = NoPrefetch>
+static void gemm_vectors(int vectors, OperandA a, const float* b, int steps, float* c, int M,
                          Prefetch prefetch = {}) {
   switch (vectors) {
     case 1:
-      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      return gemm<Mac, 1, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
     case 2:
-      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      return gemm<Mac, 2, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
     case 3:
-      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
     case 4:
-      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
   }
 }
 
 // The same for a tile that may be spread.
-template <class Mac, bool kAccumulate, Walk kWalk>
-static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int M) {
+template <class Mac, bool kAccumulate, LayoutA kLayout>
+static void gemm_query_tile(int vectors, int spread, OperandA a, const float* b, int steps, float* c, int M) {
   switch (spread) {
     case 2:
-      return gemm<Mac, 1, 2, kAccumulate, kWalk>(a, b, steps, c, M);
+      return gemm<Mac, 1, 2, kAccumulate, kLayout>(a, b, steps, c, M);
     case 4:
-      return gemm<Mac, 1, 4, kAccumulate, kWalk>(a, b, steps, c, M);
+      return gemm<Mac, 1, 4, kAccumulate, kLayout>(a, b, steps, c, M);
     case 8:
-      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kWalk>(a, b, steps, c, M);
+      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kLayout>(a, b, steps, c, M);
     case 16:
-      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kWalk>(a, b, steps, c, M);
+      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kLayout>(a, b, steps, c, M);
   }
-  gemm_vectors<Mac, kAccumulate, kWalk>(vectors, a, b, steps, c, M);
+  gemm_vectors<Mac, kAccumulate, kLayout>(vectors, a, b, steps, c, M);
 }
 
 // The rate of the registers alone: the inner loop of gemm_block without its loads.

@@ -15,7 +15,7 @@ struct alignas(64) TileConfig {
 };
 
 // Compilers do not know that tile instructions read memory: stores must be complete before them.
-VEC_FN void settle_stores() { __asm__ volatile("" ::: "memory"); }
+VEC_FN void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
 VEC_FN void load_config(const TileConfig& config) {
   __asm__ volatile("" : : "r"(&config) : "memory");  // GCC believes that only eight bytes are read
@@ -101,15 +101,15 @@ VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t
 }
 
 // Rows of the A operand.
-struct TileRows {
+struct AmxOperandA {
   const void* data;
   int64_t stride;  // in bytes
 };
 
 // C[16 * blocks][lanes] (+)= A[16 * blocks][32 * steps] * B[16 * steps pairs][lanes], lanes = 16 * vectors.
 template <bool kAccumulate>
-struct TileGemm {
-  TileRows a;
+struct AmxGemm {
+  AmxOperandA a;
   const char* b;
   int64_t stride;  // of B and C in bytes
   int steps;
@@ -158,9 +158,9 @@ struct TileGemm {
 };
 
 template <bool kAccumulate>
-static void tile_gemm(TileRows a, int blocks, const float* b, int vectors, int steps, float* c) {
-  settle_stores();
-  TileGemm<kAccumulate>{a, (const char*)b, vectors * 64, steps, (char*)c}.run(blocks, vectors);
+static void amx_gemm(AmxOperandA a, int blocks, const float* b, int vectors, int steps, float* c) {
+  compiler_barrier();
+  AmxGemm<kAccumulate>{a, (const char*)b, vectors * 64, steps, (char*)c}.run(blocks, vectors);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -8,7 +8,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMostOutputsAtOnce = 8;
+constexpr int kMaxOutputsAtOnce = 8;
 constexpr size_t kResidentBytes = 24 * 1024;  // of x: it stays in the first-level cache
 
 // Prefetch of weights for one or two rows: the cache level, and the distance in steps. Which is faster
@@ -43,7 +43,7 @@ VEC_FN size_t skinny_x_floats(const LinearTask& task) {
 }
 
 template <class Arithmetic, Element kElement>
-static void pack_skinny(const LinearTask& task, float* packed) {
+static void pack_skinny_dense(const LinearTask& task, float* packed) {
   for (int64_t begin = 0; begin < task.K; begin += kElementsOfVector<Arithmetic>)
     for (int64_t m = 0; m < task.rows; m++, packed += kLanes) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + begin;
@@ -53,7 +53,7 @@ static void pack_skinny(const LinearTask& task, float* packed) {
 
 // Floats of the sums of a task, in whole blocks and whole vectors of outputs.
 VEC_FN size_t skinny_sums_floats(const LinearTask& task) {
-  return (round_up(task.outputs, kLanes) + kMostOutputsAtOnce) * task.rows * kLanes;
+  return (round_up(task.outputs, kLanes) + kMaxOutputsAtOnce) * task.rows * kLanes;
 }
 
 // The steps [begin, end) of a product, with the sums of all outputs.
@@ -82,22 +82,22 @@ struct SkinnySteps {
   }
 
  private:
-  // NR outputs at a time, and the rows in equal batches of kFewest to kMost.
-  template <int NR, int kFewest, int kMost>
+  // NR outputs at a time, and the rows in equal batches of kMinRows to kMaxRows.
+  template <int NR, int kMinRows, int kMaxRows>
   void run_outputs() const {
     const LinearTask& task = weights.task;
     for (int64_t n = 0; n < task.outputs; n += NR)
       for (int64_t m = 0, rows; m < task.rows; m += rows) {
-        const int64_t left = task.rows - m, batches = (left + kMost - 1) / kMost;
+        const int64_t left = task.rows - m, batches = (left + kMaxRows - 1) / kMaxRows;
         rows = (left + batches - 1) / batches;
-        run_batch<NR, kFewest, kMost>(rows, n, m);
+        run_batch<NR, kMinRows, kMaxRows>(rows, n, m);
       }
   }
 
-  template <int NR, int kFewest, int MR>
+  template <int NR, int kMinRows, int MR>
   void run_batch(int64_t rows, int64_t n, int64_t m) const {
     if (rows == MR) return multiply<NR, MR>(n, m);
-    if constexpr (MR > kFewest) run_batch<NR, kFewest, MR - 1>(rows, n, m);
+    if constexpr (MR > kMinRows) run_batch<NR, kMinRows, MR - 1>(rows, n, m);
   }
 
   // Rows of weights beyond the last repeat it.
@@ -132,11 +132,11 @@ struct SkinnySteps {
         else
           prefetch_l2(p + distance);
         weight[i] = Arithmetic::template read<kElement>(p, count);
-        if constexpr (MR > 1) weight[i] = kept(weight[i]);
+        if constexpr (MR > 1) weight[i] = keep_in_register(weight[i]);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < MR; r++) {
-        const F x_of_row = kept(load(x_of_step + r * kLanes));
+        const F x_of_row = keep_in_register(load(x_of_step + r * kLanes));
 #pragma GCC unroll 8
         for (int i = 0; i < NR; i++) acc[i][r] = Arithmetic::Mac::mac(weight[i], x_of_row, acc[i][r]);
       }
@@ -158,7 +158,7 @@ struct SkinnySteps {
 };
 
 template <class Arithmetic, Element kElement, class Prefetch>
-static void skinny(const LinearTask& task, const float* x, float* sums) {
+static void skinny_gemm(const LinearTask& task, const float* x, float* sums) {
   const DenseWeights<kElement> weights{task};
   const int64_t step_floats = task.rows * kLanes, steps = skinny_steps<Arithmetic>(task);
   for (int64_t n = 0; n < task.outputs; n++) {

@@ -14,13 +14,13 @@ namespace tiny_llm_ext::cpu {
 // least to do; among equals the largest.
 int64_t outputs_of_task(int64_t N, int64_t row_blocks, int threads, int64_t most);
 
-class RowBlocks {
+class PackedX {
  public:
-  // Pieces of `piece_rows` rows, which take `piece_bytes` bytes packed; blocks of at most `most_pieces`
+  // Pieces of `piece_rows` rows, which take `piece_bytes` bytes packed; blocks of at most `max_panels`
   // pieces, of equal size.
-  RowBlocks(int64_t rows, int64_t piece_rows, int64_t piece_bytes, int64_t most_pieces);
-  RowBlocks(const RowBlocks&) = delete;
-  RowBlocks& operator=(const RowBlocks&) = delete;
+  PackedX(int64_t rows, int64_t piece_rows, int64_t piece_bytes, int64_t max_panels);
+  PackedX(const PackedX&) = delete;
+  PackedX& operator=(const PackedX&) = delete;
 
   int64_t count() const { return count_; }
 

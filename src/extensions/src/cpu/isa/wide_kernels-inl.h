@@ -13,18 +13,18 @@ constexpr const PathTable& kFmaPaths = kLanes == 16 ? kAvx512Paths : kPaths;
 static Kernels wide_kernels(const char* name) {
   Kernels kernels = {};
   kernels.name = name;
-  offer<FloatOperands<Element::f32>>(kernels);
-  offer<FloatOperands<Element::f16>>(kernels);
-  offer<FloatOperands<Element::bf16>>(kernels);
-  offer_quantized<kFmaPaths, Element::f32>(kernels);
-  offer_quantized<kFmaPaths, Element::f16>(kernels);
-  offer_quantized<kFmaPaths, Element::bf16>(kernels);
-  offer_rows<Element::f32>(kernels);
-  offer_rows<Element::f16>(kernels);
-  offer_rows<Element::bf16>(kernels);
-  offer_linear<F32Arithmetic, Element::f32>(kernels);
-  offer_linear<F32Arithmetic, Element::f16>(kernels);
-  offer_linear<F32Arithmetic, Element::bf16>(kernels);
+  register_attention<FloatOperands<Element::f32>>(kernels);
+  register_attention<FloatOperands<Element::f16>>(kernels);
+  register_attention<FloatOperands<Element::bf16>>(kernels);
+  register_quantized<kFmaPaths, Element::f32>(kernels);
+  register_quantized<kFmaPaths, Element::f16>(kernels);
+  register_quantized<kFmaPaths, Element::bf16>(kernels);
+  register_rows<Element::f32>(kernels);
+  register_rows<Element::f16>(kernels);
+  register_rows<Element::bf16>(kernels);
+  register_linear<F32Arithmetic, Element::f32>(kernels);
+  register_linear<F32Arithmetic, Element::f16>(kernels);
+  register_linear<F32Arithmetic, Element::bf16>(kernels);
   return kernels;
 }
 

@@ -35,7 +35,7 @@ struct Kernels {
 
   QuantizedKernels quantized[kElements];
   RowKernels rows[kElements];
-  FormOfRows linear[kElements];
+  SelectLinearKernel linear[kElements];
 };
 
 // Defined in cpu/isa/isa_<name>.cpp.

@@ -22,7 +22,7 @@ struct LinearTask {
 
 // One way to multiply. First x is packed, `tile_rows` rows at a time or, if streamed, in one piece; the
 // packed tiles follow each other. Then each task runs on its packed rows; it may also read x.
-struct LinearForm {
+struct LinearKernel {
   size_t (*packed_bytes)(const LinearTask& task);
   void (*pack)(const LinearTask& task, void* packed);
   size_t (*scratch_bytes)(const LinearTask& task);
@@ -33,6 +33,6 @@ struct LinearForm {
 };
 
 // The form for products of `rows` rows.
-typedef const LinearForm& (*FormOfRows)(int64_t rows);
+typedef const LinearKernel& (*SelectLinearKernel)(int64_t rows);
 
 }  // namespace tiny_llm_ext::cpu

@@ -26,7 +26,7 @@ struct QuantizedTask {
   int64_t groups;         // quantization groups of a row: K / group
   int32_t group;          // 32, 64 or 128 numbers
   int32_t bits;           // 4 or 8
-  bool few;               // the product has at most few_rows rows, and each task has all of them
+  bool streamed;               // the product has at most max_streamed_rows rows, and each task has all of them
 };
 
 // Quantized products of one element type. First x is packed, `pack_rows` rows at a time or, if they are few,
@@ -38,7 +38,7 @@ struct QuantizedKernels {
   void (*pack)(const QuantizedTask& task, void* packed);
   size_t (*scratch_bytes)(const QuantizedTask& task);
   void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
-  int few_rows;  // up to this number, rows are few
+  int max_streamed_rows;  // up to this number, rows are few
   // For many rows. Tasks have at most task_rows rows, a multiple of pack_rows, and task_outputs outputs.
   int64_t pack_rows, task_rows, task_outputs;
 };

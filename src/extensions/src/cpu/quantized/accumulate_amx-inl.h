@@ -164,7 +164,7 @@ struct NarrowAccumulator {
   }
 };
 
-// int8 digits: the lanes of Int8Lanes, whose tiles are combined as integers.
+// int8 digits: the lanes of Int8Packing, whose tiles are combined as integers.
 template <int kTiles_>
 struct Int8Accumulator {
   static constexpr int kTiles = kTiles_, kWidth = kLanes;
@@ -199,13 +199,13 @@ struct Int8Accumulator {
     for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
     transpose(lanes);
     if constexpr (kTiles == 1) {
-      for (int m = 0; m < Int8Lanes<1>::kMostRows; m++) {
+      for (int m = 0; m < Int8Packing<1>::kMaxRows; m++) {
         const F* digits = lanes + m * kDigits;
         rows[m] = add(digits[0], add(digits[1], digits[2]));
       }
     } else {
-      for (int m = 0; m < Int8Lanes<2>::kMostRows; m++)
-        rows[m] = add(lanes[m], lanes[Int8Lanes<2>::kMostRows + m]);
+      for (int m = 0; m < Int8Packing<2>::kMaxRows; m++)
+        rows[m] = add(lanes[m], lanes[Int8Packing<2>::kMaxRows + m]);
     }
   }
 };

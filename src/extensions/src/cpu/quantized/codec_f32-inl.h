@@ -24,7 +24,7 @@ struct F32Codec {
   VEC_FN W load(const float* words) { return load_words<kBits>((const uint32_t*)words); }
   template <int kIndex>
   VEC_FN F decode(W words) {
-    return number<kBits, kIndex>(words);
+    return decode_quant<kBits, kIndex>(words);
   }
 
   // x as the products take it.
@@ -48,7 +48,7 @@ VEC_FN void write_operands(const float* wide, int group_words, int64_t word, Pla
 
 // Widens the elements of x beside a quantization group to float32. Returns their sum, as they are multiplied.
 template <class Codec, Element kElement>
-VEC_FN float widen_group(const StorageOf<kElement>* x, int count, float* wide) {
+VEC_FN float convert_group(const StorageOf<kElement>* x, int count, float* wide) {
   F sum = zero();
   for (int e = 0; e < count; e += kLanes) {
     F part = load_as<kElement>(x + e);

@@ -40,15 +40,15 @@ struct Int8Codec {
   // The operands beside a quantization group, see write_operands. Returns the scale of its digits.
   template <class Place>
   static float write_group(const float* wide, int group_words, int64_t word, Place place) {
-    constexpr int kWordNumbers = 32 / kBits;
+    constexpr int kQuantsPerWord = 32 / kBits;
     return write_digits<kBits == 4>(
-        wide, group_words * kWordNumbers, [&](int first, int digit, __m128i digits) {
+        wide, group_words * kQuantsPerWord, [&](int first, int digit, __m128i digits) {
           if constexpr (kBits == 4) {
-            _mm_storel_epi64((__m128i*)place(word + first / kWordNumbers, 2 * digit), digits);
-            _mm_storel_epi64((__m128i*)place(word + first / kWordNumbers, 2 * digit + 1),
+            _mm_storel_epi64((__m128i*)place(word + first / kQuantsPerWord, 2 * digit), digits);
+            _mm_storel_epi64((__m128i*)place(word + first / kQuantsPerWord, 2 * digit + 1),
                              _mm_srli_si128(digits, 8));
           } else {
-            _mm_storeu_si128((__m128i*)place(word + first / kWordNumbers, digit), digits);
+            _mm_storeu_si128((__m128i*)place(word + first / kQuantsPerWord, digit), digits);
           }
         });
   }
@@ -66,9 +66,9 @@ struct Int8Codec {
 
  private:
   VEC_FN void accumulate(W words, const float* x, int64_t stride, W* sums) {
-    const W half_byte = _mm512_set1_epi8(15);
-    const W lower = kBits == 4 ? _mm512_and_si512(words, half_byte) : words;
-    const W upper = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), half_byte) : words;
+    const W nibble = _mm512_set1_epi8(15);
+    const W lower = kBits == 4 ? _mm512_and_si512(words, nibble) : words;
+    const W upper = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), nibble) : words;
     const W initial = _mm512_loadu_si512(x + (kOperands - 1) * stride);
     if constexpr (kBits == 4) {
       const W high = add_digit(_mm512_setzero_si512(), lower, upper, x, stride);

@@ -27,9 +27,9 @@ struct KernelOf<Path::blocked_fma, kBits, kElement> : BlockedF32<kBits, kElement
 template <Path kPath, int kPieceRows, int kBits, Element kElement>
 struct WithOutliers {
   typedef KernelOf<kPath, kBits, kElement> Kernel;
-  static_assert(kPieceRows <= Kernel::kMostRows);
-  static constexpr int kPackRows = kPieceRows, kTaskRows = kPieceRows;
-  static constexpr int kTaskOutputs = 512;
+  static_assert(kPieceRows <= Kernel::kMaxRows);
+  static constexpr int kPackRows = kPieceRows, kMC = kPieceRows;
+  static constexpr int kNC = 512;
 
   static size_t packed_bytes(const QuantizedTask& task) {
     return row_bytes(task) + OutlierLayout<kElement>(task).bytes();
@@ -56,9 +56,9 @@ struct WithOutliers {
 
 // The path of many rows, if it is a blocked one.
 template <Path kPath, int kPieceRows, int kBits, Element kElement>
-struct ManyRows : KernelOf<kPath, kBits, kElement> {};
+struct BlockedOrPieces : KernelOf<kPath, kBits, kElement> {};
 template <int kPieceRows, int kBits, Element kElement>
-struct ManyRows<Path::skinny_amx_bf16, kPieceRows, kBits, kElement>
+struct BlockedOrPieces<Path::skinny_amx_bf16, kPieceRows, kBits, kElement>
     : WithOutliers<Path::skinny_amx_bf16, kPieceRows, kBits, kElement> {};
 
 template <const PathTable& kTable, Element kElement>
@@ -77,9 +77,9 @@ struct QuantizedProduct {
   }
 
   static constexpr QuantizedKernels kernels() {
-    typedef ManyRows<kTable.many, kTable.few_rows(), 4, kElement> Many;  // as for 8 bits
-    return {packed_bytes,      pack, scratch_bytes, run, kTable.few_rows(), Many::kPackRows, Many::kTaskRows,
-            Many::kTaskOutputs};
+    typedef BlockedOrPieces<kTable.blocked, kTable.max_streamed_rows(), 4, kElement> Many;  // as for 8 bits
+    return {packed_bytes,      pack, scratch_bytes, run, kTable.max_streamed_rows(), Many::kPackRows, Many::kMC,
+            Many::kNC};
   }
 
  private:
@@ -91,20 +91,20 @@ struct QuantizedProduct {
   }
   template <int kBits, class Call>
   static auto with_bits(const QuantizedTask& task, Call call) {
-    if (task.few) return with_few<kBits, 0>(task, call);
-    return call(ManyRows<kTable.many, kTable.few_rows(), kBits, kElement>());
+    if (task.streamed) return with_streamed<kBits, 0>(task, call);
+    return call(BlockedOrPieces<kTable.blocked, kTable.max_streamed_rows(), kBits, kElement>());
   }
   template <int kBits, int kRange, class Call>
-  static auto with_few(const QuantizedTask& task, Call call) {
-    constexpr RowRange range = kTable.few[kRange];
-    if constexpr (range.last < kTable.few_rows())
-      if (task.rows > range.last) return with_few<kBits, kRange + 1>(task, call);
-    return call(WithOutliers<range.path, range.last, kBits, kElement>());
+  static auto with_streamed(const QuantizedTask& task, Call call) {
+    constexpr RowRange range = kTable.streamed[kRange];
+    if constexpr (range.max_rows < kTable.max_streamed_rows())
+      if (task.rows > range.max_rows) return with_streamed<kBits, kRange + 1>(task, call);
+    return call(WithOutliers<range.path, range.max_rows, kBits, kElement>());
   }
 };
 
 template <const PathTable& kTable, Element kElement>
-static void offer_quantized(Kernels& kernels) {
+static void register_quantized(Kernels& kernels) {
   kernels.quantized[(int)kElement] = QuantizedProduct<kTable, kElement>::kernels();
 }
 

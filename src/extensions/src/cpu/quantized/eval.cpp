@@ -20,7 +20,7 @@ constexpr cpu::ParallelThreshold kParallelThreshold = {2e5, 4e6};
 // the same time. A gate and its other matrix are one list of tasks, with half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 // The smallest task: a multiple of the outputs that any GEMV or skinny kernel takes at once.
-constexpr int64_t kFewUnit = 64;
+constexpr int64_t kStreamUnit = 64;
 
 struct Weights {
   Weights(const QuantizedMatrix& matrix, int threads)
@@ -70,41 +70,41 @@ class Products {
     }
     threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads;
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
-    all_.groups = call.matrices[0].scales.shape(1);
-    all_.group = call.params.group_size;
+    all_.num_groups = call.matrices[0].scales.shape(1);
+    all_.group_size = call.params.group_size;
     all_.bits = call.params.bits;
-    all_.few = M_ <= kernels_.few_rows;
+    all_.streamed = M_ <= kernels_.max_streamed_rows;
   }
 
   void run() {
     const cpu::RowMatrix x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
-    all_.rows = all_.few ? M_ : kernels_.pack_rows;
+    all_.rows = all_.streamed ? M_ : kernels_.pack_rows;
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
       task.x = x.at(row);
       task.rows = rows;
       return task;
     };
-    const cpu::RowBlocks blocks(M_, all_.rows, kernels_.packed_bytes(all_),
-                                all_.few ? 1 : kernels_.task_rows / kernels_.pack_rows);
+    const cpu::PackedX blocks(M_, all_.rows, kernels_.packed_bytes(all_),
+                                all_.streamed ? 1 : kernels_.task_rows / kernels_.pack_rows);
     blocks.pack(threads_,
                 [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
 
-    const int64_t most_outputs =
-        all_.few ? few_outputs()
+    const int64_t max_outputs =
+        all_.streamed ? streamed_outputs()
                  : cpu::outputs_of_task(outputs_, blocks.count(), threads_, kernels_.task_outputs);
-    const int64_t unit = all_.few ? kFewUnit : most_outputs;  // many rows have whole tasks
+    const int64_t unit = all_.streamed ? kStreamUnit : max_outputs;  // many rows have whole tasks
     std::vector<int64_t> begins = {0};                        // of each output array, in tasks
     for (size_t i = 0; i < y_.size(); i++)
-      begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
+      begins.push_back(begins.back() + divide_up(weights_[i].outputs, max_outputs));
     // Tasks of an array differ by a unit at most, so that ranges of as many of them are equally long.
     const auto first_output = [&](size_t which, int64_t task) {
       const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
       return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
     };
-    blocks.run(begins.back(), all_.few, threads_,
+    blocks.run(begins.back(), all_.streamed, threads_,
                [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
                  const auto next = std::upper_bound(begins.begin(), begins.end(), output_task);
                  const size_t which = next - begins.begin() - 1;
@@ -117,9 +117,9 @@ class Products {
 
  private:
   // Outputs of a GEMV or skinny task. Gated results go through a buffer, which small tasks keep small.
-  int64_t few_outputs() const {
+  int64_t streamed_outputs() const {
     if (threads_ == 1 && !call_.gated) return outputs_;
-    return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
+    return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kStreamUnit) * kStreamUnit;
   }
 
   cpu::RowMatrix read_x() const {

@@ -17,17 +17,17 @@ constexpr int kGemvOutputs = kRegisters == 32 ? 4 : 2;  // that share each load 
 // to the first-level cache.
 constexpr int64_t kGemvL2Words = 4096 / kGemvOutputs;
 constexpr int64_t kGemvL1Words = 64;
-constexpr int kMostGroupWords = 32;  // 128 numbers of 8 bits
+constexpr int kMaxGroupWords = 32;  // 128 numbers of 8 bits
 
 // Packed x: [vector of words][operand][row][lane], then sums over groups, [vector of groups][row][lane].
 // int8 digits: the scales of the groups follow, [vector of groups][row][lane], then one scale a row, in all
 // lanes, which multiplies those scales and the sums. Beyond the end of x everything is zero.
 template <class Codec>
-struct GemvRows {
+struct GemvPacking {
   int64_t rows, words, groups, group_words;
 
-  explicit GemvRows(const QuantizedTask& task)
-      : rows(task.rows < 2 ? 1 : 2), groups(task.groups), group_words(task.group * Codec::kBits / 32) {
+  explicit GemvPacking(const QuantizedTask& task)
+      : rows(task.rows < 2 ? 1 : 2), groups(task.num_groups), group_words(task.group_size * Codec::kBits / 32) {
     words = groups * group_words;
   }
 
@@ -43,7 +43,7 @@ struct GemvRows {
 // Divides the scales and sums of row m by its largest scale: their products with the scales of the weights
 // are then of moderate size, whatever the size of x.
 template <class Codec>
-static void normalise_scales(const GemvRows<Codec>& layout, int64_t m, float* packed) {
+static void normalise_scales(const GemvPacking<Codec>& layout, int64_t m, float* packed) {
   float largest = 0;
   for (int64_t g = 0; g < layout.groups; g++) {
     const float scale = packed[layout.x_scales() + layout.group_lane(g, m)];
@@ -58,13 +58,13 @@ static void normalise_scales(const GemvRows<Codec>& layout, int64_t m, float* pa
 
 template <class Codec, Element kElement>
 static void pack_gemv(const QuantizedTask& task, float* packed) {
-  const GemvRows<Codec> layout(task);
+  const GemvPacking<Codec> layout(task);
   memset(packed, 0, layout.floats() * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    for (int64_t g = 0; g < task.groups; g++, x += task.group) {
+    for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
       float wide[128];
-      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<Codec, kElement>(x, task.group, wide);
+      packed[layout.sums() + layout.group_lane(g, m)] = convert_group<Codec, kElement>(x, task.group_size, wide);
       const auto place = [&](int64_t word, int operand) {
         return packed + ((word / kLanes * Codec::kOperands + operand) * layout.rows + m) * kLanes +
                word % kLanes;
@@ -117,7 +117,7 @@ VEC_FN W load_words_at(const uint32_t* p, int64_t count) {
 
 // The group of each word of kLanes groups.
 struct GroupOfWord {
-  int32_t group[kMostGroupWords * kLanes];
+  int32_t group[kMaxGroupWords * kLanes];
 
   explicit GroupOfWord(int64_t group_words) {
     int32_t* of = group;
@@ -145,12 +145,12 @@ struct OutputRuns {
   }
 };
 
-// Calculates the sums of `outputs`, which lie `sums_apart` floats from each other. Prefetch distances are
+// Calculates the sums of `outputs`, which lie `sums_stride` floats from each other. Prefetch distances are
 // chosen once for kLanes groups.
 template <class Codec, Element kElement, int MR>
-VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>& layout,
+VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvPacking<Codec>& layout,
                                const GroupOfWord& lanes, const float* x, const OutputRuns& outputs,
-                               float* sums, int64_t sums_apart) {
+                               float* sums, int64_t sums_stride) {
   typedef StorageOf<kElement> T;
   const F offset = set1(Codec::kOffset);
   const uint32_t* words[kGemvOutputs];
@@ -205,18 +205,18 @@ VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>&
 #pragma GCC unroll 4
       for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-        for (int m = 0; m < MR; m++) acc[i][m] = fma(dot[i][m], pick(scale[i][m], lane), acc[i][m]);
+        for (int m = 0; m < MR; m++) acc[i][m] = fma(dot[i][m], permute(scale[i][m], lane), acc[i][m]);
     }
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-    for (int m = 0; m < MR; m++) store(sums + i * sums_apart + m * GemvSums<MR>::kRow, acc[i][m]);
+    for (int m = 0; m < MR; m++) store(sums + i * sums_stride + m * GemvSums<MR>::kRow, acc[i][m]);
 }
 
 // Epilogue of a block of outputs from n on.
 template <class Codec, Element kElement, int MR>
-static void store_block(const TaskWithOutliers& task, const GemvRows<Codec>& layout, const float* x,
+static void store_block(const TaskWithOutliers& task, const GemvPacking<Codec>& layout, const float* x,
                         const float* sums, int64_t n) {
   for (int64_t m = 0; m < MR; m++) {
     F y = sum_lanes(sums + m * GemvSums<MR>::kRow, kLanes);
@@ -231,7 +231,7 @@ static void store_block(const TaskWithOutliers& task, const GemvRows<Codec>& lay
 template <class Codec, Element kElement, int MR>
 static void gemv(const TaskWithOutliers& task, const float* x) {
   typedef GemvSums<MR> Sums;
-  const GemvRows<Codec> layout(task);
+  const GemvPacking<Codec> layout(task);
   const GroupOfWord lanes(layout.group_words);
   Sums sums;
   const int64_t run = task.outputs / kLanes / kGemvOutputs * kLanes;
@@ -252,10 +252,10 @@ static void gemv(const TaskWithOutliers& task, const float* x) {
 
 template <class Codec, Element kElement>
 struct Gemv {
-  static constexpr int kMostRows = 2;
+  static constexpr int kMaxRows = 2;
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    return GemvRows<Codec>(task).floats() * sizeof(float);
+    return GemvPacking<Codec>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
     Codec::in_fp_mode([&] { pack_gemv<Codec, kElement>(task, (float*)packed); });

@@ -14,20 +14,20 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kDigits = 3;
-constexpr float kLargestInteger = 0x7f7f7fp0f;  // of three digits
+constexpr float kMaxInteger = 0x7f7f7fp0f;  // of three digits
 
 // The exponent of the scale of a group, from the bits of its largest magnitude.
 inline int scale_exponent(uint32_t largest) {
   // A mantissa that three digits cannot hold counts as the next power of two. Denormals share one exponent,
   // whose scale is the smallest denormal.
-  const float room = __builtin_bit_cast(float, largest) * (0x1p23f / kLargestInteger);
+  const float room = __builtin_bit_cast(float, largest) * (0x1p23f / kMaxInteger);
   return (int)(__builtin_bit_cast(uint32_t, room) >> 23) - 127 - 22;
 }
 
 // Calls write(first, digit, digits) for each kLanes elements from `first` on, high digit first; returns the
-// scale. With kHalfBytes, the digits beside kLanes / 8 words of 4-bit weights stand in the order of bytes:
+// scale. With kNibbles, the digits beside kLanes / 8 words of 4-bit weights stand in the order of bytes:
 // first those of all lower half bytes, then those of the upper ones.
-template <bool kHalfBytes, class Write>
+template <bool kNibbles, class Write>
 VEC_FN float write_digits(const float* x, int count, Write write) {
   const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
   const __m512i offset = _mm512_set1_epi32(0x808080);
@@ -38,7 +38,7 @@ VEC_FN float write_digits(const float* x, int count, Write write) {
   const int exponent = scale_exponent(_mm512_reduce_max_epu32(largest));
   for (int i = 0; i < count; i += kLanes) {
     __m512i integer = _mm512_cvtps_epi32(_mm512_scalef_ps(load(x + i), set1((float)-exponent)));
-    if constexpr (kHalfBytes) integer = _mm512_permutexvar_epi32(order, integer);
+    if constexpr (kNibbles) integer = _mm512_permutexvar_epi32(order, integer);
     // Adding half of each digit's range turns signed digits into unsigned ones.
     integer = _mm512_xor_si512(_mm512_add_epi32(integer, offset), offset);
     write(i, 0, _mm512_cvtepi32_epi8(_mm512_srli_epi32(integer, 16)));

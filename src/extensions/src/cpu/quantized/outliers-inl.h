@@ -13,11 +13,11 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr float kOutlier = 256;  // an outlier is larger than kOutlier times the typical magnitude of its row
-constexpr float kMostFinite = 0x1.fffffep127f;
+constexpr float FLT_MAX = 0x1.fffffep127f;
 constexpr int32_t kNanRow = -1;  // in place of the only outlier of a row whose results are NaN
 
 // At most so many in a row of K elements.
-inline int64_t most_outliers(int64_t K) { return K < 256 ? 4 : K < 4096 ? K / 64 : 64; }
+inline int64_t max_outliers(int64_t K) { return K < 256 ? 4 : K < 4096 ? K / 64 : 64; }
 
 // A task of a GEMV or skinny path. The outliers of row m are the elements places[ends[m - 1]] to
 // places[ends[m] - 1].
@@ -34,17 +34,17 @@ struct OutlierLayout {
   typedef StorageOf<kElement> T;
   int64_t K, rows;
 
-  explicit OutlierLayout(const QuantizedTask& task) : K(task.groups * task.group), rows(task.rows) {}
+  explicit OutlierLayout(const QuantizedTask& task) : K(task.num_groups * task.group_size), rows(task.rows) {}
 
   size_t bytes() const {
-    return rows * (sizeof(int64_t) + most_outliers(K) * sizeof(int32_t) + K * sizeof(T));
+    return rows * (sizeof(int64_t) + max_outliers(K) * sizeof(int32_t) + K * sizeof(T));
   }
   int64_t* ends(void* memory) const { return (int64_t*)memory; }
   int32_t* places(void* memory) const { return (int32_t*)(ends(memory) + rows); }
-  T* zeroed_rows(void* memory) const { return (T*)(places(memory) + rows * most_outliers(K)); }
+  T* zeroed_rows(void* memory) const { return (T*)(places(memory) + rows * max_outliers(K)); }
 };
 
-VEC_FN F magnitude(F x) { return max(x, sub(zero(), x)); }
+VEC_FN F abs(F x) { return max(x, sub(zero(), x)); }
 
 // The magnitude above which an element is an outlier: kOutlier times a mean that a few large elements do not
 // change, wherever they stand. The row is cut into up to eight ranges of at least 64 elements, and each range
@@ -53,11 +53,11 @@ VEC_FN F magnitude(F x) { return max(x, sub(zero(), x)); }
 template <Element kElement>
 static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
   constexpr int kColumns = 16, kVectors = kColumns / kLanes;
-  constexpr int64_t kMostRanges = 8, kLeastSteps = 4;
-  const int64_t steps = K / kColumns, whole = steps / kLeastSteps;
-  const int64_t ranges = whole < 1 ? 1 : whole < kMostRanges ? whole : kMostRanges;
+  constexpr int64_t kMaxRanges = 8, kMinSteps = 4;
+  const int64_t steps = K / kColumns, whole = steps / kMinSteps;
+  const int64_t ranges = whole < 1 ? 1 : whole < kMaxRanges ? whole : kMaxRanges;
   F smallest[kVectors];
-  for (int v = 0; v < kVectors; v++) smallest[v] = set1(kMostFinite);
+  for (int v = 0; v < kVectors; v++) smallest[v] = set1(FLT_MAX);
   for (int64_t range = 0; range < ranges; range++) {
     const int64_t begin = steps * range / ranges, end = steps * (range + 1) / ranges;
     const F share = set1(kOutlier / (float)(end - begin));
@@ -65,7 +65,7 @@ static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
     for (int v = 0; v < kVectors; v++) limits[v] = zero();
     for (int64_t step = begin; step < end; step++)
       for (int v = 0; v < kVectors; v++) {
-        const F sizes = magnitude(load_as<kElement>(x + step * kColumns + v * kLanes));
+        const F sizes = abs(load_as<kElement>(x + step * kColumns + v * kLanes));
         limits[v] = fma(sizes, share, limits[v]);
       }
     for (int v = 0; v < kVectors; v++) {  // a NaN is not smaller
@@ -78,12 +78,12 @@ static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
   int count = 0;  // sorted so far
   for (int i = 0; i < kColumns; i++) {
     const float limit = limits[i];
-    if (limit == kMostFinite) continue;
+    if (limit == FLT_MAX) continue;
     int at = count++;
     for (; at > 0 && limits[at - 1] > limit; at--) limits[at] = limits[at - 1];
     limits[at] = limit;
   }
-  return count == 0 ? kMostFinite : limits[count / 4];
+  return count == 0 ? FLT_MAX : limits[count / 4];
 }
 
 // Writes the places of elements larger than the limit and returns their number, or `most` + 1 if there are
@@ -93,7 +93,7 @@ static int64_t list_larger(float limit, const StorageOf<kElement>* x, int64_t K,
                            int32_t* places) {
   int64_t count = 0;
   for (int64_t k = 0; k < K; k += kLanes) {
-    const F sizes = magnitude(load_as<kElement>(x + k));
+    const F sizes = abs(load_as<kElement>(x + k));
     if (all(less_equal(sizes, set1(limit)))) continue;
     float size[kLanes];
     store(size, sizes);
@@ -109,9 +109,9 @@ static int64_t list_larger(float limit, const StorageOf<kElement>* x, int64_t K,
 // Writes the places of the outliers of a row and returns their number.
 template <Element kElement>
 static int64_t list_outliers(const StorageOf<kElement>* x, int64_t K, int32_t* places) {
-  const int64_t most = most_outliers(K);
+  const int64_t most = max_outliers(K);
   int64_t count = list_larger<kElement>(outlier_limit<kElement>(x, K), x, K, most, places);
-  if (count > most) count = list_larger<kElement>(kMostFinite, x, K, most, places);
+  if (count > most) count = list_larger<kElement>(FLT_MAX, x, K, most, places);
   if (count <= most) return count;
   places[0] = kNanRow;
   return 1;
@@ -150,14 +150,14 @@ static __attribute__((noinline)) F add_outliers(const TaskWithOutliers& task, in
   const T* const x = (const T*)task.x + m * task.x_row_stride;
   const int64_t left = task.outputs - n, count = left < kLanes ? left : kLanes;
   const uint32_t mask = (1u << task.bits) - 1;
-  const int32_t group = task.group, word_numbers = 32 / task.bits;
+  const int32_t group = task.group_size, quants_per_word = 32 / task.bits;
   for (int64_t i = task.begin(m); i < task.ends[m]; i++) {
     const int32_t k = task.places[i];
     if (k == kNanRow) return set1(__builtin_nanf(""));
-    const uint32_t* word = task.w + n * task.w_row_stride + k / word_numbers;
+    const uint32_t* word = task.w + n * task.w_row_stride + k / quants_per_word;
     const T* scale = (const T*)task.scales + n * task.scales_row_stride + k / group;
     const T* bias = (const T*)task.biases + n * task.biases_row_stride + k / group;
-    const int shift = k % word_numbers * task.bits;
+    const int shift = k % quants_per_word * task.bits;
     float numbers[kLanes] = {};
     T scales[kLanes] = {}, biases[kLanes] = {};
     for (int64_t lane = 0; lane < count; lane++) {

@@ -9,20 +9,20 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMostRowTiles = 2;
+constexpr int kMaxRowTiles = 2;
 
 // Packed x: [step][part][tile][pair of numbers][lane], then float32 sums over quantization groups,
 // [group][tile][kLanes], and one scale a row, [row]. A lane is a row; lanes beyond the last row are zero. Up
 // to kLanes / 2 rows take half as many lanes, so that less of x passes through the caches; their sums stand
 // twice.
-struct Bf16Lanes {
+struct Bf16Packing {
   int64_t rows, parts, steps, groups, tiles, lanes;
 
-  Bf16Lanes(const QuantizedTask& task, int parts)
+  Bf16Packing(const QuantizedTask& task, int parts)
       : rows(task.rows),
         parts(parts),
-        steps(task.groups * task.group / kBf16Step),
-        groups(task.groups),
+        steps(task.num_groups * task.group_size / kBf16Step),
+        groups(task.num_groups),
         tiles((rows + kLanes - 1) / kLanes),
         lanes(rows <= kLanes / 2 ? kLanes / 2 : kLanes) {}
 
@@ -62,7 +62,7 @@ struct PartsOfX<Element::bf16> {
 
 // The numbers of a step in the order of the codec, from those of the first and the last of its steps.
 template <class Codec>
-VEC_FN F in_order(__m512i first, __m512i last, int step) {
+VEC_FN F in_codec_order(__m512i first, __m512i last, int step) {
   alignas(64) uint16_t from[kBf16Step];
   for (int i = 0; i < kBf16Step; i++) from[i] = (uint16_t)Codec::source(step, i);
   return _mm512_castsi512_ps(_mm512_permutex2var_epi16(first, _mm512_load_si512(from), last));
@@ -82,7 +82,7 @@ static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
 
 // The lanes of a tile for Codec::kStepsAtOnce steps, from `step` on.
 template <class Codec, Element kElement>
-static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const int* exponents, int64_t step,
+static void pack_tile(const QuantizedTask& task, const Bf16Packing& layout, const int* exponents, int64_t step,
                       int64_t tile, float* packed) {
   typedef PartsOfX<kElement> Parts;
   constexpr int kStepsAtOnce = Codec::kStepsAtOnce;
@@ -99,7 +99,7 @@ static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const 
     Parts first = Parts::of(x, exponent), last = Parts::of(x + (kStepsAtOnce - 1) * kBf16Step, exponent);
     for (auto& part : block) {
       const __m512i of_first = Parts::next(first), of_last = Parts::next(last);
-      for (int at = 0; at < kStepsAtOnce; at++) part[at][lane] = in_order<Codec>(of_first, of_last, at);
+      for (int at = 0; at < kStepsAtOnce; at++) part[at][lane] = in_codec_order<Codec>(of_first, of_last, at);
     }
   }
   const __mmask16 lanes = (__mmask16)((1 << layout.lanes) - 1);
@@ -114,19 +114,19 @@ static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const 
 }
 
 template <class Codec, Element kElement>
-static void pack_bf16_lanes(const QuantizedTask& task, const Bf16Lanes& layout, float* packed) {
-  int exponents[kMostRowTiles * kLanes];
+static void pack_bf16_lanes(const QuantizedTask& task, const Bf16Packing& layout, float* packed) {
+  int exponents[kMaxRowTiles * kLanes];
   float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     // bfloat16 and float16 need no common exponent.
-    exponents[m] = kElement == Element::f32 ? row_exponent<kElement>(x, task.groups * task.group) : 0;
+    exponents[m] = kElement == Element::f32 ? row_exponent<kElement>(x, task.num_groups * task.group_size) : 0;
     scales[m] = ldexpf(Codec::kDivisor, exponents[m]);
     const F exponent = set1((float)exponents[m]);
-    for (int64_t g = 0; g < task.groups; g++, x += task.group) {
+    for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
       F sum = zero();
-      for (int e = 0; e < task.group; e += kLanes)
+      for (int e = 0; e < task.group_size; e += kLanes)
         sum = add(sum, as_multiplied<kElement>(load_as<kElement>(x + e), exponent));
       float* of_group = sums + g * layout.tiles * kLanes;
       of_group[m] = _mm512_reduce_add_ps(sum) / Codec::kDivisor;

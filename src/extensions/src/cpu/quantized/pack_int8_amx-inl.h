@@ -17,19 +17,19 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // first tile are high digits, the second half middle digits; low digits are the second half of the second
 // tile, and have the same scale once the sums of middle digits are multiplied by 256.
 template <int kTiles_>
-struct Int8Lanes {
-  static constexpr int64_t kTiles = kTiles_, kMostRows = kTiles == 1 ? kLanes / kDigits : kLanes / 2;
+struct Int8Packing {
+  static constexpr int64_t kTiles = kTiles_, kMaxRows = kTiles == 1 ? kLanes / kDigits : kLanes / 2;
   int64_t rows, groups, numbers;
 
-  explicit Int8Lanes(const QuantizedTask& task)
-      : rows(task.rows), groups(task.groups), numbers(task.groups * task.group) {}
+  explicit Int8Packing(const QuantizedTask& task)
+      : rows(task.rows), groups(task.num_groups), numbers(task.num_groups * task.group_size) {}
 
   struct Place {
     int64_t tile, lane;
   };
   Place place(int64_t m, int digit) const {
     if (kTiles == 1) return {0, m * kDigits + digit};
-    return digit == 0 ? Place{0, m} : Place{digit - 1, kMostRows + m};
+    return digit == 0 ? Place{0, m} : Place{digit - 1, kMaxRows + m};
   }
 
   int64_t sums() const { return numbers / 4 * kTiles * kLanes; }
@@ -40,7 +40,7 @@ struct Int8Lanes {
 // The digits of a row in one quantization group.
 template <class Codec>
 struct GroupDigits {
-  static constexpr int kNumbers = Codec::kStepNumbers, kGroup = Codec::kSteps * kNumbers;
+  static constexpr int kNumbers = Codec::kStepQuants, kGroup = Codec::kSteps * kNumbers;
   // The sums of middle and low digits together fit 32 bits.
   static_assert(kGroup * 128LL * 128 * 257 < 1LL << 31);
   alignas(64) uint8_t digits[kDigits][Codec::kSteps][64] = {};
@@ -74,8 +74,8 @@ struct GroupDigits {
 };
 
 template <class Codec, Element kElement, int kTiles>
-static void pack_int8_lanes(const QuantizedTask& task, const Int8Lanes<kTiles>& layout, float* packed) {
-  float exponents[Int8Lanes<kTiles>::kMostRows];
+static void pack_int8_lanes(const QuantizedTask& task, const Int8Packing<kTiles>& layout, float* packed) {
+  float exponents[Int8Packing<kTiles>::kMaxRows];
   float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
   memset(sums, 0, layout.groups * 2 * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
@@ -91,7 +91,7 @@ static void pack_int8_lanes(const QuantizedTask& task, const Int8Lanes<kTiles>& 
   for (int64_t group = 0; group < layout.groups; group++, sums += 2 * kLanes) {
     float* const x_scales = sums + kLanes;
     for (int64_t m = 0; m < task.rows; m++) {
-      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + group * task.group;
+      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + group * task.group_size;
       const auto of = GroupDigits<Codec>::template of<kElement>(x, exponents[m]);
       for (int digit = 0; digit < kDigits; digit++) {
         const auto [tile, lane] = layout.place(m, digit);
@@ -107,7 +107,7 @@ static void pack_int8_lanes(const QuantizedTask& task, const Int8Lanes<kTiles>& 
         F rows[kLanes];
         for (int lane = 0; lane < kLanes; lane++) rows[lane] = step[tile][lane];
         transpose(rows);
-        for (int i = 0; i < Codec::kStepNumbers / 4; i++, packed += kLanes) store(packed, rows[i]);
+        for (int i = 0; i < Codec::kStepQuants / 4; i++, packed += kLanes) store(packed, rows[i]);
       }
   }
 }

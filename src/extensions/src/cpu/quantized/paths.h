@@ -27,14 +27,14 @@ struct RowRange {
 };
 
 struct PathTable {
-  const char* where;
-  RowRange few[4];  // each task has all rows, and the weights are read once
-  Path many;        // a skinny path runs on as many rows at a time as its range has at most
+  const char* label;
+  RowRange streamed[4];  // each task has all rows, and the weights are read once
+  Path blocked;        // a skinny path runs on as many rows at a time as its range has at most
 
-  constexpr int few_rows() const {
+  constexpr int max_streamed_rows() const {
     int last = 0;
-    for (RowRange range : few)
-      if (range.last > 0) last = range.last;
+    for (RowRange range : streamed)
+      if (range.max_rows > 0) last = range.max_rows;
     return last;
   }
 };

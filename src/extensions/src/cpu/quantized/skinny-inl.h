@@ -22,11 +22,11 @@ constexpr int kPartialSums = 2;  // for each row and output: independent additio
 // [word][operand][row], then the sums over groups, [group][row], of x as it is multiplied. Rows beyond the
 // last are zero.
 template <class Codec>
-struct SkinnyRows {
+struct SkinnyPacking {
   int64_t rows, words, groups;
 
-  explicit SkinnyRows(const QuantizedTask& task)
-      : rows(task.rows), words(task.groups * task.group * Codec::kBits / 32), groups(task.groups) {}
+  explicit SkinnyPacking(const QuantizedTask& task)
+      : rows(task.rows), words(task.num_groups * task.group_size * Codec::kBits / 32), groups(task.num_groups) {}
 
   // Rows of the batch that begins with row m.
   int64_t batch_rows(int64_t m) const {
@@ -43,9 +43,9 @@ struct SkinnyRows {
 };
 
 template <class Codec, Element kElement>
-static void pack_skinny(const QuantizedTask& task, float* packed) {
-  const SkinnyRows<Codec> layout(task);
-  constexpr int kWordNumbers = 32 / Codec::kBits;
+static void pack_skinny_quantized(const QuantizedTask& task, float* packed) {
+  const SkinnyPacking<Codec> layout(task);
+  constexpr int kQuantsPerWord = 32 / Codec::kBits;
   int64_t batch = 0;
   for (int64_t first = 0; first < task.rows; first += kSkinnyBatch, packed += layout.batch_floats(batch)) {
     batch = layout.batch_rows(first);
@@ -54,10 +54,10 @@ static void pack_skinny(const QuantizedTask& task, float* packed) {
     for (int64_t m = 0; m < rows; m++) {
       auto* x = (const StorageOf<kElement>*)task.x + (first + m) * task.x_row_stride;
       float* out = packed + m;
-      for (int64_t g = 0; g < task.groups; g++, x += task.group) {
+      for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
         float wide[128];
-        packed[layout.sums(batch) + g * batch + m] = widen_group<Codec, kElement>(x, task.group, wide);
-        for (int e = 0; e < task.group; e += kWordNumbers)
+        packed[layout.sums(batch) + g * batch + m] = convert_group<Codec, kElement>(x, task.group_size, wide);
+        for (int e = 0; e < task.group_size; e += kQuantsPerWord)
           for (int operand = 0; operand < Codec::kOperands; operand++, out += batch)
             *out = Codec::pack_operand(wide + e, operand);
       }
@@ -84,8 +84,8 @@ template <class Codec, Element kElement, int MR>
 struct SkinnySums {
   typedef StorageOf<kElement> T;
 
-  RowBlock<uint32_t> words;
-  RowBlock<T> scales, biases;
+  LaneRows<uint32_t> words;
+  LaneRows<T> scales, biases;
   TransposedScales<Codec::kBits, kElement> factors;
   float transposed[kLanes * kLanes];
   F acc[MR];
@@ -93,11 +93,11 @@ struct SkinnySums {
   // The outputs from n on.
   SkinnySums(const QuantizedTask& task, int64_t n)
       : words(task.w + n * task.w_row_stride, task.w_row_stride, task.outputs - n,
-              task.groups * task.group * Codec::kBits / 32),
+              task.num_groups * task.group_size * Codec::kBits / 32),
         scales((const T*)task.scales + n * task.scales_row_stride, task.scales_row_stride, task.outputs - n,
-               task.groups),
+               task.num_groups),
         biases((const T*)task.biases + n * task.biases_row_stride, task.biases_row_stride, task.outputs - n,
-               task.groups) {
+               task.num_groups) {
 #pragma GCC unroll 8
     for (int m = 0; m < MR; m++) acc[m] = zero();
   }
@@ -151,20 +151,20 @@ struct SkinnySums {
 
 // kLanes outputs from n on, of the batch whose first row is m.
 template <class Codec, Element kElement, int MR>
-static void skinny_outputs(const TaskWithOutliers& task, const SkinnyRows<Codec>& layout, const float* x,
+static void skinny_outputs(const TaskWithOutliers& task, const SkinnyPacking<Codec>& layout, const float* x,
                            int64_t m, int64_t n) {
   const int64_t next = kLanes * task.w_row_stride;  // may belong to another task, or lie beyond the end
   SkinnySums<Codec, kElement, MR> sums(task, n);
-  sums.run(sums, task.group * Codec::kBits / 32, next, x, x + layout.sums(MR));
+  sums.run(sums, task.group_size * Codec::kBits / 32, next, x, x + layout.sums(MR));
 #pragma GCC unroll 8
   for (int i = 0; i < MR; i++)
     if (m + i < task.rows) store_outputs<kElement>(task, m + i, n, sums.acc[i]);
 }
 
 template <class Codec, Element kElement>
-static void skinny(const TaskWithOutliers& task, const float* packed) {
+static void skinny_quantized(const TaskWithOutliers& task, const float* packed) {
   typedef StorageOf<kElement> T;
-  const SkinnyRows<Codec> layout(task);
+  const SkinnyPacking<Codec> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
     for (int64_t i = n + kSkinnyPrefetchOutputs; i < n + kSkinnyPrefetchOutputs + kLanes; i++) {
       prefetch_l1((const T*)task.scales + i * task.scales_row_stride);
@@ -184,16 +184,16 @@ static void skinny(const TaskWithOutliers& task, const float* packed) {
 
 template <class Codec, Element kElement>
 struct Skinny {
-  static constexpr int kMostRows = 1 << 30;  // in batches
+  static constexpr int kMaxRows = 1 << 30;  // in batches
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    return SkinnyRows<Codec>(task).floats() * sizeof(float);
+    return SkinnyPacking<Codec>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
-    pack_skinny<Codec, kElement>(task, (float*)packed);
+    pack_skinny_quantized<Codec, kElement>(task, (float*)packed);
   }
   static void run(const TaskWithOutliers& task, const void* packed) {
-    skinny<Codec, kElement>(task, (const float*)packed);
+    skinny_quantized<Codec, kElement>(task, (const float*)packed);
   }
 };
 

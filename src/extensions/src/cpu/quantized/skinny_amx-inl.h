@@ -51,7 +51,7 @@ static void read_scales(const TaskWithOutliers& task, int64_t n, int64_t group, 
   const F minus_added = set1(-Codec::kAdded);
   // Copies: for a compiler, the stores below may change the task.
   const OutputBlocks blocks = {task.outputs};
-  const int64_t left = task.groups - group;
+  const int64_t left = task.num_groups - group;
   const int64_t scales_stride = blocks.stride(task.scales_row_stride);
   const int64_t biases_stride = blocks.stride(task.biases_row_stride);
   auto* scales = (const T*)task.scales + n * task.scales_row_stride;
@@ -95,7 +95,7 @@ class SkinnyTiles {
   typedef TypedSteps<typename Accumulator::Scales> Typed;
   static constexpr int kTiles = Accumulator::kTiles;
   static constexpr int kSteps = Codec::kSteps;  // of a group
-  static constexpr int64_t kStepBytes = Codec::kStepNumbers * Codec::kBits / 8,
+  static constexpr int64_t kStepBytes = Codec::kStepQuants * Codec::kBits / 8,
                            kGroupBytes = kSteps * kStepBytes;
   // Units from decoding weights to their products, and to accumulating their sums. Shorter distances stall,
   // longer ones leave less of the first-level cache to x.
@@ -103,7 +103,7 @@ class SkinnyTiles {
   static constexpr int64_t kKept = 2;  // units whose decoded weights and sums are kept
   static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
   // Bytes of a row of a tile: of weights, and of x and sums.
-  static constexpr int kWeightBytes = Codec::kStepNumbers * (Codec::kInt8 ? 1 : 2);
+  static constexpr int kWeightBytes = Codec::kStepQuants * (Codec::kInt8 ? 1 : 2);
   static constexpr int kLaneBytes = Accumulator::kWidth * sizeof(float);
   static constexpr int kTileFloats = kWeightBytes / 4 * Accumulator::kWidth;     // of x
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * kLaneBytes : 0;  // as `store_set` takes it
@@ -157,11 +157,11 @@ class SkinnyTiles {
   template <int kSet>
   inline __attribute__((always_inline)) void pass(int64_t unit, Accumulator& y) {
     const int64_t product = unit - kToProducts, before = product - 1, sum = unit - kToSums;
-    settle_stores();
+    compiler_barrier();
     if (product >= 0 && product < units_) multiply<kSet>(weights_[product % kKept]);
     if (before >= 0 && before < units_)
       store_set<1 - kSet>((char*)sums_[before % kKept], kSecondTile, kLaneBytes);
-    settle_stores();
+    compiler_barrier();
     if (unit < units_) decode(weights_[unit % kKept]);
     if (sum >= 0 && sum < units_) accumulate(sums_[sum % kKept], y);
   }
@@ -239,8 +239,8 @@ struct Constant {
 template <class Call>
 static void with_group(const QuantizedTask& task, Call call) {
   with_denormals([&] {
-    if (task.group == 32) return call(Constant<32>());
-    if (task.group == 64) return call(Constant<64>());
+    if (task.group_size == 32) return call(Constant<32>());
+    if (task.group_size == 64) return call(Constant<64>());
     call(Constant<128>());
   });
 }

@@ -8,17 +8,17 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // The codec of weights beside x of a type.
 template <Element, int kBits, int kGroup>
-struct TileCodecBeside {
+struct TileCodecFor {
   typedef CentredBf16TileCodec<kBits, kGroup / kBf16Step> type;
 };
 template <int kBits, int kGroup>
-struct TileCodecBeside<Element::bf16, kBits, kGroup> {
+struct TileCodecFor<Element::bf16, kBits, kGroup> {
   typedef Bf16TileCodec<kBits, kGroup / kBf16Step> type;
 };
 
 template <int kBits, Element kElement>
 struct SkinnyAmxBf16 {
-  static constexpr int kMostRows = kMostRowTiles * kLanes;
+  static constexpr int kMaxRows = kMaxRowTiles * kLanes;
 
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
@@ -29,7 +29,7 @@ struct SkinnyAmxBf16 {
   static void run(const TaskWithOutliers& task, const void* packed) {
     with_group(task, [&](auto group) {
       typedef Codec<group()> OfGroup;
-      const Bf16Lanes lanes = layout(task);
+      const Bf16Packing lanes = layout(task);
       if (lanes.lanes == NarrowAccumulator::kWidth)
         return skinny_amx<OfGroup, NarrowAccumulator, kElement>(task, lanes, packed);
       if (lanes.tiles == 1) return skinny_amx<OfGroup, WideAccumulator<1>, kElement>(task, lanes, packed);
@@ -38,10 +38,10 @@ struct SkinnyAmxBf16 {
   }
 
  private:
-  static Bf16Lanes layout(const QuantizedTask& task) { return Bf16Lanes(task, kSplitParts<kElement>); }
+  static Bf16Packing layout(const QuantizedTask& task) { return Bf16Packing(task, kSplitParts<kElement>); }
 
   template <int kGroup>
-  using Codec = typename TileCodecBeside<kElement, kBits, kGroup>::type;
+  using Codec = typename TileCodecFor<kElement, kBits, kGroup>::type;
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -8,8 +8,8 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 template <int kTiles, int kBits, Element kElement>
 struct SkinnyAmxInt8 {
-  typedef Int8Lanes<kTiles> Layout;
-  static constexpr int kMostRows = Layout::kMostRows;
+  typedef Int8Packing<kTiles> Layout;
+  static constexpr int kMaxRows = Layout::kMaxRows;
 
   static size_t packed_bytes(const QuantizedTask& task) { return Layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {

@@ -21,7 +21,7 @@ static float powers(const void* row, int64_t count, float reference, float* out)
     sum = add(sum, power);
   }
   float lanes[kLanes];
-  store(lanes, sum_groups<kLanes>(sum));
+  store(lanes, sum_neighbours<kLanes>(sum));
   float total = lanes[0];
   if (i == count) return total;
   store(lanes, exp2(mul(sub(load_some<kElement>(x + i, count - i), set1(reference)), set1(kLog2e))));

@@ -34,7 +34,7 @@ static void rms_norm(const NormTask& task) {
   }
   const F all = add(add(squares[0], squares[1]), add(squares[2], squares[3]));
   float sums[kLanes];
-  store(sums, sum_groups<kLanes>(all));
+  store(sums, sum_neighbours<kLanes>(all));
   const F scale = set1(1.0f / sqrtf(sums[0] / (float)task.width + task.eps));
 
   T* y = (T*)task.y;

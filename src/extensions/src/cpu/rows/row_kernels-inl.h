@@ -11,7 +11,7 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 template <Element kElement>
-static void offer_rows(Kernels& kernels) {
+static void register_rows(Kernels& kernels) {
   RowKernels& rows = kernels.rows[(int)kElement];
   rows.silu_multiply = silu_multiply<kElement>;
   rows.add = add_rows<kElement>;

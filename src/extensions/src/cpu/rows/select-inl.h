@@ -44,11 +44,11 @@ VEC_FN bool has_nan(const StorageOf<kElement>* x, int64_t count) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const F part = load_as<kElement>(x + i);
-    numbers = both(numbers, equal(part, part));
+    numbers = mask_and(numbers, equal(part, part));
   }
   if (i < count) {
     const F part = load_some<kElement>(x + i, count - i);
-    numbers = both(numbers, equal(part, part));
+    numbers = mask_and(numbers, equal(part, part));
   }
   return !all(numbers);
 }
@@ -96,7 +96,7 @@ static void scan(ScanTask& task) {
       M low = less_equal(load_as<kElement>(x + task.next), limit);
 #pragma GCC unroll 4
       for (int j = 1; j < 4; j++)
-        low = both(low, less_equal(load_as<kElement>(x + task.next + j * kLanes), limit));
+        low = mask_and(low, less_equal(load_as<kElement>(x + task.next + j * kLanes), limit));
       if (all(low)) {
         task.next += 4 * kLanes;
         continue;
@@ -134,7 +134,7 @@ static float logsumexp(const void* row, int64_t count) {
       sums[j] = add(sums[j], exp2(mul(sub(part, reference), scale)));
     }
   float lanes[kLanes];
-  store(lanes, sum_groups<kLanes>(add(add(sums[0], sums[1]), add(sums[2], sums[3]))));
+  store(lanes, sum_neighbours<kLanes>(add(add(sums[0], sums[1]), add(sums[2], sums[3]))));
   float sum = lanes[0];
   for (; i < count; i += kLanes) {
     const int64_t left = count - i < kLanes ? count - i : kLanes;

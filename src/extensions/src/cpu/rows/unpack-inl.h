@@ -10,10 +10,10 @@ static void unpack_bits(const UnpackTask& task) {
   typedef StorageOf<kElement> T;
   const uint8_t* numbers = (const uint8_t*)task.words;
   T* out = (T*)task.out;
-  for (int64_t g = 0; g < task.groups; g++) {
+  for (int64_t g = 0; g < task.num_groups; g++) {
     const F scale = fill_from<kElement>((const T*)task.scales + g);
     const F bias = fill_from<kElement>((const T*)task.biases + g);
-    for (int e = 0; e < task.group; e += kLanes, numbers += kLanes * kBits / 8, out += kLanes) {
+    for (int e = 0; e < task.group_size; e += kLanes, numbers += kLanes * kBits / 8, out += kLanes) {
       const F q = kBits == 4 ? load_u4(numbers) : load_u8(numbers);
       store_as<kElement>(out, fma(q, scale, bias));
     }

@@ -11,7 +11,7 @@ VEC_FN F dot_pairs(F a, F b, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)a, 
 // The same with one pair of memory in every lane. One instruction, where GCC 12 emits a broadcast and a
 // product; two are a quarter slower where there are as many of both (Zen 4, benches/LOG.md).
 VEC_FN F dot_broadcast_pair(const float* a, F b, F acc) {
-  __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*(const AnyFloat*)a));
+  __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*(const AliasedFloat*)a));
   return acc;
 }
 

@@ -45,7 +45,7 @@ VEC_FN F fill_from(const StorageOf<kElement>* p) {
 template <Element kElement>
 VEC_FN F load_some(const StorageOf<kElement>* p, int64_t count) {
   if (count >= kLanes) return load_as<kElement>(p);
-  if constexpr (kMasks) {
+  if constexpr (kMaskedLoads) {
     const int some = count > 0 ? (int)count : 0;
     if constexpr (kElement == Element::f32) return load_first(p, some);
     if constexpr (kElement == Element::f16) return load_first_f16(p, some);

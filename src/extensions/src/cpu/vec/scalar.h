@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cpu/vec/any_float.h"
+#include "cpu/vec/aliased_float.h"
 
 #define VEC_FN static inline __attribute__((always_inline))
 
@@ -13,7 +13,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 constexpr int kLanes = 4;
 constexpr int kRegisters = 16;  // the fewest a supported machine has
 constexpr int kRowVectors = 2;
-constexpr bool kMasks = false;
+constexpr bool kMaskedLoads = false;
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));  // all bits of a lane set or clear
@@ -28,7 +28,7 @@ VEC_FN F load(const float* p) {
   return x;
 }
 VEC_FN void store(float* p, F x) { memcpy(p, &x, sizeof x); }
-VEC_FN F kept(F x) { return x; }  // see avx2.h; not measured here
+VEC_FN F keep_in_register(F x) { return x; }  // see avx2.h; not measured here
 
 VEC_FN F add(F a, F b) { return a + b; }
 VEC_FN F sub(F a, F b) { return a - b; }
@@ -38,7 +38,7 @@ VEC_FN F fma(F a, F b, F c) { return a * b + c; }
 
 VEC_FN M less_equal(F a, F b) { return a <= b; }
 VEC_FN M equal(F a, F b) { return a == b; }
-VEC_FN M both(M a, M b) { return a & b; }
+VEC_FN M mask_and(M a, M b) { return a & b; }
 VEC_FN bool all(M m) { return (m[0] & m[1] & m[2] & m[3]) != 0; }
 VEC_FN U select(M m, U yes, U no) { return ((U)m & yes) | (~(U)m & no); }
 VEC_FN F select(M m, F yes, F no) { return (F)select(m, (U)yes, (U)no); }
@@ -103,23 +103,23 @@ VEC_FN W load_words(const uint32_t* p) {
   return (W)(words ^ (kBits == 4 ? 0x88888888 : 0x80808080));
 }
 template <int kBits, int kIndex>
-VEC_FN F number(W words) {
+VEC_FN F decode_quant(W words) {
   const W up = (W)((U)words << (32 - kBits - kBits * kIndex));
   return __builtin_convertvector(up >> (32 - kBits), F);
 }
 
 // Lane i takes lane from[i] of x.
-VEC_FN F pick(F x, const int32_t* from) { return F{x[from[0]], x[from[1]], x[from[2]], x[from[3]]}; }
+VEC_FN F permute(F x, const int32_t* from) { return F{x[from[0]], x[from[1]], x[from[2]], x[from[3]]}; }
 
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
-  const AnyFloat* from = p;
+  const AliasedFloat* from = p;
   return F{from[0], from[1 % G], from[2 % G], from[3 % G]};
 }
 
 template <int G>
-VEC_FN F sum_groups(F x) {
+VEC_FN F sum_neighbours(F x) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
   if constexpr (G >= 2) x += F{x[1], x[0], x[3], x[2]};
   if constexpr (G >= 4) x += F{x[2], x[3], x[0], x[1]};
