@@ -1,11 +1,15 @@
-// Division that rounds up.
+// Division and rounding up. No STL, and internal linkage: kernels compiled for one instruction set include
+// this.
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>
 
 namespace tiny_llm_ext {
 
-// Of a >= 0 and b >= 1.
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t kCacheLine = 64;  // bytes
+
+// For a >= 0 and b >= 1.
+static constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
 }  // namespace tiny_llm_ext

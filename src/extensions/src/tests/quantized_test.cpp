@@ -32,7 +32,7 @@ struct Sizes {
 struct QuantizedCase : Sizes {
   Element element;
   int64_t streamed_outputs;  // of a GEMV or skinny task
-  int exponent;         // of the magnitude of x
+  int exponent;              // of the magnitude of x
   Guard guard;
   Matrix x, scales, biases, q;
 

@@ -2,6 +2,9 @@
 #include "vec_probe.h"
 
 #include VEC_HEADER
+#ifdef VEC_PAIRS
+#include "cpu/quantized/codec_bf16_group-inl.h"
+#endif
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 namespace {
@@ -75,7 +78,7 @@ const tests::VecProbe kProbe = {
     .store_bf16 = [](const float* x, uint16_t* out) { store_bf16(out, load(x)); },
     .load_u4 = [](const uint8_t* p, float* out) { store(out, load_u4(p)); },
     .load_u8 = [](const uint8_t* p, float* out) { store(out, load_u8(p)); },
-    .number =
+    .decode_quant =
         [](int bits, int index, const uint32_t* p, float* out) {
           if (bits == 4)
             for_index<8>(index, [&]<int kIndex>() { store(out, decode_quant<4, kIndex>(load_words<4>(p))); });
@@ -96,8 +99,10 @@ const tests::VecProbe kProbe = {
           if (g == 0) return twice([](const float* at) { return load(at); });
           for_group<1>(g, [&]<int G>() { twice([](const float* at) { return broadcast<G>(at); }); });
         },
-    .sum_neighbours = [](int g, const float* x,
-                     float* out) { for_group<1>(g, [&]<int G>() { store(out, sum_neighbours<G>(load(x))); }); },
+    .sum_neighbours =
+        [](int g, const float* x, float* out) {
+          for_group<1>(g, [&]<int G>() { store(out, sum_neighbours<G>(load(x))); });
+        },
     .sum_lanes = [](const float* p, int64_t stride, float* out) { store(out, sum_lanes(p, stride)); },
     .transpose =
         [](float* rows) {

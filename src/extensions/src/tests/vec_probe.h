@@ -23,7 +23,7 @@ struct VecProbe {
   void (*load_u4)(const uint8_t* p, float* out);
   void (*load_u8)(const uint8_t* p, float* out);
   // Number `index` of `bits` bits in every word of p, minus half the range.
-  void (*number)(int bits, int index, const uint32_t* p, float* out);
+  void (*decode_quant)(int bits, int index, const uint32_t* p, float* out);
   void (*permute)(const float* x, const int32_t* from, float* out);
   void (*broadcast)(int G, const float* p, float* out);
   // Reads a vector of the 32-bit words at p, writes p[i] + 1 there, and reads it again; G as above, or 0 for

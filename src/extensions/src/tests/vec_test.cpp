@@ -290,7 +290,7 @@ void test_numbers_in_words(const VecProbe& vec) {
     const std::vector<uint32_t> words = words_from(first, lanes);
     for (int bits : {4, 8}) {
       for (int index = 0; index < 32 / bits; ++index) {
-        vec.number(bits, index, words.data(), out.data());
+        vec.decode_quant(bits, index, words.data(), out.data());
         for (int i = 0; i < lanes; ++i) {
           const int field = static_cast<int>(words[i] >> bits * index & ((1u << bits) - 1));
           check(out[i] == field - (1 << (bits - 1)), "decode_quant<" + std::to_string(bits) + ">");
@@ -356,12 +356,12 @@ void test_nibbles_to_pairs(const VecProbe& vec) {
   for (int first = 0; first < 256; ++first) {
     const std::vector<uint32_t> words = words_from(first, lanes);
     Halves out(2 * lanes);
-    for (const auto& [less, times] : {std::pair{8, 1}, std::pair{0, 1}, std::pair{8, 16}}) {
+    for (const auto& [zero_point, step] : {std::pair{8, 1}, std::pair{0, 1}, std::pair{8, 16}}) {
       for (int index = 0; index < 4; ++index) {
-        vec.pairs->look_up(less, times, index, words.data(), out.data());
+        vec.pairs->look_up(zero_point, step, index, words.data(), out.data());
         for (int i = 0; i < 2 * lanes; ++i) {
           const int nibble = static_cast<int>(words[i / 2] >> (16 * (i % 2) + 4 * index) & 15);
-          check(kBfloat16.decode(out[i]) == (nibble - less) * times, "look_up");
+          check(kBfloat16.decode(out[i]) == (nibble - zero_point) * step, "look_up");
         }
       }
     }

@@ -10,16 +10,16 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // The two products on vectors, which broadcast elements of K and V, or pairs of elements.
 template <class Mac>
 static void vector_scores(const QueryTile& tile, Rows k, int keys, int steps, float* s) {
-  gemm_query_tile<Mac, false, LayoutA::row_major>(tile.vectors, tile.lanes_per_row,
-                                          {(const float*)k.data, k.stride, tile.lanes_per_row, k.ahead},
-                                          tile.q, steps / tile.lanes_per_row, s, keys);
+  gemm_query_tile<Mac, false, LayoutA::row_major>(
+      tile.vectors, tile.lanes_per_row, {(const float*)k.data, k.stride, tile.lanes_per_row, k.ahead}, tile.q,
+      steps / tile.lanes_per_row, s, keys);
 }
 
 template <class Mac>
 static void vector_values(QueryTile& tile, Rows v, int steps, int E, const float* p) {
-  gemm_query_tile<Mac, true, LayoutA::column_major>(tile.vectors, tile.lanes_per_row,
-                                           {(const float*)v.data, tile.lanes_per_row, v.stride, v.ahead}, p,
-                                           steps, tile.o, E / tile.lanes_per_row);
+  gemm_query_tile<Mac, true, LayoutA::column_major>(
+      tile.vectors, tile.lanes_per_row, {(const float*)v.data, tile.lanes_per_row, v.stride, v.ahead}, p,
+      steps, tile.o, E / tile.lanes_per_row);
 }
 
 template <Element kElement_>

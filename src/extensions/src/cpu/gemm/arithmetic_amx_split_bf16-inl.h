@@ -18,8 +18,9 @@ struct AmxSplitBf16Arithmetic : F32Arithmetic {
   static constexpr int kKC = 128;  // 16 or 24 kB of x for two tiles of lanes
   typedef uint16_t Weight;
 
-  // Tiles flush denormals. Operands are scaled up, so that parts and products of any float32 are normal.
-  // Results that become infinite are calculated again without tiles (dispatch_amx-inl.h).
+  // AMX flushes denormals. Operands are scaled up, so that every part of a float32 and every product that
+  // float32 could represent is normal. Results that become infinite are computed again without tiles
+  // (dispatch_amx-inl.h).
   static constexpr float kScale = kElement == Element::f32 ? 0x1p32f : 1;
 
   VEC_FN void enter() { WithTiles::enter(); }

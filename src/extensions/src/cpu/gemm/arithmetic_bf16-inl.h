@@ -30,7 +30,7 @@ struct Bf16Arithmetic {
   }
 
   VEC_FN F initial_sum(float bias) { return set1(bias); }
-  // Neighbouring outputs are rounded to pairs before they are transposed, which halves the work.
+  // Outputs are rounded to pairs before they are transposed, which halves the work.
   VEC_FN F epilogue_load(const float* c, int64_t next) { return make_pairs(load(c), load(c + next)); }
   template <Element kElement>
   VEC_FN void epilogue_store(uint16_t* y, F pairs, int64_t count) {
@@ -41,8 +41,9 @@ struct Bf16Arithmetic {
   }
 
   static void multiply(WeightBlock<uint16_t> w, int outputs, PackedPanel x, int depth, float* c) {
-    gemm_vectors<Mac, true, LayoutA::row_major>(x.vectors, {(const float*)w.data, w.stride / 2, 1, w.ahead / 2},
-                                              x.data, depth / 2, c, outputs, x.prefetch(depth / 2));
+    gemm_vectors<Mac, true, LayoutA::row_major>(
+        x.vectors, {(const float*)w.data, w.stride / 2, 1, w.prefetch_distance / 2}, x.data, depth / 2, c,
+        outputs, x.prefetch(depth / 2));
   }
 };
 

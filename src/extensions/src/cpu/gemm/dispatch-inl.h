@@ -1,10 +1,11 @@
 // Products with dense weights: y (M, N) = x (M, K) w^T + bias, sums in float32.
 //
-// Few rows take the skinny driver, which is limited by memory, more rows the blocked one, limited by
-// arithmetic. They round differently, so the bits of a row depend on which of them runs, and on nothing else.
+// A few rows take the skinny driver, which is limited by memory, more rows the blocked driver, limited by
+// arithmetic. They round differently, so the bits of a row depend on the driver, and on nothing else.
 #pragma once
 
 #include "cpu/gemm/skinny-inl.h"
+#include "cpu/kernels/kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -21,8 +22,8 @@ struct SkinnyLinear {
     skinny_gemm<Arithmetic, kElement, Prefetch>(task, (const float*)packed, (float*)scratch);
   }
 
-  static constexpr LinearKernel kernel = {packed_bytes, pack,       scratch_bytes, run,
-                                      true,         kTileLanes, kTaskTiles,    Arithmetic::kNC};
+  static constexpr LinearKernel kernel = {
+      packed_bytes, pack, scratch_bytes, run, true, Arithmetic::kNC, 0, 0};
 };
 
 template <class Arithmetic, Element kElement>
@@ -39,11 +40,11 @@ struct BlockedLinear {
   }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
     blocked_gemm<Arithmetic, kElement>(gemm_task(task), DenseWeights<kElement>{task}, (const float*)packed,
-                                  (float*)scratch);
+                                       (float*)scratch);
   }
 
-  static constexpr LinearKernel kernel = {packed_bytes, pack,       scratch_bytes, run,
-                                      false,        kTileLanes, kTaskTiles,    Arithmetic::kNC};
+  static constexpr LinearKernel kernel = {packed_bytes,    pack,       scratch_bytes, run, false,
+                                          Arithmetic::kNC, kTileLanes, kTaskTiles};
 };
 
 template <class Arithmetic, Element kElement>

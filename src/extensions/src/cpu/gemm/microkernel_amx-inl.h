@@ -5,16 +5,15 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Microkernels use as few of the eight registers as they can, and reload the same ones. At times, probably
-// when another thread shares the core, products alternating with loads take 14 ns each with four registers,
-// 18 with six and 32 with eight, instead of 7 (benches/LOG.md).
+// Microkernels reload few of the eight registers. Products that alternate with loads took 7 ns each, but at
+// times 14 with four registers, 18 with six and 32 with eight (benches/LOG.md).
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Compilers do not know that tile instructions read memory: stores must be complete before them.
+// Compilers do not know that tile instructions read memory: no store may move across this.
 VEC_FN void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
 VEC_FN void load_config(const TileConfig& config) {
@@ -22,7 +21,7 @@ VEC_FN void load_config(const TileConfig& config) {
   _tile_loadconfig(&config);
 }
 
-// The begin and the end of products on whole tiles.
+// enter() and leave() of an arithmetic on whole tiles.
 struct WithTiles {
   VEC_FN void enter() { load_config(TileConfig()); }
   VEC_FN void leave() { _tile_release(); }

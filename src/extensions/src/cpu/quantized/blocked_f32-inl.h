@@ -1,16 +1,16 @@
-// Blocked product in float32: many rows of x times quantized weights. A block of weights is decoded, outputs
-// across the lanes, and multiplied with all rows of the task while it is in the caches. Unlike the blocked
-// driver of dense weights (cpu/gemm/blocked-inl.h), whose lanes are rows, this neither packs float32 rows of
-// x nor transposes y, and pads no lanes with rows that x does not have: there 17 rows cost as much as 32
-// (docs/quantized.md).
+// Blocked product in float32. The B operand is a block of decoded weights [k][output], which is multiplied
+// with all rows of the task while it is in the caches; A is the rows of x in place. So float32 x is not
+// packed, y is not transposed, and rows are not padded to vectors: in gemm/blocked-inl.h, with rows across
+// the lanes, 17 rows cost as much as 32 (docs/quantized.md).
 #pragma once
 
 #include "cpu/gemm/microkernel-inl.h"
+#include "cpu/kernels/quantized_kernels.h"
 #include "cpu/quantized/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Decodes a word into weights in float32, `stride` floats from each other.
+// Decodes a word into weights in float32, one every `stride` floats.
 template <int kBits, int kIndex = 0>
 VEC_FN void decode_word(W word, F scale, F bias, float* out, int64_t stride) {
   if constexpr (kIndex < 32 / kBits) {
@@ -24,7 +24,7 @@ struct BlockedF32 {
   static constexpr int kNC = kRowVectors * kLanes;
   static constexpr int kMC = 256;
   static constexpr int kPackRows = 64;
-  // Elements of K that are decoded at a time; no more groups than lanes.
+  // No more quantization groups than lanes.
   static constexpr int kKC = kLanes < 8 ? 128 : 256;
 
   static size_t packed_bytes(const QuantizedTask& task) {
@@ -39,9 +39,7 @@ struct BlockedF32 {
   }
 
   // The sums [row][output], then the decoded weights [step][output].
-  static size_t scratch_bytes(const QuantizedTask&) {
-    return kNC * (kMC + kKC) * sizeof(float);
-  }
+  static size_t scratch_bytes(const QuantizedTask&) { return kNC * (kMC + kKC) * sizeof(float); }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
     typedef StorageOf<kElement> T;
@@ -63,8 +61,8 @@ struct BlockedF32 {
                                  left, task.num_groups);
         decode_block(words, scales, biases, task.group_size * kBits / 32, begin, depth, weights + n);
       }
-      gemm_vectors<FloatMac, true, LayoutA::row_major>(kRowVectors, {x + begin, x_stride, 1, 0}, weights, depth,
-                                                     sums, (int)task.rows);
+      gemm_vectors<FloatMac, true, LayoutA::row_major>(kRowVectors, {x + begin, x_stride, 1, 0}, weights,
+                                                       depth, sums, (int)task.rows);
     }
     for (int64_t m = 0; m < task.rows; m++)
       for (int64_t n = 0; n < task.outputs; n += kLanes)
@@ -87,8 +85,8 @@ struct BlockedF32 {
       for (int word = 0; word < kLanes && at + word < count; word++) {
         const int group = (at + word) / group_words;
         decode_word<kBits>(load_words<kBits>((const uint32_t*)transposed + word * kLanes),
-                           factors.scale[group], factors.bias[group],
-                           out + (at + word) * (32 / kBits) * kNC, kNC);
+                           factors.scale[group], factors.bias[group], out + (at + word) * (32 / kBits) * kNC,
+                           kNC);
       }
     }
   }

@@ -2,15 +2,15 @@
 // read, so that lane n of a vector belongs to output n. No sum crosses lanes, and results are stored where
 // they are.
 //
-// A weight is scale * q + bias = scale * (q - half) + (bias + half * scale) with half = 2^(bits - 1): decoded
-// numbers are small, so sums of their products are exact for longer.
+// A weight is scale * q + bias = scale * (q - half) + (bias + half * scale) with half = 2^(bits - 1): q -
+// half is small, so sums of its products are exact for longer.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// kLanes rows of a matrix. Rows beyond the last repeat it; their results are not stored.
+// kLanes rows of a matrix, one for each lane. Rows beyond the last repeat it; their results are not stored.
 template <class T>
 struct LaneRows {
   const T* row[kLanes];

@@ -1,10 +1,11 @@
 // Fills the table of row kernels.
 #pragma once
 
-#include "cpu/rows/powers-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/rows/elementwise-inl.h"
+#include "cpu/rows/exp-inl.h"
 #include "cpu/rows/rms_norm-inl.h"
 #include "cpu/rows/rope-inl.h"
-#include "cpu/rows/rows-inl.h"
 #include "cpu/rows/select-inl.h"
 #include "cpu/rows/unpack-inl.h"
 
@@ -19,10 +20,10 @@ static void register_rows(Kernels& kernels) {
   rows.rope = rope<kElement>;
   rows.unpack = unpack<kElement>;
   rows.argmax = argmax<kElement>;
-  rows.scan = scan<kElement>;
+  rows.find_above = find_above<kElement>;
   rows.logsumexp = logsumexp<kElement>;
-  rows.largest = largest<kElement>;
-  rows.powers = powers<kElement>;
+  rows.max = max<kElement>;
+  rows.exp_minus = exp_minus<kElement>;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -13,7 +13,6 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 8;
 constexpr int kRegisters = 16;
-constexpr int kRowVectors = 2;
 constexpr bool kMaskedLoads = false;
 
 typedef __m256 F;
@@ -35,7 +34,7 @@ VEC_FN F sub(F a, F b) { return _mm256_sub_ps(a, b); }
 VEC_FN F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 VEC_FN F div(F a, F b) { return _mm256_div_ps(a, b); }
 VEC_FN F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-VEC_FN F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN; likewise min
+VEC_FN F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN
 VEC_FN F min(F a, F b) { return _mm256_min_ps(a, b); }
 
 VEC_FN F pow2_from_low_bits(F x) {

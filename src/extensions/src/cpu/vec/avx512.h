@@ -13,8 +13,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 16;
 constexpr int kRegisters = 32;
-constexpr int kRowVectors = 4;
-constexpr bool kMaskedLoads = true;  // loads of the first n < kLanes elements, then zeros
+constexpr bool kMaskedLoads = true;  // load_first*(): the first n < kLanes elements, then zeros
 
 typedef __m512 F;
 typedef __mmask16 M;
@@ -35,7 +34,7 @@ VEC_FN F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 VEC_FN F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 VEC_FN F div(F a, F b) { return _mm512_div_ps(a, b); }
 VEC_FN F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-VEC_FN F max(F a, F b) { return _mm512_max_ps(a, b); }
+VEC_FN F max(F a, F b) { return _mm512_max_ps(a, b); }  // b where either is NaN
 VEC_FN F min(F a, F b) { return _mm512_min_ps(a, b); }
 
 VEC_FN M less_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }

@@ -13,7 +13,6 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 4;
 constexpr int kRegisters = 32;
-constexpr int kRowVectors = 4;
 constexpr bool kMaskedLoads = false;
 
 typedef float32x4_t F;
@@ -35,7 +34,7 @@ VEC_FN F sub(F a, F b) { return vsubq_f32(a, b); }
 VEC_FN F mul(F a, F b) { return vmulq_f32(a, b); }
 VEC_FN F div(F a, F b) { return vdivq_f32(a, b); }
 VEC_FN F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
-VEC_FN F max(F a, F b) { return vmaxq_f32(a, b); }  // NaN where either is NaN; likewise min
+VEC_FN F max(F a, F b) { return vmaxq_f32(a, b); }  // NaN where either is NaN
 VEC_FN F min(F a, F b) { return vminq_f32(a, b); }
 
 VEC_FN F pow2_from_low_bits(F x) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(x), 23)); }
