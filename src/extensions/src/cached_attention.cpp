@@ -128,14 +128,14 @@ bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
   return has_kernel(query, dims["Hkv"]);
 }
 
-std::vector<CachePlace> CachedAttention::places(const std::vector<mx::array>& inputs) const {
-  std::vector<CachePlace> places;
+std::vector<CacheInBatch> CachedAttention::caches_in_batch(const std::vector<mx::array>& inputs) const {
+  std::vector<CacheInBatch> caches;
   int row = 0;
   for (const std::optional<CacheState>& cache : params_.caches) {
-    if (cache) places.push_back({row, *cache});
-    row += cache ? inputs[kFirstCache + 2 * (places.size() - 1)].shape(0) : 1;
+    if (cache) caches.push_back({row, *cache});
+    row += cache ? inputs[kFirstCache + 2 * (caches.size() - 1)].shape(0) : 1;
   }
-  return places;
+  return caches;
 }
 
 std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inputs) {
@@ -162,9 +162,9 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   options.causal = true;
   options.on_fallback = "allow";
   options.stream = stream();
-  const std::vector<CachePlace> all_places = places(inputs);
-  for (size_t i = 0; i < all_places.size(); i++) {
-    const int first = all_places[i].first_row, begin = static_cast<int>(all_places[i].state.length),
+  const std::vector<CacheInBatch> in_batch = caches_in_batch(inputs);
+  for (size_t i = 0; i < in_batch.size(); i++) {
+    const int first = in_batch[i].first_row, begin = static_cast<int>(in_batch[i].state.length),
               end = begin + L;
     const auto append = [&](const mx::array& cache, const mx::array& tokens) {
       mx::Shape stop = cache.shape();

@@ -81,7 +81,7 @@ std::vector<mx::Shape> result_shapes(const mx::array& query) {
 
 mx::array attend(const std::vector<mx::array>& inputs, const PagedParams& params, mx::StreamOrDevice stream) {
   check_for_kernel(inputs, params);
-  if (inputs[4].is_available()) read_context_lens(inputs, refusal_by(kPagedAttention));
+  if (inputs[4].is_available()) read_context_lens(inputs, throws_argument_error(kPagedAttention));
   return mx::array::make_arrays(result_shapes(inputs[0]), {inputs[0].dtype(), mx::float32},
                                 std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
                                 inputs)[0];
@@ -124,7 +124,8 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
   (gathered ? check_pages_and_query : check_for_kernel)(inputs, params);
   Problem problem = make_problem({query, key_pages, value_pages}, params, device);
   problem.S = slots_per_sequence(inputs);
-  if (context_lens.is_available()) problem.sequences = read_context_lens(inputs, refusal_by(kPagedAttention));
+  if (context_lens.is_available())
+    problem.sequences = read_context_lens(inputs, throws_argument_error(kPagedAttention));
   Explanation e =
       gathered ? explain_reference(problem, "pages have kernels for the CPU only") : explain(problem);
   if (gathered) {

@@ -10,12 +10,12 @@ mx::Shape batch_shape(const AttentionInputs& inputs);
 
 bool has_lengths(const SequenceLengths& lengths);
 
-// The sequences of the batch, from evaluated arrays. Calls `wrong` for a length out of range.
+// The sequences of the batch, from evaluated arrays. Calls `report` for a length out of range.
 std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
-                                     int64_t S, const Wrong& wrong);
+                                     int64_t S, const ReportError& report);
 
 // The same for the inputs of PagedAttention. A context length of 0 or less is an empty sequence.
-std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const Wrong& wrong);
+std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const ReportError& report);
 
 // The slots of the pages in a row of the block table, for the inputs of PagedAttention.
 int64_t slots_per_sequence(const std::vector<mx::array>& inputs);

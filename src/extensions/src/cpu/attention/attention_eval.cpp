@@ -3,7 +3,7 @@
 #include "attention/lengths.h"
 #include "core/checks.h"
 #include "cpu/attention/forward_pass.h"
-#include "cpu/attention/operands.h"
+#include "cpu/attention/mask_and_pages.h"
 #include "cpu/runtime/dispatch.h"
 #include "tiny_llm_ext.h"
 
@@ -31,7 +31,7 @@ std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mx::Stream
   }
   cpu::wait_for(stream, lengths);
   return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
-                        failure_of(kFunction));
+                        throws_runtime_error(kFunction));
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   cpu::wait_for(stream(), {inputs[4]});
-  std::vector<Sequence> sequences = read_context_lens(inputs, failure_of("paged_attention"));
+  std::vector<Sequence> sequences = read_context_lens(inputs, throws_runtime_error("paged_attention"));
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
@@ -60,7 +60,7 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   Problem problem = make_problem(call, params, device);
                   problem.S = slots_per_sequence(arrays);
                   problem.sequences = sequences;
-                  const cpu::PagedOperand pages(arrays[3], arrays[1], problem.sequences);
+                  const cpu::PageTables pages(arrays[3], arrays[1], problem.sequences);
                   cpu::run_forward(call, problem, o, results[1], &pages);
                 });
 }

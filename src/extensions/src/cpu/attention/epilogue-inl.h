@@ -17,7 +17,7 @@ static void output_factors(const ForwardTask& task, const QueryTile& tile, float
     lse[lane] = -INFINITY;
     if (task.partial) continue;
     if (task.sinks)
-      factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.lanes_per_row) % task.group], &m, &l);
+      factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.lanes_per_row) % task.gqa_heads], &m, &l);
     factor[lane] = l == 0 ? 0 : factor[lane] / l;
     lse[lane] = log_sum_exp(m, l);
   }
@@ -49,8 +49,8 @@ static void transpose_output(const QueryTile& tile, int vector, int E, const flo
 
 template <Element kElement>
 static void store_output(const ForwardTask& task, int64_t row, const float* values) {
-  auto* out = (StorageOf<kElement>*)task.o + (row % task.group) * task.o_head_stride +
-              (row / task.group) * task.o_row_stride;
+  auto* out = (StorageOf<kElement>*)task.o + (row % task.gqa_heads) * task.o_head_stride +
+              (row / task.gqa_heads) * task.o_row_stride;
   for (int e = 0; e < task.E; e += kLanes) store_some<kElement>(out + e, load(values + e), task.E - e);
 }
 
@@ -65,12 +65,12 @@ VEC_FN void store_row(const ForwardTask& task, int64_t row, const float* values,
     out[task.E + 1] = l;
   } else {
     store_output<kElement>(task, row, values);
-    task.lse[(row % task.group) * task.lse_head_stride + row / task.group] = lse;
+    task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = lse;
   }
 }
 
 template <Element kElement>
-static void store_tile(const ForwardTask& task, const QueryTile& tile) {
+static void store_query_tile(const ForwardTask& task, const QueryTile& tile) {
   float factor[kTileLanes], lse[kTileLanes];
   output_factors(task, tile, factor, lse);
   int rows_in_vector = kLanes / tile.lanes_per_row;
@@ -90,7 +90,7 @@ static void store_padding(const ForwardTask& task, int64_t begin, int64_t end) {
   float values[kMaxE] = {};
   for (int64_t row = begin; row < end; row++) {
     store_output<kElement>(task, row, values);
-    task.lse[(row % task.group) * task.lse_head_stride + row / task.group] = -INFINITY;
+    task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = -INFINITY;
   }
 }
 

@@ -1,4 +1,4 @@
-// Merges the partial results of a split sequence.
+// Merges the partial results of a split sequence (the "combine" of split-K).
 #pragma once
 
 #include <cstdint>

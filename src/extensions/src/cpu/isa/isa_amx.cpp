@@ -1,4 +1,4 @@
-// AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type.
+// AVX-512 plus AMX: attention on bfloat16, products of every type.
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/attention/amx_operands-inl.h"

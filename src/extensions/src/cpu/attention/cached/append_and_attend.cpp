@@ -40,12 +40,12 @@ struct Heads {
 class AppendAndAttend {
  public:
   AppendAndAttend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                  const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                  const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
                   const std::vector<bool>& in_place)
       : inputs_(inputs),
         outputs_(outputs),
         params_(params),
-        places_(places),
+        caches_(caches),
         kernels_(kernels),
         threads_(threads),
         in_place_(in_place),
@@ -59,15 +59,16 @@ class AppendAndAttend {
 
   void run() {
     for (size_t i = 1; i < outputs_.size(); i++) {
-      if (!in_place_[i - 1]) copy(inputs_[CachedAttention::kFirstCache + i - 1], outputs_[i]);
+      const mx::array& cache = inputs_[CachedAttention::kFirstCache + i - 1];
+      if (!in_place_[i - 1]) copy_rows(RowReader(cache), rows_of(cache), outputs_[i].data<std::byte>(), 1);
     }
     if (outputs_[0].size() == 0) return;
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
-    const int count = static_cast<int>(places_.size());
+    const int count = static_cast<int>(caches_.size());
     // With fewer caches than threads, the threads share the work within each cache; the plan decides how
     // many.
-    const bool one_by_one = count < threads_ || work() < kAttentionThreshold.now();
-    parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
+    const bool sequential = count < threads_ || work() < kAttentionThreshold.now();
+    parallel_for(count, sequential ? 1 : threads_, [&](int64_t i) {
       append_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));
     });
@@ -80,25 +81,14 @@ class AppendAndAttend {
   // About the multiply-adds of all scores.
   double work() const {
     double tokens = 0;
-    for (size_t i = 0; i < places_.size(); i++)
-      tokens += static_cast<double>(places_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
+    for (size_t i = 0; i < caches_.size(); i++)
+      tokens += static_cast<double>(caches_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
     return tokens * L_ * Hq_ * E_;
-  }
-
-  static void copy(const mx::array& from, mx::array& to) {
-    if (to.size() == 0) return;
-    const RowReader reader(from);
-    const int64_t bytes = reader.row_bytes();
-    auto* place = to.data<std::byte>();
-    for (int64_t row = 0; row < static_cast<int64_t>(to.size()) / to.shape(-1); row++, place += bytes) {
-      const std::byte* source = reader.row(row, place);
-      if (source != place) std::memcpy(place, source, bytes);
-    }
   }
 
   // Writes rotated queries to queries_, rotated keys and values to the cache.
   void append_tokens(int cache) {
-    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
+    const int64_t first = caches_[cache].first_row, length = caches_[cache].state.length;
     const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
     const RowReader cos(inputs_[3]), sin(inputs_[4]);
@@ -136,7 +126,7 @@ class AppendAndAttend {
   }
 
   void attend(int cache) {
-    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
+    const int64_t first = caches_[cache].first_row, length = caches_[cache].state.length;
     const int rows = keys(cache).shape(0), Hkv = keys(cache).shape(1), E = static_cast<int>(E_);
     const int Hq = static_cast<int>(Hq_), L = static_cast<int>(L_), S = static_cast<int>(length) + L;
     const mx::Shape present = {rows, Hkv, S, E};
@@ -158,7 +148,7 @@ class AppendAndAttend {
   const Arrays& inputs_;
   Arrays& outputs_;
   const CachedAttentionParams& params_;
-  const std::vector<CachePlace>& places_;
+  const std::vector<CacheInBatch>& caches_;
   const Kernels& kernels_;
   const int threads_;
   const std::vector<bool>& in_place_;
@@ -169,9 +159,9 @@ class AppendAndAttend {
 }  // namespace
 
 void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                       const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                       const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
                        const std::vector<bool>& in_place) {
-  AppendAndAttend(inputs, outputs, params, places, kernels, threads, in_place).run();
+  AppendAndAttend(inputs, outputs, params, caches, kernels, threads, in_place).run();
 }
 
 }  // namespace tiny_llm_ext::cpu

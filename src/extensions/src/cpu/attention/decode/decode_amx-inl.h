@@ -57,12 +57,13 @@ struct AmxDecode {
   }
 };
 
-// A tile computes 16 heads, however many there are: up to so many are faster in vectors of pairs.
-constexpr int kFewHeads = 2;
+// A tile always computes 16 heads: up to this number vectors of pairs are faster.
+constexpr int kMaxVectorHeads = 2;
 
 static int64_t forward_or_decode_amx(const ForwardTask& task, void* scratch) {
-  typedef Bf16Decode<AmxOperands> Few;
-  if (task.group <= kFewHeads && can_decode<Few>(task)) return decode<AmxOperands, Few>(task, scratch);
+  typedef Bf16Decode<AmxOperands> VectorDecode;
+  if (task.gqa_heads <= kMaxVectorHeads && can_decode<VectorDecode>(task))
+    return decode<AmxOperands, VectorDecode>(task, scratch);
   return forward_or_decode<AmxOperands, AmxDecode>(task, scratch);
 }
 

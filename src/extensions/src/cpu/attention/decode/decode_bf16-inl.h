@@ -15,9 +15,9 @@ struct Bf16Decode {
 
   // [four pairs][4 or 8 heads][pair], 0 for missing heads
   static void pack(const ForwardTask& task, QueryTile& tile) {
-    const int heads = task.group <= 4 ? 4 : 8;
+    const int heads = task.gqa_heads <= 4 ? 4 : 8;
     memset(tile.q, 0, sizeof(float) * heads * task.E / 2);
-    for (int head = 0; head < task.group; head++)
+    for (int head = 0; head < task.gqa_heads; head++)
       for (int e = 0; e < task.E; e += 8)
         memcpy(tile.q + e / 2 * heads + 4 * head, (const uint16_t*)task.q + query_offset(task, head) + e, 16);
   }

@@ -10,7 +10,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr const PathTable& kFmaPaths = kLanes == 16 ? kAvx512Paths : kPaths;
 
-static Kernels wide_kernels(const char* name) {
+static Kernels f32_kernels(const char* name) {
   Kernels kernels = {};
   kernels.name = name;
   register_attention<FloatOperands<Element::f32>>(kernels);
