@@ -52,8 +52,7 @@ VEC_FN F maximum(const float* s, int stride, int keys) {
   return max(max(a, b), max(c, d));
 }
 
-VEC_FN F absolute(F x) { return max(sub(zero(), x), x); }
-VEC_FN M uses_rounded_product(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
+VEC_FN M uses_rounded_product(F m) { return less_equal(abs(m), set1(kRoundedLimit)); }
 
 // As in softmax_state.h, on vectors.
 VEC_FN F exponent_between(F from, F to) {

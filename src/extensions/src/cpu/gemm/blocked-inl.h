@@ -1,21 +1,26 @@
 // Blocked GEMM: y (M, N) = x (M, K) w^T. x is packed once a call, in tiles of kTileLanes rows, rows across
 // the lanes. A block of weights, NC outputs by KC elements, is packed or read in place, and multiplied with
 // all row tiles of a task while it is in the cache. In the terms of BLIS:
-//   MC   rows of a task: at most kTaskTiles * kTileLanes
+//   MC   rows of a task: at most kMC
 //   NC   outputs of a task: at most Arithmetic::kNC
 //   KC   Arithmetic::kKC; in_place_kc(vectors) for weights that are read in place by tiles of so many vectors
 //   MR x NR  in microkernel-inl.h, where M is the outputs and N the rows of x
 //
 // An Arithmetic (arithmetic_*-inl.h) is the format of packed operands and their microkernel:
-//   Weight, kElementsPerStep, kParts   type of packed weights; elements of K in a 32-bit lane; split bf16
-//   parts kDepthUnit, kOutputUnit            KC is a multiple of the first; with weights in place, NC of the
-//   second kPackedByVector                    order of packed operands, see below kInPlaceTiles weights are
-//   read in place for up to so many row tiles kPrefetches                        the microkernel prefetches
-//   weights if a task has one vector of rows read<kElement>(row, count, part)   a vector of elements; of
-//   split bf16, one part of them initial_sum(bias) multiply(weights, outputs, x, depth, c)   the microkernel,
-//   between enter() and leave() epilogue_load, epilogue_store      sums of outputs before the transposition;
-//   a row of y after it kOutputsPerLane                    2 if epilogue_load packs two bfloat16 outputs into
-//   a lane
+//   Weight                  type of packed weights
+//   kElementsPerStep        elements of K in a 32-bit lane
+//   kParts                  split bf16 parts of an element (split_bf16-inl.h)
+//   kDepthUnit              KC is a multiple of it
+//   kOutputUnit             NC is a multiple of it if weights are read in place
+//   kPackedByVector         order of packed operands, see below
+//   kInPlaceTiles           weights are read in place for up to so many row tiles
+//   kPrefetches             the microkernel prefetches weights if a task has one vector of rows
+//   read(row, count, part)  a vector of elements; of split bf16, one part of them
+//   initial_sum(bias)
+//   multiply(...)           the microkernel, between enter() and leave()
+//   epilogue_load           sums of outputs before the transposition
+//   epilogue_store          a row of y after it
+//   kOutputsPerLane         2 if epilogue_load packs two bfloat16 outputs into a lane
 //
 // Weights (dense_weights-inl.h, cpu/quantized/blocked_bf16-inl.h) are the codec:
 //   bias(n)                            of output n
@@ -32,6 +37,7 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kTaskTiles = 8;  // row tiles of a task, at most
+constexpr int kMC = kTaskTiles * kTileLanes;
 
 // The rows and outputs of a task.
 struct GemmTask {

@@ -43,8 +43,8 @@ struct BlockedLinear {
                                        (float*)scratch);
   }
 
-  static constexpr LinearKernel kernel = {packed_bytes,    pack,       scratch_bytes, run, false,
-                                          Arithmetic::kNC, kTileLanes, kTaskTiles};
+  static constexpr LinearKernel kernel = {packed_bytes, pack, scratch_bytes, run, false, Arithmetic::kNC,
+                                          kTileLanes,   kMC};
 };
 
 template <class Arithmetic, Element kElement>

@@ -51,7 +51,7 @@ struct SplitBf16Linear {
                                           false,
                                           AmxSplitBf16Arithmetic<kElement>::kNC,
                                           kTileLanes,
-                                          kTaskTiles};
+                                          kMC};
 
  private:
   // The results of the fallback, its packed rows and its scratch.

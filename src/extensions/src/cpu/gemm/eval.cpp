@@ -38,19 +38,20 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
     return task;
   };
 
-  all.rows = kernel.streamed ? M : kernel.tile_rows;
-  const cpu::PackedX x_packed(M, all.rows, kernel.packed_bytes(all), kernel.streamed ? 1 : kernel.task_tiles);
-  const int64_t outputs = cpu::outputs_of_task(N, x_packed.row_blocks(), threads, kernel.task_outputs);
+  all.rows = kernel.streamed ? M : kernel.pack_rows;
+  const cpu::PackedX packed_x(M, all.rows, kernel.packed_bytes(all),
+                              kernel.streamed ? 1 : kernel.task_rows / kernel.pack_rows);
+  const int64_t outputs = cpu::outputs_of_task(N, packed_x.row_blocks(), threads, kernel.task_outputs);
   const int64_t output_tasks = divide_up(N, outputs);
 
   // Wakes the pool before packing, so that it is ready for the product: a streamed x is packed by one thread.
-  const auto sharing = static_cast<int>(std::min<int64_t>(threads, x_packed.row_blocks() * output_tasks));
+  const auto sharing = static_cast<int>(std::min<int64_t>(threads, packed_x.row_blocks() * output_tasks));
   std::optional<cpu::KeepSpinning> spinning;
   if (sharing > 1) spinning.emplace(sharing);
-  x_packed.pack(threads, [&](int64_t row, int64_t rows, void* to) { kernel.pack(task_of(row, rows), to); });
+  packed_x.pack(threads, [&](int64_t row, int64_t rows, void* to) { kernel.pack(task_of(row, rows), to); });
 
   spinning.reset();  // the threads spin a while longer
-  x_packed.run(output_tasks, kernel.streamed, threads,
+  packed_x.run(output_tasks, kernel.streamed, threads,
                [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
                  const int64_t n = output_task * outputs;
                  cpu::LinearTask task = task_of(row, rows);

@@ -147,9 +147,8 @@ VEC_FN void gemm_block(OperandA a, const float* b, int steps, float* c, Lines pr
     }
 }
 
-// MR for NR vectors. NR >= 3: as many accumulators as the registers allow beside a row of B and a broadcast.
-// NR
-// <= 2: 16 of 32 registers, or 8 or 12 of 16.
+// MR for NR vectors. 32 registers: 24 accumulators for NR >= 3, else 16, which hide the latency of FMA. 16
+// registers: 12 accumulators, or 8 for NR = 1.
 constexpr int block_rows(int NR) {
   return kRegisters == 32 ? (NR == 1 ? 16 : NR <= 3 ? 8 : 6) : (NR == 1 ? 8 : 6);
 }

@@ -20,7 +20,7 @@ struct LinearTask {
   int64_t rows, outputs, K;  // at least 1 row
 };
 
-// First x is packed, in panels of `tile_rows` rows or, if streamed, in one panel; the packed panels follow
+// First x is packed, in panels of `pack_rows` rows or, if streamed, in one panel; the packed panels follow
 // each other. Then each task runs on its packed panels. Split bf16 also reads x, to compute results that are
 // not finite again.
 struct LinearKernel {
@@ -28,11 +28,10 @@ struct LinearKernel {
   void (*pack)(const LinearTask& task, void* packed);
   size_t (*scratch_bytes)(const LinearTask& task);
   void (*run)(const LinearTask& task, const void* packed, void* scratch);
-  bool streamed;     // weights are read once: each task has all rows
-  int task_outputs;  // at most
-  // If not streamed:
-  int tile_rows;
-  int task_tiles;  // panels of one task, at most
+  bool streamed;         // weights are read once: each task has all rows
+  int64_t task_outputs;  // at most
+  // If not streamed: tasks have at most task_rows rows, a multiple of pack_rows.
+  int64_t pack_rows, task_rows;
 };
 
 // The kernel for products of `rows` rows.

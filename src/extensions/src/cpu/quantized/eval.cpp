@@ -87,13 +87,13 @@ class QuantizedLayer {
       task.rows = rows;
       return task;
     };
-    const cpu::PackedX x_packed(M_, all_.rows, kernels_.packed_bytes(all_),
+    const cpu::PackedX packed_x(M_, all_.rows, kernels_.packed_bytes(all_),
                                 all_.streamed ? 1 : kernels_.task_rows / kernels_.pack_rows);
-    x_packed.pack(threads_,
+    packed_x.pack(threads_,
                   [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
 
     const int64_t max_outputs = all_.streamed ? streamed_outputs()
-                                              : cpu::outputs_of_task(outputs_, x_packed.row_blocks(),
+                                              : cpu::outputs_of_task(outputs_, packed_x.row_blocks(),
                                                                      threads_, kernels_.task_outputs);
     const int64_t unit = all_.streamed ? kStreamUnit : max_outputs;
     std::vector<int64_t> first_task = {0};  // of each matrix
@@ -105,7 +105,7 @@ class QuantizedLayer {
       const int64_t tasks = first_task[matrix + 1] - first_task[matrix];
       return std::min(units * task_in_matrix / tasks * unit, outputs);
     };
-    x_packed.run(first_task.back(), all_.streamed, threads_,
+    packed_x.run(first_task.back(), all_.streamed, threads_,
                  [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
                    const auto next = std::upper_bound(first_task.begin(), first_task.end(), output_task);
                    const size_t matrix = next - first_task.begin() - 1;

@@ -135,9 +135,9 @@ struct GemvSums {
   alignas(64) float lanes[kGemvOutputs * kBlock];
 };
 
-// kGemvOutputs streams of outputs, each in order; stream i is at output first + i * stride, and `left`
-// outputs of it remain. After them it continues at the next free output, after the last stream:
-//   |-- stream 0 --|-- stream 1 --|-- stream 2 --|-- stream 3 --|-- stream 0 ...
+// kGemvOutputs streams of outputs, each in order: stream i is at output first + i * stride, and `left`
+// outputs remain in it. The next streams follow the last of these:
+//   |-- stream 0 --|-- stream 1 --|-- stream 2 --|-- stream 3 --|-- stream 0 --|-- ...
 struct OutputStreams {
   int64_t first, stride, left;
 

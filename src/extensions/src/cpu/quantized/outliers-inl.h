@@ -9,8 +9,6 @@
 // outliers of a row, and so its bits, depend on no other row.
 #pragma once
 
-#include <float.h>
-
 #include "cpu/kernels/quantized_kernels.h"
 #include "cpu/vec/elements-inl.h"
 
@@ -56,7 +54,7 @@ static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
   const int64_t steps = K / kColumns, whole = steps / kMinSteps;
   const int64_t ranges = whole < 1 ? 1 : whole < kMaxRanges ? whole : kMaxRanges;
   F smallest[kVectors];
-  for (int v = 0; v < kVectors; v++) smallest[v] = set1(FLT_MAX);
+  for (int v = 0; v < kVectors; v++) smallest[v] = set1(kMaxFloat);
   for (int64_t range = 0; range < ranges; range++) {
     const int64_t begin = steps * range / ranges, end = steps * (range + 1) / ranges;
     const F share = set1(kOutlier / (float)(end - begin));
@@ -77,12 +75,12 @@ static float outlier_limit(const StorageOf<kElement>* x, int64_t K) {
   int count = 0;  // sorted so far
   for (int i = 0; i < kColumns; i++) {
     const float limit = limits[i];
-    if (limit == FLT_MAX) continue;
+    if (limit == kMaxFloat) continue;
     int at = count++;
     for (; at > 0 && limits[at - 1] > limit; at--) limits[at] = limits[at - 1];
     limits[at] = limit;
   }
-  return count == 0 ? FLT_MAX : limits[count / 4];
+  return count == 0 ? kMaxFloat : limits[count / 4];
 }
 
 // Writes the indices of elements larger than the limit and returns their number, or `capacity` + 1 if there
@@ -111,7 +109,7 @@ template <Element kElement>
 static int64_t list_outliers(const StorageOf<kElement>* x, int64_t K, int32_t* indices) {
   const int64_t capacity = max_outliers(K);
   int64_t count = list_larger<kElement>(outlier_limit<kElement>(x, K), x, K, capacity, indices);
-  if (count > capacity) count = list_larger<kElement>(FLT_MAX, x, K, capacity, indices);
+  if (count > capacity) count = list_larger<kElement>(kMaxFloat, x, K, capacity, indices);
   if (count <= capacity) return count;
   indices[0] = kNanRow;
   return 1;

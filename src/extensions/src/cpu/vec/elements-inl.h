@@ -65,6 +65,8 @@ VEC_FN void store_some(StorageOf<kElement>* p, F x, int64_t count) {
   memcpy(p, part, count * sizeof(*p));
 }
 
+constexpr float kMaxFloat = 0x1.fffffep127f;
+
 // |x|; NaN where x is NaN.
 VEC_FN F abs(F x) { return max(sub(zero(), x), x); }
 
