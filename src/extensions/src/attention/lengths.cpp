@@ -51,14 +51,9 @@ std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::S
   return sequences;
 }
 
-int64_t slots_per_sequence(const std::vector<mx::array>& inputs) {
-  const mx::array &key_pages = inputs[1], &block_table = inputs[3];
-  return int64_t{block_table.shape(1)} * key_pages.shape(2);
-}
-
-std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const ReportError& report) {
-  const mx::array& context_lens = inputs[4];
-  const int64_t L = inputs[0].shape(1), slots = slots_per_sequence(inputs);
+std::vector<Sequence> read_context_lens(const PagedInputs& inputs, const ReportError& report) {
+  const mx::array& context_lens = inputs.context_lens;
+  const int64_t L = inputs.query.shape(1), slots = inputs.slots_per_sequence();
   std::vector<Sequence> sequences;
   for (int64_t b = 0; b < context_lens.shape(0); b++) {
     const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];

@@ -50,17 +50,20 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 }
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::wait_for(stream(), {inputs[4]});
-  std::vector<Sequence> sequences = read_context_lens(inputs, throws_runtime_error("paged_attention"));
+  const PagedInputs given(inputs);
+  cpu::wait_for(stream(), {given.context_lens});
+  std::vector<Sequence> sequences = read_context_lens(given, throws_runtime_error("paged_attention"));
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  AttentionInputs call{split_heads(arrays[0], params.num_heads), arrays[1], arrays[2]};
+                  const PagedInputs paged(arrays);
+                  AttentionInputs call{split_heads(paged.query, params.num_heads), paged.key_pages,
+                                       paged.value_pages};
                   mx::array o = split_heads(results[0], params.num_heads);
                   Problem problem = make_problem(call, params, device);
-                  problem.S = slots_per_sequence(arrays);
+                  problem.S = paged.slots_per_sequence();
                   problem.sequences = sequences;
-                  const cpu::PageTables pages(arrays[3], arrays[1], problem.sequences);
+                  const cpu::PageTables pages(paged.block_table, paged.key_pages, problem.sequences);
                   cpu::run_forward(call, problem, o, results[1], &pages);
                 });
 }

@@ -6,8 +6,6 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMaxE = 256;
-
 // The factor of each lane's accumulator, and each row's LSE: 0 and -inf for a row that saw no key. Partial
 // results of a split sequence are not divided.
 static void output_factors(const ForwardTask& task, const QueryTile& tile, float* factor, float* lse) {
@@ -25,7 +23,7 @@ static void output_factors(const ForwardTask& task, const QueryTile& tile, float
 
 // The rows of one vector times their factors: rows[j][e].
 static void transpose_output(const QueryTile& tile, int vector, int E, const float* factor,
-                             float rows[kLanes][kMaxE]) {
+                             float rows[kLanes][kMaxHeadSize]) {
   const float* o = tile.o + vector * kLanes;
   if (tile.lanes_per_row > 1) {
     for (int e = 0; e < E; e++)
@@ -75,7 +73,7 @@ static void store_query_tile(const ForwardTask& task, const QueryTile& tile) {
   output_factors(task, tile, factor, lse);
   int rows_in_vector = kLanes / tile.lanes_per_row;
   for (int vector = 0; vector < tile.vectors; vector++) {
-    float values[kLanes][kMaxE];
+    float values[kLanes][kMaxHeadSize];
     transpose_output(tile, vector, task.E, factor, values);
     for (int j = 0; j < rows_in_vector && vector * rows_in_vector + j < tile.rows; j++) {
       int in_tile = vector * rows_in_vector + j, lane = in_tile * tile.lanes_per_row;
@@ -87,7 +85,7 @@ static void store_query_tile(const ForwardTask& task, const QueryTile& tile) {
 // Padding rows: O = 0, LSE = -inf.
 template <Element kElement>
 static void store_padding(const ForwardTask& task, int64_t begin, int64_t end) {
-  float values[kMaxE] = {};
+  float values[kMaxHeadSize] = {};
   for (int64_t row = begin; row < end; row++) {
     store_output<kElement>(task, row, values);
     task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = -INFINITY;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <string_view>
 
 #include "attention/last_run.h"
 #include "attention/lengths.h"
@@ -19,6 +20,12 @@
 
 namespace tiny_llm_ext::cpu {
 namespace {
+
+#define TINY_LLM_SUPPORT(backend, pass, dtype, smallest, largest)                 \
+  static_assert(std::string_view(#backend) != "cpu" || (largest) <= kMaxHeadSize, \
+                "arrays of the kernels have this size");
+#include "attention/support.def"
+#undef TINY_LLM_SUPPORT
 
 // Lives on the worker thread of the stream.
 class ForwardPass {

@@ -8,6 +8,8 @@
 
 namespace tiny_llm_ext::cpu {
 
+constexpr int kMaxHeadSize = 256;  // support.def allows no larger one
+
 // A mask in its own layout: a stride is 0 along an axis that broadcasts. Strides count elements.
 struct MaskView {
   const void* data;

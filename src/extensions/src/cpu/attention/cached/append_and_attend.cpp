@@ -75,8 +75,8 @@ class AppendAndAttend {
   }
 
  private:
-  const mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
-  const mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
+  mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
+  mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
 
   // About the multiply-adds of all scores.
   double work() const {
@@ -93,8 +93,8 @@ class AppendAndAttend {
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
     const RowReader cos(inputs_[3]), sin(inputs_[4]);
     auto* const to_queries = queries_.data<std::byte>();
-    auto* const to_keys = outputs_[1 + 2 * cache].data<std::byte>();
-    auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
+    auto* const to_keys = keys(cache).data<std::byte>();
+    auto* const to_values = values(cache).data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
     parallel_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
