@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/attention/bf16_operands-inl.h"
-#include "cpu/gemm/microkernel_amx-inl.h"
+#include "cpu/attention/gemm_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

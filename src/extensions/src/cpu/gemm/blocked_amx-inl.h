@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cpu/gemm/blocked-inl.h"
-#include "cpu/gemm/microkernel_amx-inl.h"
 #include "cpu/gemm/split_bf16-inl.h"
+#include "cpu/gemm/tiles_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

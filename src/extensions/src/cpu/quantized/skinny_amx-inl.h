@@ -9,7 +9,7 @@
 // on other rows.
 #pragma once
 
-#include "cpu/gemm/microkernel_amx-inl.h"
+#include "cpu/gemm/tiles_amx-inl.h"
 #include "cpu/quantized/accumulate_amx-inl.h"
 #include "cpu/quantized/codec_amx-inl.h"
 #include "cpu/quantized/outliers-inl.h"
