@@ -1,7 +1,6 @@
 // Rows of x as int8 digits, for exact integer products: the elements of a quantization group become integers
-// of 24 bits with a shared scale, a power of two, and each integer three signed int8 digits: high * 65536 +
-// middle
-// * 256 + low.
+// of 24 bits with a shared scale, a power of two, and each integer three signed int8 digits:
+// high * 65536 + middle * 256 + low.
 //
 // The scale is such that the largest element of the group takes 23 bits and a sign. The rounding error is at
 // most half a unit, one bit more than that of float32; bfloat16 and float16 are exact unless they are far

@@ -31,7 +31,7 @@ struct PathTable {
   RowRange streamed[4];  // each task has all rows, and the weights are read once
   Path blocked;          // for more rows; a skinny path here runs on pieces of max_streamed_rows() rows
 
-  constexpr int max_streamed_rows() const {
+  consteval int max_streamed_rows() const {
     int rows = 0;
     for (RowRange range : streamed)
       if (range.max_rows > 0) rows = range.max_rows;
