@@ -57,7 +57,7 @@ WITHOUT_GRAPH = {"core", "cpu/kernels", "cpu/runtime", "cpu/vec", "cpu/isa"}
 GPU = {"metal", "cuda", "no_gpu"}  # no arrow from here into cpu/
 # Arrows against the order that are left: (from, to) -> number of #include lines. They may only become fewer.
 CPP_EXCEPTIONS = {
-    ("attention", "cpu/runtime"): 2,  # dispatch.h: lengths are awaited, a gradient is recorded in stream order
+    ("attention", "cpu/runtime"): 2,  # dispatch.h: waits for lengths, records a gradient in stream order
 }
 
 MOST_ENTRIES = 25

@@ -23,12 +23,12 @@ void check_cache(const mx::array& keys, const mx::array& values, int64_t length,
     if (x->dtype() != key.dtype())
       reject(kCachedAttention, argument, to_text(x->dtype()), to_text(key.dtype()) + ", the dtype of query");
   }
-  const int64_t L = dims["L"], most = dims["capacity"] - L;
-  if (most < 0)
+  const int64_t L = dims["L"], max_length = dims["capacity"] - L;
+  if (max_length < 0)
     reject(kCachedAttention, "keys", to_text(keys.shape()), "room for " + std::to_string(L) + " new tokens");
-  if (length < 0 || length > most) {
+  if (length < 0 || length > max_length) {
     reject(kCachedAttention, "length", std::to_string(length),
-           "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " more tokens");
+           "0 to " + std::to_string(max_length) + ", to have room for " + std::to_string(L) + " more tokens");
   }
 }
 

@@ -2,6 +2,7 @@
 #include "attention/inputs.h"
 #include "attention/lengths.h"
 #include "core/checks.h"
+#include "core/strides.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/mask_and_pages.h"
 #include "cpu/runtime/dispatch.h"
@@ -17,9 +18,7 @@ mx::array split_heads(const mx::array& x, int heads) {
   shape[0] /= heads;
   shape.insert(shape.begin() + 1, heads);
   strides.insert(strides.begin(), strides[0] * heads);
-  mx::array split(std::move(shape), x.dtype(), nullptr, {});
-  split.copy_shared_buffer(x, strides, {false, false, false}, x.data_size());
-  return split;
+  return strided_view(x, std::move(shape), std::move(strides), 0);
 }
 
 // The sequences of the batch, once their lengths are evaluated; empty without lengths.

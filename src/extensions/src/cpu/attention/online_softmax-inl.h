@@ -17,7 +17,7 @@ struct ScoreTransform {
   bool is_scale_only() const { return softcap == 0 && !mask && scale > 0 && scale * kLog2e <= kMaxFloat; }
 };
 
-// Applies scale, softcap and mask to the scores of one row vector; keys are `stride` floats apart.
+// Applies scale, softcap and mask to the scores of one row vector; `stride` floats lead from key to key.
 VEC_FN void transform_scores(float* s, int stride, int keys, int lane, const ScoreTransform& transform) {
   for (int key = 0; key < keys; key++) {
     F x = mul(load(s + key * stride), set1(transform.scale));

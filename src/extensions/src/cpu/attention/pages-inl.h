@@ -6,16 +6,15 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Rows of a tile from its first key on. In the inputs, strides count elements; in prepared tiles they count
-// the unit of the product: floats, or bytes for AMX.
-struct Rows {
+// Rows of a tile in the inputs, from its first key on; the stride counts elements.
+struct SourceRows {
   const void* data;
   int64_t stride;
   int64_t prefetch_distance = 0;  // to the next key tile, or 0
 };
 
 struct KeyRows {
-  Rows k, v;
+  SourceRows k, v;
 };
 
 constexpr int padded(int width) { return (int)round_up(width, kLanes); }
@@ -55,7 +54,7 @@ struct PagedRows {
 
   // In place if one page holds all rows, else gathered in `memory`. `next` is the first key of the next tile,
   // or negative.
-  Rows find(int64_t begin, int count, int64_t next, int E, T* memory) const {
+  SourceRows find(int64_t begin, int count, int64_t next, int E, T* memory) const {
     const T* first = row(begin);
     if (first && begin % table.size + count <= table.size) {
       const T* following = next < 0 ? nullptr : row(next);

@@ -5,6 +5,7 @@
 
 #include "attention/inputs.h"
 #include "core/dtype.h"
+#include "core/strides.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"
@@ -16,13 +17,6 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 constexpr double kNanosecondsPerNewElement = 0.3;  // of rotation and copy
-
-// An array in a part of the memory of another.
-mx::array view(const mx::array& of, mx::Shape shape, mx::Strides strides, int64_t offset) {
-  mx::array part(std::move(shape), of.dtype(), nullptr, {});
-  part.copy_shared_buffer(of, strides, {false, false, false}, of.data_size(), offset);
-  return part;
-}
 
 // Rows of an input (B, L, H, E) with any strides.
 struct Heads {
@@ -115,11 +109,11 @@ class AppendAndAttend {
           rotate(task);
         }
         for (int64_t h = 0; h < Hkv; h++) {
-          const int64_t place = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
+          const int64_t offset = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
           task.x = key.row(token, h, head_scratch);
-          task.y = to_keys + place;
+          task.y = to_keys + offset;
           rotate(task);
-          std::memcpy(to_values + place, value.row(token, h, head_scratch), E_ * itemsize_);
+          std::memcpy(to_values + offset, value.row(token, h, head_scratch), E_ * itemsize_);
         }
       }
     });
@@ -132,10 +126,10 @@ class AppendAndAttend {
     const mx::Shape present = {rows, Hkv, S, E};
     const mx::Strides& strides = keys(cache).strides();
     const AttentionInputs inputs(
-        view(queries_, {rows, Hq, L, E}, {Hq_ * L_ * E_, L_ * E_, E_, 1}, first * Hq_ * L_ * E_),
-        view(keys(cache), present, strides, 0), view(values(cache), present, strides, 0));
+        strided_view(queries_, {rows, Hq, L, E}, {Hq_ * L_ * E_, L_ * E_, E_, 1}, first * Hq_ * L_ * E_),
+        strided_view(keys(cache), present, strides, 0), strided_view(values(cache), present, strides, 0));
     mx::array o =
-        view(outputs_[0], {rows, Hq, L, E}, {L_ * Hq_ * E_, E_, Hq_ * E_, 1}, first * L_ * Hq_ * E_);
+        strided_view(outputs_[0], {rows, Hq, L, E}, {L_ * Hq_ * E_, E_, Hq_ * E_, 1}, first * L_ * Hq_ * E_);
     mx::array lse = new_array({rows, Hq, L}, mx::float32);
     AttentionParams params;
     params.scale = params_.scale;

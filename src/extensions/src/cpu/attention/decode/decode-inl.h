@@ -79,9 +79,9 @@ struct PrefetchRows {
   int64_t stride;
   int count;
 
-  // The first of `left` rows, at most `most`.
-  PrefetchRows(const void* rows, int64_t stride, int64_t left, int most)
-      : rows((const uint16_t*)rows), stride(stride), count((int)(left < most ? left : most)) {}
+  // The first of `left` rows, at most `max`.
+  PrefetchRows(const void* rows, int64_t stride, int64_t left, int max)
+      : rows((const uint16_t*)rows), stride(stride), count((int)(left < max ? left : max)) {}
 
   inline __attribute__((always_inline)) void line(int row, int e) const {
     if (row < count) prefetch_l2(rows + row * stride + e);

@@ -13,7 +13,7 @@ struct AmxDecode {
 
   static void pack(const ForwardTask& task, QueryTile& tile) { pack_queries<AmxOperands>(task, tile); }
 
-  static void scores(const QueryTile& tile, Rows k, int keys, int E, const Scratch& scratch,
+  static void scores(const QueryTile& tile, SourceRows k, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
     const int whole = keys / 16 * 16, left = keys - whole;
     const auto* rows = (const uint16_t*)k.data;
@@ -35,7 +35,7 @@ struct AmxDecode {
     prefetch.rest(0, E);
   }
 
-  static void values(QueryTile& tile, Rows v, int keys, int E, const Scratch& scratch,
+  static void values(QueryTile& tile, SourceRows v, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
     const int steps = (keys + 31) / 32;
     const auto* row = (const uint16_t*)v.data;
