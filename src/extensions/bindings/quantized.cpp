@@ -45,12 +45,12 @@ std::string summation_orders() {
   std::string text;
   for (const PathTable& table :
        {kAmxBf16Paths, kAmxF16Paths, kAmxF32Paths, kAvx512Bf16Paths, kAvx512Paths, kPaths}) {
-    text += std::string("- ") + table.where + ": ";
+    text += std::string("- ") + table.label + ": ";
     int first = 1;
-    for (const RowRange& range : table.few) {
-      if (range.last == 0 || range.path == table.many) continue;
-      text += std::to_string(first) + "-" + std::to_string(range.last) + ", ";
-      first = range.last + 1;
+    for (const RowRange& range : table.streamed) {
+      if (range.max_rows == 0 || range.path == table.blocked) continue;
+      text += std::to_string(first) + "-" + std::to_string(range.max_rows) + ", ";
+      first = range.max_rows + 1;
     }
     text += "more\n";
   }

@@ -128,10 +128,10 @@ std::vector<mx::array> QuantizedLinear::graph(const std::vector<mx::array>& inpu
     outputs.push_back(product);
   }
   if (call.gated) {
-    auto widen = [&](const mx::array& array) { return mx::astype(array, mx::float32, stream()); };
-    const mx::array gate = widen(outputs[0]);
+    auto to_f32 = [&](const mx::array& array) { return mx::astype(array, mx::float32, stream()); };
+    const mx::array gate = to_f32(outputs[0]);
     const mx::array gated =
-        mx::multiply(mx::multiply(gate, mx::sigmoid(gate, stream()), stream()), widen(outputs[1]), stream());
+        mx::multiply(mx::multiply(gate, mx::sigmoid(gate, stream()), stream()), to_f32(outputs[1]), stream());
     outputs = {mx::astype(gated, call.x.dtype(), stream())};
   }
   if (call.residual) outputs[0] = mx::add(*call.residual, outputs[0], stream());

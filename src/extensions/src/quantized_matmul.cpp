@@ -77,14 +77,14 @@ std::vector<mx::array> QuantizedMatmul::vjp(const std::vector<mx::array>& primal
                                             const std::vector<mx::array>& cotangents,
                                             const std::vector<int>& argnums, const std::vector<mx::array>&) {
   if (argnums != std::vector<int>{0}) refuse_weights("the gradient");
-  auto widen = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
+  auto to_f32 = [&](const mx::array& x) { return mx::astype(x, mx::float32, stream()); };
   const mx::Shape shape = {primals[1].shape(0), primals[2].shape(1) * params_.group_size};
   const bool empty = primals[1].size() == 0;  // mx::dequantize refuses empty arrays
   const mx::array w =
       empty ? mx::zeros(shape, mx::float32, stream())
-            : mx::dequantize(primals[1], widen(primals[2]), widen(primals[3]), params_.group_size,
+            : mx::dequantize(primals[1], to_f32(primals[2]), to_f32(primals[3]), params_.group_size,
                              params_.bits, "affine", std::nullopt, std::nullopt, stream());
-  const mx::array dy = widen(cotangents[0]);
+  const mx::array dy = to_f32(cotangents[0]);
 #ifdef __APPLE__
   const bool ours = false;  // MLX has Accelerate there
 #else

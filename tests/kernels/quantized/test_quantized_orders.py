@@ -19,11 +19,11 @@ def orders(dtype: mx.Dtype) -> list[range]:
     """The numbers of rows of each order on this processor, by the docstring."""
     lines = dict(re.findall(r"^ *- (.+): (.+), more$", quantized_matmul.__doc__, re.MULTILINE))
     amx = {mx.bfloat16: "AMX, bfloat16", mx.float16: "AMX, float16", mx.float32: "AMX, float32"}
-    pairs, vectors = "AVX-512 BF16, bfloat16", "AVX-512"
-    assert set(lines) == {*amx.values(), pairs, vectors, "elsewhere"}
+    pairs, vectors, others = "AVX-512 BF16, bfloat16", "AVX-512", "other instruction sets"
+    assert set(lines) == {*amx.values(), pairs, vectors, others}
     tables = {"amx": amx, "avx512bf16": {mx.bfloat16: pairs}}
     isa = active_isa()
-    line = lines[tables.get(isa, {}).get(dtype, vectors if isa.startswith("avx512") else "elsewhere")]
+    line = lines[tables.get(isa, {}).get(dtype, vectors if isa.startswith("avx512") else others)]
     ends = [tuple(map(int, part.split("-"))) for part in line.split(", ")]
     return [range(first, last + 1) for first, last in ends] + [range(ends[-1][1] + 1, MOST)]
 

@@ -18,7 +18,7 @@ namespace tiny_llm_ext::tests {
 namespace {
 
 using cpu::Kernels;
-using cpu::LinearForm;
+using cpu::LinearKernel;
 using cpu::LinearTask;
 
 struct Sizes {
@@ -65,7 +65,7 @@ struct LinearCase {
 };
 
 // Rows of the product from `first` on, y_stride apart.
-Guarded multiply(const LinearForm& form, const LinearCase& c, int64_t first, int64_t rows) {
+Guarded multiply(const LinearKernel& kernel, const LinearCase& c, int64_t first, int64_t rows) {
   const Guarded x = write(c.x, c.element, c.guard), w = write(c.w, c.element, c.guard);
   const Guarded bias = write(c.bias, c.element, c.guard);
   Guarded y(((rows - 1) * c.y_stride() + c.N) * bytes_of(c.element), c.guard);
@@ -79,15 +79,15 @@ Guarded multiply(const LinearForm& form, const LinearCase& c, int64_t first, int
                            .rows = rows,
                            .outputs = c.N,
                            .K = c.K};
-  Guarded packed(form.packed_bytes(task), Guard::after, 64);
-  form.pack(task, packed.as<void>());
-  Guarded scratch(form.scratch_bytes(task), Guard::after, 64);
-  form.run(task, packed.as<void>(), scratch.as<void>());
+  Guarded packed(kernel.packed_bytes(task), Guard::after, 64);
+  kernel.pack(task, packed.as<void>());
+  Guarded scratch(kernel.scratch_bytes(task), Guard::after, 64);
+  kernel.run(task, packed.as<void>(), scratch.as<void>());
   return y;
 }
 
-void test_case(const LinearForm& form, const LinearCase& c) {
-  const Guarded y = multiply(form, c, 0, c.M);
+void test_case(const LinearKernel& kernel, const LinearCase& c) {
+  const Guarded y = multiply(kernel, c, 0, c.M);
   check_product(y, c.element, c.M, c.N, c.y_stride(), 2e-6, c.name(), [&](int64_t m, int64_t n) {
     ExactSum exact = {c.has_bias ? c.bias.at(0, n) : 0, 0};
     exact.size = std::fabs(exact.sum);
@@ -100,10 +100,10 @@ void test_case(const LinearForm& form, const LinearCase& c) {
 }
 
 // Whatever the number of rows, each has the bits that it has alone in the same driver.
-void test_bits(const LinearForm& form, const LinearCase& c) {
-  const Guarded together = multiply(form, c, 0, c.M);
-  for (int64_t m = 0; m < c.M; m += form.streamed ? 1 : 29) {
-    const Guarded alone = multiply(form, c, m, 1);
+void test_bits(const LinearKernel& kernel, const LinearCase& c) {
+  const Guarded together = multiply(kernel, c, 0, c.M);
+  for (int64_t m = 0; m < c.M; m += kernel.streamed ? 1 : 29) {
+    const Guarded alone = multiply(kernel, c, m, 1);
     const auto* row = together.as<std::byte>() + m * c.y_stride() * bytes_of(c.element);
     check(std::memcmp(row, alone.as<std::byte>(), c.N * bytes_of(c.element)) == 0,
           "row " + std::to_string(m) + " of " + c.name());
@@ -111,12 +111,12 @@ void test_bits(const LinearForm& form, const LinearCase& c) {
 }
 
 // An infinity makes the results of its row infinite and changes no other row.
-void test_infinity(const LinearForm& form, const LinearCase& c) {
+void test_infinity(const LinearKernel& kernel, const LinearCase& c) {
   if (c.N == 0 || c.K == 0) return;
   LinearCase infinite = c;
   const int64_t row = c.M / 2;
   infinite.x.values[row * c.K + c.K / 2] = INFINITY;
-  const Guarded before = multiply(form, c, 0, c.M), after = multiply(form, infinite, 0, c.M);
+  const Guarded before = multiply(kernel, c, 0, c.M), after = multiply(kernel, infinite, 0, c.M);
   for (int64_t m = 0; m < c.M; ++m) {
     const auto offset = m * c.y_stride() * bytes_of(c.element);
     if (m != row)
@@ -139,9 +139,9 @@ void test_in_place(const Kernels& kernels) {
       for (int64_t N : {16, 48})
         for (int64_t K : {544, 1056, 1120}) {
           const LinearCase c(number++, Sizes{static_cast<Element>(element), M, N, K});
-          const LinearForm& form = kernels.linear[element](M);
-          test_case(form, c);
-          test_bits(form, c);
+          const LinearKernel& kernel = kernels.linear[element](M);
+          test_case(kernel, c);
+          test_bits(kernel, c);
         }
 }
 
@@ -154,10 +154,10 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) {
     const LinearCase c(number);
-    const LinearForm& form = kernels->linear[static_cast<int>(c.element)](c.M);
-    test_case(form, c);
-    test_bits(form, c);
-    test_infinity(form, c);
+    const LinearKernel& kernel = kernels->linear[static_cast<int>(c.element)](c.M);
+    test_case(kernel, c);
+    test_bits(kernel, c);
+    test_infinity(kernel, c);
   }
   test_in_place(*kernels);
   return finish("linear_test " + isa);

@@ -31,8 +31,8 @@ struct Sizes {
 // The problem with that number. Its sizes are random unless given.
 struct QuantizedCase : Sizes {
   Element element;
-  int64_t few_outputs;  // of a GEMV or skinny task
-  int exponent;         // of the magnitude of x
+  int64_t streamed_outputs;  // of a GEMV or skinny task
+  int exponent;              // of the magnitude of x
   Guard guard;
   Matrix x, scales, biases, q;
 
@@ -61,7 +61,7 @@ struct QuantizedCase : Sizes {
     scales = draw(N, groups, number_of_type);
     biases = draw(N, groups, number_of_type);
     q = draw(N, groups * group, [&] { return static_cast<double>(below(1 << bits)); });
-    few_outputs = below(3) ? 1 + below(N) : N;
+    streamed_outputs = below(3) ? 1 + below(N) : N;
     if (groups > 0 && below(2)) hide(1 + below(4), below(2), below);
   }
 
@@ -110,7 +110,7 @@ void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task,
   if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
   Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
   // The last outputs first: a write beyond the outputs of a run overwrites results of an earlier one.
-  const int64_t step = task.few ? c.few_outputs : quantized.task_outputs;
+  const int64_t step = task.streamed ? c.streamed_outputs : quantized.task_outputs;
   for (int64_t n = (c.N - 1) / step * step; n >= 0; n -= step) {
     QuantizedTask part = task;
     part.w += n * task.w_row_stride;
@@ -140,11 +140,11 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
                               .y_row_stride = y_stride,
                               .rows = c.M,
                               .outputs = c.N,
-                              .groups = c.groups,
-                              .group = c.group,
+                              .num_groups = c.groups,
+                              .group_size = c.group,
                               .bits = c.bits,
-                              .few = c.M <= quantized.few_rows};
-  const int64_t task_rows = task.few ? c.M : quantized.task_rows;
+                              .streamed = c.M <= quantized.max_streamed_rows};
+  const int64_t task_rows = task.streamed ? c.M : quantized.task_rows;
   for (int64_t m = 0; m < c.M; m += task_rows) {
     QuantizedTask rows = task;
     rows.x = x.as<std::byte>() + m * c.x.stride * bytes_of(c.element);
@@ -154,7 +154,7 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
   }
 
   // Blocked bfloat16 products round weights to bfloat16.
-  const bool rounded_weights = kernels.attention[static_cast<int>(c.element)].bf16_products && !task.few;
+  const bool rounded_weights = kernels.attention[static_cast<int>(c.element)].bf16_products && !task.streamed;
   const double error = rounded_weights ? 0x1p-9 : 2e-6;
   check_product(
       y, c.element, c.M, c.N, y_stride, error, c.name(),

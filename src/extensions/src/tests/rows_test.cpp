@@ -156,8 +156,8 @@ void test_unpack(const RowKernels& rows, RowCase c) {
                .scales = scale.as<void>(),
                .biases = bias.as<void>(),
                .out = out.as<void>(),
-               .groups = groups,
-               .group = group,
+               .num_groups = groups,
+               .group_size = group,
                .bits = bits});
   c.expect(out, expected, "unpack", 1e-4);
 }
@@ -179,10 +179,11 @@ void test_select(const RowKernels& rows, RowCase c) {
   check(std::fabs(total - std::log(sum)) <= 1e-5, "logsumexp of " + std::to_string(count));
 
   const Guarded weights(count * 4, c.guard);
-  const float reference = rows.largest(memory.as<void>(), count);
-  check(reference == x[best], "largest of " + std::to_string(count));
-  const double powers = rows.powers(memory.as<void>(), count, reference, weights.as<float>());
-  check(std::fabs(powers - sum / std::exp(x[best])) <= 1e-5 * powers, "powers of " + std::to_string(count));
+  const float reference = rows.max(memory.as<void>(), count);
+  check(reference == x[best], "max of " + std::to_string(count));
+  const double returned = rows.exp_minus(memory.as<void>(), count, reference, weights.as<float>());
+  check(std::fabs(returned - sum / std::exp(x[best])) <= 1e-5 * returned,
+        "exp_minus of " + std::to_string(count));
   check(std::fabs(weights.as<float>()[count - 1] - std::exp(x[count - 1] - x[best])) <= 1e-6,
         "the last power");
   put(other, c.element, count / 2, NAN);
@@ -194,15 +195,16 @@ void test_select(const RowKernels& rows, RowCase c) {
     if (x[i] > threshold) expected.push_back(static_cast<uint32_t>(i));
   }
   const int64_t capacity = 1 + c.count % 20;
-  const Guarded ranks(capacity * 8, c.guard, 8);
-  cpu::ScanTask task = {memory.as<void>(), 0, count, threshold, ranks.as<uint64_t>(), 0, capacity};
+  const Guarded sort_keys(capacity * 8, c.guard, 8);
+  cpu::FindAboveTask task = {memory.as<void>(), 0, count, threshold, sort_keys.as<uint64_t>(), 0, capacity};
   while (task.next < count) {
     task.found = 0;
-    rows.scan(task);
-    for (int64_t i = 0; i < task.found; ++i) found.push_back(~static_cast<uint32_t>(ranks.as<uint64_t>()[i]));
-    if (!check(task.found == capacity || task.next == count, "a scan stops early")) break;
+    rows.find_above(task);
+    for (int64_t i = 0; i < task.found; ++i)
+      found.push_back(~static_cast<uint32_t>(sort_keys.as<uint64_t>()[i]));
+    if (!check(task.found == capacity || task.next == count, "find_above stops early")) break;
   }
-  check(found == expected, "scan of " + std::to_string(count));
+  check(found == expected, "find_above of " + std::to_string(count));
 }
 
 int test_isa(const std::string& isa, int cases) {

@@ -2,6 +2,9 @@
 #include "vec_probe.h"
 
 #include VEC_HEADER
+#ifdef VEC_PAIRS
+#include "cpu/quantized/codec_bf16_group-inl.h"
+#endif
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 namespace {
@@ -67,7 +70,7 @@ const tests::VecProbe kProbe = {
                        float* out) { store(out, select(equal(load(a), load(b)), load(yes), load(no))); },
     .all_between =
         [](const float* low, const float* x, const float* high) {
-          return all(both(less_equal(load(low), load(x)), less_equal(load(x), load(high))));
+          return all(mask_and(less_equal(load(low), load(x)), less_equal(load(x), load(high))));
         },
     .load_f16 = [](const uint16_t* p, float* out) { store(out, load_f16(p)); },
     .load_bf16 = [](const uint16_t* p, float* out) { store(out, load_bf16(p)); },
@@ -75,14 +78,14 @@ const tests::VecProbe kProbe = {
     .store_bf16 = [](const float* x, uint16_t* out) { store_bf16(out, load(x)); },
     .load_u4 = [](const uint8_t* p, float* out) { store(out, load_u4(p)); },
     .load_u8 = [](const uint8_t* p, float* out) { store(out, load_u8(p)); },
-    .number =
+    .decode_quant =
         [](int bits, int index, const uint32_t* p, float* out) {
           if (bits == 4)
-            for_index<8>(index, [&]<int kIndex>() { store(out, number<4, kIndex>(load_words<4>(p))); });
+            for_index<8>(index, [&]<int kIndex>() { store(out, decode_quant<4, kIndex>(load_words<4>(p))); });
           else
-            for_index<4>(index, [&]<int kIndex>() { store(out, number<8, kIndex>(load_words<8>(p))); });
+            for_index<4>(index, [&]<int kIndex>() { store(out, decode_quant<8, kIndex>(load_words<8>(p))); });
         },
-    .pick = [](const float* x, const int32_t* from, float* out) { store(out, pick(load(x), from)); },
+    .permute = [](const float* x, const int32_t* from, float* out) { store(out, permute(load(x), from)); },
     .broadcast = [](int g, const float* p,
                     float* out) { for_group<1>(g, [&]<int G>() { store(out, broadcast<G>(p)); }); },
     .reread =
@@ -96,8 +99,10 @@ const tests::VecProbe kProbe = {
           if (g == 0) return twice([](const float* at) { return load(at); });
           for_group<1>(g, [&]<int G>() { twice([](const float* at) { return broadcast<G>(at); }); });
         },
-    .sum_groups = [](int g, const float* x,
-                     float* out) { for_group<1>(g, [&]<int G>() { store(out, sum_groups<G>(load(x))); }); },
+    .sum_neighbours =
+        [](int g, const float* x, float* out) {
+          for_group<1>(g, [&]<int G>() { store(out, sum_neighbours<G>(load(x))); });
+        },
     .sum_lanes = [](const float* p, int64_t stride, float* out) { store(out, sum_lanes(p, stride)); },
     .transpose =
         [](float* rows) {

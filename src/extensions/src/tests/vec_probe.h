@@ -23,13 +23,13 @@ struct VecProbe {
   void (*load_u4)(const uint8_t* p, float* out);
   void (*load_u8)(const uint8_t* p, float* out);
   // Number `index` of `bits` bits in every word of p, minus half the range.
-  void (*number)(int bits, int index, const uint32_t* p, float* out);
-  void (*pick)(const float* x, const int32_t* from, float* out);
+  void (*decode_quant)(int bits, int index, const uint32_t* p, float* out);
+  void (*permute)(const float* x, const int32_t* from, float* out);
   void (*broadcast)(int G, const float* p, float* out);
   // Reads a vector of the 32-bit words at p, writes p[i] + 1 there, and reads it again; G as above, or 0 for
   // `load`.
   void (*reread)(int G, uint32_t* p, float* before, float* after);
-  void (*sum_groups)(int G, const float* x, float* out);
+  void (*sum_neighbours)(int G, const float* x, float* out);
   void (*sum_lanes)(const float* p, int64_t stride, float* out);
   void (*transpose)(float* rows);  // [lanes][lanes], in place
   const struct PairProbe* pairs;   // null where there are no pairs of bfloat16

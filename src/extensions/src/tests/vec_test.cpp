@@ -225,10 +225,10 @@ void test_lane_movement(const VecProbe& vec) {
 
     Floats x(lanes);
     for (int i = 0; i < lanes; ++i) x[i] = static_cast<float>(1 << i);  // sums of different groups all differ
-    vec.sum_groups(G, x.data(), out.data());
+    vec.sum_neighbours(G, x.data(), out.data());
     for (int i = 0; i < lanes; ++i) {
       const float expected = static_cast<float>(((1 << G) - 1) << i / G * G);
-      check(out[i] == expected, "sum_groups<" + std::to_string(G) + ">");
+      check(out[i] == expected, "sum_neighbours<" + std::to_string(G) + ">");
     }
   }
   Floats x = random_floats(lanes, 9);
@@ -237,8 +237,8 @@ void test_lane_movement(const VecProbe& vec) {
     for (int first = 0; first < lanes; ++first) {
       std::vector<int32_t> from(lanes);
       for (int i = 0; i < lanes; ++i) from[i] = (first + step * i) % lanes;
-      vec.pick(x.data(), from.data(), out.data());
-      for (int i = 0; i < lanes; ++i) check(same(out[i], x[from[i]]), "pick");
+      vec.permute(x.data(), from.data(), out.data());
+      for (int i = 0; i < lanes; ++i) check(same(out[i], x[from[i]]), "permute");
     }
   }
   const int stride = lanes + 3;
@@ -290,10 +290,10 @@ void test_numbers_in_words(const VecProbe& vec) {
     const std::vector<uint32_t> words = words_from(first, lanes);
     for (int bits : {4, 8}) {
       for (int index = 0; index < 32 / bits; ++index) {
-        vec.number(bits, index, words.data(), out.data());
+        vec.decode_quant(bits, index, words.data(), out.data());
         for (int i = 0; i < lanes; ++i) {
           const int field = static_cast<int>(words[i] >> bits * index & ((1u << bits) - 1));
-          check(out[i] == field - (1 << (bits - 1)), "number<" + std::to_string(bits) + ">");
+          check(out[i] == field - (1 << (bits - 1)), "decode_quant<" + std::to_string(bits) + ">");
         }
       }
     }
@@ -351,17 +351,17 @@ void test_rounding_and_multiplying_pairs(const VecProbe& vec) {
   }
 }
 
-void test_half_bytes_to_pairs(const VecProbe& vec) {
+void test_nibbles_to_pairs(const VecProbe& vec) {
   const int lanes = vec.lanes;
   for (int first = 0; first < 256; ++first) {
     const std::vector<uint32_t> words = words_from(first, lanes);
     Halves out(2 * lanes);
-    for (const auto& [less, times] : {std::pair{8, 1}, std::pair{0, 1}, std::pair{8, 16}}) {
+    for (const auto& [zero_point, step] : {std::pair{8, 1}, std::pair{0, 1}, std::pair{8, 16}}) {
       for (int index = 0; index < 4; ++index) {
-        vec.pairs->look_up(less, times, index, words.data(), out.data());
+        vec.pairs->look_up(zero_point, step, index, words.data(), out.data());
         for (int i = 0; i < 2 * lanes; ++i) {
-          const int half_byte = static_cast<int>(words[i / 2] >> (16 * (i % 2) + 4 * index) & 15);
-          check(kBfloat16.decode(out[i]) == (half_byte - less) * times, "look_up");
+          const int nibble = static_cast<int>(words[i / 2] >> (16 * (i % 2) + 4 * index) & 15);
+          check(kBfloat16.decode(out[i]) == (nibble - zero_point) * step, "look_up");
         }
       }
     }
@@ -384,7 +384,7 @@ int run(const std::string& isa, int samples) {
   if (vec.pairs) {
     test_loading_pairs(vec);
     test_rounding_and_multiplying_pairs(vec);
-    test_half_bytes_to_pairs(vec);
+    test_nibbles_to_pairs(vec);
   }
   test_lane_movement(vec);
   test_memory_of_other_types(vec);

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/attention/bf16_operands-inl.h"
-#include "cpu/gemm/microkernel_amx-inl.h"
+#include "cpu/attention/gemm_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -76,7 +76,7 @@ struct AmxOperands : WithTiles {
   }
 
   static void scores(const QueryTile& tile, const KeyTile& keys, int count, int E, float* s) {
-    tile_gemm<false>({keys.k.data, keys.k.stride}, blocks(count), tile.q, tile.vectors, wide_steps(E), s);
+    amx_gemm<false>({keys.k.data, keys.k.stride}, blocks(count), tile.q, tile.vectors, wide_steps(E), s);
   }
 
   // 0 after the last key: the second product reduces over whole steps of 32 keys.
@@ -87,7 +87,7 @@ struct AmxOperands : WithTiles {
   }
 
   static void values(QueryTile& tile, const KeyTile& keys, int count, int E, const float* p) {
-    tile_gemm<true>({keys.v.data, keys.v.stride}, blocks(E), p, tile.vectors, wide_steps(count), tile.o);
+    amx_gemm<true>({keys.v.data, keys.v.stride}, blocks(E), p, tile.vectors, wide_steps(count), tile.o);
   }
 };
 

@@ -10,7 +10,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // The two products on vectors, which broadcast elements of K and V, or pairs of elements.
 template <class Mac>
 static void vector_scores(const QueryTile& tile, OperandRows k, int keys, int steps, float* s) {
-  gemm_tile<Mac, false, Walk::along_rows>(
+  gemm_query_tile<Mac, false, LayoutA::row_major>(
       tile.vectors, tile.lanes_per_row,
       {(const float*)k.data, k.stride, tile.lanes_per_row, k.prefetch_distance}, tile.q,
       steps / tile.lanes_per_row, s, keys);
@@ -18,7 +18,7 @@ static void vector_scores(const QueryTile& tile, OperandRows k, int keys, int st
 
 template <class Mac>
 static void vector_values(QueryTile& tile, OperandRows v, int steps, int E, const float* p) {
-  gemm_tile<Mac, true, Walk::down_columns>(
+  gemm_query_tile<Mac, true, LayoutA::column_major>(
       tile.vectors, tile.lanes_per_row,
       {(const float*)v.data, tile.lanes_per_row, v.stride, v.prefetch_distance}, p, steps, tile.o,
       E / tile.lanes_per_row);

@@ -54,7 +54,7 @@ VEC_FN void pack_queries(const ForwardTask& task, QueryTile& tile) {
   if (tile.lanes_per_row == 1)
     pack_transposed(tile.rows, tile.vectors, steps, tile.q, read);
   else
-    pack_spread(tile.rows, tile.lanes_per_row, steps, tile.q, read);
+    pack_lanes_per_row(tile.rows, tile.lanes_per_row, steps, tile.q, read);
 }
 
 template <class Operands>

@@ -34,7 +34,7 @@ VEC_FN void hide_invisible(float* s, int stride, int keys, int lane, const RowLi
   F first = load(limits.first + lane), last = load(limits.last + lane);
   for (int key = 0; key < keys; key++) {
     F k = set1((float)key);
-    M seen = both(less_equal(first, k), less_equal(k, last));
+    M seen = mask_and(less_equal(first, k), less_equal(k, last));
     store(s + key * stride, select(seen, load(s + key * stride), set1(-INFINITY)));
   }
 }
@@ -52,14 +52,13 @@ VEC_FN F maximum(const float* s, int stride, int keys) {
   return max(max(a, b), max(c, d));
 }
 
-VEC_FN F absolute(F x) { return max(sub(zero(), x), x); }
-VEC_FN M uses_rounded_product(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
+VEC_FN M uses_rounded_product(F m) { return less_equal(abs(m), set1(kRoundedLimit)); }
 
 // As in softmax_state.h, on vectors.
 VEC_FN F exponent_between(F from, F to) {
   F log2e = set1(kLog2e);
   F rounded = sub(mul(from, log2e), mul(to, log2e));
-  return select(both(uses_rounded_product(from), uses_rounded_product(to)), rounded,
+  return select(mask_and(uses_rounded_product(from), uses_rounded_product(to)), rounded,
                 mul(sub(from, to), log2e));
 }
 

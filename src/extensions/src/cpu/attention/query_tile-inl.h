@@ -84,4 +84,18 @@ VEC_FN int64_t query_offset(const ForwardTask& task, int64_t row) {
   return (row / task.gqa_heads) * task.q_row_stride + (row % task.gqa_heads) * task.q_head_stride;
 }
 
+// pack_transposed for a tile of one vector with several lanes per row: lane row * lanes_per_row + j takes
+// unit step * lanes_per_row + j.
+template <class Read>
+VEC_FN void pack_lanes_per_row(int rows, int lanes_per_row, int units, float* out, Read read) {
+  float row[kMaxHeadSize + kLanes];
+  for (int x = 0; x < units / lanes_per_row * kLanes; x++) out[x] = 0;
+  for (int r = 0; r < rows; r++) {
+    for (int unit = 0; unit < units; unit += kLanes) store(row + unit, read(r, unit));
+    for (int step = 0; step < units / lanes_per_row; step++)
+      for (int j = 0; j < lanes_per_row; j++)
+        out[step * kLanes + r * lanes_per_row + j] = row[step * lanes_per_row + j];
+  }
+}
+
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

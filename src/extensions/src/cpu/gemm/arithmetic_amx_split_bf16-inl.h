@@ -13,13 +13,14 @@ struct AmxSplitBf16Arithmetic : F32Arithmetic {
   static constexpr int kDepthUnit = 32;
   static constexpr bool kPackedByVector = true;
   static constexpr bool kPrefetches = false;
-  static constexpr int kTaskOutputs = 384;
+  static constexpr int kNC = 384;
   static constexpr int kInPlaceTiles = 0;
-  static constexpr int kDepth = 128;  // 16 or 24 kB of x for two tiles of lanes
+  static constexpr int kKC = 128;  // 16 or 24 kB of x for two tiles of lanes
   typedef uint16_t Weight;
 
-  // Tiles flush denormals. Operands are scaled up, so that parts and products of any float32 are normal.
-  // Results that become infinite are calculated again without tiles (dispatch_amx-inl.h).
+  // AMX flushes denormals. Operands are scaled up, so that every part of a float32 and every product that
+  // float32 could represent is normal. Results that become infinite are computed again without tiles
+  // (dispatch_amx-inl.h).
   static constexpr float kScale = kElement == Element::f32 ? 0x1p32f : 1;
 
   VEC_FN void enter() { WithTiles::enter(); }
@@ -34,10 +35,10 @@ struct AmxSplitBf16Arithmetic : F32Arithmetic {
     return (F)Bf16Parts::next(parts);
   }
 
-  VEC_FN F start(float bias) { return set1(bias * kScale * kScale); }
-  VEC_FN F outputs(const float* c, int64_t) { return mul(load(c), set1(1 / kScale / kScale)); }
+  VEC_FN F initial_sum(float bias) { return set1(bias * kScale * kScale); }
+  VEC_FN F epilogue_load(const float* c, int64_t) { return mul(load(c), set1(1 / kScale / kScale)); }
 
-  static void multiply(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
+  static void multiply(WeightBlock<uint16_t> w, int outputs, PackedPanel x, int depth, float* c) {
     multiply_on_tiles<kParts>(w, outputs, x, depth, c);
   }
 };

@@ -3,19 +3,20 @@
 #pragma once
 
 #include "cpu/gemm/blocked-inl.h"
-#include "cpu/gemm/microkernel_amx-inl.h"
 #include "cpu/gemm/split_bf16-inl.h"
+#include "cpu/gemm/tiles_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int64_t kTileBytes = 16 * 64;
 
-// The part of the weights and the part of x in a product. Neighbours in the list share one of them.
+// The parts of split bf16 that a tile product multiplies. Neighbours in kPartPairs share one of them.
 struct PartPair {
   int weights, x;
 };
 
-// Of the nine products of three parts, the three left out are at most 2^-23 of the sum, and of either sign.
+// Of the nine products of three parts, mid * lo, lo * mid and lo * lo are left out: at most 2^-23 of |x| |w|
+// for each element, of either sign.
 template <int kParts>
 constexpr PartPair kPartPairs[] = {{1, 1}, {0, 1}, {0, 2}, {0, 0}, {1, 0}, {2, 0}};
 template <>
@@ -23,10 +24,10 @@ constexpr PartPair kPartPairs<2>[] = {{1, 1}, {0, 1}, {0, 0}, {1, 0}};
 template <>
 constexpr PartPair kPartPairs<1>[] = {{0, 0}};
 
-// The tile products of a step, with two tiles of outputs or two of lanes or one of each, in order: each
-// shares the tile of weights or the tile of x with the product before it.
+// The order of the tile products of one step, for 1 x 1, 2 x 1 or 1 x 2 tiles of outputs by lanes:
+// consecutive products share an operand, so each loads one tile.
 template <int kParts, int kOutputTiles, int kLaneTiles>
-struct TileVisit {
+struct TileProduct {
   static constexpr auto& pairs = kPartPairs<kParts>;
   static constexpr int kSums = kOutputTiles * kLaneTiles;
   static_assert(kSums <= 2);
@@ -35,23 +36,25 @@ struct TileVisit {
   PartPair parts;
   int sum;
 
-  static constexpr TileVisit at(int place) {
-    const int pair = place / kSums, sum = place % kSums;
+  static constexpr TileProduct at(int index) {
+    const int pair = index / kSums, sum = index % kSums;
     return {pairs[pair], pair % 2 ? kSums - 1 - sum : sum};
   }
   constexpr int output() const { return kOutputTiles == 2 ? sum : 0; }
   constexpr int lane() const { return kLaneTiles == 2 ? sum : 0; }
-  constexpr bool same_weights(TileVisit other) const {
+  constexpr bool same_weights(TileProduct other) const {
     return parts.weights == other.parts.weights && output() == other.output();
   }
-  constexpr bool same_x(TileVisit other) const { return parts.x == other.parts.x && lane() == other.lane(); }
+  constexpr bool same_x(TileProduct other) const {
+    return parts.x == other.parts.x && lane() == other.lane();
+  }
 };
 
-// Prefetches rows while others are multiplied, a piece of each, row by row: memory is read fastest in order,
-// and loads of a tile would read in sixteen places at once. Strides count bytes.
+// Prefetches a range of columns of later rows while earlier ones are multiplied, row by row: memory is
+// fastest in order, and the loads of a tile read 16 rows at once. Strides count bytes.
 class RowPrefetch {
  public:
-  // Lines to prefetch for each tile: unaligned rows lie in one more line.
+  // Lines to prefetch for each tile of 16 rows: 16, and one more because rows are not aligned.
   static constexpr int kLinesOfTile = 17;
 
   RowPrefetch(const char* rows, int64_t stride, int64_t row_bytes)
@@ -74,12 +77,12 @@ class RowPrefetch {
   int64_t stride_, row_bytes_;
 };
 
-// Strides count bytes. Lanes and depth are few enough for x to stay in the first-level cache.
+// Strides count bytes. KC is small enough for x to stay in the first-level cache.
 template <int kParts>
 struct TileMicrokernel {
   static_assert(kParts <= 3);
 
-  const char* w;  // [step][part], rows; tiles of outputs
+  const char* w;  // [step][part] of each row; tiles of outputs
   int64_t w_stride, w_vector, w_tile;
   const char* x;  // [step][part][pair]; tiles of lanes
   int64_t x_tile;
@@ -87,71 +90,71 @@ struct TileMicrokernel {
   char* c;
   int64_t c_stride;
 
-  // With kPrefetch, the same piece of the rows from `next` on is prefetched.
+  // With kPrefetch, prefetches the same columns of the rows from `next` on.
   template <int kOutputTiles, int kLaneTiles, bool kPrefetch = false>
   inline __attribute__((always_inline)) void run(const char* next = nullptr) const {
-    typedef TileVisit<kParts, kOutputTiles, kLaneTiles> Visit;
-    constexpr bool kTwo = Visit::kSums == 2;
+    typedef TileProduct<kParts, kOutputTiles, kLaneTiles> Product;
+    constexpr bool kTwo = Product::kSums == 2;
     char* const second = c + (kLaneTiles == 2 ? 64 : 16 * c_stride);
     _tile_loadd(0, c, c_stride);
     if constexpr (kTwo) _tile_loadd(1, second, c_stride);
-    RowPrefetch ahead(kPrefetch ? next : w, w_stride, steps * kParts * w_vector);
+    RowPrefetch later_rows(kPrefetch ? next : w, w_stride, steps * kParts * w_vector);
     for (int step = 0; step < steps; step++) {
-      if constexpr (kPrefetch) ahead.prefetch(RowPrefetch::kLinesOfTile * kOutputTiles);
-      multiply_from<Visit, 0>(w + step * kParts * w_vector, x + step * kParts * kTileBytes);
+      if constexpr (kPrefetch) later_rows.prefetch(RowPrefetch::kLinesOfTile * kOutputTiles);
+      multiply_from<Product, 0>(w + step * kParts * w_vector, x + step * kParts * kTileBytes);
     }
     _tile_stored(0, c, c_stride);
     if constexpr (kTwo) _tile_stored(1, second, c_stride);
   }
 
  private:
-  // The products of a step from product kNow on.
-  template <class Visit, int kNow>
+  // The products of a step from number kIndex on.
+  template <class Product, int kIndex>
   inline __attribute__((always_inline)) void multiply_from(const char* w_of_step,
                                                            const char* x_of_step) const {
-    constexpr Visit now = Visit::at(kNow), before = Visit::at(kNow > 0 ? kNow - 1 : 0);
-    if constexpr (kNow == 0 || !now.same_weights(before))
+    constexpr Product now = Product::at(kIndex), before = Product::at(kIndex > 0 ? kIndex - 1 : 0);
+    if constexpr (kIndex == 0 || !now.same_weights(before))
       _tile_loadd(4, w_of_step + now.parts.weights * w_vector + now.output() * w_tile, w_stride);
-    if constexpr (kNow == 0 || !now.same_x(before))
+    if constexpr (kIndex == 0 || !now.same_x(before))
       _tile_loadd(5, x_of_step + now.parts.x * kTileBytes + now.lane() * x_tile, 64);
     add_product<now.sum>();
-    if constexpr (kNow + 1 < Visit::kCount) multiply_from<Visit, kNow + 1>(w_of_step, x_of_step);
+    if constexpr (kIndex + 1 < Product::kCount) multiply_from<Product, kIndex + 1>(w_of_step, x_of_step);
   }
 };
 
 // C is [output][vectors * kLanes].
 template <int kParts>
-static void multiply_on_tiles(WeightRows<uint16_t> w, int outputs, PackedRows x, int depth, float* c) {
+static void multiply_on_tiles(WeightBlock<uint16_t> w, int outputs, PackedPanel x, int depth, float* c) {
   const int vectors = x.vectors;
   const auto tiles = [&](int v, int n) {
-    return TileMicrokernel<kParts>{(const char*)(w.data + n / 16 * w.tile),
+    return TileMicrokernel<kParts>{(const char*)(w.data + n / 16 * w.tile_stride),
                                    w.stride * 2,
-                                   w.vector * 2,
-                                   w.tile * 2,
-                                   (const char*)(x.data + v * x.apart),
-                                   x.apart * 4,
+                                   w.vector_stride * 2,
+                                   w.tile_stride * 2,
+                                   (const char*)(x.data + v * x.vector_stride),
+                                   x.vector_stride * 4,
                                    depth / 32,
                                    (char*)(c + (n * vectors + v) * kLanes),
                                    vectors * 64};
   };
-  settle_stores();
+  compiler_barrier();
   // The inner loop is over outputs: two tiles of lanes stay, weights are read once for them (benches/LOG.md).
   int v = 0;
   for (; v + 1 < vectors; v += 2)
     for (int n = 0; n < outputs; n += 16) tiles(v, n).template run<1, 2>();
   if (v == vectors) return;
   const auto rows_from = [&](int n) {
-    return (const char*)(w.data + (n < outputs ? n * w.stride : w.ahead));
+    return (const char*)(w.data + (n < outputs ? n * w.stride : w.prefetch_distance));
   };
   int n = 0;
   for (; n + 16 < outputs; n += 32) {
-    if (w.ahead == 0)
+    if (w.prefetch_distance == 0)
       tiles(v, n).template run<2, 1>();
     else
       tiles(v, n).template run<2, 1, true>(rows_from(n + 32));
   }
   if (n >= outputs) return;
-  if (w.ahead == 0)
+  if (w.prefetch_distance == 0)
     tiles(v, n).template run<1, 1>();
   else
     tiles(v, n).template run<1, 1, true>(rows_from(n + 16));

@@ -1,7 +1,8 @@
-// Dense weights for the drivers: read in place, or packed block by block in the unit of an arithmetic.
+// Dense weights for the drivers: read in place, or packed block by block as an arithmetic reads it.
 #pragma once
 
 #include "cpu/gemm/arithmetic_f32-inl.h"
+#include "cpu/kernels/linear_kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -25,7 +26,8 @@ struct DenseWeights {
   }
 
   template <class Arithmetic>
-  void fill(int64_t n, int64_t begin, int depth, typename Arithmetic::Weight* out, int64_t apart) const {
+  void fill(int64_t n, int64_t begin, int depth, typename Arithmetic::Weight* out,
+            int64_t vector_stride) const {
     constexpr int kParts = Arithmetic::kParts;
     const T* p = row(n) + begin;
     for (int e = 0, vector = 0; e < depth; e += kElementsOfVector<Arithmetic>) {
@@ -34,7 +36,7 @@ struct DenseWeights {
       for (int i = 0; i < kParts; i++)
         parts[i] = Arithmetic::template read<kElement>(p + e, task.K - begin - e, i);
 #pragma GCC unroll 3
-      for (int i = 0; i < kParts; i++) store((float*)(out + vector++ * apart), parts[i]);
+      for (int i = 0; i < kParts; i++) store((float*)(out + vector++ * vector_stride), parts[i]);
     }
   }
 
@@ -43,9 +45,9 @@ struct DenseWeights {
   }
 
   template <class Arithmetic>
-  WeightRows<typename Arithmetic::Weight> in_place() const {
+  WeightBlock<typename Arithmetic::Weight> in_place() const {
     typedef typename Arithmetic::Weight Weight;
-    constexpr int kAlignment = 4;  // of the words that a microkernel broadcasts
+    constexpr int kAlignment = 4;  // of the 32-bit words that a microkernel broadcasts
     if (task.rows <= Arithmetic::kInPlaceTiles * kTileLanes && sizeof(T) == sizeof(Weight) &&
         task.K % Arithmetic::kDepthUnit == 0 && task.outputs % Arithmetic::kOutputUnit == 0 &&
         task.w_row_stride * sizeof(T) % kAlignment == 0 && (uintptr_t)task.w % kAlignment == 0)

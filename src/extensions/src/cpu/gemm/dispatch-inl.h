@@ -1,10 +1,11 @@
 // Products with dense weights: y (M, N) = x (M, K) w^T + bias, sums in float32.
 //
-// Few rows take the skinny driver, which is limited by memory, more rows the blocked one, limited by
-// arithmetic. They round differently, so the bits of a row depend on which of them runs, and on nothing else.
+// A few rows take the skinny driver, which is limited by memory, more rows the blocked driver, limited by
+// arithmetic. They round differently, so the bits of a row depend on the driver, and on nothing else.
 #pragma once
 
 #include "cpu/gemm/skinny-inl.h"
+#include "cpu/kernels/kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -14,15 +15,15 @@ struct SkinnyLinear {
     return skinny_x_floats<Arithmetic>(task) * sizeof(float);
   }
   static void pack(const LinearTask& task, void* packed) {
-    pack_skinny<Arithmetic, kElement>(task, (float*)packed);
+    pack_skinny_dense<Arithmetic, kElement>(task, (float*)packed);
   }
   static size_t scratch_bytes(const LinearTask& task) { return skinny_sums_floats(task) * sizeof(float); }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
-    skinny<Arithmetic, kElement, Prefetch>(task, (const float*)packed, (float*)scratch);
+    skinny_gemm<Arithmetic, kElement, Prefetch>(task, (const float*)packed, (float*)scratch);
   }
 
-  static constexpr LinearForm form = {packed_bytes, pack,       scratch_bytes, run,
-                                      true,         kTileLanes, kTaskTiles,    Arithmetic::kTaskOutputs};
+  static constexpr LinearKernel kernel = {
+      packed_bytes, pack, scratch_bytes, run, true, Arithmetic::kNC, 0, 0};
 };
 
 template <class Arithmetic, Element kElement>
@@ -38,19 +39,19 @@ struct BlockedLinear {
     return blocked_scratch_bytes<Arithmetic>(gemm_task(task));
   }
   static void run(const LinearTask& task, const void* packed, void* scratch) {
-    blocked<Arithmetic, kElement>(gemm_task(task), DenseWeights<kElement>{task}, (const float*)packed,
-                                  (float*)scratch);
+    blocked_gemm<Arithmetic, kElement>(gemm_task(task), DenseWeights<kElement>{task}, (const float*)packed,
+                                       (float*)scratch);
   }
 
-  static constexpr LinearForm form = {packed_bytes, pack,       scratch_bytes, run,
-                                      false,        kTileLanes, kTaskTiles,    Arithmetic::kTaskOutputs};
+  static constexpr LinearKernel kernel = {packed_bytes, pack, scratch_bytes, run, false, Arithmetic::kNC,
+                                          kTileLanes,   kMC};
 };
 
 template <class Arithmetic, Element kElement>
-static void offer_linear(Kernels& kernels) {
-  kernels.linear[(int)kElement] = [](int64_t rows) -> const LinearForm& {
-    return is_skinny_in_vectors(rows) ? SkinnyLinear<Arithmetic, kElement>::form
-                                      : BlockedLinear<Arithmetic, kElement>::form;
+static void register_linear(Kernels& kernels) {
+  kernels.linear[(int)kElement] = [](int64_t rows) -> const LinearKernel& {
+    return is_skinny_in_vectors(rows) ? SkinnyLinear<Arithmetic, kElement>::kernel
+                                      : BlockedLinear<Arithmetic, kElement>::kernel;
   };
 }
 

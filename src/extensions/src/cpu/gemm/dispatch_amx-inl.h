@@ -10,25 +10,25 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 template <Element kElement>
 using SkinnyOnAmx = SkinnyLinear<F32Arithmetic, kElement, PrefetchL1>;
 
-// Infinities cannot be split. Results that are not finite are calculated again by the skinny driver, a few
-// rows at a time; others stay as they are.
+// Infinities cannot be split. Results that are not finite are computed again by the skinny driver, kRows rows
+// at a time; others stay as they are.
 template <Element kElement>
 struct SplitBf16Linear {
   typedef BlockedLinear<AmxSplitBf16Arithmetic<kElement>, kElement> OnTiles;
   typedef StorageOf<kElement> T;
   typedef SkinnyOnAmx<kElement> Fallback;
-  static constexpr int64_t kRows = 8;  // of the fallback, at a time
+  static constexpr int64_t kRows = 8;
 
   static size_t scratch_bytes(const LinearTask& task) {
     const size_t on_tiles = OnTiles::scratch_bytes(task),
-                 fallback = Memory(some_rows(task, 0), nullptr).bytes;
+                 fallback = Memory(rows_from(task, 0), nullptr).bytes;
     return on_tiles > fallback ? on_tiles : fallback;
   }
 
   static void run(const LinearTask& task, const void* packed, void* scratch) {
     OnTiles::run(task, packed, scratch);
     for (int64_t m = 0; m < task.rows; m += kRows) {
-      LinearTask rows = some_rows(task, m);
+      LinearTask rows = rows_from(task, m);
       if (all_finite(rows)) continue;
       const Memory memory(rows, (char*)scratch);
       T* const y = (T*)rows.y;
@@ -44,26 +44,25 @@ struct SplitBf16Linear {
     }
   }
 
-  static constexpr LinearForm form = {OnTiles::packed_bytes,
-                                      OnTiles::pack,
-                                      scratch_bytes,
-                                      run,
-                                      false,
-                                      kTileLanes,
-                                      kTaskTiles,
-                                      AmxSplitBf16Arithmetic<kElement>::kTaskOutputs};
+  static constexpr LinearKernel kernel = {OnTiles::packed_bytes,
+                                          OnTiles::pack,
+                                          scratch_bytes,
+                                          run,
+                                          false,
+                                          AmxSplitBf16Arithmetic<kElement>::kNC,
+                                          kTileLanes,
+                                          kMC};
 
  private:
-  // The results of the fallback, and what it needs.
+  // The results of the fallback, its packed rows and its scratch.
   struct Memory {
     T* y;
     char *packed, *scratch;
     size_t bytes;
 
     Memory(const LinearTask& rows, char* from) {
-      const auto whole_lines = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
-      const size_t y_bytes = whole_lines(rows.rows * rows.outputs * sizeof(T));
-      const size_t packed_bytes = whole_lines(Fallback::packed_bytes(rows));
+      const size_t y_bytes = round_up(rows.rows * rows.outputs * sizeof(T), kCacheLine);
+      const size_t packed_bytes = round_up(Fallback::packed_bytes(rows), kCacheLine);
       y = (T*)from;
       packed = from + y_bytes;
       scratch = packed + packed_bytes;
@@ -71,13 +70,13 @@ struct SplitBf16Linear {
     }
   };
 
-  // The rows from m on.
-  static LinearTask some_rows(const LinearTask& task, int64_t m) {
-    LinearTask some = task;
-    some.x = (const T*)task.x + m * task.x_row_stride;
-    some.y = (T*)task.y + m * task.y_row_stride;
-    some.rows = task.rows - m < kRows ? task.rows - m : kRows;
-    return some;
+  // Rows m to m + kRows, or to the last.
+  static LinearTask rows_from(const LinearTask& task, int64_t m) {
+    LinearTask rows = task;
+    rows.x = (const T*)task.x + m * task.x_row_stride;
+    rows.y = (T*)task.y + m * task.y_row_stride;
+    rows.rows = task.rows - m < kRows ? task.rows - m : kRows;
+    return rows;
   }
 
   static bool finite(float x) { return x - x == 0; }
@@ -94,18 +93,18 @@ struct SplitBf16Linear {
 
 // Split bf16 from kFirst rows on (benches/LOG.md).
 template <Element kElement, int64_t kFirst>
-static const LinearForm& form_with_split_bf16(int64_t rows) {
-  if (is_skinny(rows)) return SkinnyOnAmx<kElement>::form;
+static const LinearKernel& select_split_bf16(int64_t rows) {
+  if (is_skinny(rows)) return SkinnyOnAmx<kElement>::kernel;
   if (rows < kFirst) return avx512_kernels().linear[(int)kElement](rows);
-  return SplitBf16Linear<kElement>::form;
+  return SplitBf16Linear<kElement>::kernel;
 }
 
-static void offer_linear_on_amx(Kernels& kernels) {
-  kernels.linear[(int)Element::f32] = form_with_split_bf16<Element::f32, 65>;
-  kernels.linear[(int)Element::f16] = form_with_split_bf16<Element::f16, 13>;
-  kernels.linear[(int)Element::bf16] = [](int64_t rows) -> const LinearForm& {
-    return is_skinny(rows) ? SkinnyOnAmx<Element::bf16>::form
-                           : BlockedLinear<AmxBf16Arithmetic, Element::bf16>::form;
+static void register_linear_on_amx(Kernels& kernels) {
+  kernels.linear[(int)Element::f32] = select_split_bf16<Element::f32, 65>;
+  kernels.linear[(int)Element::f16] = select_split_bf16<Element::f16, 13>;
+  kernels.linear[(int)Element::bf16] = [](int64_t rows) -> const LinearKernel& {
+    return is_skinny(rows) ? SkinnyOnAmx<Element::bf16>::kernel
+                           : BlockedLinear<AmxBf16Arithmetic, Element::bf16>::kernel;
   };
 }
 

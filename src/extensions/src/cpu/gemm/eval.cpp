@@ -15,14 +15,13 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds below which waking a second thread costs more than it saves.
-constexpr double kSingleThreadWork = 200e3;
+constexpr cpu::ParallelThreshold kParallelThreshold = {200e3, 200e3};
 
 void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const int64_t M = cpu::rows_of(y), N = y.shape(-1), K = inputs[0].shape(-1);
-  const cpu::LinearForm& form = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
+  const cpu::LinearKernel& kernel = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
-  const int threads = static_cast<double>(M) * N * K < kSingleThreadWork ? 1 : params.threads;
+  const int threads = static_cast<double>(M) * N * K < kParallelThreshold.now() ? 1 : params.threads;
   const cpu::RowMatrix x(inputs[0], threads), w(inputs[1], threads);
   std::optional<cpu::RowMatrix> bias;
   if (inputs.size() > 2) bias.emplace(inputs[2], threads);
@@ -39,28 +38,29 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
     return task;
   };
 
-  all.rows = form.streamed ? M : form.tile_rows;
-  const cpu::RowBlocks blocks(M, all.rows, form.packed_bytes(all), form.streamed ? 1 : form.task_tiles);
-  const int64_t outputs = cpu::outputs_of_task(N, blocks.count(), threads, form.task_outputs);
+  all.rows = kernel.streamed ? M : kernel.pack_rows;
+  const cpu::PackedX packed_x(M, all.rows, kernel.packed_bytes(all),
+                              kernel.streamed ? 1 : kernel.task_rows / kernel.pack_rows);
+  const int64_t outputs = cpu::outputs_of_task(N, packed_x.row_blocks(), threads, kernel.task_outputs);
   const int64_t output_tasks = divide_up(N, outputs);
 
-  // Sleeping threads that will share the product wake up while x is packed; one thread packs few rows.
-  const auto sharing = static_cast<int>(std::min<int64_t>(threads, blocks.count() * output_tasks));
+  // Wakes the pool before packing, so that it is ready for the product: a streamed x is packed by one thread.
+  const auto sharing = static_cast<int>(std::min<int64_t>(threads, packed_x.row_blocks() * output_tasks));
   std::optional<cpu::KeepSpinning> spinning;
   if (sharing > 1) spinning.emplace(sharing);
-  blocks.pack(threads, [&](int64_t row, int64_t rows, void* to) { form.pack(task_of(row, rows), to); });
+  packed_x.pack(threads, [&](int64_t row, int64_t rows, void* to) { kernel.pack(task_of(row, rows), to); });
 
   spinning.reset();  // the threads spin a while longer
-  blocks.run(output_tasks, form.streamed, threads,
-             [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
-               const int64_t n = output_task * outputs;
-               cpu::LinearTask task = task_of(row, rows);
-               task.w = w.at(n);
-               task.bias = bias ? bias->at(0, n) : nullptr;
-               task.y = y.data<std::byte>() + (row * N + n) * y.itemsize();
-               task.outputs = std::min(outputs, N - n);
-               form.run(task, packed, cpu::thread_scratch(form.scratch_bytes(task)));
-             });
+  packed_x.run(output_tasks, kernel.streamed, threads,
+               [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
+                 const int64_t n = output_task * outputs;
+                 cpu::LinearTask task = task_of(row, rows);
+                 task.w = w.at(n);
+                 task.bias = bias ? bias->at(0, n) : nullptr;
+                 task.y = y.data<std::byte>() + (row * N + n) * y.itemsize();
+                 task.outputs = std::min(outputs, N - n);
+                 kernel.run(task, packed, cpu::thread_scratch(kernel.scratch_bytes(task)));
+               });
 }
 
 }  // namespace

@@ -1,17 +1,20 @@
-// The vector microkernel of attention and of products with many rows: a register-blocked loop
-// C[m][lanes] (+)= sum over steps of broadcast(A[m][step]) * B[step][lanes].
+// The vector microkernel of attention and of blocked products: a register-blocked loop
+// C[m][lanes] (+)= sum over steps of broadcast(A[m][step]) * B[step][lanes], MR rows m by NR vectors of
+// lanes.
 //
-// A stays in the layout it has in memory. For attention scores, A is the K tile and B the packed queries; for
-// the output, A is the V tile (read down its columns) and B the probabilities. For x w^T, A is the weights
-// and B the packed rows of x.
+// M is the dimension that is broadcast. A stays in the layout it has in memory. For attention scores, A is
+// the K tile and B the packed queries; for the output, A is the V tile (column-major) and B the
+// probabilities. For x w^T, A is the weights (M: outputs) and B the packed rows of x.
 #pragma once
 
+#include "cpu/gemm/pack-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kTileLanes = kRowVectors * kLanes;  // most lanes of B and C
-constexpr int kLine = 64 / sizeof(float);         // floats of a cache line
+constexpr int kRowVectors = kRegisters == 32 ? 4 : 2;  // the largest NR
+constexpr int kTileLanes = kRowVectors * kLanes;       // lanes of B and C, at most
+constexpr int kLineFloats = 64 / sizeof(float);        // of a cache line
 
 // What a step does to a sum. PairMac, where there is one, does it to pairs of bfloat16 (vec/avx512_pairs.h).
 struct FloatMac {
@@ -19,25 +22,24 @@ struct FloatMac {
   VEC_FN F mac_broadcast(const float* a, F b, F c) { return fma(broadcast<1>(a), b, c); }
 };
 
-// How a block reads A as the steps advance.
-enum class Walk { along_rows, down_columns };
+enum class LayoutA { row_major, column_major };
 
-struct Broadcasts {
+struct OperandA {
   const float* data;
-  int64_t row_stride;   // between output rows
-  int64_t step_stride;  // between steps
-  int64_t ahead;        // prefetch distance: from an element to that of the next tile
+  int64_t row_stride;         // from one m to the next
+  int64_t step_stride;        // from one step to the next
+  int64_t prefetch_distance;  // from an element to that of the next tile
 };
 
-// Prefetches the next tile's part of what a block reads in one step. With a single row vector the loops are
-// as fast as memory, and their short runs are not predicted by the hardware; spread over the steps,
-// prefetches neither pile up nor cost anything. A prefetch beyond the last tile is harmless.
-template <int MR, int G, Walk kWalk>
-VEC_FN void prefetch_ahead(Broadcasts a, int step) {
-  if constexpr (kWalk == Walk::down_columns) {
-    for (int m = 0; m < MR * G; m += kLine) prefetch_l2(a.data + a.ahead + m);
-  } else if (step * G % kLine == 0) {
-    for (int m = 0; m < MR; m++) prefetch_l2(a.data + a.ahead + m * a.row_stride);
+// Prefetches the elements of the next tile that correspond to those of this step. With NR = 1 the loops are
+// as fast as memory, and hardware does not predict their short runs; a few prefetches a step cost nothing. A
+// prefetch beyond the last tile is harmless.
+template <int MR, int kLanesPerRow, LayoutA kLayout>
+VEC_FN void prefetch_next_tile(OperandA a, int step) {
+  if constexpr (kLayout == LayoutA::column_major) {
+    for (int m = 0; m < MR * kLanesPerRow; m += kLineFloats) prefetch_l2(a.data + a.prefetch_distance + m);
+  } else if (step * kLanesPerRow % kLineFloats == 0) {
+    for (int m = 0; m < MR; m++) prefetch_l2(a.data + a.prefetch_distance + m * a.row_stride);
   }
 }
 
@@ -48,7 +50,7 @@ struct RowAddresses {
   const float* base[(MR + 3) / 4];
   int64_t stride;
 
-  VEC_FN RowAddresses of(Broadcasts a) {
+  VEC_FN RowAddresses of(OperandA a) {
     RowAddresses rows;
     rows.stride = a.row_stride;
 #pragma GCC unroll 4
@@ -67,7 +69,7 @@ struct RowAddresses {
   }
 };
 
-// What a product prefetches of the data that is read after it.
+// Prefetches of the data that is read after a product.
 struct NoPrefetch {
   template <int MR, int NR>
   VEC_FN NoPrefetch lines(int, int) {
@@ -85,7 +87,7 @@ struct PrefetchLines {
   inline __attribute__((always_inline)) void advance() {
     if (--left) return;
     prefetch_l2(data);
-    data += kLine * sizeof(float);
+    data += kLineFloats * sizeof(float);
     left = every;
   }
 };
@@ -98,41 +100,41 @@ struct PrefetchBytes {
   // The share of a block: MR of M rows of C, from row m on, of NR vectors each.
   template <int MR, int NR>
   inline __attribute__((always_inline)) PrefetchLines lines(int m, int M) const {
-    const int every = M * kLine / (MR * NR * kLanes);
+    const int every = M * kLineFloats / (MR * NR * kLanes);
     return {data + bytes * m / M, every ? every : 1};
   }
 };
 
-// MR x NR accumulators (NR in vectors). A advances G elements a step: with few rows, G neighbouring lanes
-// share a row, each takes every G-th element, and their sums are added at the end.
-template <class Mac, int MR, int NR, int G, bool kAccumulate, Walk kWalk, class Lines>
-VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines prefetch) {
+// MR x NR accumulators (NR in vectors). With kLanesPerRow > 1 as many neighbouring lanes share a row of B: a
+// step takes kLanesPerRow elements, one for each of these lanes, and their sums are added at the end.
+template <class Mac, int MR, int NR, int kLanesPerRow, bool kAccumulate, LayoutA kLayout, class Lines>
+VEC_FN void gemm_block(OperandA a, const float* b, int steps, float* c, Lines prefetch) {
   F acc[MR][NR];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; m++)
 #pragma GCC unroll 4
     for (int n = 0; n < NR; n++) acc[m][n] = kAccumulate ? load(c + (m * NR + n) * kLanes) : zero();
-  constexpr bool kManyRows = NR == 1 && MR > 8 && kWalk == Walk::along_rows;
+  constexpr bool kSharedAddresses = NR == 1 && MR > 8 && kLayout == LayoutA::row_major;
   [[maybe_unused]] auto rows = RowAddresses<MR>::of(a);
   for (int step = 0; step < steps; step++) {
     F row[NR];
 #pragma GCC unroll 4
     for (int n = 0; n < NR; n++) row[n] = load(b + n * kLanes);
-    if constexpr (NR == 1 && MR > 2) prefetch_ahead<MR, G, kWalk>(a, step);
+    if constexpr (NR == 1 && MR > 2) prefetch_next_tile<MR, kLanesPerRow, kLayout>(a, step);
     if constexpr (NR > 1) prefetch.advance();  // a single vector prefetches A instead
 #pragma GCC unroll 16
     for (int m = 0; m < MR; m++) {
-      const float* p = kManyRows ? rows[m] : a.data + m * a.row_stride;
-      if constexpr (NR == 1 && G == 1) {
+      const float* p = kSharedAddresses ? rows[m] : a.data + m * a.row_stride;
+      if constexpr (NR == 1 && kLanesPerRow == 1) {
         acc[m][0] = Mac::mac_broadcast(p, row[0], acc[m][0]);
       } else {
-        const F x = broadcast<G>(p);
+        const F x = broadcast<kLanesPerRow>(p);
 #pragma GCC unroll 4
         for (int n = 0; n < NR; n++) acc[m][n] = Mac::mac(x, row[n], acc[m][n]);
       }
     }
     a.data += a.step_stride;
-    if constexpr (kManyRows) rows.advance(a.step_stride);
+    if constexpr (kSharedAddresses) rows.advance(a.step_stride);
     b += NR * kLanes;
   }
 #pragma GCC unroll 16
@@ -140,65 +142,71 @@ VEC_FN void gemm_block(Broadcasts a, const float* b, int steps, float* c, Lines 
 #pragma GCC unroll 4
     for (int n = 0; n < NR; n++) {
       F x = acc[m][n];
-      if constexpr (!kAccumulate && G > 1) x = sum_groups<G>(x);
+      if constexpr (!kAccumulate && kLanesPerRow > 1) x = sum_neighbours<kLanesPerRow>(x);
       store(c + (m * NR + n) * kLanes, x);
     }
 }
 
-// Rows of C a block holds: as many accumulators as the registers allow beside one row of B and one broadcast.
+// MR for NR vectors. 32 registers: 24 accumulators for NR >= 3, else 16, which hide the latency of FMA. 16
+// registers: 12 accumulators, or 8 for NR = 1.
 constexpr int block_rows(int NR) {
   return kRegisters == 32 ? (NR == 1 ? 16 : NR <= 3 ? 8 : 6) : (NR == 1 ? 8 : 6);
 }
 
-template <class Mac, int MR, int NR, int G, bool kAccumulate, Walk kWalk, class Prefetch>
-VEC_FN int gemm_rows(int m, Broadcasts a, const float* b, int steps, float* c, int M, Prefetch prefetch) {
+template <class Mac, int MR, int NR, int kLanesPerRow, bool kAccumulate, LayoutA kLayout, class Prefetch>
+VEC_FN int gemm_rows(int m, OperandA a, const float* b, int steps, float* c, int M, Prefetch prefetch) {
   for (; m + MR <= M; m += MR)
-    gemm_block<Mac, MR, NR, G, kAccumulate, kWalk>(
-        {a.data + m * a.row_stride, a.row_stride, a.step_stride, a.ahead}, b, steps, c + m * NR * kLanes,
-        prefetch.template lines<MR, NR>(m, M));
+    gemm_block<Mac, MR, NR, kLanesPerRow, kAccumulate, kLayout>(
+        {a.data + m * a.row_stride, a.row_stride, a.step_stride, a.prefetch_distance}, b, steps,
+        c + m * NR * kLanes, prefetch.template lines<MR, NR>(m, M));
   return m;
 }
 
-template <class Mac, int NR, int G, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
-static void gemm(Broadcasts a, const float* b, int steps, float* c, int M, Prefetch prefetch = {}) {
+template <class Mac, int NR, int kLanesPerRow, bool kAccumulate, LayoutA kLayout, class Prefetch = NoPrefetch>
+static void gemm(OperandA a, const float* b, int steps, float* c, int M, Prefetch prefetch = {}) {
   constexpr int MR = block_rows(NR);
-  int m = gemm_rows<Mac, MR, NR, G, kAccumulate, kWalk>(0, a, b, steps, c, M, prefetch);
-  if constexpr (MR > 8) m = gemm_rows<Mac, 8, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
-  if constexpr (MR > 4) m = gemm_rows<Mac, 4, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
-  m = gemm_rows<Mac, 2, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
-  gemm_rows<Mac, 1, NR, G, kAccumulate, kWalk>(m, a, b, steps, c, M, prefetch);
+  int m = gemm_rows<Mac, MR, NR, kLanesPerRow, kAccumulate, kLayout>(0, a, b, steps, c, M, prefetch);
+  if constexpr (MR > 8)
+    m = gemm_rows<Mac, 8, NR, kLanesPerRow, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
+  if constexpr (MR > 4)
+    m = gemm_rows<Mac, 4, NR, kLanesPerRow, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
+  m = gemm_rows<Mac, 2, NR, kLanesPerRow, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
+  gemm_rows<Mac, 1, NR, kLanesPerRow, kAccumulate, kLayout>(m, a, b, steps, c, M, prefetch);
 }
 
-// Picks the instance for a tile's number of row vectors.
-template <class Mac, bool kAccumulate, Walk kWalk, class Prefetch = NoPrefetch>
-static void gemm_vectors(int vectors, Broadcasts a, const float* b, int steps, float* c, int M,
+// Calls the instance for NR = vectors.
+template <class Mac, bool kAccumulate, LayoutA kLayout, class Prefetch = NoPrefetch>
+static void gemm_vectors(int vectors, OperandA a, const float* b, int steps, float* c, int M,
                          Prefetch prefetch = {}) {
   switch (vectors) {
     case 1:
-      return gemm<Mac, 1, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      return gemm<Mac, 1, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
     case 2:
-      return gemm<Mac, 2, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      return gemm<Mac, 2, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
     case 3:
-      if constexpr (kRowVectors >= 3) return gemm<Mac, 3, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      if constexpr (kRowVectors >= 3)
+        return gemm<Mac, 3, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
     case 4:
-      if constexpr (kRowVectors >= 4) return gemm<Mac, 4, 1, kAccumulate, kWalk>(a, b, steps, c, M, prefetch);
+      if constexpr (kRowVectors >= 4)
+        return gemm<Mac, 4, 1, kAccumulate, kLayout>(a, b, steps, c, M, prefetch);
   }
 }
 
-// The same for a tile that may be spread.
-template <class Mac, bool kAccumulate, Walk kWalk>
-static void gemm_tile(int vectors, int spread, Broadcasts a, const float* b, int steps, float* c, int M) {
-  switch (spread) {
+// The same for a query tile, whose rows may share lanes.
+template <class Mac, bool kAccumulate, LayoutA kLayout>
+static void gemm_query_tile(int vectors, int lanes_per_row, OperandA a, const float* b, int steps, float* c,
+                            int M) {
+  switch (lanes_per_row) {
     case 2:
-      return gemm<Mac, 1, 2, kAccumulate, kWalk>(a, b, steps, c, M);
+      return gemm<Mac, 1, 2, kAccumulate, kLayout>(a, b, steps, c, M);
     case 4:
-      return gemm<Mac, 1, 4, kAccumulate, kWalk>(a, b, steps, c, M);
+      return gemm<Mac, 1, 4, kAccumulate, kLayout>(a, b, steps, c, M);
     case 8:
-      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kWalk>(a, b, steps, c, M);
+      if constexpr (kLanes >= 8) return gemm<Mac, 1, 8, kAccumulate, kLayout>(a, b, steps, c, M);
     case 16:
-      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kWalk>(a, b, steps, c, M);
+      if constexpr (kLanes >= 16) return gemm<Mac, 1, 16, kAccumulate, kLayout>(a, b, steps, c, M);
   }
-  gemm_vectors<Mac, kAccumulate, kWalk>(vectors, a, b, steps, c, M);
+  gemm_vectors<Mac, kAccumulate, kLayout>(vectors, a, b, steps, c, M);
 }
 
 // The rate of the registers alone: the inner loop of gemm_block without its loads.

@@ -8,7 +8,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMostOutputsAtOnce = 8;
+constexpr int kMaxOutputsAtOnce = 8;
 constexpr size_t kResidentBytes = 24 * 1024;  // of x: it stays in the first-level cache
 
 // Prefetch of weights for one or two rows: the cache level, and the distance in steps. Which is faster
@@ -22,18 +22,18 @@ struct PrefetchL1 {
   VEC_FN void line(const void* p) { prefetch_l1(p); }
 };
 
-// Whether so many rows take the skinny driver.
+// Whether the skinny driver is faster than the blocked driver on AMX tiles.
 VEC_FN bool is_skinny(int64_t rows) { return rows <= 8; }
 
-// The same beside a blocked driver in vectors, which computes whole vectors of rows: measured with AVX-512
-// (benches/LOG.md).
+// The same for the blocked driver in vectors, which computes whole vectors of 16 rows: with AVX-512 up to 12
+// rows and 17 to 23 (benches/LOG.md).
 VEC_FN bool is_skinny_in_vectors(int64_t rows) {
   return is_skinny(rows) || (kLanes == 16 && (rows <= 12 || (rows > 16 && rows < 24)));
 }
 
 template <class Arithmetic>
 VEC_FN int64_t skinny_steps(const LinearTask& task) {
-  return (task.K + kElementsOfVector<Arithmetic> - 1) / kElementsOfVector<Arithmetic>;
+  return divide_up(task.K, kElementsOfVector<Arithmetic>);
 }
 
 // Packed x: [step][row][lane]; zeros beyond K.
@@ -43,7 +43,7 @@ VEC_FN size_t skinny_x_floats(const LinearTask& task) {
 }
 
 template <class Arithmetic, Element kElement>
-static void pack_skinny(const LinearTask& task, float* packed) {
+static void pack_skinny_dense(const LinearTask& task, float* packed) {
   for (int64_t begin = 0; begin < task.K; begin += kElementsOfVector<Arithmetic>)
     for (int64_t m = 0; m < task.rows; m++, packed += kLanes) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + begin;
@@ -53,7 +53,7 @@ static void pack_skinny(const LinearTask& task, float* packed) {
 
 // Floats of the sums of a task, in whole blocks and whole vectors of outputs.
 VEC_FN size_t skinny_sums_floats(const LinearTask& task) {
-  return (round_up(task.outputs, kLanes) + kMostOutputsAtOnce) * task.rows * kLanes;
+  return (round_up(task.outputs, kLanes) + kMaxOutputsAtOnce) * task.rows * kLanes;
 }
 
 // The steps [begin, end) of a product, with the sums of all outputs.
@@ -67,7 +67,7 @@ struct SkinnySteps {
   int64_t begin, end;
   float* sums;
 
-  // NR outputs times MR rows at once, the fastest of those measured. 8 x 3 would need 33 registers.
+  // kOutputs by kRows, the fastest of those measured. 8 x 3 would need 33 registers.
   void run() const {
     const int64_t rows = weights.task.rows;
     if constexpr (kRegisters == 32) {
@@ -82,83 +82,83 @@ struct SkinnySteps {
   }
 
  private:
-  // NR outputs at a time, and the rows in equal batches of kFewest to kMost.
-  template <int NR, int kFewest, int kMost>
+  // Rows in equal batches of kMinRows to kMaxRows.
+  template <int kOutputs, int kMinRows, int kMaxRows>
   void run_outputs() const {
     const LinearTask& task = weights.task;
-    for (int64_t n = 0; n < task.outputs; n += NR)
+    for (int64_t n = 0; n < task.outputs; n += kOutputs)
       for (int64_t m = 0, rows; m < task.rows; m += rows) {
-        const int64_t left = task.rows - m, batches = (left + kMost - 1) / kMost;
+        const int64_t left = task.rows - m, batches = (left + kMaxRows - 1) / kMaxRows;
         rows = (left + batches - 1) / batches;
-        run_batch<NR, kFewest, kMost>(rows, n, m);
+        run_batch<kOutputs, kMinRows, kMaxRows>(rows, n, m);
       }
   }
 
-  template <int NR, int kFewest, int MR>
+  template <int kOutputs, int kMinRows, int kRows>
   void run_batch(int64_t rows, int64_t n, int64_t m) const {
-    if (rows == MR) return multiply<NR, MR>(n, m);
-    if constexpr (MR > kFewest) run_batch<NR, kFewest, MR - 1>(rows, n, m);
+    if (rows == kRows) return multiply<kOutputs, kRows>(n, m);
+    if constexpr (kRows > kMinRows) run_batch<kOutputs, kMinRows, kRows - 1>(rows, n, m);
   }
 
   // Rows of weights beyond the last repeat it.
-  template <int NR, int MR>
+  template <int kOutputs, int kRows>
   void multiply(int64_t n, int64_t m) const {
     const LinearTask& task = weights.task;
     const int64_t step_floats = task.rows * kLanes;
-    // A step prefetches weights `ahead` steps further on in their rows; from step `turn` on, the begin of the
-    // next rows. One or two rows of x take so many rows of weights at once that whole rows prefetched would
-    // not stay in the first-level cache.
+    // A step prefetches weights `prefetch_steps` steps later in their rows; from `wrap_step` on, the begin of
+    // the next kOutputs rows. With one or two rows of x the distance is short: kOutputs is so large that
+    // whole rows would be evicted before they are read.
     const int64_t steps = end - begin;
-    const int64_t ahead = task.rows <= 2 && steps > Prefetch::kSteps ? Prefetch::kSteps : steps;
-    const int64_t turn = end - ahead;
-    const int64_t next_rows = NR * task.w_row_stride - (turn - begin) * kElements;
+    const int64_t prefetch_steps = task.rows <= 2 && steps > Prefetch::kSteps ? Prefetch::kSteps : steps;
+    const int64_t wrap_step = end - prefetch_steps;
+    const int64_t next_rows_distance = kOutputs * task.w_row_stride - (wrap_step - begin) * kElements;
     const float* x_of_step = x + begin * step_floats + m * kLanes;
     float* c = sums + n * step_floats + m * kLanes;
-    const T* row[NR];
-    F acc[NR][MR];
+    const T* row[kOutputs];
+    F acc[kOutputs][kRows];
 #pragma GCC unroll 8
-    for (int i = 0; i < NR; i++) {
+    for (int i = 0; i < kOutputs; i++) {
       row[i] = weights.row(n + i < task.outputs ? n + i : task.outputs - 1);
 #pragma GCC unroll 8
-      for (int r = 0; r < MR; r++) acc[i][r] = load(c + i * step_floats + r * kLanes);
+      for (int r = 0; r < kRows; r++) acc[i][r] = load(c + i * step_floats + r * kLanes);
     }
     auto multiply_step = [&](int64_t step, int64_t count, int64_t distance) __attribute__((always_inline)) {
-      F weight[NR];
+      F weight[kOutputs];
 #pragma GCC unroll 8
-      for (int i = 0; i < NR; i++) {
+      for (int i = 0; i < kOutputs; i++) {
         const T* p = row[i] + step * kElements;
-        if constexpr (MR <= 2)
+        if constexpr (kRows <= 2)
           Prefetch::line(p + distance);
         else
           prefetch_l2(p + distance);
         weight[i] = Arithmetic::template read<kElement>(p, count);
-        if constexpr (MR > 1) weight[i] = kept(weight[i]);
+        if constexpr (kRows > 1) weight[i] = keep_in_register(weight[i]);
       }
 #pragma GCC unroll 8
-      for (int r = 0; r < MR; r++) {
-        const F x_of_row = kept(load(x_of_step + r * kLanes));
+      for (int r = 0; r < kRows; r++) {
+        const F x_of_row = keep_in_register(load(x_of_step + r * kLanes));
 #pragma GCC unroll 8
-        for (int i = 0; i < NR; i++) acc[i][r] = Arithmetic::Mac::mac(weight[i], x_of_row, acc[i][r]);
+        for (int i = 0; i < kOutputs; i++) acc[i][r] = Arithmetic::Mac::mac(weight[i], x_of_row, acc[i][r]);
       }
       x_of_step += step_floats;
     };
     const int64_t whole = task.K / kElements < end ? task.K / kElements : end;
     int64_t step = begin;
-    if constexpr (MR <= 2)
-      for (; step < turn; step++) multiply_step(step, kElements, ahead * kElements);
-    for (; step < whole; step++) multiply_step(step, kElements, next_rows);
-    if (whole < end) multiply_step(whole, task.K - whole * kElements, next_rows);
+    if constexpr (kRows <= 2)
+      for (; step < wrap_step; step++) multiply_step(step, kElements, prefetch_steps * kElements);
+    for (; step < whole; step++) multiply_step(step, kElements, next_rows_distance);
+    if (whole < end) multiply_step(whole, task.K - whole * kElements, next_rows_distance);
     // Without this GCC 12 keeps the address of every sum in a register, and reloads weights.
     __asm__("" : "+r"(c));
 #pragma GCC unroll 8
-    for (int i = 0; i < NR; i++)
+    for (int i = 0; i < kOutputs; i++)
 #pragma GCC unroll 8
-      for (int r = 0; r < MR; r++) store(c + i * step_floats + r * kLanes, acc[i][r]);
+      for (int r = 0; r < kRows; r++) store(c + i * step_floats + r * kLanes, acc[i][r]);
   }
 };
 
 template <class Arithmetic, Element kElement, class Prefetch>
-static void skinny(const LinearTask& task, const float* x, float* sums) {
+static void skinny_gemm(const LinearTask& task, const float* x, float* sums) {
   const DenseWeights<kElement> weights{task};
   const int64_t step_floats = task.rows * kLanes, steps = skinny_steps<Arithmetic>(task);
   for (int64_t n = 0; n < task.outputs; n++) {

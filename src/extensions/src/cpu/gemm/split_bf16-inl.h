@@ -1,5 +1,4 @@
-// Split bf16: a number of a wider type as a sum of bfloat16 parts, high ones first: 3 of float32 (hi + mid +
-// lo), 2 of float16. The sum is exact.
+// Split bf16: float32 as the exact sum of 3 bfloat16 parts (hi + mid + lo), float16 as that of 2.
 #pragma once
 
 #include "cpu/vec/elements-inl.h"
@@ -13,7 +12,8 @@ constexpr int kSplitParts<Element::f16> = 2;
 template <>
 constexpr int kSplitParts<Element::f32> = 3;
 
-// 2 * kLanes numbers, split part by part. Parts are rounded, so what remains has either sign.
+// Splits 2 * kLanes elements part by part, the highest first. Parts are rounded, so remainders have either
+// sign.
 class Bf16Parts {
   F first_, second_;
 
@@ -26,12 +26,12 @@ class Bf16Parts {
   }
 
   VEC_FN __m512i next(Bf16Parts& parts) {
-    const auto widen = [](__m256i halves) __attribute__((always_inline)) {
+    const auto to_f32 = [](__m256i halves) __attribute__((always_inline)) {
       return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
     };
     const auto part = (__m512i)neighbours(parts.first_, parts.second_);
-    parts.first_ = sub(parts.first_, widen(_mm512_castsi512_si256(part)));
-    parts.second_ = sub(parts.second_, widen(_mm512_extracti64x4_epi64(part, 1)));
+    parts.first_ = sub(parts.first_, to_f32(_mm512_castsi512_si256(part)));
+    parts.second_ = sub(parts.second_, to_f32(_mm512_extracti64x4_epi64(part, 1)));
     return part;
   }
 };

@@ -11,47 +11,46 @@ namespace tiny_llm_ext::cpu {
 
 namespace {
 
-constexpr int64_t kOutputUnit = 16;       // blocks of a multiple of so many outputs leave no lane idle
-constexpr int64_t kPackedAlignment = 64;  // vectors and tiles lie in as few cache lines as possible
+constexpr int64_t kOutputUnit = 16;  // multiples of it leave no lane idle
 
 }  // namespace
 
-int64_t outputs_of_task(int64_t N, int64_t row_blocks, int threads, int64_t most) {
-  int64_t best = most, least_work = INT64_MAX;
-  for (int64_t outputs = most; outputs >= kOutputUnit; outputs -= kOutputUnit) {
+int64_t outputs_of_task(int64_t N, int64_t row_blocks, int threads, int64_t max_outputs) {
+  int64_t best = max_outputs, min_work = INT64_MAX;
+  for (int64_t outputs = max_outputs; outputs >= kOutputUnit; outputs -= kOutputUnit) {
     const int64_t work = divide_up(divide_up(N, outputs) * row_blocks, threads) * outputs;
-    if (work < least_work) least_work = work, best = outputs;
+    if (work < min_work) min_work = work, best = outputs;
   }
   return best;
 }
 
-RowBlocks::RowBlocks(int64_t rows, int64_t piece_rows, int64_t piece_bytes, int64_t most_pieces)
+PackedX::PackedX(int64_t rows, int64_t panel_rows, int64_t panel_bytes, int64_t max_panels)
     : rows_(rows),
-      piece_rows_(piece_rows),
-      piece_bytes_(piece_bytes),
-      pieces_(divide_up(rows, piece_rows)),
-      block_pieces_(divide_up(pieces_, divide_up(pieces_, most_pieces))),
-      count_(divide_up(pieces_, block_pieces_)),
-      memory_(allocate(bytes_of({piece_bytes, pieces_}) + kPackedAlignment)) {
+      panel_rows_(panel_rows),
+      panel_bytes_(panel_bytes),
+      panels_(divide_up(rows, panel_rows)),
+      block_panels_(divide_up(panels_, divide_up(panels_, max_panels))),
+      row_blocks_(divide_up(panels_, block_panels_)),
+      memory_(allocate(bytes_of({panel_bytes, panels_}) + kCacheLine)) {
+  // Aligned, so that vectors and tiles lie in as few cache lines as possible.
   const auto address = reinterpret_cast<uintptr_t>(memory_.buffer().raw_ptr());
-  data_ =
-      reinterpret_cast<std::byte*>((address + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment);
+  data_ = reinterpret_cast<std::byte*>(round_up(address, kCacheLine));
 }
 
-void RowBlocks::pack(int threads, const Pack& pack) const {
-  if (piece_bytes_ == 0) return;
-  parallel_for(pieces_, threads, [&](int64_t piece) {
-    const int64_t row = piece * piece_rows_;
-    pack(row, std::min(piece_rows_, rows_ - row), packed(piece));
+void PackedX::pack(int threads, const Pack& pack) const {
+  if (panel_bytes_ == 0) return;
+  parallel_for(panels_, threads, [&](int64_t panel) {
+    const int64_t row = panel * panel_rows_;
+    pack(row, std::min(panel_rows_, rows_ - row), packed(panel));
   });
 }
 
-void RowBlocks::run(int64_t output_tasks, bool in_ranges, int threads, const Run& run) const {
+void PackedX::run(int64_t output_tasks, bool in_ranges, int threads, const Run& run) const {
   const auto parallel = in_ranges ? parallel_ranges : parallel_for;
-  parallel(count_ * output_tasks, threads, [&](int64_t item) {
-    // The rows of a block stay in the caches while tasks read the weights.
-    const int64_t piece = item / output_tasks * block_pieces_, row = piece * piece_rows_;
-    run(row, std::min(block_pieces_ * piece_rows_, rows_ - row), packed(piece), item % output_tasks);
+  parallel(row_blocks_ * output_tasks, threads, [&](int64_t item) {
+    // Output tasks of one row block follow each other: its rows stay in the caches.
+    const int64_t panel = item / output_tasks * block_panels_, row = panel * panel_rows_;
+    run(row, std::min(block_panels_ * panel_rows_, rows_ - row), packed(panel), item % output_tasks);
   });
 }
 

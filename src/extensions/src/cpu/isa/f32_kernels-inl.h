@@ -16,15 +16,15 @@ static Kernels f32_kernels(const char* name) {
   register_attention<FloatOperands<Element::f32>>(kernels);
   register_attention<FloatOperands<Element::f16>>(kernels);
   register_attention<FloatOperands<Element::bf16>>(kernels);
-  offer_quantized<kFmaPaths, Element::f32>(kernels);
-  offer_quantized<kFmaPaths, Element::f16>(kernels);
-  offer_quantized<kFmaPaths, Element::bf16>(kernels);
-  offer_rows<Element::f32>(kernels);
-  offer_rows<Element::f16>(kernels);
-  offer_rows<Element::bf16>(kernels);
-  offer_linear<F32Arithmetic, Element::f32>(kernels);
-  offer_linear<F32Arithmetic, Element::f16>(kernels);
-  offer_linear<F32Arithmetic, Element::bf16>(kernels);
+  register_quantized<kFmaPaths, Element::f32>(kernels);
+  register_quantized<kFmaPaths, Element::f16>(kernels);
+  register_quantized<kFmaPaths, Element::bf16>(kernels);
+  register_rows<Element::f32>(kernels);
+  register_rows<Element::f16>(kernels);
+  register_rows<Element::bf16>(kernels);
+  register_linear<F32Arithmetic, Element::f32>(kernels);
+  register_linear<F32Arithmetic, Element::f16>(kernels);
+  register_linear<F32Arithmetic, Element::bf16>(kernels);
   return kernels;
 }
 

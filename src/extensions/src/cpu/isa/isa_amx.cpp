@@ -13,10 +13,10 @@ const Kernels& amx_kernels() {
     Kernels table = avx512_kernels();
     table.name = "amx";
     amx::register_attention<amx::AmxOperands, amx::forward_or_decode_amx>(table);
-    amx::offer_quantized<kAmxF32Paths, Element::f32>(table);
-    amx::offer_quantized<kAmxF16Paths, Element::f16>(table);
-    amx::offer_quantized<kAmxBf16Paths, Element::bf16>(table);
-    amx::offer_linear_on_amx(table);
+    amx::register_quantized<kAmxF32Paths, Element::f32>(table);
+    amx::register_quantized<kAmxF16Paths, Element::f16>(table);
+    amx::register_quantized<kAmxBf16Paths, Element::bf16>(table);
+    amx::register_linear_on_amx(table);
     return table;
   }();
   return kernels;

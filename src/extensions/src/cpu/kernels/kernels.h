@@ -19,7 +19,7 @@ struct Kernels {
   AttentionKernels attention[kElements];
   QuantizedKernels quantized[kElements];
   RowKernels rows[kElements];
-  FormOfRows linear[kElements];
+  SelectLinearKernel linear[kElements];
 };
 
 // Defined in cpu/isa/isa_<name>.cpp.

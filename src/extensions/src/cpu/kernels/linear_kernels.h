@@ -14,25 +14,27 @@ struct LinearTask {
   int64_t x_row_stride;
   const void* w;
   int64_t w_row_stride;
-  const void* bias;  // one number per output, or null
+  const void* bias;  // one element per output, or null
   void* y;
   int64_t y_row_stride;
   int64_t rows, outputs, K;  // at least 1 row
 };
 
-// One way to multiply. First x is packed, `tile_rows` rows at a time or, if streamed, in one piece; the
-// packed tiles follow each other. Then each task runs on its packed rows; it may also read x.
-struct LinearForm {
+// First x is packed, in panels of `pack_rows` rows or, if streamed, in one panel; the packed panels follow
+// each other. Then each task runs on its packed panels. Split bf16 also reads x, to compute results that are
+// not finite again.
+struct LinearKernel {
   size_t (*packed_bytes)(const LinearTask& task);
   void (*pack)(const LinearTask& task, void* packed);
   size_t (*scratch_bytes)(const LinearTask& task);
   void (*run)(const LinearTask& task, const void* packed, void* scratch);
-  bool streamed;                 // weights are read once: each task has all rows
-  int tile_rows;                 // if not streamed
-  int task_tiles, task_outputs;  // of one task, at most
+  bool streamed;         // weights are read once: each task has all rows
+  int64_t task_outputs;  // at most
+  // If not streamed: tasks have at most task_rows rows, a multiple of pack_rows.
+  int64_t pack_rows, task_rows;
 };
 
-// The form for products of `rows` rows.
-typedef const LinearForm& (*FormOfRows)(int64_t rows);
+// The kernel for products of `rows` rows.
+typedef const LinearKernel& (*SelectLinearKernel)(int64_t rows);
 
 }  // namespace tiny_llm_ext::cpu

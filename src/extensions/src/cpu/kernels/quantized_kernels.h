@@ -8,7 +8,7 @@ namespace tiny_llm_ext::cpu {
 
 // One task of a quantized product: some rows of y (M, N) = x (M, K) w^T at some outputs n.
 //
-// Row n of w holds K numbers q of `bits` bits in 32-bit words, the lowest bits first; a weight is
+// Row n of w holds K quants q of `bits` bits in 32-bit words, the lowest bits first; a weight is
 // q * scale + bias, with one scale and bias per quantization group. x, scales, biases and y have one element
 // type. Strides count elements; all last axes have stride 1.
 struct QuantizedTask {
@@ -23,23 +23,23 @@ struct QuantizedTask {
   void* y;
   int64_t y_row_stride;
   int64_t rows, outputs;  // at least 1 of each
-  int64_t groups;         // quantization groups of a row: K / group
-  int32_t group;          // 32, 64 or 128 numbers
+  int64_t num_groups;     // quantization groups of a row: K / group_size
+  int32_t group_size;     // 32, 64 or 128 quants
   int32_t bits;           // 4 or 8
-  bool few;               // the product has at most few_rows rows, and each task has all of them
+  bool streamed;          // weights are read once: each task has all rows of x, at most max_streamed_rows
 };
 
-// Quantized products of one element type. First x is packed, `pack_rows` rows at a time or, if they are few,
-// in one piece; the packed pieces follow each other. Then each task runs on its packed rows. If a packed
-// piece has no bytes, tasks read x itself. Tasks of few rows, and of many rows taken few at a time, also read
-// x: its outliers are multiplied separately.
+// Quantized products of one element type. First x is packed, in panels of `pack_rows` rows or, if streamed,
+// in one panel; the packed panels follow each other. Then each task runs on its packed panels. If panels have
+// no bytes, tasks read x itself. The epilogue of GEMV and skinny paths also reads x: outliers are multiplied
+// in float32.
 struct QuantizedKernels {
   size_t (*packed_bytes)(const QuantizedTask& task);
   void (*pack)(const QuantizedTask& task, void* packed);
   size_t (*scratch_bytes)(const QuantizedTask& task);
   void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
-  int few_rows;  // up to this number, rows are few
-  // For many rows. Tasks have at most task_rows rows, a multiple of pack_rows, and task_outputs outputs.
+  int max_streamed_rows;
+  // If not streamed: tasks have at most task_rows rows, a multiple of pack_rows, and task_outputs outputs.
   int64_t pack_rows, task_rows, task_outputs;
 };
 

@@ -31,25 +31,26 @@ struct RopeTask {
   bool traditional, inverse;
 };
 
-// One row of quantized weights: `groups` quantization groups of `group` numbers q of `bits` bits, the lowest
-// bits of a word first. A weight is q * scale + bias; scales, biases and weights have the element type.
+// One row of quantized weights: `num_groups` quantization groups of `group_size` quants q of `bits` bits, the
+// lowest bits of a word first. A weight is q * scale + bias; scales, biases and weights have the element
+// type.
 struct UnpackTask {
   const uint32_t* words;
   const void *scales, *biases;
   void* out;
-  int64_t groups;
-  int32_t group, bits;
+  int64_t num_groups;
+  int32_t group_size, bits;
 };
 
 // A search for the elements of a row that are not <= `threshold`, from element `next` on, until `capacity`
-// are found. Their ranks are appended to `ranks`: larger ranks stand for larger elements, and of equal ones
-// for the smaller index, which is the inverse of a rank's lower half. The rank of NaN is the lowest, with an
-// upper half of 0. A threshold of NaN finds every element.
-struct ScanTask {
+// are found. Their keys are appended to `sort_keys`. A larger element has a larger key; of equal elements
+// that with the smaller index, which is the inverse of the key's lower half. NaN has the smallest keys, with
+// an upper half of 0. A threshold of NaN finds every element.
+struct FindAboveTask {
   const void* row;
   int64_t next, count;
   float threshold;
-  uint64_t* ranks;
+  uint64_t* sort_keys;
   int64_t found, capacity;
 };
 
@@ -60,14 +61,14 @@ struct RowKernels {
   void (*rms_norm)(const NormTask& task);
   void (*rope)(const RopeTask& task);
   void (*unpack)(const UnpackTask& task);
-  // The index of the first NaN, else of the first of the largest numbers.
+  // The index of the first NaN, else of the first of the largest elements.
   int64_t (*argmax)(const void* row, int64_t count);
-  void (*scan)(ScanTask& task);
+  void (*find_above)(FindAboveTask& task);
   float (*logsumexp)(const void* row, int64_t count);
-  // The largest number, -inf if all are NaN.
-  float (*largest)(const void* row, int64_t count);
-  // Writes e^(x - reference) of every element and returns the sum.
-  float (*powers)(const void* row, int64_t count, float reference, float* out);
+  // The largest element, -inf if all are NaN.
+  float (*max)(const void* row, int64_t count);
+  // Writes exp(x - reference) of every element and returns the sum.
+  float (*exp_minus)(const void* row, int64_t count, float reference, float* out);
 };
 
 }  // namespace tiny_llm_ext::cpu

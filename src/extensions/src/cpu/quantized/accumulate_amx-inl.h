@@ -1,9 +1,9 @@
-// Accumulators of skinny products on AMX: the sums that tiles have of a quantization group, times its scales,
-// are added to kLanes outputs, which stay in registers.
+// Accumulators of skinny products on AMX: the tile sums of a quantization group, times its scales, are added
+// to kLanes outputs, which stay in registers.
 //
-// An accumulator takes kTiles tiles of x, kWidth lanes each, and kGroupFloats floats of x for a group, its
-// sums first. `Scales` is how it reads the scales and biases of kScaleGroups groups. `add_group` adds a
-// group, `transpose_to_rows` gives the result, kLanes outputs a row.
+// An accumulator has kTiles tiles of x, kWidth lanes each, and for each group kGroupFloats floats of x, its
+// sums first. `Scales` holds the scales and biases of kScaleGroups groups. `add_group` adds a group,
+// `transpose_to_rows` gives the result, kLanes outputs a row.
 #pragma once
 
 #include "cpu/quantized/pack_int8_amx-inl.h"
@@ -12,7 +12,8 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kScaleGroups = kLanes;
 
-VEC_FN __m512i eight_in_second_half() {
+// 0 in the low half of the lanes, 8 in the high half.
+VEC_FN __m512i high_half_times_8() {
   return _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
 }
 
@@ -22,7 +23,7 @@ class ScaleRows {
   alignas(64) float scale_[kLanes][kScaleGroups], bias_[kLanes][kScaleGroups];
 
  public:
-  // Of two outputs, the first of which is even.
+  // Stores the scales and biases of outputs `output` and `output` + 1; `output` is even.
   inline __attribute__((always_inline)) void put(int output, const F* scales, const F* biases) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
@@ -31,7 +32,7 @@ class ScaleRows {
     }
   }
 
-  // Of a group. The pointers are to the middle output: from there every offset fits one byte.
+  // Scales and biases of one group. Pointers to the middle output: from there every offset fits one byte.
   class Column {
     const float *scale_, *bias_;
 
@@ -67,7 +68,7 @@ struct WideAccumulator {
       for (int i = 0; i < kLanes; i++) y[tile][i] = zero();
   }
 
-  // y += scale * (what a group adds up to) + bias * (the sum of x over it).
+  // y += scale * (sum of the group's products) + bias * (sum of x over the group).
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
                                                        const Scales& scales, int group) {
     const auto column = Scales::Column::of(scales, group);
@@ -122,20 +123,20 @@ struct NarrowAccumulator {
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
                                                        const Scales& scales, int group) {
     constexpr int kHalf = kScaleGroups / 2;
-    const __m512i places = _mm512_add_epi32(eight_in_second_half(), _mm512_set1_epi32(group % kHalf));
+    const __m512i index = _mm512_add_epi32(high_half_times_8(), _mm512_set1_epi32(group % kHalf));
     const int half = group / kHalf;
     const F x_sum = load(x_sums);
 #pragma GCC unroll 8
     for (int i = 0; i < kPairs; i++) {
-      const F scale = _mm512_permutexvar_ps(places, _mm512_load_ps(scales.scale[i][half][0]));
-      const F bias = _mm512_permutexvar_ps(places, _mm512_load_ps(scales.bias[i][half][0]));
+      const F scale = _mm512_permutexvar_ps(index, _mm512_load_ps(scales.scale[i][half][0]));
+      const F bias = _mm512_permutexvar_ps(index, _mm512_load_ps(scales.bias[i][half][0]));
       y[i] = fma(x_sum, bias, y[i]);
       y[i] = fma(_mm512_load_ps(sums + i * kLanes), scale, y[i]);
     }
   }
 
-  // Before: the index of a vector holds bits 8, 4 and 2 of the output, its lane bit 1 and then the row. Each
-  // step exchanges a bit of the row in the lane for a bit of the output in the index.
+  // Transposes 16 outputs x 8 rows in three butterfly steps. Before: lane 8 o + r of vector i is output 2 i +
+  // o of row r. Each step swaps one row bit of the lane with one output bit of the vector's index.
   inline __attribute__((always_inline)) void transpose_to_rows(F* rows) const {
 #pragma GCC unroll 8
     for (int i = 0; i < kPairs; i++) rows[i] = y[i];
@@ -146,14 +147,14 @@ struct NarrowAccumulator {
   }
 
  private:
-  // Of two vectors whose indices differ by kBit, lane from(lane, bit) goes to `lane` of the one with that
-  // bit.
+  // For each two vectors i and i + kBit: `lane` of the new vector i is lane from(lane, 0) of both, one after
+  // the other, that of the new vector i + kBit lane from(lane, 1).
   template <int kBit, class From>
   static inline __attribute__((always_inline)) void exchange(F* rows, From from) {
-    alignas(64) int32_t places[2][kLanes];
+    alignas(64) int32_t index[2][kLanes];
     for (int bit = 0; bit < 2; bit++)
-      for (int lane = 0; lane < kLanes; lane++) places[bit][lane] = from(lane, bit);
-    const __m512i without = _mm512_load_si512(places[0]), with = _mm512_load_si512(places[1]);
+      for (int lane = 0; lane < kLanes; lane++) index[bit][lane] = from(lane, bit);
+    const __m512i without = _mm512_load_si512(index[0]), with = _mm512_load_si512(index[1]);
 #pragma GCC unroll 8
     for (int i = 0; i < kPairs; i++) {
       if (i & kBit) continue;
@@ -164,7 +165,7 @@ struct NarrowAccumulator {
   }
 };
 
-// int8 digits: the lanes of Int8Lanes, whose tiles are combined as integers.
+// int8 digits: the lanes of Int8Packing; the two tiles are added as integers.
 template <int kTiles_>
 struct Int8Accumulator {
   static constexpr int kTiles = kTiles_, kWidth = kLanes;
@@ -180,13 +181,13 @@ struct Int8Accumulator {
   inline __attribute__((always_inline)) void add_group(const float* sums, const float* x_sums,
                                                        const Scales& scales, int group) {
     const auto column = Scales::Column::of(scales, group);
-    const __m512i to_middle = eight_in_second_half();
+    const __m512i shift_of_middle = high_half_times_8();
     const F x_sum = load(x_sums), x_scale = load(x_sums + kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i++) {
       __m512i sum = _mm512_load_si512(sums + i * kLanes);
       if constexpr (kTiles == 2)
-        sum = _mm512_add_epi32(_mm512_sllv_epi32(sum, to_middle),
+        sum = _mm512_add_epi32(_mm512_sllv_epi32(sum, shift_of_middle),
                                _mm512_load_si512(sums + (kLanes + i) * kLanes));
       y[i] = fma(x_sum, column.bias(i), y[i]);
       y[i] = fma(mul(_mm512_cvtepi32_ps(sum), x_scale), column.scale(i), y[i]);
@@ -199,13 +200,13 @@ struct Int8Accumulator {
     for (int i = 0; i < kLanes; i++) lanes[i] = y[i];
     transpose(lanes);
     if constexpr (kTiles == 1) {
-      for (int m = 0; m < Int8Lanes<1>::kMostRows; m++) {
+      for (int m = 0; m < Int8Packing<1>::kMaxRows; m++) {
         const F* digits = lanes + m * kDigits;
         rows[m] = add(digits[0], add(digits[1], digits[2]));
       }
     } else {
-      for (int m = 0; m < Int8Lanes<2>::kMostRows; m++)
-        rows[m] = add(lanes[m], lanes[Int8Lanes<2>::kMostRows + m]);
+      for (int m = 0; m < Int8Packing<2>::kMaxRows; m++)
+        rows[m] = add(lanes[m], lanes[Int8Packing<2>::kMaxRows + m]);
     }
   }
 };

@@ -1,12 +1,14 @@
-// Blocked product in bfloat16: many rows of x times quantized weights that are rounded to bfloat16. It is the
-// driver of dense weights (cpu/gemm/blocked-inl.h), whose blocks of weights are decoded instead of copied.
+// Blocked product in bfloat16: quantized weights are decoded and rounded to bfloat16, block by block, for the
+// blocked driver of dense weights (cpu/gemm/blocked-inl.h).
 #pragma once
 
 #include "cpu/gemm/arithmetic_bf16-inl.h"
+#include "cpu/kernels/quantized_kernels.h"
+#include "cpu/quantized/codec_bf16_group-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Weights for `blocked`, in blocks of whole quantization groups. Rows are decoded along K, as they lie.
+// The codec of blocked_gemm, for blocks of whole quantization groups. Rows are decoded along K, as they lie.
 template <int kBits>
 struct QuantizedWeights {
   const QuantizedTask& task;
@@ -14,15 +16,16 @@ struct QuantizedWeights {
   float bias(int64_t) const { return 0; }
 
   template <class Arithmetic>
-  void fill(int64_t n, int64_t begin, int depth, uint16_t* out, int64_t apart) const {
-    const uint8_t* numbers = bytes(n, begin);
-    const int64_t group = begin / task.group;
+  void fill(int64_t n, int64_t begin, int depth, uint16_t* out, int64_t vector_stride) const {
+    const uint8_t* quants = bytes(n, begin);
+    const int64_t group = begin / task.group_size;
     auto* scale = (const uint16_t*)task.scales + n * task.scales_row_stride + group;
     auto* bias = (const uint16_t*)task.biases + n * task.biases_row_stride + group;
-    for (int k = 0; k < depth; k += task.group, scale++, bias++) {
+    for (int k = 0; k < depth; k += task.group_size, scale++, bias++) {
       const Bf16GroupCodec<kBits> codec(*scale, *bias);
-      for (int e = 0; e < task.group; e += 2 * kLanes, out += apart, numbers += kLanes * kBits / 4)
-        store((float*)out, codec.decode(numbers));
+      for (int e = 0; e < task.group_size;
+           e += 2 * kLanes, out += vector_stride, quants += kLanes * kBits / 4)
+        store((float*)out, codec.decode(quants));
     }
   }
 
@@ -31,7 +34,7 @@ struct QuantizedWeights {
   }
 
   template <class Arithmetic>
-  WeightRows<uint16_t> in_place() const {
+  WeightBlock<uint16_t> in_place() const {
     return {};
   }
 
@@ -44,11 +47,10 @@ struct QuantizedWeights {
 template <class Arithmetic, int kBits, Element kElement>
 struct BlockedBf16 {
   static_assert(kElement == Element::bf16);
-  static_assert(Arithmetic::kDepth % 128 == 0);  // whole groups
+  static_assert(Arithmetic::kKC % 128 == 0);  // whole groups
   static constexpr int kPackRows = kTileLanes;
-  static constexpr int kTaskRows =
-      4 * kTileLanes;  // their sums leave room for weights in the second-level cache
-  static constexpr int kTaskOutputs = Arithmetic::kTaskOutputs;
+  static constexpr int kMC = 4 * kTileLanes;  // its sums leave room for weights in the second-level cache
+  static constexpr int kNC = Arithmetic::kNC;
 
   static size_t packed_bytes(const QuantizedTask& task) {
     const GemmTask all = gemm_task(task);
@@ -63,14 +65,19 @@ struct BlockedBf16 {
   }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
-    blocked<Arithmetic, kElement>(gemm_task(task), QuantizedWeights<kBits>{task}, (const float*)packed,
-                                  (float*)scratch);
+    blocked_gemm<Arithmetic, kElement>(gemm_task(task), QuantizedWeights<kBits>{task}, (const float*)packed,
+                                       (float*)scratch);
   }
 
  private:
   static GemmTask gemm_task(const QuantizedTask& task) {
-    return {task.x,       task.x_row_stride,       task.y, task.y_row_stride, task.rows,
-            task.outputs, task.groups * task.group};
+    return {task.x,
+            task.x_row_stride,
+            task.y,
+            task.y_row_stride,
+            task.rows,
+            task.outputs,
+            task.num_groups * task.group_size};
   }
 };
 

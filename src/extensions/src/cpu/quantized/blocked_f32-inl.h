@@ -1,37 +1,37 @@
-// Blocked product in float32: many rows of x times quantized weights. A block of weights is decoded, outputs
-// across the lanes, and multiplied with all rows of the task while it is in the caches. Unlike the blocked
-// driver of dense weights (cpu/gemm/blocked-inl.h), whose lanes are rows, this neither packs float32 rows of
-// x nor transposes y, and pads no lanes with rows that x does not have: there 17 rows cost as much as 32
-// (docs/quantized.md).
+// Blocked product in float32. The B operand is a block of decoded weights [k][output], which is multiplied
+// with all rows of the task while it is in the caches; A is the rows of x in place. So float32 x is not
+// packed, y is not transposed, and rows are not padded to vectors: in gemm/blocked-inl.h, with rows across
+// the lanes, 17 rows cost as much as 32 (docs/quantized.md).
 #pragma once
 
 #include "cpu/gemm/microkernel-inl.h"
+#include "cpu/kernels/quantized_kernels.h"
 #include "cpu/quantized/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Decodes a word into weights in float32, `stride` floats from each other.
+// Decodes a word into weights in float32, one every `stride` floats.
 template <int kBits, int kIndex = 0>
 VEC_FN void decode_word(W word, F scale, F bias, float* out, int64_t stride) {
   if constexpr (kIndex < 32 / kBits) {
-    store(out + kIndex * stride, fma(number<kBits, kIndex>(word), scale, bias));
+    store(out + kIndex * stride, fma(decode_quant<kBits, kIndex>(word), scale, bias));
     decode_word<kBits, kIndex + 1>(word, scale, bias, out, stride);
   }
 }
 
 template <int kBits, Element kElement>
 struct BlockedF32 {
-  static constexpr int kTaskOutputs = kRowVectors * kLanes;
-  static constexpr int kTaskRows = 256;
+  static constexpr int kNC = kRowVectors * kLanes;
+  static constexpr int kMC = 256;
   static constexpr int kPackRows = 64;
-  // Elements of K that are decoded at a time; no more groups than lanes.
-  static constexpr int kDepth = kLanes < 8 ? 128 : 256;
+  // No more quantization groups than lanes.
+  static constexpr int kKC = kLanes < 8 ? 128 : 256;
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    return kElement == Element::f32 ? 0 : task.rows * task.groups * task.group * sizeof(float);
+    return kElement == Element::f32 ? 0 : task.rows * task.num_groups * task.group_size * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
-    const int64_t K = task.groups * task.group;
+    const int64_t K = task.num_groups * task.group_size;
     for (int64_t m = 0; m < task.rows; m++) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
       for (int64_t k = 0; k < K; k += kLanes) store((float*)packed + m * K + k, load_as<kElement>(x + k));
@@ -39,43 +39,41 @@ struct BlockedF32 {
   }
 
   // The sums [row][output], then the decoded weights [step][output].
-  static size_t scratch_bytes(const QuantizedTask&) {
-    return kTaskOutputs * (kTaskRows + kDepth) * sizeof(float);
-  }
+  static size_t scratch_bytes(const QuantizedTask&) { return kNC * (kMC + kKC) * sizeof(float); }
 
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
     typedef StorageOf<kElement> T;
-    const int64_t K = task.groups * task.group;
+    const int64_t K = task.num_groups * task.group_size;
     const bool in_place = kElement == Element::f32;
     auto* x = (const float*)(in_place ? task.x : packed);
     const int64_t x_stride = in_place ? task.x_row_stride : K;
-    float *sums = (float*)scratch, *weights = sums + kTaskOutputs * kTaskRows;
-    memset(sums, 0, task.rows * kTaskOutputs * sizeof(float));
-    for (int64_t begin = 0; begin < K; begin += kDepth) {
-      const int depth = K - begin < kDepth ? (int)(K - begin) : kDepth;
-      for (int64_t n = 0; n < kTaskOutputs; n += kLanes) {
+    float *sums = (float*)scratch, *weights = sums + kNC * kMC;
+    memset(sums, 0, task.rows * kNC * sizeof(float));
+    for (int64_t begin = 0; begin < K; begin += kKC) {
+      const int depth = K - begin < kKC ? (int)(K - begin) : kKC;
+      for (int64_t n = 0; n < kNC; n += kLanes) {
         const int64_t row = n < task.outputs ? n : 0, left = task.outputs - row;
-        const RowBlock<uint32_t> words(task.w + row * task.w_row_stride, task.w_row_stride, left,
+        const LaneRows<uint32_t> words(task.w + row * task.w_row_stride, task.w_row_stride, left,
                                        K * kBits / 32);
-        const RowBlock<T> scales((const T*)task.scales + row * task.scales_row_stride, task.scales_row_stride,
-                                 left, task.groups);
-        const RowBlock<T> biases((const T*)task.biases + row * task.biases_row_stride, task.biases_row_stride,
-                                 left, task.groups);
-        decode_block(words, scales, biases, task.group * kBits / 32, begin, depth, weights + n);
+        const LaneRows<T> scales((const T*)task.scales + row * task.scales_row_stride, task.scales_row_stride,
+                                 left, task.num_groups);
+        const LaneRows<T> biases((const T*)task.biases + row * task.biases_row_stride, task.biases_row_stride,
+                                 left, task.num_groups);
+        decode_block(words, scales, biases, task.group_size * kBits / 32, begin, depth, weights + n);
       }
-      gemm_vectors<FloatMac, true, Walk::along_rows>(kRowVectors, {x + begin, x_stride, 1, 0}, weights, depth,
-                                                     sums, (int)task.rows);
+      gemm_vectors<FloatMac, true, LayoutA::row_major>(kRowVectors, {x + begin, x_stride, 1, 0}, weights,
+                                                       depth, sums, (int)task.rows);
     }
     for (int64_t m = 0; m < task.rows; m++)
       for (int64_t n = 0; n < task.outputs; n += kLanes)
-        store_some<kElement>((T*)task.y + m * task.y_row_stride + n, load(sums + m * kTaskOutputs + n),
+        store_some<kElement>((T*)task.y + m * task.y_row_stride + n, load(sums + m * kNC + n),
                              task.outputs - n);
   }
 
  private:
   // Decodes the weights of kLanes outputs, from element `begin` on, into the lanes at `out`.
-  static void decode_block(const RowBlock<uint32_t>& words, const RowBlock<StorageOf<kElement>>& scales,
-                           const RowBlock<StorageOf<kElement>>& biases, int group_words, int64_t begin,
+  static void decode_block(const LaneRows<uint32_t>& words, const LaneRows<StorageOf<kElement>>& scales,
+                           const LaneRows<StorageOf<kElement>>& biases, int group_words, int64_t begin,
                            int depth, float* out) {
     const int64_t first_word = begin * kBits / 32;
     const int count = depth * kBits / 32;
@@ -87,8 +85,8 @@ struct BlockedF32 {
       for (int word = 0; word < kLanes && at + word < count; word++) {
         const int group = (at + word) / group_words;
         decode_word<kBits>(load_words<kBits>((const uint32_t*)transposed + word * kLanes),
-                           factors.scale[group], factors.bias[group],
-                           out + (at + word) * (32 / kBits) * kTaskOutputs, kTaskOutputs);
+                           factors.scale[group], factors.bias[group], out + (at + word) * (32 / kBits) * kNC,
+                           kNC);
       }
     }
   }

@@ -1,17 +1,18 @@
-// Codec of packed words for pair dot products: decodes a word into pairs of bfloat16, exactly.
+// Word codec for pair dot products: decodes packed words to pairs of bfloat16, exactly.
 #pragma once
 
+#include "cpu/quantized/codec_bf16_group-inl.h"
 #include "cpu/quantized/codec_f32-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Half bytes i and i + 4 of a word are vector i of pairs. Of 8 bits, vectors 2 i and 2 i + 1 are the lower
-// and upper half bytes of the same numbers and meet the same operand; the upper ones count 16-fold.
+// 4 bits: vector i holds nibbles i and i + 4 of each word, as q - 8. 8 bits: vectors 2 i and 2 i + 1 are the
+// low and the high nibbles of the same bytes and share operand i; high nibbles decode to 16 (nibble - 8).
 template <int kBits_>
 struct Bf16Codec {
   static constexpr int kBits = kBits_;
   static constexpr bool kInt8 = false;
-  static constexpr float kOffset = 1 << (kBits - 1);
+  static constexpr float kZeroPoint = 1 << (kBits - 1);
   static constexpr int kOperands = 16 / kBits;
   static constexpr int kDecoded = 4;
   static constexpr int operand_of(int decoded) { return decoded * kOperands / kDecoded; }
@@ -27,8 +28,8 @@ struct Bf16Codec {
   VEC_FN W load(const float* words) { return _mm512_loadu_si512(words); }
   template <int kIndex>
   VEC_FN F decode(W words) {
-    static constexpr PairTable kNumber(8, 1), kLower(0, 1), kUpper(8, 16);
-    return look_up<kIndex>(words, kBits == 4 ? kNumber : kIndex % 2 == 0 ? kLower : kUpper);
+    static constexpr PairTable kNibble(8, 1), kLow(0, 1), kHigh(8, 16);
+    return look_up<kIndex>(words, kBits == 4 ? kNibble : kIndex % 2 == 0 ? kLow : kHigh);
   }
 
   VEC_FN F as_multiplied(F x) { return as_multiplied_in_pairs(x); }

@@ -1,8 +1,8 @@
-// Codec of packed words for FMA: decodes a word into float32 numbers.
+// Word codec for FMA: decodes packed words to float32.
 //
-// A codec of words says how a vector of packed words meets x in GEMV and skinny products. A word decodes into
-// kDecoded vectors; vector i is multiplied with operand operand_of(i) of x. A word meets kOperands operands
-// of 32 bits, which pack_operand() makes of the 32 / kBits elements of x beside the word.
+// A word codec: how GEMV and skinny kernels multiply packed words. A vector of words decodes into kDecoded
+// vectors of q - kZeroPoint; vector i is multiplied by x operand operand_of(i). pack_operand() makes
+// the kOperands 32-bit operands of a word from its 32 / kBits elements of x.
 #pragma once
 
 #include "cpu/gemm/microkernel-inl.h"
@@ -13,7 +13,7 @@ template <int kBits_>
 struct F32Codec {
   static constexpr int kBits = kBits_;
   static constexpr bool kInt8 = false;
-  static constexpr float kOffset = 1 << (kBits - 1);  // decoded numbers are q - kOffset
+  static constexpr float kZeroPoint = 1 << (kBits - 1);
   static constexpr int kOperands = 32 / kBits;
   static constexpr int kDecoded = 32 / kBits;
   static constexpr int operand_of(int decoded) { return decoded; }
@@ -24,35 +24,35 @@ struct F32Codec {
   VEC_FN W load(const float* words) { return load_words<kBits>((const uint32_t*)words); }
   template <int kIndex>
   VEC_FN F decode(W words) {
-    return number<kBits, kIndex>(words);
+    return decode_quant<kBits, kIndex>(words);
   }
 
-  // x as the products take it.
+  // x as the products use it: bfloat16 products flush denormals.
   VEC_FN F as_multiplied(F x) { return x; }
 
-  // Calls work(), which packs or multiplies operands, in the floating-point mode that this needs.
+  // Calls work(), which packs or multiplies operands, in the floating-point mode that the codec needs.
   template <class Work>
   VEC_FN void in_fp_mode(const Work& work) {
     work();
   }
 };
 
-// Writes the operands beside a quantization group of `group_words` words, from word `word` on, to
-// place(word, operand).
-template <class Codec, class Place>
-VEC_FN void write_operands(const float* wide, int group_words, int64_t word, Place place) {
-  for (int i = 0; i < group_words; i++, wide += 32 / Codec::kBits)
+// Writes the operands of the `group_words` words of a quantization group, from `word` on, to
+// address_of(word, operand).
+template <class Codec, class AddressOf>
+VEC_FN void write_operands(const float* x_f32, int group_words, int64_t word, AddressOf address_of) {
+  for (int i = 0; i < group_words; i++, x_f32 += 32 / Codec::kBits)
     for (int operand = 0; operand < Codec::kOperands; operand++)
-      *place(word + i, operand) = Codec::pack_operand(wide, operand);
+      *address_of(word + i, operand) = Codec::pack_operand(x_f32, operand);
 }
 
-// Widens the elements of x beside a quantization group to float32. Returns their sum, as they are multiplied.
+// Converts the elements of x of a quantization group to float32. Returns the sum of as_multiplied(x).
 template <class Codec, Element kElement>
-VEC_FN float widen_group(const StorageOf<kElement>* x, int count, float* wide) {
+VEC_FN float convert_group(const StorageOf<kElement>* x, int count, float* x_f32) {
   F sum = zero();
   for (int e = 0; e < count; e += kLanes) {
     F part = load_as<kElement>(x + e);
-    store(wide + e, part);
+    store(x_f32 + e, part);
     sum = add(sum, Codec::as_multiplied(part));
   }
   float lanes[kLanes], total = 0;

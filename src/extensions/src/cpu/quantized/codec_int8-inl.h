@@ -1,4 +1,4 @@
-// Codec of packed words for VNNI: the bytes of a word, or its half bytes as two words of bytes, meet the int8
+// Word codec for VNNI: the bytes of a word, or its nibbles as two words of bytes, are multiplied by the int8
 // digits of x (int8_digits-inl.h), the digits of four elements in each lane.
 #pragma once
 
@@ -7,14 +7,14 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The sums of the digits of a word are exact. They are combined in one 32-bit integer or, for 8 bits, where
-// that is too small, in two. Each begins at minus half the range of weights times x, as in F32Codec: weights
-// of zero then mostly leave nothing.
+// The sums of the digits of a word are exact: one 32-bit integer, or two for 8 bits, where one is too small.
+// They begin at -kZeroPoint * sum(x), so the product is one with q - kZeroPoint, as in F32Codec: a weight in
+// the middle of its range contributes 0.
 template <int kBits_>
 struct Int8Codec {
   static constexpr int kBits = kBits_;
   static constexpr bool kInt8 = true;
-  static constexpr float kOffset = 1 << (kBits - 1);
+  static constexpr float kZeroPoint = 1 << (kBits - 1);
   static constexpr int kHalves = 8 / kBits;
   static constexpr int kDigitOperands = kDigits * kHalves;
   static constexpr int kSums = kBits == 4 ? 1 : 2;
@@ -27,7 +27,7 @@ struct Int8Codec {
     with_denormals(work);
   }
 
-  // Writes the initial sums of a vector of words, which are zero so far.
+  // Writes the initial sums of a vector of words; they must be zero before.
   static void write_initial_sums(float* x, int64_t stride) {
     W sums[kSums];
     accumulate(_mm512_set1_epi32(kBits == 4 ? 0x11111111 : 0x01010101), x, stride, sums);
@@ -37,18 +37,18 @@ struct Int8Codec {
     }
   }
 
-  // The operands beside a quantization group, see write_operands. Returns the scale of its digits.
-  template <class Place>
-  static float write_group(const float* wide, int group_words, int64_t word, Place place) {
-    constexpr int kWordNumbers = 32 / kBits;
+  // Writes the operands of a quantization group, as write_operands does. Returns the scale of its digits.
+  template <class AddressOf>
+  static float write_group(const float* x_f32, int group_words, int64_t word, AddressOf address_of) {
+    constexpr int kQuantsPerWord = 32 / kBits;
     return write_digits<kBits == 4>(
-        wide, group_words * kWordNumbers, [&](int first, int digit, __m128i digits) {
+        x_f32, group_words * kQuantsPerWord, [&](int first, int digit, __m128i digits) {
           if constexpr (kBits == 4) {
-            _mm_storel_epi64((__m128i*)place(word + first / kWordNumbers, 2 * digit), digits);
-            _mm_storel_epi64((__m128i*)place(word + first / kWordNumbers, 2 * digit + 1),
+            _mm_storel_epi64((__m128i*)address_of(word + first / kQuantsPerWord, 2 * digit), digits);
+            _mm_storel_epi64((__m128i*)address_of(word + first / kQuantsPerWord, 2 * digit + 1),
                              _mm_srli_si128(digits, 8));
           } else {
-            _mm_storeu_si128((__m128i*)place(word + first / kWordNumbers, digit), digits);
+            _mm_storeu_si128((__m128i*)address_of(word + first / kQuantsPerWord, digit), digits);
           }
         });
   }
@@ -66,26 +66,28 @@ struct Int8Codec {
 
  private:
   VEC_FN void accumulate(W words, const float* x, int64_t stride, W* sums) {
-    const W half_byte = _mm512_set1_epi8(15);
-    const W lower = kBits == 4 ? _mm512_and_si512(words, half_byte) : words;
-    const W upper = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), half_byte) : words;
+    const W nibble_mask = _mm512_set1_epi8(15);
+    const W low_nibbles = kBits == 4 ? _mm512_and_si512(words, nibble_mask) : words;
+    const W high_nibbles = kBits == 4 ? _mm512_and_si512(_mm512_srli_epi32(words, 4), nibble_mask) : words;
     const W initial = _mm512_loadu_si512(x + (kOperands - 1) * stride);
     if constexpr (kBits == 4) {
-      const W high = add_digit(_mm512_setzero_si512(), lower, upper, x, stride);
-      const W middle = add_digit(_mm512_slli_epi32(high, 8), lower, upper, x + 2 * stride, stride);
+      const W high = add_digit(_mm512_setzero_si512(), low_nibbles, high_nibbles, x, stride);
+      const W middle =
+          add_digit(_mm512_slli_epi32(high, 8), low_nibbles, high_nibbles, x + 2 * stride, stride);
       const W shifted = _mm512_add_epi32(_mm512_slli_epi32(middle, 8), initial);
-      sums[0] = add_digit(shifted, lower, upper, x + 4 * stride, stride);
+      sums[0] = add_digit(shifted, low_nibbles, high_nibbles, x + 4 * stride, stride);
     } else {
-      sums[0] = add_digit(_mm512_loadu_si512(x + kDigitOperands * stride), lower, upper, x, stride);
-      const W middle = add_digit(_mm512_setzero_si512(), lower, upper, x + stride, stride);
+      sums[0] =
+          add_digit(_mm512_loadu_si512(x + kDigitOperands * stride), low_nibbles, high_nibbles, x, stride);
+      const W middle = add_digit(_mm512_setzero_si512(), low_nibbles, high_nibbles, x + stride, stride);
       const W shifted = _mm512_add_epi32(_mm512_slli_epi32(middle, 8), initial);
-      sums[1] = add_digit(shifted, lower, upper, x + 2 * stride, stride);
+      sums[1] = add_digit(shifted, low_nibbles, high_nibbles, x + 2 * stride, stride);
     }
   }
 
-  VEC_FN W add_digit(W sum, W lower, W upper, const float* x, int64_t stride) {
-    sum = _mm512_dpbusd_epi32(sum, lower, _mm512_loadu_si512(x));
-    return kBits == 4 ? _mm512_dpbusd_epi32(sum, upper, _mm512_loadu_si512(x + stride)) : sum;
+  VEC_FN W add_digit(W sum, W low_nibbles, W high_nibbles, const float* x, int64_t stride) {
+    sum = _mm512_dpbusd_epi32(sum, low_nibbles, _mm512_loadu_si512(x));
+    return kBits == 4 ? _mm512_dpbusd_epi32(sum, high_nibbles, _mm512_loadu_si512(x + stride)) : sum;
   }
 };
 

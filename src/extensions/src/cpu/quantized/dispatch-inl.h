@@ -1,7 +1,9 @@
-// Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32. The task table of an instruction
-// set and an element type (paths.h) chooses the path of a task.
+// Products with quantized weights: y (M, N) = x (M, K) w^T, sums in float32. A table for each instruction set
+// and element type (paths.h) chooses the path of a task.
 #pragma once
 
+#include "core/divide_up.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/quantized/blocked_f32-inl.h"
 #include "cpu/quantized/gemv-inl.h"
 #include "cpu/quantized/outliers-inl.h"
@@ -10,8 +12,8 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The kernel of a path: packed_bytes, pack and run, and the most rows of a task; blocked ones have scratch
-// and a size of pieces and tasks, too.
+// The kernel of a path. All have packed_bytes, pack and run; GEMV and skinny kernels kMaxRows; blocked ones
+// scratch_bytes, kPackRows, kMC (rows of a task) and kNC (outputs of a task).
 template <Path kPath, int kBits, Element kElement>
 struct KernelOf;
 
@@ -22,14 +24,14 @@ struct KernelOf<Path::skinny_fma, kBits, kElement> : Skinny<F32Codec<kBits>, kEl
 template <int kBits, Element kElement>
 struct KernelOf<Path::blocked_fma, kBits, kElement> : BlockedF32<kBits, kElement> {};
 
-// A GEMV or skinny kernel with the outliers of its rows, which follow the packed rows. As the path of many
-// rows it runs on a piece of them at a time.
+// A GEMV or skinny kernel with the outliers of its rows, which follow the packed rows. As PathTable::blocked
+// it runs on pieces of kPieceRows rows.
 template <Path kPath, int kPieceRows, int kBits, Element kElement>
 struct WithOutliers {
   typedef KernelOf<kPath, kBits, kElement> Kernel;
-  static_assert(kPieceRows <= Kernel::kMostRows);
-  static constexpr int kPackRows = kPieceRows, kTaskRows = kPieceRows;
-  static constexpr int kTaskOutputs = 512;
+  static_assert(kPieceRows <= Kernel::kMaxRows);
+  static constexpr int kPackRows = kPieceRows, kMC = kPieceRows;
+  static constexpr int kNC = 512;
 
   static size_t packed_bytes(const QuantizedTask& task) {
     return row_bytes(task) + OutlierLayout<kElement>(task).bytes();
@@ -44,21 +46,24 @@ struct WithOutliers {
   static void run(const QuantizedTask& task, const void* packed, void*) {
     const OutlierLayout<kElement> layout(task);
     void* const memory = outliers(task, packed);
-    Kernel::run({task, layout.ends(memory), layout.places(memory)}, packed);
+    Kernel::run({task, layout.ends(memory), layout.indices(memory)}, packed);
   }
 
  private:
-  static size_t row_bytes(const QuantizedTask& task) { return (Kernel::packed_bytes(task) + 63) / 64 * 64; }
+  static size_t row_bytes(const QuantizedTask& task) {
+    return round_up(Kernel::packed_bytes(task), kCacheLine);
+  }
   static void* outliers(const QuantizedTask& task, const void* packed) {
     return (char*)packed + row_bytes(task);
   }
 };
 
-// The path of many rows, if it is a blocked one.
+// The kernel of PathTable::blocked: blocked paths as they are, skinny_amx_bf16 on pieces. Another skinny path
+// needs its own specialisation.
 template <Path kPath, int kPieceRows, int kBits, Element kElement>
-struct ManyRows : KernelOf<kPath, kBits, kElement> {};
+struct BlockedOrPieces : KernelOf<kPath, kBits, kElement> {};
 template <int kPieceRows, int kBits, Element kElement>
-struct ManyRows<Path::skinny_amx_bf16, kPieceRows, kBits, kElement>
+struct BlockedOrPieces<Path::skinny_amx_bf16, kPieceRows, kBits, kElement>
     : WithOutliers<Path::skinny_amx_bf16, kPieceRows, kBits, kElement> {};
 
 template <const PathTable& kTable, Element kElement>
@@ -77,9 +82,9 @@ struct QuantizedProduct {
   }
 
   static constexpr QuantizedKernels kernels() {
-    typedef ManyRows<kTable.many, kTable.few_rows(), 4, kElement> Many;  // as for 8 bits
-    return {packed_bytes,      pack, scratch_bytes, run, kTable.few_rows(), Many::kPackRows, Many::kTaskRows,
-            Many::kTaskOutputs};
+    typedef BlockedOrPieces<kTable.blocked, kTable.max_streamed_rows(), 4, kElement> Sizes;  // as for 8 bits
+    return {packed_bytes,     pack,       scratch_bytes, run, kTable.max_streamed_rows(),
+            Sizes::kPackRows, Sizes::kMC, Sizes::kNC};
   }
 
  private:
@@ -91,20 +96,20 @@ struct QuantizedProduct {
   }
   template <int kBits, class Call>
   static auto with_bits(const QuantizedTask& task, Call call) {
-    if (task.few) return with_few<kBits, 0>(task, call);
-    return call(ManyRows<kTable.many, kTable.few_rows(), kBits, kElement>());
+    if (task.streamed) return with_streamed<kBits, 0>(task, call);
+    return call(BlockedOrPieces<kTable.blocked, kTable.max_streamed_rows(), kBits, kElement>());
   }
   template <int kBits, int kRange, class Call>
-  static auto with_few(const QuantizedTask& task, Call call) {
-    constexpr RowRange range = kTable.few[kRange];
-    if constexpr (range.last < kTable.few_rows())
-      if (task.rows > range.last) return with_few<kBits, kRange + 1>(task, call);
-    return call(WithOutliers<range.path, range.last, kBits, kElement>());
+  static auto with_streamed(const QuantizedTask& task, Call call) {
+    constexpr RowRange range = kTable.streamed[kRange];
+    if constexpr (range.max_rows < kTable.max_streamed_rows())
+      if (task.rows > range.max_rows) return with_streamed<kBits, kRange + 1>(task, call);
+    return call(WithOutliers<range.path, range.max_rows, kBits, kElement>());
   }
 };
 
 template <const PathTable& kTable, Element kElement>
-static void offer_quantized(Kernels& kernels) {
+static void register_quantized(Kernels& kernels) {
   kernels.quantized[(int)kElement] = QuantizedProduct<kTable, kElement>::kernels();
 }
 

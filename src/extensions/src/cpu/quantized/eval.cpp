@@ -17,10 +17,10 @@ namespace {
 
 constexpr cpu::ParallelThreshold kParallelThreshold = {2e5, 4e6};
 // GEMV and skinny products stream the weights, each thread a range of them; with small tasks threads end at
-// the same time. A gate and its other matrix are one list of tasks, with half as many.
+// the same time. Gate and up share tasks: each task computes both, so there are half as many.
 constexpr int64_t kTasksPerThread = 16;  // at most
 // The smallest task: a multiple of the outputs that any GEMV or skinny kernel takes at once.
-constexpr int64_t kFewUnit = 64;
+constexpr int64_t kStreamUnit = 64;
 
 struct Weights {
   Weights(const QuantizedMatrix& matrix, int threads)
@@ -46,17 +46,17 @@ struct Weights {
   int64_t outputs;
 };
 
-// Some rows of an array (M, N) from column n on; without data, only their size.
+// Some rows of an array (M, N) from column n on.
 struct Block {
-  std::byte* data = nullptr;
-  int64_t row_bytes = 0;
+  std::byte* data;
+  int64_t row_bytes;
 
   std::byte* row(int64_t m) const { return data + m * row_bytes; }
 };
 
-class Products {
+class QuantizedLayer {
  public:
-  Products(const QuantizedCall& call, std::vector<mx::array>& y)
+  QuantizedLayer(const QuantizedCall& call, std::vector<mx::array>& y)
       : call_(call),
         y_(y),
         rows_(call.params.kernels->rows[static_cast<int>(element_of(call.x.dtype()))]),
@@ -70,82 +70,83 @@ class Products {
     }
     threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads;
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
-    all_.groups = call.matrices[0].scales.shape(1);
-    all_.group = call.params.group_size;
+    all_.num_groups = call.matrices[0].scales.shape(1);
+    all_.group_size = call.params.group_size;
     all_.bits = call.params.bits;
-    all_.few = M_ <= kernels_.few_rows;
+    all_.streamed = M_ <= kernels_.max_streamed_rows;
   }
 
   void run() {
     const cpu::RowMatrix x = read_x();
     if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
-    all_.rows = all_.few ? M_ : kernels_.pack_rows;
+    all_.rows = all_.streamed ? M_ : kernels_.pack_rows;
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
       task.x = x.at(row);
       task.rows = rows;
       return task;
     };
-    const cpu::RowBlocks blocks(M_, all_.rows, kernels_.packed_bytes(all_),
-                                all_.few ? 1 : kernels_.task_rows / kernels_.pack_rows);
-    blocks.pack(threads_,
-                [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
+    const cpu::PackedX packed_x(M_, all_.rows, kernels_.packed_bytes(all_),
+                                all_.streamed ? 1 : kernels_.task_rows / kernels_.pack_rows);
+    packed_x.pack(threads_,
+                  [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
 
-    const int64_t most_outputs =
-        all_.few ? few_outputs()
-                 : cpu::outputs_of_task(outputs_, blocks.count(), threads_, kernels_.task_outputs);
-    const int64_t unit = all_.few ? kFewUnit : most_outputs;  // many rows have whole tasks
-    std::vector<int64_t> begins = {0};                        // of each output array, in tasks
+    const int64_t max_outputs = all_.streamed ? streamed_outputs()
+                                              : cpu::outputs_of_task(outputs_, packed_x.row_blocks(),
+                                                                     threads_, kernels_.task_outputs);
+    const int64_t unit = all_.streamed ? kStreamUnit : max_outputs;
+    std::vector<int64_t> first_task = {0};  // of each matrix
     for (size_t i = 0; i < y_.size(); i++)
-      begins.push_back(begins.back() + divide_up(weights_[i].outputs, most_outputs));
-    // Tasks of an array differ by a unit at most, so that ranges of as many of them are equally long.
-    const auto first_output = [&](size_t which, int64_t task) {
-      const int64_t outputs = weights_[which].outputs, units = divide_up(outputs, unit);
-      return std::min(units * task / (begins[which + 1] - begins[which]) * unit, outputs);
+      first_task.push_back(first_task.back() + divide_up(weights_[i].outputs, max_outputs));
+    // Tasks of one matrix differ by at most one unit of outputs, so equal ranges of tasks are equal work.
+    const auto first_output = [&](size_t matrix, int64_t task_in_matrix) {
+      const int64_t outputs = weights_[matrix].outputs, units = divide_up(outputs, unit);
+      const int64_t tasks = first_task[matrix + 1] - first_task[matrix];
+      return std::min(units * task_in_matrix / tasks * unit, outputs);
     };
-    blocks.run(begins.back(), all_.few, threads_,
-               [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
-                 const auto next = std::upper_bound(begins.begin(), begins.end(), output_task);
-                 const size_t which = next - begins.begin() - 1;
-                 const int64_t of_array = output_task - begins[which], n = first_output(which, of_array);
-                 cpu::QuantizedTask task = task_of(row, rows);
-                 task.outputs = first_output(which, of_array + 1) - n;
-                 run(task, packed, which, row, n);
-               });
+    packed_x.run(first_task.back(), all_.streamed, threads_,
+                 [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
+                   const auto next = std::upper_bound(first_task.begin(), first_task.end(), output_task);
+                   const size_t matrix = next - first_task.begin() - 1;
+                   const int64_t task_in_matrix = output_task - first_task[matrix];
+                   const int64_t n = first_output(matrix, task_in_matrix);
+                   cpu::QuantizedTask task = task_of(row, rows);
+                   task.outputs = first_output(matrix, task_in_matrix + 1) - n;
+                   run(task, packed, matrix, row, n);
+                 });
   }
 
  private:
   // Outputs of a GEMV or skinny task. Gated results go through a buffer, which small tasks keep small.
-  int64_t few_outputs() const {
+  int64_t streamed_outputs() const {
     if (threads_ == 1 && !call_.gated) return outputs_;
-    return divide_up(divide_up(outputs_, kTasksPerThread * threads_), kFewUnit) * kFewUnit;
+    return round_up(divide_up(outputs_, kTasksPerThread * threads_), kStreamUnit);
   }
 
   cpu::RowMatrix read_x() const {
     if (!call_.norm) return cpu::RowMatrix(call_.x, threads_);
     const int64_t width = call_.x.shape(-1);
     cpu::RowMatrix normalised(M_, width, itemsize_);
-    cpu::NormRows norm(call_.x, call_.norm->weight, static_cast<float>(call_.norm->eps));
-    norm.y = normalised.memory();
-    norm.run(rows_, threads_);
+    const auto eps = static_cast<float>(call_.norm->eps);
+    cpu::NormRows(call_.x, call_.norm->weight, eps, normalised.memory()).run(rows_, threads_);
     return normalised;
   }
 
-  // A task of an output array, from row m and column n on: product, bias, gate, residual.
-  void run(cpu::QuantizedTask task, const void* packed, size_t which, int64_t m, int64_t n) const {
-    const int64_t N = weights_[which].outputs;
-    const Block y = {y_[which].data<std::byte>() + (m * N + n) * itemsize_, N * itemsize_};
-    const size_t scratch_bytes = (kernels_.scratch_bytes(task) + 63) / 64 * 64;
-    const Block up = {nullptr, task.outputs * itemsize_};
+  // A task of a matrix, from row m and column n of y on: product, bias, gate, residual.
+  void run(cpu::QuantizedTask task, const void* packed, size_t matrix, int64_t m, int64_t n) const {
+    const int64_t N = weights_[matrix].outputs;
+    const Block y = {y_[matrix].data<std::byte>() + (m * N + n) * itemsize_, N * itemsize_};
+    const int64_t scratch_bytes = round_up(kernels_.scratch_bytes(task), kCacheLine);
+    const int64_t up_row_bytes = task.outputs * itemsize_;
     auto* const scratch = static_cast<std::byte*>(
-        cpu::thread_scratch(scratch_bytes + (call_.gated ? task.rows * up.row_bytes : 0)));
-    multiply(task, packed, scratch, which, n, y);
+        cpu::thread_scratch(scratch_bytes + (call_.gated ? task.rows * up_row_bytes : 0)));
+    multiply(task, packed, scratch, matrix, n, y);
     if (call_.gated) {
-      const Block other = {scratch + scratch_bytes, up.row_bytes};
-      multiply(task, packed, scratch, which + 1, n, other);
+      const Block up = {scratch + scratch_bytes, up_row_bytes};
+      multiply(task, packed, scratch, matrix + 1, n, up);
       for (int64_t i = 0; i < task.rows; i++)
-        rows_.silu_multiply(y.row(i), other.row(i), y.row(i), task.outputs);
+        rows_.silu_multiply(y.row(i), up.row(i), y.row(i), task.outputs);
     }
     for (int64_t i = 0; residual_ && i < task.rows; i++)
       rows_.add(residual_->at(m + i, n), y.row(i), y.row(i), task.outputs);
@@ -178,7 +179,7 @@ class Products {
 void cpu::multiply_quantized(const QuantizedCall& call, Arrays& y) {
   const bool nothing =
       std::all_of(y.begin(), y.end(), [](const mx::array& some) { return some.size() == 0; });
-  if (!nothing) Products(call, y).run();
+  if (!nothing) QuantizedLayer(call, y).run();
 }
 
 void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {

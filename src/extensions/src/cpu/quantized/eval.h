@@ -6,7 +6,7 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Calculates y, whose memory is allocated.
+// Computes y, whose memory is allocated.
 void multiply_quantized(const QuantizedCall& call, Arrays& y);
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,10 +1,9 @@
 // GEMV: one or two rows of x times quantized weights, limited by memory. The lanes run along the words of a
-// row of weights, which are multiplied in the order of memory; each output sums its lanes last.
+// row of weights, in the order of memory; the epilogue adds the lanes of each output.
 //
 // x is packed as the operands of its codec, in the order of the words. Sums over a vector of words are
-// multiplied by the scales of its quantization groups, each in the lanes of its words; biases are multiplied
-// by the sums of x over the groups. The bits of a row do not depend on the other row, nor those of an output
-// on the outputs that are calculated with it.
+// multiplied by the scales of the quantization groups of its lanes; biases are multiplied by the sums of x
+// over the groups. The bits of a row do not depend on the other row, nor those of an output on other outputs.
 #pragma once
 
 #include "cpu/quantized/codec_f32-inl.h"
@@ -13,21 +12,23 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kGemvOutputs = kRegisters == 32 ? 4 : 2;  // that share each load of x
-// Prefetch distances in words of a row of weights: to the second-level cache, scales and biases as far, and
-// to the first-level cache.
+// Prefetch distances in words of a row of weights: to the second-level cache (for scales and biases, as many
+// quantization groups), and to the first-level cache.
 constexpr int64_t kGemvL2Words = 4096 / kGemvOutputs;
 constexpr int64_t kGemvL1Words = 64;
-constexpr int kMostGroupWords = 32;  // 128 numbers of 8 bits
+constexpr int kMaxGroupWords = 32;  // 128 quants of 8 bits
 
 // Packed x: [vector of words][operand][row][lane], then sums over groups, [vector of groups][row][lane].
-// int8 digits: the scales of the groups follow, [vector of groups][row][lane], then one scale a row, in all
-// lanes, which multiplies those scales and the sums. Beyond the end of x everything is zero.
+// int8 digits: then the scales of groups, [vector of groups][row][lane], then one scale for each row, in all
+// lanes; group scales and sums are relative to it. Beyond the end of x everything is zero.
 template <class Codec>
-struct GemvRows {
+struct GemvPacking {
   int64_t rows, words, groups, group_words;
 
-  explicit GemvRows(const QuantizedTask& task)
-      : rows(task.rows < 2 ? 1 : 2), groups(task.groups), group_words(task.group * Codec::kBits / 32) {
+  explicit GemvPacking(const QuantizedTask& task)
+      : rows(task.rows < 2 ? 1 : 2),
+        groups(task.num_groups),
+        group_words(task.group_size * Codec::kBits / 32) {
     words = groups * group_words;
   }
 
@@ -36,14 +37,14 @@ struct GemvRows {
   int64_t x_scales() const { return sums() + vectors(groups) * rows * kLanes; }
   int64_t row_scales() const { return x_scales() + vectors(groups) * rows * kLanes; }
   size_t floats() const { return Codec::kInt8 ? row_scales() + rows * kLanes : x_scales(); }
-  // Of group g and row m, in the sums or the scales.
+  // The lane of quantization group g and row m, in the sums or the scales.
   int64_t group_lane(int64_t g, int64_t m) const { return (g / kLanes * rows + m) * kLanes + g % kLanes; }
 };
 
-// Divides the scales and sums of row m by its largest scale: their products with the scales of the weights
-// are then of moderate size, whatever the size of x.
+// Divides the scales and sums of row m by its largest scale, so that their products with the scales of the
+// weights do not overflow or become denormal because of x.
 template <class Codec>
-static void normalise_scales(const GemvRows<Codec>& layout, int64_t m, float* packed) {
+static void normalise_scales(const GemvPacking<Codec>& layout, int64_t m, float* packed) {
   float largest = 0;
   for (int64_t g = 0; g < layout.groups; g++) {
     const float scale = packed[layout.x_scales() + layout.group_lane(g, m)];
@@ -58,23 +59,24 @@ static void normalise_scales(const GemvRows<Codec>& layout, int64_t m, float* pa
 
 template <class Codec, Element kElement>
 static void pack_gemv(const QuantizedTask& task, float* packed) {
-  const GemvRows<Codec> layout(task);
+  const GemvPacking<Codec> layout(task);
   memset(packed, 0, layout.floats() * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    for (int64_t g = 0; g < task.groups; g++, x += task.group) {
-      float wide[128];
-      packed[layout.sums() + layout.group_lane(g, m)] = widen_group<Codec, kElement>(x, task.group, wide);
-      const auto place = [&](int64_t word, int operand) {
+    for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
+      float x_f32[128];
+      packed[layout.sums() + layout.group_lane(g, m)] =
+          convert_group<Codec, kElement>(x, task.group_size, x_f32);
+      const auto address_of = [&](int64_t word, int operand) {
         return packed + ((word / kLanes * Codec::kOperands + operand) * layout.rows + m) * kLanes +
                word % kLanes;
       };
       const int words = (int)layout.group_words;
       if constexpr (Codec::kInt8)
         packed[layout.x_scales() + layout.group_lane(g, m)] =
-            Codec::write_group(wide, words, g * words, place);
+            Codec::write_group(x_f32, words, g * words, address_of);
       else
-        write_operands<Codec>(wide, words, g * words, place);
+        write_operands<Codec>(x_f32, words, g * words, address_of);
     }
     if constexpr (Codec::kInt8) {
       for (int64_t v = 0; v < layout.vectors(layout.words); v++)
@@ -86,27 +88,27 @@ static void pack_gemv(const QuantizedTask& task, float* packed) {
 }
 
 // dot[output][row] += a vector of words times their operands of x.
-template <class Codec, int kIndex, int MR>
-VEC_FN void dot_words(const W* words, const float* x, F (*dot)[MR]) {
+template <class Codec, int kIndex, int kRows>
+VEC_FN void dot_words(const W* words, const float* x, F (*dot)[kRows]) {
   if constexpr (Codec::kInt8) {
 #pragma GCC unroll 4
     for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-      for (int m = 0; m < MR; m++) dot[i][m] = Codec::dot(words[i], x + m * kLanes, MR * kLanes);
+      for (int m = 0; m < kRows; m++) dot[i][m] = Codec::dot(words[i], x + m * kLanes, kRows * kLanes);
   } else if constexpr (kIndex < Codec::kDecoded) {
 #pragma GCC unroll 4
     for (int i = 0; i < kGemvOutputs; i++) {
       const F decoded = Codec::template decode<kIndex>(words[i]);
 #pragma GCC unroll 2
-      for (int m = 0; m < MR; m++)
+      for (int m = 0; m < kRows; m++)
         dot[i][m] =
-            Codec::Mac::mac(decoded, load(x + (Codec::operand_of(kIndex) * MR + m) * kLanes), dot[i][m]);
+            Codec::Mac::mac(decoded, load(x + (Codec::operand_of(kIndex) * kRows + m) * kLanes), dot[i][m]);
     }
-    dot_words<Codec, kIndex + 1, MR>(words, x, dot);
+    dot_words<Codec, kIndex + 1, kRows>(words, x, dot);
   }
 }
 
-// A vector of the words at p, of which `count` exist; the others are zero.
+// The `count` words at p, then zeros.
 template <class Codec>
 VEC_FN W load_words_at(const uint32_t* p, int64_t count) {
   if (count >= kLanes) return Codec::load((const float*)p);
@@ -115,9 +117,9 @@ VEC_FN W load_words_at(const uint32_t* p, int64_t count) {
   return Codec::load((const float*)part);
 }
 
-// The group of each word of kLanes groups.
+// The quantization group, modulo kLanes, of each word of kLanes groups: the lane of its scale.
 struct GroupOfWord {
-  int32_t group[kMostGroupWords * kLanes];
+  int32_t group[kMaxGroupWords * kLanes];
 
   explicit GroupOfWord(int64_t group_words) {
     int32_t* of = group;
@@ -127,52 +129,52 @@ struct GroupOfWord {
 };
 
 // Sums before their lanes are added up: [block][row][output][lane], kLanes outputs a block.
-template <int MR>
+template <int kRows>
 struct GemvSums {
-  static constexpr int64_t kRow = kLanes * kLanes, kBlock = MR * kRow;
+  static constexpr int64_t kRow = kLanes * kLanes, kBlock = kRows * kRow;
   alignas(64) float lanes[kGemvOutputs * kBlock];
 };
 
-// kGemvOutputs outputs that are calculated together, `apart` outputs from each other. Each begins a run of
-// `left` outputs, which are calculated next; the runs that follow begin kGemvOutputs * apart outputs later.
-struct OutputRuns {
-  int64_t first, apart, left;
+// kGemvOutputs streams of outputs, each in order: stream i is at output first + i * stride, and `left`
+// outputs remain in it. The next streams follow the last of these:
+//   |-- stream 0 --|-- stream 1 --|-- stream 2 --|-- stream 3 --|-- stream 0 --|-- ...
+struct OutputStreams {
+  int64_t first, stride, left;
 
-  // The distance from element `at` of an output to the element that is read `later` elements later, where an
-  // output has `stride` elements.
-  int64_t distance(int64_t at, int64_t later, int64_t stride) const {
-    return at + later < left * stride ? later : later + (kGemvOutputs - 1) * apart * stride;
+  // The distance from element `at` of an output to the element that is read `later` elements later.
+  int64_t prefetch_offset(int64_t at, int64_t later, int64_t row_stride) const {
+    return at + later < left * row_stride ? later : later + (kGemvOutputs - 1) * stride * row_stride;
   }
 };
 
-// Calculates the sums of `outputs`, which lie `sums_apart` floats from each other. Prefetch distances are
-// chosen once for kLanes groups.
-template <class Codec, Element kElement, int MR>
-VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>& layout,
-                               const GroupOfWord& lanes, const float* x, const OutputRuns& outputs,
-                               float* sums, int64_t sums_apart) {
+// Computes the sums of one output of each stream, which lie `sums_stride` floats from each other. Prefetch
+// distances are chosen once for kLanes groups.
+template <class Codec, Element kElement, int kRows>
+VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvPacking<Codec>& layout,
+                               const GroupOfWord& lanes, const float* x, const OutputStreams& outputs,
+                               float* sums, int64_t sums_stride) {
   typedef StorageOf<kElement> T;
-  const F offset = set1(Codec::kOffset);
+  const F offset = set1(Codec::kZeroPoint);
   const uint32_t* words[kGemvOutputs];
   const T *scales[kGemvOutputs], *biases[kGemvOutputs];
-  F acc[kGemvOutputs][MR];
+  F acc[kGemvOutputs][kRows];
 #pragma GCC unroll 4
   for (int i = 0; i < kGemvOutputs; i++) {
-    const int64_t output = outputs.first + i * outputs.apart;
+    const int64_t output = outputs.first + i * outputs.stride;
     const int64_t row = output < task.outputs ? output : task.outputs - 1;
     words[i] = task.w + row * task.w_row_stride;
     scales[i] = (const T*)task.scales + row * task.scales_row_stride;
     biases[i] = (const T*)task.biases + row * task.biases_row_stride;
 #pragma GCC unroll 2
-    for (int m = 0; m < MR; m++) acc[i][m] = zero();
+    for (int m = 0; m < kRows; m++) acc[i][m] = zero();
   }
   const int64_t l2_groups = kGemvL2Words / layout.group_words;
   const float *x_sums = x + layout.sums(), *x_scales = x + layout.x_scales();
   for (int64_t group = 0; group < layout.groups; group += kLanes) {
     const int64_t left = layout.groups - group;
-    const int64_t next_scales = group + outputs.distance(group, l2_groups, task.scales_row_stride);
-    const int64_t next_biases = group + outputs.distance(group, l2_groups, task.biases_row_stride);
-    F scale[kGemvOutputs][MR];
+    const int64_t next_scales = group + outputs.prefetch_offset(group, l2_groups, task.scales_row_stride);
+    const int64_t next_biases = group + outputs.prefetch_offset(group, l2_groups, task.biases_row_stride);
+    F scale[kGemvOutputs][kRows];
 #pragma GCC unroll 4
     for (int i = 0; i < kGemvOutputs; i++) {
       prefetch_l2(scales[i] + next_scales);
@@ -180,82 +182,81 @@ VEC_FN void accumulate_outputs(const QuantizedTask& task, const GemvRows<Codec>&
       const F w_scale = load_some<kElement>(scales[i] + group, left);
       const F bias = fma(offset, w_scale, load_some<kElement>(biases[i] + group, left));
 #pragma GCC unroll 2
-      for (int m = 0; m < MR; m++) {
-        acc[i][m] = fma(bias, load(x_sums + (group * MR + m * kLanes)), acc[i][m]);
-        scale[i][m] = Codec::kInt8 ? mul(w_scale, load(x_scales + (group * MR + m * kLanes))) : w_scale;
+      for (int m = 0; m < kRows; m++) {
+        acc[i][m] = fma(bias, load(x_sums + (group * kRows + m * kLanes)), acc[i][m]);
+        scale[i][m] = Codec::kInt8 ? mul(w_scale, load(x_scales + (group * kRows + m * kLanes))) : w_scale;
       }
     }
     const int64_t begin = group * layout.group_words;
     const int64_t end = left < kLanes ? layout.words : begin + kLanes * layout.group_words;
-    const int64_t l2_distance = outputs.distance(begin, kGemvL2Words, task.w_row_stride);
+    const int64_t l2_distance = outputs.prefetch_offset(begin, kGemvL2Words, task.w_row_stride);
     const int32_t* lane = lanes.group;
     for (int64_t word = begin; word < end;
-         word += kLanes, lane += kLanes, x += Codec::kOperands * MR * kLanes) {
+         word += kLanes, lane += kLanes, x += Codec::kOperands * kRows * kLanes) {
       W vector[kGemvOutputs];
-      F dot[kGemvOutputs][MR];
+      F dot[kGemvOutputs][kRows];
 #pragma GCC unroll 4
       for (int i = 0; i < kGemvOutputs; i++) {
         prefetch_l2(words[i] + word + l2_distance);
         prefetch_l1(words[i] + word + kGemvL1Words);
         vector[i] = load_words_at<Codec>(words[i] + word, end - word);
 #pragma GCC unroll 2
-        for (int m = 0; m < MR; m++) dot[i][m] = zero();
+        for (int m = 0; m < kRows; m++) dot[i][m] = zero();
       }
-      dot_words<Codec, 0, MR>(vector, x, dot);
+      dot_words<Codec, 0, kRows>(vector, x, dot);
 #pragma GCC unroll 4
       for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-        for (int m = 0; m < MR; m++) acc[i][m] = fma(dot[i][m], pick(scale[i][m], lane), acc[i][m]);
+        for (int m = 0; m < kRows; m++) acc[i][m] = fma(dot[i][m], permute(scale[i][m], lane), acc[i][m]);
     }
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kGemvOutputs; i++)
 #pragma GCC unroll 2
-    for (int m = 0; m < MR; m++) store(sums + i * sums_apart + m * GemvSums<MR>::kRow, acc[i][m]);
+    for (int m = 0; m < kRows; m++) store(sums + i * sums_stride + m * GemvSums<kRows>::kRow, acc[i][m]);
 }
 
 // Epilogue of a block of outputs from n on.
-template <class Codec, Element kElement, int MR>
-static void store_block(const TaskWithOutliers& task, const GemvRows<Codec>& layout, const float* x,
+template <class Codec, Element kElement, int kRows>
+static void store_block(const TaskWithOutliers& task, const GemvPacking<Codec>& layout, const float* x,
                         const float* sums, int64_t n) {
-  for (int64_t m = 0; m < MR; m++) {
-    F y = sum_lanes(sums + m * GemvSums<MR>::kRow, kLanes);
+  for (int64_t m = 0; m < kRows; m++) {
+    F y = sum_lanes(sums + m * GemvSums<kRows>::kRow, kLanes);
     if constexpr (Codec::kInt8) y = mul(y, load(x + layout.row_scales() + m * kLanes));
     store_outputs<kElement>(task, m, n, y);
   }
 }
 
-// Outputs that are calculated together come from kGemvOutputs runs of equal length: a processor fetches more
-// when it reads in several places (benches/LOG.md). The blocks that remain are calculated one by one, from
-// neighbouring outputs.
-template <class Codec, Element kElement, int MR>
+// kGemvOutputs streams of equal length keep more cache lines in flight than one (benches/LOG.md). The
+// remaining outputs are computed in blocks of kLanes, from neighbouring outputs.
+template <class Codec, Element kElement, int kRows>
 static void gemv(const TaskWithOutliers& task, const float* x) {
-  typedef GemvSums<MR> Sums;
-  const GemvRows<Codec> layout(task);
+  typedef GemvSums<kRows> Sums;
+  const GemvPacking<Codec> layout(task);
   const GroupOfWord lanes(layout.group_words);
   Sums sums;
-  const int64_t run = task.outputs / kLanes / kGemvOutputs * kLanes;
-  for (int64_t n = 0; n < run; n += kLanes) {
+  const int64_t stream = task.outputs / kLanes / kGemvOutputs * kLanes;
+  for (int64_t n = 0; n < stream; n += kLanes) {
     for (int64_t i = n; i < n + kLanes; i++)
-      accumulate_outputs<Codec, kElement, MR>(task, layout, lanes, x, {i, run, run - i},
-                                              sums.lanes + (i - n) * kLanes, Sums::kBlock);
+      accumulate_outputs<Codec, kElement, kRows>(task, layout, lanes, x, {i, stream, stream - i},
+                                                 sums.lanes + (i - n) * kLanes, Sums::kBlock);
     for (int i = 0; i < kGemvOutputs; i++)
-      store_block<Codec, kElement, MR>(task, layout, x, sums.lanes + i * Sums::kBlock, n + i * run);
+      store_block<Codec, kElement, kRows>(task, layout, x, sums.lanes + i * Sums::kBlock, n + i * stream);
   }
-  for (int64_t n = kGemvOutputs * run; n < task.outputs; n += kLanes) {
+  for (int64_t n = kGemvOutputs * stream; n < task.outputs; n += kLanes) {
     for (int64_t i = n; i < n + kLanes; i += kGemvOutputs)
-      accumulate_outputs<Codec, kElement, MR>(task, layout, lanes, x, {i, 1, 1},
-                                              sums.lanes + (i - n) * kLanes, kLanes);
-    store_block<Codec, kElement, MR>(task, layout, x, sums.lanes, n);
+      accumulate_outputs<Codec, kElement, kRows>(task, layout, lanes, x, {i, 1, 1},
+                                                 sums.lanes + (i - n) * kLanes, kLanes);
+    store_block<Codec, kElement, kRows>(task, layout, x, sums.lanes, n);
   }
 }
 
 template <class Codec, Element kElement>
 struct Gemv {
-  static constexpr int kMostRows = 2;
+  static constexpr int kMaxRows = 2;
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    return GemvRows<Codec>(task).floats() * sizeof(float);
+    return GemvPacking<Codec>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
     Codec::in_fp_mode([&] { pack_gemv<Codec, kElement>(task, (float*)packed); });

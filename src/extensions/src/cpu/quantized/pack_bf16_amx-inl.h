@@ -1,28 +1,30 @@
-// Packs rows of x as the B operand of bfloat16 AMX products, in the order of the numbers of the weights'
-// codec. float32 and float16 are split bf16 (cpu/gemm/split_bf16-inl.h).
+// Packs rows of x as the B operand of bfloat16 AMX products, permuted as the tile codec permutes quants.
+// float32 and float16 are split bf16 (cpu/gemm/split_bf16-inl.h).
 #pragma once
 
 #include <math.h>
 
 #include "cpu/gemm/split_bf16-inl.h"
+#include "cpu/kernels/quantized_kernels.h"
 #include "cpu/quantized/codec_amx-inl.h"
+#include "cpu/quantized/max_magnitude-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMostRowTiles = 2;
+constexpr int kMaxRowTiles = 2;
 
-// Packed x: [step][part][tile][pair of numbers][lane], then float32 sums over quantization groups,
-// [group][tile][kLanes], and one scale a row, [row]. A lane is a row; lanes beyond the last row are zero. Up
-// to kLanes / 2 rows take half as many lanes, so that less of x passes through the caches; their sums stand
-// twice.
-struct Bf16Lanes {
+// Packed x: [step][part][tile][pair of elements][lane], then float32 sums over quantization groups,
+// [group][tile][kLanes], then one scale for each row. A lane is a row; lanes beyond the last row are zero. Up
+// to kLanes / 2 rows take half as many lanes, so that less of x passes through the caches; their sums are
+// stored twice.
+struct Bf16Packing {
   int64_t rows, parts, steps, groups, tiles, lanes;
 
-  Bf16Lanes(const QuantizedTask& task, int parts)
+  Bf16Packing(const QuantizedTask& task, int parts)
       : rows(task.rows),
         parts(parts),
-        steps(task.groups * task.group / kBf16Step),
-        groups(task.groups),
+        steps(task.num_groups * task.group_size / kBf16Step),
+        groups(task.num_groups),
         tiles((rows + kLanes - 1) / kLanes),
         lanes(rows <= kLanes / 2 ? kLanes / 2 : kLanes) {}
 
@@ -33,21 +35,21 @@ struct Bf16Lanes {
   size_t floats() const { return row_scales() + rows; }
 };
 
-// Elements of x as they are multiplied, in units of 2^exponent.
+// Elements of x in units of 2^exponent; bfloat16 without denormals, as products use it.
 template <Element kElement>
-VEC_FN F as_multiplied(F x, F exponent) {
+VEC_FN F to_units(F x, F exponent) {
   if constexpr (kElement == Element::bf16) return as_multiplied_in_pairs(x);
   return _mm512_scalef_ps(x, sub(zero(), exponent));
 }
 
-// The parts of 2 * kLanes elements of x, in units of 2^exponent, one after the other.
+// Splits 2 * kLanes elements of x, in units of 2^exponent: next() gives one part after the other.
 template <Element kElement>
 struct PartsOfX {
   Bf16Parts parts;
 
   VEC_FN PartsOfX of(const StorageOf<kElement>* x, F exponent) {
-    return {Bf16Parts::of(as_multiplied<kElement>(load_as<kElement>(x), exponent),
-                          as_multiplied<kElement>(load_as<kElement>(x + kLanes), exponent))};
+    return {Bf16Parts::of(to_units<kElement>(load_as<kElement>(x), exponent),
+                          to_units<kElement>(load_as<kElement>(x + kLanes), exponent))};
   }
   VEC_FN __m512i next(PartsOfX& x) { return Bf16Parts::next(x.parts); }
 };
@@ -60,30 +62,27 @@ struct PartsOfX<Element::bf16> {
   VEC_FN __m512i next(PartsOfX& x) { return x.only; }
 };
 
-// The numbers of a step in the order of the codec, from those of the first and the last of its steps.
+// The elements of `step` in the order of the codec, from those of the first and the last of kStepsAtOnce
+// steps.
 template <class Codec>
-VEC_FN F in_order(__m512i first, __m512i last, int step) {
+VEC_FN F in_codec_order(__m512i first, __m512i last, int step) {
   alignas(64) uint16_t from[kBf16Step];
-  for (int i = 0; i < kBf16Step; i++) from[i] = (uint16_t)Codec::source(step, i);
+  for (int i = 0; i < kBf16Step; i++) from[i] = (uint16_t)Codec::source_quant(step, i);
   return _mm512_castsi512_ps(_mm512_permutex2var_epi16(first, _mm512_load_si512(from), last));
 }
 
-// The exponent of the largest element of a row, in whose units float32 rows and int8 digits are multiplied:
-// otherwise parts of small elements would be denormal, which tiles flush, and sums of large ones infinite.
-// Results are scaled back last, so the scales of weights keep their size.
+// Exponent of the largest |x| of a row. float32 rows and rows of int8 digits are divided by 2^exponent before
+// splitting: else parts of small rows would be denormal (AMX flushes them) and sums of large rows infinite.
+// row_scales() multiply the results by it.
 template <Element kElement>
 static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
-  __m512i largest = _mm512_setzero_si512();
-  for (int64_t k = 0; k < K; k += kLanes)
-    largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_castps_si512(load_as<kElement>(x + k)),
-                                                         _mm512_set1_epi32(0x7fffffff)));
-  return (int)(_mm512_reduce_max_epu32(largest) >> 23) - 127;
+  return (int)(max_magnitude_bits<kElement>(x, K) >> 23) - 127;
 }
 
 // The lanes of a tile for Codec::kStepsAtOnce steps, from `step` on.
 template <class Codec, Element kElement>
-static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const int* exponents, int64_t step,
-                      int64_t tile, float* packed) {
+static void pack_tile(const QuantizedTask& task, const Bf16Packing& layout, const int* exponents,
+                      int64_t step, int64_t tile, float* packed) {
   typedef PartsOfX<kElement> Parts;
   constexpr int kStepsAtOnce = Codec::kStepsAtOnce;
   F block[kSplitParts<kElement>][kStepsAtOnce][kLanes];
@@ -99,7 +98,7 @@ static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const 
     Parts first = Parts::of(x, exponent), last = Parts::of(x + (kStepsAtOnce - 1) * kBf16Step, exponent);
     for (auto& part : block) {
       const __m512i of_first = Parts::next(first), of_last = Parts::next(last);
-      for (int at = 0; at < kStepsAtOnce; at++) part[at][lane] = in_order<Codec>(of_first, of_last, at);
+      for (int at = 0; at < kStepsAtOnce; at++) part[at][lane] = in_codec_order<Codec>(of_first, of_last, at);
     }
   }
   const __mmask16 lanes = (__mmask16)((1 << layout.lanes) - 1);
@@ -114,23 +113,24 @@ static void pack_tile(const QuantizedTask& task, const Bf16Lanes& layout, const 
 }
 
 template <class Codec, Element kElement>
-static void pack_bf16_lanes(const QuantizedTask& task, const Bf16Lanes& layout, float* packed) {
-  int exponents[kMostRowTiles * kLanes];
+static void pack_bf16_lanes(const QuantizedTask& task, const Bf16Packing& layout, float* packed) {
+  int exponents[kMaxRowTiles * kLanes];
   float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
   memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
     // bfloat16 and float16 need no common exponent.
-    exponents[m] = kElement == Element::f32 ? row_exponent<kElement>(x, task.groups * task.group) : 0;
-    scales[m] = ldexpf(Codec::kDivisor, exponents[m]);
+    exponents[m] =
+        kElement == Element::f32 ? row_exponent<kElement>(x, task.num_groups * task.group_size) : 0;
+    scales[m] = ldexpf(1 / Codec::kStep, exponents[m]);
     const F exponent = set1((float)exponents[m]);
-    for (int64_t g = 0; g < task.groups; g++, x += task.group) {
+    for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
       F sum = zero();
-      for (int e = 0; e < task.group; e += kLanes)
-        sum = add(sum, as_multiplied<kElement>(load_as<kElement>(x + e), exponent));
-      float* of_group = sums + g * layout.tiles * kLanes;
-      of_group[m] = _mm512_reduce_add_ps(sum) / Codec::kDivisor;
-      if (layout.lanes < kLanes) of_group[layout.lanes + m] = of_group[m];
+      for (int e = 0; e < task.group_size; e += kLanes)
+        sum = add(sum, to_units<kElement>(load_as<kElement>(x + e), exponent));
+      float* group_sums = sums + g * layout.tiles * kLanes;
+      group_sums[m] = _mm512_reduce_add_ps(sum) * Codec::kStep;
+      if (layout.lanes < kLanes) group_sums[layout.lanes + m] = group_sums[m];
     }
   }
   for (int64_t step = 0; step < layout.steps; step += Codec::kStepsAtOnce)

@@ -10,29 +10,31 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Packed x: [step][tile][four numbers][lane], then float32 [group][2][lane]: the sums over the quantization
-// group, at the lanes of high digits, and the scales of the digits; then one scale a row, [row].
+// Packed x: [step][tile][four elements][lane], then float32 [group][2][lane]: the sums over the quantization
+// group, in the lanes of high digits, and the scales of the digits; then one scale for each row.
 //
-// One tile: the three digits of a row are neighbouring lanes. Two tiles: the first half of the lanes of the
-// first tile are high digits, the second half middle digits; low digits are the second half of the second
-// tile, and have the same scale once the sums of middle digits are multiplied by 256.
+//               lanes 0-7           lanes 8-15
+//   one tile:   lane 3 m + d is digit d of row m (0 high, 1 middle, 2 low), up to 5 rows
+//   tile 0      high digits         middle digits
+//   tile 1      unused              low digits
+// Sums of middle digits are multiplied by 256, so that those of low digits have the same scale.
 template <int kTiles_>
-struct Int8Lanes {
-  static constexpr int64_t kTiles = kTiles_, kMostRows = kTiles == 1 ? kLanes / kDigits : kLanes / 2;
-  int64_t rows, groups, numbers;
+struct Int8Packing {
+  static constexpr int64_t kTiles = kTiles_, kMaxRows = kTiles == 1 ? kLanes / kDigits : kLanes / 2;
+  int64_t rows, groups, K;
 
-  explicit Int8Lanes(const QuantizedTask& task)
-      : rows(task.rows), groups(task.groups), numbers(task.groups * task.group) {}
+  explicit Int8Packing(const QuantizedTask& task)
+      : rows(task.rows), groups(task.num_groups), K(task.num_groups * task.group_size) {}
 
-  struct Place {
+  struct TileLane {
     int64_t tile, lane;
   };
-  Place place(int64_t m, int digit) const {
+  TileLane lane_of(int64_t m, int digit) const {
     if (kTiles == 1) return {0, m * kDigits + digit};
-    return digit == 0 ? Place{0, m} : Place{digit - 1, kMostRows + m};
+    return digit == 0 ? TileLane{0, m} : TileLane{digit - 1, kMaxRows + m};
   }
 
-  int64_t sums() const { return numbers / 4 * kTiles * kLanes; }
+  int64_t sums() const { return K / 4 * kTiles * kLanes; }
   int64_t row_scales() const { return sums() + groups * 2 * kLanes; }
   size_t floats() const { return row_scales() + rows; }
 };
@@ -40,26 +42,27 @@ struct Int8Lanes {
 // The digits of a row in one quantization group.
 template <class Codec>
 struct GroupDigits {
-  static constexpr int kNumbers = Codec::kStepNumbers, kGroup = Codec::kSteps * kNumbers;
+  static constexpr int kStepQuants = Codec::kStepQuants, kGroup = Codec::kSteps * kStepQuants;
   // The sums of middle and low digits together fit 32 bits.
   static_assert(kGroup * 128LL * 128 * 257 < 1LL << 31);
   alignas(64) uint8_t digits[kDigits][Codec::kSteps][64] = {};
   float sum, scale;
 
-  // x is divided by 2^exponent.
+  // Of x / 2^exponent.
   template <Element kElement>
   VEC_FN GroupDigits of(const StorageOf<kElement>* x, float exponent) {
     GroupDigits group;
-    alignas(64) float wide[kGroup];
+    alignas(64) float x_f32[kGroup];
     F sums = zero();
     for (int e = 0; e < kGroup; e += kLanes) {
       const F part = _mm512_scalef_ps(load_as<kElement>(x + e), set1(-exponent));
-      store(wide + e, part);
+      store(x_f32 + e, part);
       sums = add(sums, part);
     }
     group.sum = _mm512_reduce_add_ps(sums);
-    group.scale = write_digits<false>(wide, kGroup, [&](int first, int digit, __m128i of_numbers) {
-      _mm_store_si128((__m128i*)(group.digits[digit][first / kNumbers] + first % kNumbers), of_numbers);
+    group.scale = write_digits<false>(x_f32, kGroup, [&](int first, int digit, __m128i of_elements) {
+      _mm_store_si128((__m128i*)(group.digits[digit][first / kStepQuants] + first % kStepQuants),
+                      of_elements);
     });
     return group;
   }
@@ -67,20 +70,20 @@ struct GroupDigits {
   // The digits of a step in the order of the codec.
   inline __attribute__((always_inline)) F lane(int digit, int step) const {
     alignas(64) uint8_t from[64];
-    for (int i = 0; i < 64; i++) from[i] = (uint8_t)Codec::source(i % kNumbers);
+    for (int i = 0; i < 64; i++) from[i] = (uint8_t)Codec::source_quant(i % kStepQuants);
     return _mm512_castsi512_ps(
         _mm512_permutexvar_epi8(_mm512_load_si512(from), _mm512_load_si512(digits[digit][step])));
   }
 };
 
 template <class Codec, Element kElement, int kTiles>
-static void pack_int8_lanes(const QuantizedTask& task, const Int8Lanes<kTiles>& layout, float* packed) {
-  float exponents[Int8Lanes<kTiles>::kMostRows];
+static void pack_int8_lanes(const QuantizedTask& task, const Int8Packing<kTiles>& layout, float* packed) {
+  float exponents[Int8Packing<kTiles>::kMaxRows];
   float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
   memset(sums, 0, layout.groups * 2 * kLanes * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    const int exponent = row_exponent<kElement>(x, layout.numbers);
+    const int exponent = row_exponent<kElement>(x, layout.K);
     exponents[m] = (float)exponent;
     scales[m] = ldexpf(1, exponent);
   }
@@ -91,23 +94,24 @@ static void pack_int8_lanes(const QuantizedTask& task, const Int8Lanes<kTiles>& 
   for (int64_t group = 0; group < layout.groups; group++, sums += 2 * kLanes) {
     float* const x_scales = sums + kLanes;
     for (int64_t m = 0; m < task.rows; m++) {
-      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + group * task.group;
-      const auto of = GroupDigits<Codec>::template of<kElement>(x, exponents[m]);
+      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + group * task.group_size;
+      const auto group_digits = GroupDigits<Codec>::template of<kElement>(x, exponents[m]);
       for (int digit = 0; digit < kDigits; digit++) {
-        const auto [tile, lane] = layout.place(m, digit);
-        for (int step = 0; step < Codec::kSteps; step++) lanes[step][tile][lane] = of.lane(digit, step);
+        const auto [tile, lane] = layout.lane_of(m, digit);
+        for (int step = 0; step < Codec::kSteps; step++)
+          lanes[step][tile][lane] = group_digits.lane(digit, step);
       }
-      sums[layout.place(m, 0).lane] = of.sum;
-      x_scales[layout.place(m, 0).lane] = of.scale * 0x1p16f;
-      if (kTiles == 1) x_scales[layout.place(m, 1).lane] = of.scale * 0x1p8f;
-      x_scales[layout.place(m, 2).lane] = of.scale;
+      sums[layout.lane_of(m, 0).lane] = group_digits.sum;
+      x_scales[layout.lane_of(m, 0).lane] = group_digits.scale * 0x1p16f;
+      if (kTiles == 1) x_scales[layout.lane_of(m, 1).lane] = group_digits.scale * 0x1p8f;
+      x_scales[layout.lane_of(m, 2).lane] = group_digits.scale;
     }
     for (const auto& step : lanes)
       for (int64_t tile = 0; tile < kTiles; tile++) {
         F rows[kLanes];
         for (int lane = 0; lane < kLanes; lane++) rows[lane] = step[tile][lane];
         transpose(rows);
-        for (int i = 0; i < Codec::kStepNumbers / 4; i++, packed += kLanes) store(packed, rows[i]);
+        for (int i = 0; i < Codec::kStepQuants / 4; i++, packed += kLanes) store(packed, rows[i]);
       }
   }
 }

@@ -1,5 +1,5 @@
-// The task table of quantized products: which path runs for an instruction set, an element type and a number
-// of rows. docs/quantized.md describes the paths and cites what each gained.
+// The path of a quantized product by instruction set, element type and number of rows. docs/quantized.md
+// describes the paths and cites what each gained.
 //
 // A path is a driver (GEMV, skinny or blocked) with the arithmetic that its codec decodes weights for. Each
 // path has its own order of summation, so the last bits of a row may change where the path does.
@@ -22,24 +22,25 @@ enum class Path {
 };
 
 struct RowRange {
-  int last;  // rows, at most; 0: the range is empty
+  int max_rows;  // 0: the range is empty
   Path path;
 };
 
 struct PathTable {
-  const char* where;
-  RowRange few[4];  // each task has all rows, and the weights are read once
-  Path many;        // a skinny path runs on as many rows at a time as its range has at most
+  const char* label;
+  RowRange streamed[4];  // each task has all rows, and the weights are read once
+  Path blocked;          // for more rows; a skinny path here runs on pieces of max_streamed_rows() rows
 
-  constexpr int few_rows() const {
-    int last = 0;
-    for (RowRange range : few)
-      if (range.last > 0) last = range.last;
-    return last;
+  consteval int max_streamed_rows() const {
+    int rows = 0;
+    for (RowRange range : streamed)
+      if (range.max_rows > 0) rows = range.max_rows;
+    return rows;
   }
 };
 
-constexpr PathTable kPaths = {"elsewhere", {{2, Path::gemv_fma}, {8, Path::skinny_fma}}, Path::blocked_fma};
+constexpr PathTable kPaths = {
+    "other instruction sets", {{2, Path::gemv_fma}, {8, Path::skinny_fma}}, Path::blocked_fma};
 constexpr PathTable kAvx512Paths = {
     "AVX-512", {{2, Path::gemv_fma}, {16, Path::skinny_fma}}, Path::blocked_fma};
 constexpr PathTable kAvx512Bf16Paths = {

@@ -1,5 +1,5 @@
-// Skinny product: a few rows of x times quantized weights. The lanes are outputs, so that each operand of x
-// is broadcast once for kLanes of them.
+// Skinny GEMM with quantized weights. The lanes are outputs, so that each operand of x is broadcast once for
+// kLanes of them.
 //
 // A word decodes into vectors, each multiplied with one operand of x (codec_f32-inl.h). The sum over a
 // quantization group is multiplied by its scales once; biases are multiplied by the sum of x over the group.
@@ -13,20 +13,21 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kSkinnyBatch = kRegisters == 32 ? 8 : 4;  // rows that share the decoded words
-// Prefetch distances: words of a row of weights, one line for each word that is multiplied; and outputs, for
-// scales and biases.
+// Prefetch distances: in words of a row of weights, one line for each word that is multiplied; in outputs,
+// for scales and biases.
 constexpr int64_t kSkinnyPrefetchWords = 64, kSkinnyPrefetchOutputs = 64;
-constexpr int kPartialSums = 2;  // for each row and output: independent additions
+constexpr int kPartialSums = 2;  // independent sums for each row and output
 
-// Packed x: batches of kSkinnyBatch rows, the last of half as many if they suffice. A batch is
-// [word][operand][row], then the sums over groups, [group][row], of x as it is multiplied. Rows beyond the
-// last are zero.
+// Packed x: batches of kSkinnyBatch rows, the last of kSkinnyBatch / 2 if it has no more. A batch is
+// [word][operand][row], then the sums over quantization groups, [group][row]. Rows beyond the last are zero.
 template <class Codec>
-struct SkinnyRows {
+struct SkinnyPacking {
   int64_t rows, words, groups;
 
-  explicit SkinnyRows(const QuantizedTask& task)
-      : rows(task.rows), words(task.groups * task.group * Codec::kBits / 32), groups(task.groups) {}
+  explicit SkinnyPacking(const QuantizedTask& task)
+      : rows(task.rows),
+        words(task.num_groups * task.group_size * Codec::kBits / 32),
+        groups(task.num_groups) {}
 
   // Rows of the batch that begins with row m.
   int64_t batch_rows(int64_t m) const {
@@ -43,9 +44,9 @@ struct SkinnyRows {
 };
 
 template <class Codec, Element kElement>
-static void pack_skinny(const QuantizedTask& task, float* packed) {
-  const SkinnyRows<Codec> layout(task);
-  constexpr int kWordNumbers = 32 / Codec::kBits;
+static void pack_skinny_quantized(const QuantizedTask& task, float* packed) {
+  const SkinnyPacking<Codec> layout(task);
+  constexpr int kQuantsPerWord = 32 / Codec::kBits;
   int64_t batch = 0;
   for (int64_t first = 0; first < task.rows; first += kSkinnyBatch, packed += layout.batch_floats(batch)) {
     batch = layout.batch_rows(first);
@@ -54,55 +55,56 @@ static void pack_skinny(const QuantizedTask& task, float* packed) {
     for (int64_t m = 0; m < rows; m++) {
       auto* x = (const StorageOf<kElement>*)task.x + (first + m) * task.x_row_stride;
       float* out = packed + m;
-      for (int64_t g = 0; g < task.groups; g++, x += task.group) {
-        float wide[128];
-        packed[layout.sums(batch) + g * batch + m] = widen_group<Codec, kElement>(x, task.group, wide);
-        for (int e = 0; e < task.group; e += kWordNumbers)
+      for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
+        float x_f32[128];
+        packed[layout.sums(batch) + g * batch + m] =
+            convert_group<Codec, kElement>(x, task.group_size, x_f32);
+        for (int e = 0; e < task.group_size; e += kQuantsPerWord)
           for (int operand = 0; operand < Codec::kOperands; operand++, out += batch)
-            *out = Codec::pack_operand(wide + e, operand);
+            *out = Codec::pack_operand(x_f32 + e, operand);
       }
     }
   }
 }
 
 // dot[row][sum] += a word of kLanes outputs times its operands of x.
-template <class Codec, int kIndex, int MR>
+template <class Codec, int kIndex, int kRows>
 VEC_FN void dot_word(W word, const float* x, F (*dot)[kPartialSums]) {
   if constexpr (kIndex < Codec::kDecoded) {
     const F decoded = Codec::template decode<kIndex>(word);
-    const float* operand = x + Codec::operand_of(kIndex) * MR;
+    const float* operand = x + Codec::operand_of(kIndex) * kRows;
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; m++)
+    for (int m = 0; m < kRows; m++)
       dot[m][kIndex % kPartialSums] =
           Codec::Mac::mac_broadcast(operand + m, decoded, dot[m][kIndex % kPartialSums]);
-    dot_word<Codec, kIndex + 1, MR>(word, x, dot);
+    dot_word<Codec, kIndex + 1, kRows>(word, x, dot);
   }
 }
 
-// kLanes outputs of a batch of MR rows.
-template <class Codec, Element kElement, int MR>
+// kLanes outputs of a batch of kRows rows.
+template <class Codec, Element kElement, int kRows>
 struct SkinnySums {
   typedef StorageOf<kElement> T;
 
-  RowBlock<uint32_t> words;
-  RowBlock<T> scales, biases;
+  LaneRows<uint32_t> words;
+  LaneRows<T> scales, biases;
   TransposedScales<Codec::kBits, kElement> factors;
   float transposed[kLanes * kLanes];
-  F acc[MR];
+  F acc[kRows];
 
   // The outputs from n on.
   SkinnySums(const QuantizedTask& task, int64_t n)
       : words(task.w + n * task.w_row_stride, task.w_row_stride, task.outputs - n,
-              task.groups * task.group * Codec::kBits / 32),
+              task.num_groups * task.group_size * Codec::kBits / 32),
         scales((const T*)task.scales + n * task.scales_row_stride, task.scales_row_stride, task.outputs - n,
-               task.groups),
+               task.num_groups),
         biases((const T*)task.biases + n * task.biases_row_stride, task.biases_row_stride, task.outputs - n,
-               task.groups) {
+               task.num_groups) {
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; m++) acc[m] = zero();
+    for (int m = 0; m < kRows; m++) acc[m] = zero();
   }
 
-  // `next`: words from the rows of this block to those of the next.
+  // `next`: distance from the rows of weights of this block to those of the next, in words.
   VEC_FN void run(SkinnySums& sums, int group_words, int64_t next, const float* x, const float* x_sums) {
     const int64_t length = sums.words.length;
     const int part = group_words < kLanes ? group_words : kLanes;  // words of one group, transposed together
@@ -116,9 +118,9 @@ struct SkinnySums {
         const int64_t group = (word + begin) / group_words;
         if ((word + begin) % group_words == 0) {
           if (group % kLanes == 0) sums.factors.read(sums.scales, sums.biases, group);
-          add_biases(sums, group, x_sums + group * MR);
+          add_biases(sums, group, x_sums + group * kRows);
         }
-        multiply(sums, group, begin, part, prefetched, x + (word + begin) * Codec::kOperands * MR);
+        multiply(sums, group, begin, part, prefetched, x + (word + begin) * Codec::kOperands * kRows);
       }
     }
   }
@@ -127,44 +129,44 @@ struct SkinnySums {
   // The biases of a quantization group times the sums of x over it.
   VEC_FN void add_biases(SkinnySums& sums, int64_t group, const float* x_sums) {
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; m++)
+    for (int m = 0; m < kRows; m++)
       sums.acc[m] = fma(sums.factors.bias[group % kLanes], set1(x_sums[m]), sums.acc[m]);
   }
 
   // `count` transposed words of a quantization group, from `begin` on. With each, a line is prefetched.
   VEC_FN void multiply(SkinnySums& sums, int64_t group, int begin, int count, int64_t prefetched,
                        const float* x) {
-    F dot[MR][kPartialSums];
+    F dot[kRows][kPartialSums];
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; m++)
+    for (int m = 0; m < kRows; m++)
 #pragma GCC unroll 2
       for (int s = 0; s < kPartialSums; s++) dot[m][s] = zero();
-    for (int word = begin; word < begin + count; word++, x += Codec::kOperands * MR) {
+    for (int word = begin; word < begin + count; word++, x += Codec::kOperands * kRows) {
       prefetch_l1(sums.words.row[word] + prefetched);
-      dot_word<Codec, 0, MR>(Codec::load(sums.transposed + word * kLanes), x, dot);
+      dot_word<Codec, 0, kRows>(Codec::load(sums.transposed + word * kLanes), x, dot);
     }
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; m++)
+    for (int m = 0; m < kRows; m++)
       sums.acc[m] = fma(add(dot[m][0], dot[m][1]), sums.factors.scale[group % kLanes], sums.acc[m]);
   }
 };
 
 // kLanes outputs from n on, of the batch whose first row is m.
-template <class Codec, Element kElement, int MR>
-static void skinny_outputs(const TaskWithOutliers& task, const SkinnyRows<Codec>& layout, const float* x,
+template <class Codec, Element kElement, int kRows>
+static void skinny_outputs(const TaskWithOutliers& task, const SkinnyPacking<Codec>& layout, const float* x,
                            int64_t m, int64_t n) {
   const int64_t next = kLanes * task.w_row_stride;  // may belong to another task, or lie beyond the end
-  SkinnySums<Codec, kElement, MR> sums(task, n);
-  sums.run(sums, task.group * Codec::kBits / 32, next, x, x + layout.sums(MR));
+  SkinnySums<Codec, kElement, kRows> sums(task, n);
+  sums.run(sums, task.group_size * Codec::kBits / 32, next, x, x + layout.sums(kRows));
 #pragma GCC unroll 8
-  for (int i = 0; i < MR; i++)
+  for (int i = 0; i < kRows; i++)
     if (m + i < task.rows) store_outputs<kElement>(task, m + i, n, sums.acc[i]);
 }
 
 template <class Codec, Element kElement>
-static void skinny(const TaskWithOutliers& task, const float* packed) {
+static void skinny_quantized(const TaskWithOutliers& task, const float* packed) {
   typedef StorageOf<kElement> T;
-  const SkinnyRows<Codec> layout(task);
+  const SkinnyPacking<Codec> layout(task);
   for (int64_t n = 0; n < task.outputs; n += kLanes) {
     for (int64_t i = n + kSkinnyPrefetchOutputs; i < n + kSkinnyPrefetchOutputs + kLanes; i++) {
       prefetch_l1((const T*)task.scales + i * task.scales_row_stride);
@@ -184,16 +186,16 @@ static void skinny(const TaskWithOutliers& task, const float* packed) {
 
 template <class Codec, Element kElement>
 struct Skinny {
-  static constexpr int kMostRows = 1 << 30;  // in batches
+  static constexpr int kMaxRows = 1 << 30;  // any number, in batches
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    return SkinnyRows<Codec>(task).floats() * sizeof(float);
+    return SkinnyPacking<Codec>(task).floats() * sizeof(float);
   }
   static void pack(const QuantizedTask& task, void* packed) {
-    pack_skinny<Codec, kElement>(task, (float*)packed);
+    pack_skinny_quantized<Codec, kElement>(task, (float*)packed);
   }
   static void run(const TaskWithOutliers& task, const void* packed) {
-    skinny<Codec, kElement>(task, (const float*)packed);
+    skinny_quantized<Codec, kElement>(task, (const float*)packed);
   }
 };
 

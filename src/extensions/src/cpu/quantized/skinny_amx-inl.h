@@ -1,14 +1,15 @@
-// Skinny product on AMX: a few rows of x times quantized weights. Weights are decoded to numbers that
-// elements of a tile hold exactly; the sums of a quantization group are multiplied by its scales in float32.
+// Skinny GEMM with quantized weights on AMX. Weights are decoded exactly to bfloat16 or int8; the sums of a
+// quantization group are multiplied by its scales in float32.
 //
-// Rows of weights are the A operand, as they lie in memory. A lane of the B operand is a row of x, whose
+// Rows of weights are the A operand, in their order in memory. A lane of the B operand is a row of x, whose
 // split parts are added to the same sums (pack_bf16_amx-inl.h), or an int8 digit of a row
 // (pack_int8_amx-inl.h). A unit of work is a quantization group of kLanes outputs. Its three stages (decode,
-// tile products, accumulate) are pipelined some units apart, so that what a stage reads was written well
-// before (benches/LOG.md). Lanes are independent, so the bits of a row do not depend on other rows.
+// tile products, accumulate) are pipelined: each works on an earlier unit than the one before it, so that no
+// load waits for a recent store (benches/LOG.md). Lanes are independent, so the bits of a row do not depend
+// on other rows.
 #pragma once
 
-#include "cpu/gemm/microkernel_amx-inl.h"
+#include "cpu/gemm/tiles_amx-inl.h"
 #include "cpu/quantized/accumulate_amx-inl.h"
 #include "cpu/quantized/codec_amx-inl.h"
 #include "cpu/quantized/outliers-inl.h"
@@ -26,10 +27,10 @@ struct LaneTileConfig : TileConfig {
   }
 };
 
-// Blocks of kLanes outputs, from first(block) on. The last block ends with the last output, and calculates
-// some outputs twice. With fewer than kLanes outputs, each is a block of its own, whose rows are all the row
-// of that output; what is stored beyond it is overwritten by the blocks that follow. That is slow, and rare:
-// widths of models are multiples of 16.
+// Blocks of kLanes outputs, from first(block) on. The last block ends with the last output and computes some
+// outputs twice. With fewer than kLanes outputs there is one block per output, its row repeated kLanes times
+// (stride 0); lanes after the first are overwritten by the next blocks. Slow, but widths of models are
+// multiples of 16.
 struct OutputBlocks {
   int64_t outputs;
 
@@ -44,19 +45,20 @@ struct OutputBlocks {
   int64_t stride(int64_t row_stride) const { return whole() ? row_stride : 0; }
 };
 
-// Reads the scales and biases of kLanes outputs and kScaleGroups groups, in float32, for decoded numbers.
+// Reads the scales and biases of kLanes outputs and kScaleGroups groups, in float32: bias + kZeroPoint *
+// scale, for decoded weights.
 template <class Codec, Element kElement, class Scales>
 static void read_scales(const TaskWithOutliers& task, int64_t n, int64_t group, Scales& to) {
   typedef StorageOf<kElement> T;
-  const F minus_added = set1(-Codec::kAdded);
-  // Copies: for a compiler, the stores below may change the task.
+  const F zero_point = set1(Codec::kZeroPoint);
+  // Copies, because the compiler must assume that the stores below change the task.
   const OutputBlocks blocks = {task.outputs};
-  const int64_t left = task.groups - group;
+  const int64_t left = task.num_groups - group;
   const int64_t scales_stride = blocks.stride(task.scales_row_stride);
   const int64_t biases_stride = blocks.stride(task.biases_row_stride);
   auto* scales = (const T*)task.scales + n * task.scales_row_stride;
   auto* biases = (const T*)task.biases + n * task.biases_row_stride;
-  // A part of later rows, as for words of weights.
+  // Prefetches a part of later rows, as `decode` does of words.
   constexpr int64_t kCount = kLanes * kScaleGroups, kLineElements = 64 / sizeof(T);
   for (int64_t at = group * kLanes; at < group * kLanes + kCount; at += kLineElements) {
     prefetch_l1(scales + kPrefetchRows * scales_stride + at);
@@ -67,13 +69,13 @@ static void read_scales(const TaskWithOutliers& task, int64_t n, int64_t group, 
 #pragma GCC unroll 2
     for (int j = 0; j < 2; j++, scales += scales_stride, biases += biases_stride) {
       scale[j] = load_some<kElement>(scales + group, left);
-      bias[j] = fma(minus_added, scale[j], load_some<kElement>(biases + group, left));
+      bias[j] = fma(zero_point, scale[j], load_some<kElement>(biases + group, left));
     }
     to.put(i, scale, bias);
   }
 }
 
-// The steps that depend on the element type, as pointers: the types share the code of the product below.
+// The functions that depend on the element type, as pointers: all types share the code of SkinnyTiles.
 template <class Scales>
 struct TypedSteps {
   void (*read)(const TaskWithOutliers& task, int64_t n, int64_t group, Scales& to);
@@ -95,15 +97,15 @@ class SkinnyTiles {
   typedef TypedSteps<typename Accumulator::Scales> Typed;
   static constexpr int kTiles = Accumulator::kTiles;
   static constexpr int kSteps = Codec::kSteps;  // of a group
-  static constexpr int64_t kStepBytes = Codec::kStepNumbers * Codec::kBits / 8,
+  static constexpr int64_t kStepBytes = Codec::kStepQuants * Codec::kBits / 8,
                            kGroupBytes = kSteps * kStepBytes;
   // Units from decoding weights to their products, and to accumulating their sums. Shorter distances stall,
   // longer ones leave less of the first-level cache to x.
   static constexpr int64_t kToProducts = 2, kToSums = 4;
-  static constexpr int64_t kKept = 2;  // units whose decoded weights and sums are kept
-  static_assert(kKept >= kToProducts && kToSums > kToProducts && kKept >= kToSums - kToProducts);
+  static constexpr int64_t kBuffers = 2;  // of decoded weights and of sums, for consecutive units
+  static_assert(kBuffers >= kToProducts && kToSums > kToProducts && kBuffers >= kToSums - kToProducts);
   // Bytes of a row of a tile: of weights, and of x and sums.
-  static constexpr int kWeightBytes = Codec::kStepNumbers * (Codec::kInt8 ? 1 : 2);
+  static constexpr int kWeightBytes = Codec::kStepQuants * (Codec::kInt8 ? 1 : 2);
   static constexpr int kLaneBytes = Accumulator::kWidth * sizeof(float);
   static constexpr int kTileFloats = kWeightBytes / 4 * Accumulator::kWidth;     // of x
   static constexpr int64_t kSecondTile = kTiles == 2 ? kLanes * kLaneBytes : 0;  // as `store_set` takes it
@@ -128,8 +130,8 @@ class SkinnyTiles {
   const int64_t units_ = blocks_.count() * layout_.groups;
   Unit decoded_, multiplied_, accumulated_;
   const uint8_t* words_ = nullptr;  // of the block that is decoded
-  alignas(64) uint8_t weights_[kKept][kSteps][kLanes][64];
-  alignas(64) float sums_[kKept][kTiles * kLanes * Accumulator::kWidth];
+  alignas(64) uint8_t weights_[kBuffers][kSteps][kLanes][64];
+  alignas(64) float sums_[kBuffers][kTiles * kLanes * Accumulator::kWidth];
   typename Accumulator::Scales scales_;
 
  public:
@@ -157,21 +159,21 @@ class SkinnyTiles {
   template <int kSet>
   inline __attribute__((always_inline)) void pass(int64_t unit, Accumulator& y) {
     const int64_t product = unit - kToProducts, before = product - 1, sum = unit - kToSums;
-    settle_stores();
-    if (product >= 0 && product < units_) multiply<kSet>(weights_[product % kKept]);
+    compiler_barrier();
+    if (product >= 0 && product < units_) multiply<kSet>(weights_[product % kBuffers]);
     if (before >= 0 && before < units_)
-      store_set<1 - kSet>((char*)sums_[before % kKept], kSecondTile, kLaneBytes);
-    settle_stores();
-    if (unit < units_) decode(weights_[unit % kKept]);
-    if (sum >= 0 && sum < units_) accumulate(sums_[sum % kKept], y);
+      store_set<1 - kSet>((char*)sums_[before % kBuffers], kSecondTile, kLaneBytes);
+    compiler_barrier();
+    if (unit < units_) decode(weights_[unit % kBuffers]);
+    if (sum >= 0 && sum < units_) accumulate(sums_[sum % kBuffers], y);
   }
 
-  // [step][output][number]
+  // [step][output][quant]
   inline __attribute__((always_inline)) void decode(uint8_t (*to)[kLanes][64]) {
     const int64_t group = decoded_.group;
     const int64_t row_bytes = task_.w_row_stride * sizeof(uint32_t), stride = blocks_.stride(row_bytes);
     if (group == 0) words_ = (const uint8_t*)task_.w + blocks_.first(decoded_.block) * row_bytes;
-    // Where rows are contiguous this is a part of later rows, perhaps of another task or beyond the end.
+    // If rows are contiguous, a part of later rows, perhaps of another task or beyond the end.
     prefetch(words_ + kPrefetchRows * row_bytes + group * kLanes * kGroupBytes, kLanes * kGroupBytes);
     const uint8_t* p = words_ + group * kGroupBytes;  // advances with every fourth row, as in RowAddresses
 #pragma GCC unroll 16
@@ -230,17 +232,18 @@ static void skinny_amx(const TaskWithOutliers& task, const Layout& layout, const
   SkinnyTiles<Codec, Accumulator, Layout>(task, typed, layout, (const float*)packed).run();
 }
 
-template <int kNumber>
+template <int kValue>
 struct Constant {
-  constexpr int operator()() const { return kNumber; }
+  constexpr int operator()() const { return kValue; }
 };
 
-// Calls call(group) with the size of the task's quantization groups as a constant, with denormals enabled.
+// Calls call(group_size) with the size of the task's quantization groups as a constant, with denormals
+// enabled.
 template <class Call>
-static void with_group(const QuantizedTask& task, Call call) {
+static void with_group_size(const QuantizedTask& task, Call call) {
   with_denormals([&] {
-    if (task.group == 32) return call(Constant<32>());
-    if (task.group == 64) return call(Constant<64>());
+    if (task.group_size == 32) return call(Constant<32>());
+    if (task.group_size == 64) return call(Constant<64>());
     call(Constant<128>());
   });
 }

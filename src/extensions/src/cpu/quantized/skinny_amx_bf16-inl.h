@@ -1,4 +1,4 @@
-// Skinny products on AMX with bfloat16 tiles: x of float32 and float16 as split bf16.
+// Skinny GEMM on AMX with bfloat16 tiles: x of float32 and float16 as split bf16.
 #pragma once
 
 #include "cpu/quantized/pack_bf16_amx-inl.h"
@@ -6,42 +6,42 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The codec of weights beside x of a type.
+// Tile codec by the type of x: bfloat16 x takes q / 4 + 4, split bf16 centred weights.
 template <Element, int kBits, int kGroup>
-struct TileCodecBeside {
+struct TileCodecFor {
   typedef CentredBf16TileCodec<kBits, kGroup / kBf16Step> type;
 };
 template <int kBits, int kGroup>
-struct TileCodecBeside<Element::bf16, kBits, kGroup> {
+struct TileCodecFor<Element::bf16, kBits, kGroup> {
   typedef Bf16TileCodec<kBits, kGroup / kBf16Step> type;
 };
 
 template <int kBits, Element kElement>
 struct SkinnyAmxBf16 {
-  static constexpr int kMostRows = kMostRowTiles * kLanes;
+  static constexpr int kMaxRows = kMaxRowTiles * kLanes;
 
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
-    with_group(task, [&](auto group) {
-      pack_bf16_lanes<Codec<group()>, kElement>(task, layout(task), (float*)packed);
+    with_group_size(task, [&](auto group_size) {
+      pack_bf16_lanes<Codec<group_size()>, kElement>(task, layout(task), (float*)packed);
     });
   }
   static void run(const TaskWithOutliers& task, const void* packed) {
-    with_group(task, [&](auto group) {
-      typedef Codec<group()> OfGroup;
-      const Bf16Lanes lanes = layout(task);
-      if (lanes.lanes == NarrowAccumulator::kWidth)
-        return skinny_amx<OfGroup, NarrowAccumulator, kElement>(task, lanes, packed);
-      if (lanes.tiles == 1) return skinny_amx<OfGroup, WideAccumulator<1>, kElement>(task, lanes, packed);
-      skinny_amx<OfGroup, WideAccumulator<2>, kElement>(task, lanes, packed);
+    with_group_size(task, [&](auto group_size) {
+      typedef Codec<group_size()> OfGroup;
+      const Bf16Packing packing = layout(task);
+      if (packing.lanes == NarrowAccumulator::kWidth)
+        return skinny_amx<OfGroup, NarrowAccumulator, kElement>(task, packing, packed);
+      if (packing.tiles == 1) return skinny_amx<OfGroup, WideAccumulator<1>, kElement>(task, packing, packed);
+      skinny_amx<OfGroup, WideAccumulator<2>, kElement>(task, packing, packed);
     });
   }
 
  private:
-  static Bf16Lanes layout(const QuantizedTask& task) { return Bf16Lanes(task, kSplitParts<kElement>); }
+  static Bf16Packing layout(const QuantizedTask& task) { return Bf16Packing(task, kSplitParts<kElement>); }
 
   template <int kGroup>
-  using Codec = typename TileCodecBeside<kElement, kBits, kGroup>::type;
+  using Codec = typename TileCodecFor<kElement, kBits, kGroup>::type;
 };
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -1,4 +1,4 @@
-// Skinny products on AMX with int8 tiles: the int8 digits of x are one or two tiles.
+// Skinny GEMM on AMX with int8 tiles: the int8 digits of x take one or two tiles.
 #pragma once
 
 #include "cpu/quantized/pack_int8_amx-inl.h"
@@ -8,19 +8,19 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 template <int kTiles, int kBits, Element kElement>
 struct SkinnyAmxInt8 {
-  typedef Int8Lanes<kTiles> Layout;
-  static constexpr int kMostRows = Layout::kMostRows;
+  typedef Int8Packing<kTiles> Layout;
+  static constexpr int kMaxRows = Layout::kMaxRows;
 
   static size_t packed_bytes(const QuantizedTask& task) { return Layout(task).floats() * sizeof(float); }
   static void pack(const QuantizedTask& task, void* packed) {
-    with_group(task, [&](auto group) {
-      pack_int8_lanes<Int8TileCodec<kBits, group()>, kElement>(task, Layout(task), (float*)packed);
+    with_group_size(task, [&](auto group_size) {
+      pack_int8_lanes<Int8TileCodec<kBits, group_size()>, kElement>(task, Layout(task), (float*)packed);
     });
   }
   static void run(const TaskWithOutliers& task, const void* packed) {
-    with_group(task, [&](auto group) {
-      skinny_amx<Int8TileCodec<kBits, group()>, Int8Accumulator<kTiles>, kElement>(task, Layout(task),
-                                                                                   packed);
+    with_group_size(task, [&](auto group_size) {
+      skinny_amx<Int8TileCodec<kBits, group_size()>, Int8Accumulator<kTiles>, kElement>(task, Layout(task),
+                                                                                        packed);
     });
   }
 };

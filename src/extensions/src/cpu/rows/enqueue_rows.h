@@ -1,4 +1,4 @@
-// How the evaluation of a row operation reaches the threads.
+// Runs a row operation on the stream's worker thread and the thread pool.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace tiny_llm_ext::cpu {
 
 struct RowWork {
   int64_t rows;
-  double cost;  // nanoseconds a row
+  double ns_per_row;
   int threads;  // at most
   size_t scratch_bytes;
 };
@@ -21,7 +21,7 @@ struct RowWork {
 template <class Work>
 void enqueue_rows(mlx::core::Stream stream, RowWork all, Work work) {
   enqueue(stream, [all, work = std::move(work)] {
-    parallel_rows(all.rows, all.cost, all.threads, [&](int64_t begin, int64_t end) {
+    parallel_rows(all.rows, all.ns_per_row, all.threads, [&](int64_t begin, int64_t end) {
       auto* scratch = static_cast<std::byte*>(thread_scratch(all.scratch_bytes));
       for (int64_t row = begin; row < end; row++) work(row, scratch);
     });

@@ -1,5 +1,7 @@
+// The root mean square norm of rows in any layout.
 #include "cpu/rows/norm_rows.h"
 
+#include "core/divide_up.h"
 #include "core/dtype.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -7,30 +9,31 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-constexpr double kNanosecondsPerNormed = 0.25;
+constexpr double kNsPerElement = 0.25;
 
 }  // namespace
 
-NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps)
-    : x(x),
-      weight(weight),
-      weight_element(element_of(weight.dtype())),
-      rows(x.shape(-1) > 0 ? x.size() / x.shape(-1) : 0),
-      width(x.shape(-1)),
-      eps(eps) {}
+NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps, std::byte* y)
+    : x_(x),
+      weight_(weight),
+      weight_element_(element_of(weight.dtype())),
+      rows_(rows_of(x)),
+      width_(x.shape(-1)),
+      eps_(eps),
+      y_(y) {}
 
 void NormRows::run(const RowKernels& kernels, int threads) const {
-  const size_t bytes = x.row_bytes(), aligned = (bytes + 63) / 64 * 64;
-  parallel_rows(rows, kNanosecondsPerNormed * width, threads, [&](int64_t begin, int64_t end) {
-    auto* scratch = static_cast<std::byte*>(thread_scratch(aligned + weight.row_bytes()));
+  const size_t bytes = x_.row_bytes(), aligned = round_up(bytes, kCacheLine);
+  parallel_rows(rows_, kNsPerElement * width_, threads, [&](int64_t begin, int64_t end) {
+    auto* scratch = static_cast<std::byte*>(thread_scratch(aligned + weight_.row_bytes()));
     NormTask task = {};
-    task.width = width;
-    task.eps = eps;
-    task.weight_element = weight_element;
-    task.weight = weight.row(0, scratch + aligned);
+    task.width = width_;
+    task.eps = eps_;
+    task.weight_element = weight_element_;
+    task.weight = weight_.row(0, scratch + aligned);
     for (int64_t m = begin; m < end; m++) {
-      task.x = x.row(m, scratch);
-      task.y = y + m * bytes;
+      task.x = x_.row(m, scratch);
+      task.y = y_ + m * bytes;
       kernels.rms_norm(task);
     }
   });

@@ -9,18 +9,19 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Writes the `rows` rows of x, normalised and times the weight, to y, row after row. y may be the memory of
-// x.
-struct NormRows {
-  NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps);
-
-  RowReader x, weight;
-  Element weight_element;
-  int64_t rows, width;
-  float eps;
-  std::byte* y = nullptr;
+// Writes the rows of x, normalised and times the weight, to y, row after row. y may be the memory of x.
+class NormRows {
+ public:
+  NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps, std::byte* y);
 
   void run(const RowKernels& kernels, int threads) const;
+
+ private:
+  RowReader x_, weight_;
+  Element weight_element_;
+  int64_t rows_, width_;
+  float eps_;
+  std::byte* y_;
 };
 
 }  // namespace tiny_llm_ext::cpu

@@ -10,7 +10,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNanosecondsPerUnpacked = 0.2;
+constexpr double kNsPerElement = 0.2;
 
 int64_t read_id(mx::Dtype dtype, const std::byte* at) {
   if (dtype == mx::int64) return *reinterpret_cast<const int64_t*>(at);
@@ -26,15 +26,15 @@ void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, std::vector<m
   cpu::allocate_for(out);
   if (out.size() == 0) return;
   cpu::UnpackTask task = {};
-  task.groups = scales.shape(1);
-  task.group = group_size_;
+  task.num_groups = scales.shape(1);
+  task.group_size = group_size_;
   task.bits = bits_;
-  const double cost = kNanosecondsPerUnpacked * task.groups * task.group;
+  const double cost = kNsPerElement * task.num_groups * task.group_size;
   const cpu::RowReader words(weight), scale_rows(scales), bias_rows(biases);
   const size_t scale_bytes = scale_rows.row_bytes();
   cpu::enqueue_rows(
       stream(), {int64_t(ids.size()), cost, threads_, words.row_bytes() + 2 * scale_bytes},
-      [=, unpack = kernels_of(out).unpack, row_bytes = task.groups * task.group * out.itemsize(),
+      [=, unpack = kernels_of(out).unpack, row_bytes = task.num_groups * task.group_size * out.itemsize(),
        vocabulary = int64_t{weight.shape(0)}, first = ids.data<std::byte>(), shape = ids.shape(),
        strides = ids.strides(), dtype = ids.dtype(),
        y = out.data<std::byte>()](int64_t i, std::byte* scratch) {

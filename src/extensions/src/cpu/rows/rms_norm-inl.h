@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "cpu/kernels/row_kernels.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -34,7 +35,7 @@ static void rms_norm(const NormTask& task) {
   }
   const F all = add(add(squares[0], squares[1]), add(squares[2], squares[3]));
   float sums[kLanes];
-  store(sums, sum_groups<kLanes>(all));
+  store(sums, sum_neighbours<kLanes>(all));
   const F scale = set1(1.0f / sqrtf(sums[0] / (float)task.width + task.eps));
 
   T* y = (T*)task.y;

@@ -1,3 +1,4 @@
+// CPU evaluation of `rms_norm`.
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/output_memory.h"
@@ -9,8 +10,7 @@ void RmsNorm::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arr
   const mx::array &x = inputs[0], &weight = inputs[1];
   cpu::reuse_or_allocate(outputs[0], {&x});
   if (x.size() == 0) return;
-  cpu::NormRows norm(x, weight, eps_);
-  norm.y = outputs[0].data<std::byte>();
+  const cpu::NormRows norm(x, weight, eps_, outputs[0].data<std::byte>());
   cpu::enqueue(stream(),
                [norm, kernels = &kernels_of(x), threads = threads_] { norm.run(*kernels, threads); });
 }

@@ -11,10 +11,10 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNanosecondsPerRotated = 0.2;
+constexpr double kNsPerElement = 0.2;
 
 struct Sizes {
-  int64_t rows, length, heads, dims, itemsize;
+  int64_t batch, length, heads, dims, itemsize;
 };
 
 // Copies the heads of one token to `to`, dense.
@@ -52,7 +52,7 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   const bool dense = last_axis_is_dense(x);
   const size_t heads_bytes = dense ? 0 : sizes.heads * sizes.dims * sizes.itemsize;
   cpu::enqueue_rows(stream(),
-                    {sizes.rows * sizes.length, kNanosecondsPerRotated * sizes.heads * sizes.dims, threads_,
+                    {sizes.batch * sizes.length, kNsPerElement * sizes.heads * sizes.dims, threads_,
                      2 * table_bytes + heads_bytes},
                     [=, rotate = kernels_of(x).rope, offsets = std::move(row_offsets), strides = x.strides(),
                      x = x.data<std::byte>(), y = out.data<std::byte>()](int64_t index, std::byte* scratch) {
@@ -69,8 +69,8 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
                         token.x_head_stride = sizes.dims;
                       }
                       token.x = from;
-                      const int64_t place = n * sizes.length * sizes.heads * sizes.dims + s * token_stride;
-                      token.y = y + place * sizes.itemsize;
+                      const int64_t element = n * sizes.length * sizes.heads * sizes.dims + s * token_stride;
+                      token.y = y + element * sizes.itemsize;
                       rotate(token);
                     });
 }

@@ -1,17 +1,18 @@
 // Fills the table of row kernels.
 #pragma once
 
-#include "cpu/rows/powers-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/rows/elementwise-inl.h"
+#include "cpu/rows/exp-inl.h"
 #include "cpu/rows/rms_norm-inl.h"
 #include "cpu/rows/rope-inl.h"
-#include "cpu/rows/rows-inl.h"
 #include "cpu/rows/select-inl.h"
 #include "cpu/rows/unpack-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 template <Element kElement>
-static void offer_rows(Kernels& kernels) {
+static void register_rows(Kernels& kernels) {
   RowKernels& rows = kernels.rows[(int)kElement];
   rows.silu_multiply = silu_multiply<kElement>;
   rows.add = add_rows<kElement>;
@@ -19,10 +20,10 @@ static void offer_rows(Kernels& kernels) {
   rows.rope = rope<kElement>;
   rows.unpack = unpack<kElement>;
   rows.argmax = argmax<kElement>;
-  rows.scan = scan<kElement>;
+  rows.find_above = find_above<kElement>;
   rows.logsumexp = logsumexp<kElement>;
-  rows.largest = largest<kElement>;
-  rows.powers = powers<kElement>;
+  rows.max = max<kElement>;
+  rows.exp_minus = exp_minus<kElement>;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "cpu/kernels/row_kernels.h"
 #include "cpu/vec/elements-inl.h"
 #include "cpu/vec/log2e.h"
 
@@ -19,7 +20,7 @@ VEC_FN float largest_lane(F x) {
 }
 
 template <Element kElement>
-VEC_FN float number_at(const StorageOf<kElement>* p) {
+VEC_FN float element_at(const StorageOf<kElement>* p) {
   float lanes[kLanes];
   store(lanes, load_some<kElement>(p, 1));
   return lanes[0];
@@ -33,24 +34,24 @@ VEC_FN F largest_in(const StorageOf<kElement>* x, int64_t count) {
   for (; i + 4 * kLanes <= count; i += 4 * kLanes)
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) best[j] = larger(best[j], load_as<kElement>(x + i + j * kLanes));
-  for (; i < count; i++) best[0] = larger(best[0], set1(number_at<kElement>(x + i)));
+  for (; i < count; i++) best[0] = larger(best[0], set1(element_at<kElement>(x + i)));
   return larger(larger(best[0], best[1]), larger(best[2], best[3]));
 }
 
 template <Element kElement>
 VEC_FN bool has_nan(const StorageOf<kElement>* x, int64_t count) {
-  const F none = zero();
-  M numbers = equal(none, none);
+  const F zeros = zero();
+  M ordered = equal(zeros, zeros);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const F part = load_as<kElement>(x + i);
-    numbers = both(numbers, equal(part, part));
+    ordered = mask_and(ordered, equal(part, part));
   }
   if (i < count) {
     const F part = load_some<kElement>(x + i, count - i);
-    numbers = both(numbers, equal(part, part));
+    ordered = mask_and(ordered, equal(part, part));
   }
-  return !all(numbers);
+  return !all(ordered);
 }
 
 // Finds the block with the largest element, then the element. The first NaN ends the search.
@@ -63,7 +64,7 @@ static int64_t argmax(const void* row, int64_t count) {
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t size = count - begin < kBlock ? count - begin : kBlock;
     if (has_nan<kElement>(x + begin, size)) {
-      while (number_at<kElement>(x + begin) == number_at<kElement>(x + begin)) begin++;
+      while (element_at<kElement>(x + begin) == element_at<kElement>(x + begin)) begin++;
       return begin;
     }
     const F block = largest_in<kElement>(x + begin, size);
@@ -71,12 +72,13 @@ static int64_t argmax(const void* row, int64_t count) {
     best = largest_lane(block);
     where = begin;
   }
-  while (number_at<kElement>(x + where) != best) where++;
+  while (element_at<kElement>(x + where) != best) where++;
   return where;
 }
 
-// See ScanTask: larger elements have larger ranks, of equal ones the smaller index; NaN has the lowest.
-VEC_FN uint64_t rank_of(float x, int64_t index) {
+// See FindAboveTask: larger elements have larger keys, of equal ones that with the smaller index; NaN has the
+// smallest.
+VEC_FN uint64_t key_of(float x, int64_t index) {
   uint32_t order = 0;
   if (x == x) {
     x += 0.0f;  // -0 becomes +0: they are equal
@@ -87,7 +89,7 @@ VEC_FN uint64_t rank_of(float x, int64_t index) {
 }
 
 template <Element kElement>
-static void scan(ScanTask& task) {
+static void find_above(FindAboveTask& task) {
   const StorageOf<kElement>* x = (const StorageOf<kElement>*)task.row;
   const F limit = set1(task.threshold);
   while (task.next < task.count && task.found < task.capacity) {
@@ -96,7 +98,7 @@ static void scan(ScanTask& task) {
       M low = less_equal(load_as<kElement>(x + task.next), limit);
 #pragma GCC unroll 4
       for (int j = 1; j < 4; j++)
-        low = both(low, less_equal(load_as<kElement>(x + task.next + j * kLanes), limit));
+        low = mask_and(low, less_equal(load_as<kElement>(x + task.next + j * kLanes), limit));
       if (all(low)) {
         task.next += 4 * kLanes;
         continue;
@@ -106,7 +108,7 @@ static void scan(ScanTask& task) {
     store(lanes, load_some<kElement>(x + task.next, left));
     const int64_t stop = left < kLanes ? task.count : task.next + kLanes;
     for (int j = 0; task.next < stop && task.found < task.capacity; j++, task.next++)
-      if (!(lanes[j] <= task.threshold)) task.ranks[task.found++] = rank_of(lanes[j], task.next);
+      if (!(lanes[j] <= task.threshold)) task.sort_keys[task.found++] = key_of(lanes[j], task.next);
   }
 }
 
@@ -134,7 +136,7 @@ static float logsumexp(const void* row, int64_t count) {
       sums[j] = add(sums[j], exp2(mul(sub(part, reference), scale)));
     }
   float lanes[kLanes];
-  store(lanes, sum_groups<kLanes>(add(add(sums[0], sums[1]), add(sums[2], sums[3]))));
+  store(lanes, sum_neighbours<kLanes>(add(add(sums[0], sums[1]), add(sums[2], sums[3]))));
   float sum = lanes[0];
   for (; i < count; i += kLanes) {
     const int64_t left = count - i < kLanes ? count - i : kLanes;

@@ -15,41 +15,42 @@ namespace {
 
 // Candidates that are gathered beyond 2 k before the k best of them are kept.
 constexpr int64_t kMoreCandidates = 256;
+constexpr double kArgMaxNsPerElement = 0.05, kLogSumExpNsPerElement = 0.3, kTopKNsPerElement = 0.2;
 
-// The element of a rank: the inverse of rank_of in select-inl.h.
-float number_of(uint64_t rank) {
-  const auto order = static_cast<uint32_t>(rank >> 32);
+// The element of a key: the inverse of key_of in select-inl.h.
+float value_of(uint64_t key) {
+  const auto order = static_cast<uint32_t>(key >> 32);
   if (order == 0) return std::numeric_limits<float>::quiet_NaN();
   return std::bit_cast<float>(order & 0x80000000 ? order & 0x7fffffff : ~order);
 }
 
-// Writes the ranks of the k best elements of a row to the front of `ranks`, in order. Only elements above the
-// k-th best so far are candidates: soon these are few, and the scan is one comparison an element.
+// Writes the sort_keys of the k best elements of a row to the front of `sort_keys`, in order. Only elements
+// above the k-th best so far are candidates: soon these are few, and find_above is one comparison an element.
 void choose_best(const cpu::RowKernels& kernels, const std::byte* row, int64_t count, int64_t k,
-                 uint64_t* ranks) {
-  cpu::ScanTask task = {};
+                 uint64_t* sort_keys) {
+  cpu::FindAboveTask task = {};
   task.row = row;
   task.count = count;
   task.threshold = std::numeric_limits<float>::quiet_NaN();
-  task.ranks = ranks;
+  task.sort_keys = sort_keys;
   task.capacity = 2 * k + kMoreCandidates;
   const auto best_first = std::greater<uint64_t>();
   while (task.next < count) {
-    kernels.scan(task);
+    kernels.find_above(task);
     if (task.found <= k) continue;
-    std::nth_element(ranks, ranks + k - 1, ranks + task.found, best_first);
+    std::nth_element(sort_keys, sort_keys + k - 1, sort_keys + task.found, best_first);
     task.found = k;
-    task.threshold = number_of(ranks[k - 1]);
+    task.threshold = value_of(sort_keys[k - 1]);
   }
-  std::sort(ranks, ranks + k, best_first);
+  std::sort(sort_keys, sort_keys + k, best_first);
 }
 
 // Calls work(m, elements, scratch) for every row of x, with `bytes` bytes of scratch.
 template <class Work>
-void enqueue_for_rows_of(const mx::array& x, double nanoseconds_per_element, int threads, mx::Stream stream,
+void enqueue_for_rows_of(const mx::array& x, double ns_per_element, int threads, mx::Stream stream,
                          size_t bytes, Work work) {
   const cpu::RowReader reader(x);
-  const cpu::RowWork all = {cpu::rows_of(x), nanoseconds_per_element * x.shape(-1), threads,
+  const cpu::RowWork all = {cpu::rows_of(x), ns_per_element * x.shape(-1), threads,
                             bytes + reader.row_bytes()};
   cpu::enqueue_rows(stream, all, [=, work = std::move(work)](int64_t m, std::byte* scratch) {
     work(m, reader.row(m, scratch + bytes), scratch);
@@ -62,7 +63,7 @@ void ArgMax::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arra
   const mx::array& x = inputs[0];
   cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
-  enqueue_for_rows_of(x, 0.05, threads_, stream(), 0,
+  enqueue_for_rows_of(x, kArgMaxNsPerElement, threads_, stream(), 0,
                       [argmax = kernels_of(x).argmax, count = x.shape(-1), out = outputs[0].data<uint32_t>()](
                           int64_t m, const std::byte* row, std::byte*) {
                         out[m] = static_cast<uint32_t>(argmax(row, count));
@@ -74,7 +75,7 @@ void LogSumExp::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
   cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
   enqueue_for_rows_of(
-      x, 0.3, threads_, stream(), 0,
+      x, kLogSumExpNsPerElement, threads_, stream(), 0,
       [logsumexp = kernels_of(x).logsumexp, count = x.shape(-1), out = outputs[0].data<float>()](
           int64_t m, const std::byte* row, std::byte*) { out[m] = logsumexp(row, count); });
 }
@@ -83,16 +84,16 @@ void TopK::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   const mx::array& x = inputs[0];
   for (mx::array& output : outputs) cpu::allocate_for(output);
   if (x.size() == 0) return;
-  const size_t ranks_bytes = (2 * int64_t{k_} + kMoreCandidates) * sizeof(uint64_t);
-  enqueue_for_rows_of(x, 0.2, threads_, stream(), ranks_bytes,
+  const size_t keys_bytes = (2 * int64_t{k_} + kMoreCandidates) * sizeof(uint64_t);
+  enqueue_for_rows_of(x, kTopKNsPerElement, threads_, stream(), keys_bytes,
                       [k = k_, kernels = &kernels_of(x), count = x.shape(-1), itemsize = x.itemsize(),
-                       numbers = outputs[0].data<std::byte>(), indices = outputs[1].data<uint32_t>()](
+                       values = outputs[0].data<std::byte>(), indices = outputs[1].data<uint32_t>()](
                           int64_t m, const std::byte* row, std::byte* scratch) {
-                        auto* ranks = reinterpret_cast<uint64_t*>(scratch);
-                        choose_best(*kernels, row, count, k, ranks);
+                        auto* sort_keys = reinterpret_cast<uint64_t*>(scratch);
+                        choose_best(*kernels, row, count, k, sort_keys);
                         for (int64_t i = m * k, j = 0; j < k; i++, j++) {
-                          indices[i] = ~static_cast<uint32_t>(ranks[j]);
-                          std::memcpy(numbers + i * itemsize, row + indices[i] * itemsize, itemsize);
+                          indices[i] = ~static_cast<uint32_t>(sort_keys[j]);
+                          std::memcpy(values + i * itemsize, row + indices[i] * itemsize, itemsize);
                         }
                       });
 }

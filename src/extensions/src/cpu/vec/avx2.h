@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cpu/vec/any_float.h"
+#include "cpu/vec/aliased_float.h"
 
 #define VEC_FN static inline __attribute__((always_inline))
 
@@ -13,8 +13,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 8;
 constexpr int kRegisters = 16;
-constexpr int kRowVectors = 2;
-constexpr bool kMasks = false;
+constexpr bool kMaskedLoads = false;
 
 typedef __m256 F;
 typedef __m256 M;  // all bits of a lane set or clear
@@ -25,7 +24,7 @@ VEC_FN F load(const float* p) { return _mm256_loadu_ps(p); }
 VEC_FN void store(float* p, F x) { _mm256_storeu_ps(p, x); }
 // Keeps a loaded vector in a register: GCC would reload it for each of several products, more loads than a
 // core has ports for.
-VEC_FN F kept(F x) {
+VEC_FN F keep_in_register(F x) {
   __asm__("" : "+x"(x));
   return x;
 }
@@ -35,7 +34,7 @@ VEC_FN F sub(F a, F b) { return _mm256_sub_ps(a, b); }
 VEC_FN F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 VEC_FN F div(F a, F b) { return _mm256_div_ps(a, b); }
 VEC_FN F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-VEC_FN F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN; likewise min
+VEC_FN F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN
 VEC_FN F min(F a, F b) { return _mm256_min_ps(a, b); }
 
 VEC_FN F pow2_from_low_bits(F x) {
@@ -45,7 +44,7 @@ VEC_FN F pow2_from_low_bits(F x) {
 
 VEC_FN M less_equal(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 VEC_FN M equal(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-VEC_FN M both(M a, M b) { return _mm256_and_ps(a, b); }
+VEC_FN M mask_and(M a, M b) { return _mm256_and_ps(a, b); }
 VEC_FN bool all(M m) { return _mm256_movemask_ps(m) == 0xff; }
 VEC_FN F select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
 
@@ -91,19 +90,19 @@ VEC_FN W load_words(const uint32_t* p) {
   return _mm256_xor_si256(_mm256_loadu_si256((const __m256i*)p), _mm256_set1_epi32(top));
 }
 template <int kBits, int kIndex>
-VEC_FN F number(W words) {
+VEC_FN F decode_quant(W words) {
   const __m256i up = _mm256_slli_epi32(words, 32 - kBits - kBits * kIndex);
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(up, 32 - kBits));
 }
 
-VEC_FN F pick(F x, const int32_t* from) {
+VEC_FN F permute(F x, const int32_t* from) {
   return _mm256_permutevar8x32_ps(x, _mm256_loadu_si256((const __m256i*)from));
 }
 
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4 || G == 8, "a power of two up to the number of lanes");
-  if constexpr (G == 1) return _mm256_set1_ps(*(const AnyFloat*)p);
+  if constexpr (G == 1) return _mm256_set1_ps(*(const AliasedFloat*)p);
   if constexpr (G == 2) {
     double pair;
     memcpy(&pair, p, sizeof pair);
@@ -114,7 +113,7 @@ VEC_FN F broadcast(const float* p) {
 }
 
 template <int G>
-VEC_FN F sum_groups(F x) {
+VEC_FN F sum_neighbours(F x) {
   static_assert(G == 1 || G == 2 || G == 4 || G == 8, "a power of two up to the number of lanes");
   if constexpr (G >= 2) x = add(x, _mm256_permute_ps(x, 0xb1));
   if constexpr (G >= 4) x = add(x, _mm256_permute_ps(x, 0x4e));

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cpu/vec/any_float.h"
+#include "cpu/vec/aliased_float.h"
 
 #define VEC_FN static inline __attribute__((always_inline))
 
@@ -13,8 +13,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 16;
 constexpr int kRegisters = 32;
-constexpr int kRowVectors = 4;
-constexpr bool kMasks = true;  // loads of the first n < kLanes elements, then zeros
+constexpr bool kMaskedLoads = true;  // load_first*(): the first n < kLanes elements, then zeros
 
 typedef __m512 F;
 typedef __mmask16 M;
@@ -25,7 +24,7 @@ VEC_FN F load(const float* p) { return _mm512_loadu_ps(p); }
 VEC_FN void store(float* p, F x) { _mm512_storeu_ps(p, x); }
 // Keeps a loaded vector in a register: GCC would reload it for each of several products, more loads than a
 // core has ports for.
-VEC_FN F kept(F x) {
+VEC_FN F keep_in_register(F x) {
   __asm__("" : "+v"(x));
   return x;
 }
@@ -35,12 +34,12 @@ VEC_FN F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 VEC_FN F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 VEC_FN F div(F a, F b) { return _mm512_div_ps(a, b); }
 VEC_FN F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-VEC_FN F max(F a, F b) { return _mm512_max_ps(a, b); }
+VEC_FN F max(F a, F b) { return _mm512_max_ps(a, b); }  // b where either is NaN
 VEC_FN F min(F a, F b) { return _mm512_min_ps(a, b); }
 
 VEC_FN M less_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 VEC_FN M equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-VEC_FN M both(M a, M b) { return a & b; }
+VEC_FN M mask_and(M a, M b) { return a & b; }
 VEC_FN bool all(M m) { return m == 0xffff; }
 VEC_FN F select(M m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
 
@@ -100,7 +99,7 @@ VEC_FN W load_words(const uint32_t* p) {
   return kBits == 4 ? words : _mm512_xor_si512(words, _mm512_set1_epi32((int)0x80808080));
 }
 template <int kBits, int kIndex>
-VEC_FN F number(W words) {
+VEC_FN F decode_quant(W words) {
   if constexpr (kBits == 4) {
     const F table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     return _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * kIndex), table);
@@ -109,11 +108,11 @@ VEC_FN F number(W words) {
   }
 }
 
-VEC_FN F pick(F x, const int32_t* from) { return _mm512_permutexvar_ps(_mm512_loadu_si512(from), x); }
+VEC_FN F permute(F x, const int32_t* from) { return _mm512_permutexvar_ps(_mm512_loadu_si512(from), x); }
 
 template <int G>
 VEC_FN F broadcast(const float* p) {
-  if constexpr (G == 1) return _mm512_set1_ps(*(const AnyFloat*)p);
+  if constexpr (G == 1) return _mm512_set1_ps(*(const AliasedFloat*)p);
   if constexpr (G == 2) {
     double pair;
     memcpy(&pair, p, sizeof pair);
@@ -125,7 +124,7 @@ VEC_FN F broadcast(const float* p) {
 }
 
 template <int G>
-VEC_FN F sum_groups(F x) {
+VEC_FN F sum_neighbours(F x) {
   if constexpr (G >= 2) x = add(x, _mm512_permute_ps(x, 0xb1));
   if constexpr (G >= 4) x = add(x, _mm512_permute_ps(x, 0x4e));
   if constexpr (G >= 8) x = add(x, _mm512_shuffle_f32x4(x, x, 0xb1));

@@ -11,7 +11,7 @@ VEC_FN F dot_pairs(F a, F b, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)a, 
 // The same with one pair of memory in every lane. One instruction, where GCC 12 emits a broadcast and a
 // product; two are a quarter slower where there are as many of both (Zen 4, benches/LOG.md).
 VEC_FN F dot_broadcast_pair(const float* a, F b, F acc) {
-  __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*(const AnyFloat*)a));
+  __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*(const AliasedFloat*)a));
   return acc;
 }
 
@@ -95,73 +95,5 @@ VEC_FN void store_unzipped(float* out, F low, F high) {
   store(out, _mm512_permutex2var_ps(low, first, high));
   store(out + kLanes, _mm512_permutex2var_ps(low, second, high));
 }
-
-// The value of a half byte: (half byte - less) * times, exact in bfloat16. The table holds it twice, so the
-// bit above the half byte in an index does not matter.
-struct alignas(64) PairTable {
-  uint16_t values[32];
-
-  constexpr PairTable(int less, int times) : values() {
-    for (int i = 0; i < 32; i++)
-      values[i] = (uint16_t)(__builtin_bit_cast(uint32_t, (float)((i % 16 - less) * times)) >> 16);
-  }
-};
-
-// Half byte kIndex of the lower and of the upper half of each word, as a pair.
-template <int kIndex>
-VEC_FN F look_up(W words, const PairTable& table) {
-  return _mm512_castsi512_ps(
-      _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * kIndex), _mm512_load_si512(table.values)));
-}
-
-// The weights of a quantization group in float32: q * scale + bias, as (q - half) * scale + (bias + half *
-// scale), which is exact for longer. Scale and bias are bfloat16; `weights` takes numbers q - half.
-struct GroupScale {
-  F scale, bias;
-
-  GroupScale(uint16_t scale, uint16_t bias, float half)
-      : scale(of(scale)), bias(fma(set1(half), this->scale, of(bias))) {}
-
-  VEC_FN F of(uint16_t x) { return _mm512_castsi512_ps(_mm512_maskz_set1_epi16(0xaaaaaaaa, (short)x)); }
-  F weights(__m512i numbers) const { return fma(_mm512_cvtepi32_ps(numbers), scale, bias); }
-};
-
-// Codec of a quantization group: `decode` gives the 2 * kLanes weights at p, rounded to bfloat16.
-template <int kBits>
-struct Bf16GroupCodec;
-
-// Half bytes are looked up. The table holds the 16 weights twice: index bits above the fourth belong to other
-// numbers.
-template <>
-struct Bf16GroupCodec<4> {
-  __m512i table;
-
-  Bf16GroupCodec(uint16_t scale, uint16_t bias) {
-    const __m512i numbers = _mm512_setr_epi32(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-    const F weights = GroupScale(scale, bias, 8).weights(numbers);
-    table = (__m512i)_mm512_cvtne2ps_pbh(weights, weights);
-  }
-
-  F decode(const uint8_t* p) const {
-    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
-    const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(index, table));
-  }
-};
-
-template <>
-struct Bf16GroupCodec<8> {
-  GroupScale group;
-
-  Bf16GroupCodec(uint16_t scale, uint16_t bias) : group(scale, bias, 128) {}
-
-  F decode(const uint8_t* p) const {
-    return (F)_mm512_cvtne2ps_pbh(group.weights(numbers(p + kLanes)), group.weights(numbers(p)));
-  }
-  VEC_FN __m512i numbers(const uint8_t* p) {
-    const __m128i bytes = _mm_loadu_si128((const __m128i*)p);
-    return _mm512_cvtepi8_epi32(_mm_xor_si128(bytes, _mm_set1_epi8((char)0x80)));
-  }
-};
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

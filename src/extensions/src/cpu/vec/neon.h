@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cpu/vec/any_float.h"
+#include "cpu/vec/aliased_float.h"
 
 #define VEC_FN static inline __attribute__((always_inline))
 
@@ -13,29 +13,28 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 4;
 constexpr int kRegisters = 32;
-constexpr int kRowVectors = 4;
-constexpr bool kMasks = false;
+constexpr bool kMaskedLoads = false;
 
 typedef float32x4_t F;
 typedef uint32x4_t M;  // all bits of a lane set or clear
 
 VEC_FN F zero() { return vdupq_n_f32(0.0f); }
 VEC_FN F set1(float x) { return vdupq_n_f32(x); }
-// vld1q_f32 and vst1q_f32 are for memory of floats only, see AnyFloat.
+// vld1q_f32 and vst1q_f32 are for memory of floats only, see AliasedFloat.
 VEC_FN F load(const float* p) {
   F x;
   memcpy(&x, p, sizeof x);
   return x;
 }
 VEC_FN void store(float* p, F x) { memcpy(p, &x, sizeof x); }
-VEC_FN F kept(F x) { return x; }  // products take no operand from memory
+VEC_FN F keep_in_register(F x) { return x; }  // products take no operand from memory
 
 VEC_FN F add(F a, F b) { return vaddq_f32(a, b); }
 VEC_FN F sub(F a, F b) { return vsubq_f32(a, b); }
 VEC_FN F mul(F a, F b) { return vmulq_f32(a, b); }
 VEC_FN F div(F a, F b) { return vdivq_f32(a, b); }
 VEC_FN F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
-VEC_FN F max(F a, F b) { return vmaxq_f32(a, b); }  // NaN where either is NaN; likewise min
+VEC_FN F max(F a, F b) { return vmaxq_f32(a, b); }  // NaN where either is NaN
 VEC_FN F min(F a, F b) { return vminq_f32(a, b); }
 
 VEC_FN F pow2_from_low_bits(F x) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(x), 23)); }
@@ -43,7 +42,7 @@ VEC_FN F pow2_from_low_bits(F x) { return vreinterpretq_f32_u32(vshlq_n_u32(vrei
 
 VEC_FN M less_equal(F a, F b) { return vcleq_f32(a, b); }
 VEC_FN M equal(F a, F b) { return vceqq_f32(a, b); }
-VEC_FN M both(M a, M b) { return vandq_u32(a, b); }
+VEC_FN M mask_and(M a, M b) { return vandq_u32(a, b); }
 VEC_FN bool all(M m) { return vminvq_u32(m) != 0; }
 VEC_FN F select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }
 
@@ -78,12 +77,12 @@ VEC_FN W load_words(const uint32_t* p) {
   return vreinterpretq_s32_u32(veorq_u32(vreinterpretq_u32_f32(load((const float*)p)), vdupq_n_u32(top)));
 }
 template <int kBits, int kIndex>
-VEC_FN F number(W words) {
+VEC_FN F decode_quant(W words) {
   const W up = vshlq_n_s32(words, 32 - kBits - kBits * kIndex);
   return vcvtq_f32_s32(vshrq_n_s32(up, 32 - kBits));
 }
 
-VEC_FN F pick(F x, const int32_t* from) {
+VEC_FN F permute(F x, const int32_t* from) {
   const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), vld1q_u32((const uint32_t*)from), 0x04040404);
   return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(x), vreinterpretq_u8_u32(bytes)));
 }
@@ -91,7 +90,7 @@ VEC_FN F pick(F x, const int32_t* from) {
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
-  if constexpr (G == 1) return vdupq_n_f32(*(const AnyFloat*)p);
+  if constexpr (G == 1) return vdupq_n_f32(*(const AliasedFloat*)p);
   if constexpr (G == 2) {
     float32x2_t pair;
     memcpy(&pair, p, sizeof pair);
@@ -101,7 +100,7 @@ VEC_FN F broadcast(const float* p) {
 }
 
 template <int G>
-VEC_FN F sum_groups(F x) {
+VEC_FN F sum_neighbours(F x) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
   if constexpr (G >= 2) x = add(x, vrev64q_f32(x));
   if constexpr (G >= 4) x = add(x, vextq_f32(x, x, 2));

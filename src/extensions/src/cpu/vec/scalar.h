@@ -1,19 +1,22 @@
 // Vectors of 4 floats in plain C++, with the vector types that GCC and Clang offer on every machine.
+//
+// The reference of the interface: every vec/<isa>.h defines the same types, constants and functions. max and
+// min give NaN if the second operand is NaN; with NaN only in the first, the result depends on the
+// instruction set.
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-#include "cpu/vec/any_float.h"
+#include "cpu/vec/aliased_float.h"
 
 #define VEC_FN static inline __attribute__((always_inline))
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kLanes = 4;
-constexpr int kRegisters = 16;  // the fewest a supported machine has
-constexpr int kRowVectors = 2;
-constexpr bool kMasks = false;
+constexpr int kRegisters = 16;        // the fewest a supported machine has
+constexpr bool kMaskedLoads = false;  // whether load_first*() exist
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));  // all bits of a lane set or clear
@@ -28,7 +31,7 @@ VEC_FN F load(const float* p) {
   return x;
 }
 VEC_FN void store(float* p, F x) { memcpy(p, &x, sizeof x); }
-VEC_FN F kept(F x) { return x; }  // see avx2.h; not measured here
+VEC_FN F keep_in_register(F x) { return x; }  // see avx2.h; not measured here
 
 VEC_FN F add(F a, F b) { return a + b; }
 VEC_FN F sub(F a, F b) { return a - b; }
@@ -38,11 +41,11 @@ VEC_FN F fma(F a, F b, F c) { return a * b + c; }
 
 VEC_FN M less_equal(F a, F b) { return a <= b; }
 VEC_FN M equal(F a, F b) { return a == b; }
-VEC_FN M both(M a, M b) { return a & b; }
+VEC_FN M mask_and(M a, M b) { return a & b; }
 VEC_FN bool all(M m) { return (m[0] & m[1] & m[2] & m[3]) != 0; }
 VEC_FN U select(M m, U yes, U no) { return ((U)m & yes) | (~(U)m & no); }
 VEC_FN F select(M m, F yes, F no) { return (F)select(m, (U)yes, (U)no); }
-VEC_FN F max(F a, F b) { return select(a > b, a, b); }  // b where either is NaN; likewise min
+VEC_FN F max(F a, F b) { return select(a > b, a, b); }  // b where either is NaN
 VEC_FN F min(F a, F b) { return select(a < b, a, b); }
 
 VEC_FN F pow2_from_low_bits(F x) { return (F)((U)x << 23); }
@@ -86,14 +89,14 @@ VEC_FN void store_bf16(uint16_t* p, F x) {
   store_u16(p, select(x == x, nearest, quiet) >> 16);
 }
 
-// kLanes unsigned numbers of 4 or 8 bits as floats, the lowest bits first; likewise elsewhere.
+// kLanes quants of 4 or 8 bits as floats, the lowest bits first.
 VEC_FN F load_u4(const uint8_t* p) {
   return F{(float)(p[0] & 15), (float)(p[0] >> 4), (float)(p[1] & 15), (float)(p[1] >> 4)};
 }
 VEC_FN F load_u8(const uint8_t* p) { return F{(float)p[0], (float)p[1], (float)p[2], (float)p[3]}; }
 
-// Packed words, and number kIndex of each, the lowest bits first, minus half the range: small numbers, whose
-// sums are exact for longer. Likewise elsewhere.
+// Packed words. decode_quant: quant kIndex of each, the lowest bits first, minus half the range, so that sums
+// are exact for longer.
 typedef M W;
 
 template <int kBits>
@@ -103,23 +106,25 @@ VEC_FN W load_words(const uint32_t* p) {
   return (W)(words ^ (kBits == 4 ? 0x88888888 : 0x80808080));
 }
 template <int kBits, int kIndex>
-VEC_FN F number(W words) {
+VEC_FN F decode_quant(W words) {
   const W up = (W)((U)words << (32 - kBits - kBits * kIndex));
   return __builtin_convertvector(up >> (32 - kBits), F);
 }
 
 // Lane i takes lane from[i] of x.
-VEC_FN F pick(F x, const int32_t* from) { return F{x[from[0]], x[from[1]], x[from[2]], x[from[3]]}; }
+VEC_FN F permute(F x, const int32_t* from) { return F{x[from[0]], x[from[1]], x[from[2]], x[from[3]]}; }
 
+// p[0] to p[G - 1], repeated.
 template <int G>
 VEC_FN F broadcast(const float* p) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
-  const AnyFloat* from = p;
+  const AliasedFloat* from = p;
   return F{from[0], from[1 % G], from[2 % G], from[3 % G]};
 }
 
+// In every lane the sum of the G neighbouring lanes that it belongs to.
 template <int G>
-VEC_FN F sum_groups(F x) {
+VEC_FN F sum_neighbours(F x) {
   static_assert(G == 1 || G == 2 || G == 4, "a power of two up to the number of lanes");
   if constexpr (G >= 2) x += F{x[1], x[0], x[3], x[2]};
   if constexpr (G >= 4) x += F{x[2], x[3], x[0], x[1]};
@@ -136,7 +141,7 @@ VEC_FN void transpose(F rows[kLanes]) {
   }
 }
 
-// Lane i: the sum of the lanes of the vector at p + i * stride; likewise elsewhere.
+// Lane i: the sum of the lanes of the vector at p + i * stride.
 VEC_FN F sum_lanes(const float* p, int64_t stride) {
   F sums;
   for (int i = 0; i < kLanes; i++, p += stride) sums[i] = (p[0] + p[1]) + (p[2] + p[3]);

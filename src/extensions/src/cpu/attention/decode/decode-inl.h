@@ -95,7 +95,7 @@ template <Element kElement>
 static void store_heads(const ForwardTask& task, QueryTile& tile, const F* sums) {
   float factor[kTileLanes], lse[kTileLanes], sum[kLanes];
   for (int head = 0; head < task.gqa_heads; head++) {
-    store(sum, sum_groups<kLanes>(sums[head]));
+    store(sum, sum_neighbours<kLanes>(sums[head]));
     tile.l[head] = sum[0];
   }
   output_factors(task, tile, factor, lse);

@@ -17,13 +17,13 @@ struct AmxDecode {
                      const PrefetchRows& prefetch) {
     const int whole = keys / 16 * 16, left = keys - whole;
     const auto* rows = (const uint16_t*)k.data;
-    tile_gemm<false>({rows, k.stride * 2}, whole / 16, tile.q, 1, E / 32, scratch.products);
+    amx_gemm<false>({rows, k.stride * 2}, whole / 16, tile.q, 1, E / 32, scratch.products);
     if (left > 0) {  // a tile reads 16 rows
       for (int key = 0; key < 16; key++)
         for (int e = 0; e < E; e += 32)
           store(scratch.keys + (key * E + e) / 2,
                 key < left ? load_pairs(rows + (whole + key) * k.stride + e, 32) : zero());
-      tile_gemm<false>({scratch.keys, E * 2}, 1, tile.q, 1, E / 32, scratch.products + whole * kDecodeHeads);
+      amx_gemm<false>({scratch.keys, E * 2}, 1, tile.q, 1, E / 32, scratch.products + whole * kDecodeHeads);
     }
     for (int key = 0; key < keys; key += kLanes) {
       F block[kLanes];
@@ -53,7 +53,7 @@ struct AmxDecode {
         store(pairs, zipped.low);
         store(pairs + 16, zipped.high);
       }
-    tile_gemm<true>({scratch.p, Scratch::kKeys * 2}, 1, scratch.keys, E / 16, steps, tile.o);
+    amx_gemm<true>({scratch.p, Scratch::kKeys * 2}, 1, scratch.keys, E / 16, steps, tile.o);
   }
 };
 

@@ -4,6 +4,6 @@
 
 namespace tiny_llm_ext::cpu {
 
-typedef float __attribute__((may_alias)) AnyFloat;
+typedef float __attribute__((may_alias)) AliasedFloat;
 
 }  // namespace tiny_llm_ext::cpu

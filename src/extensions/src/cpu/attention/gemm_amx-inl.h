@@ -1,51 +1,14 @@
-// AMX tile registers, and the microkernel of attention on them.
+// The matrix products of attention on AMX tiles.
 #pragma once
 
-#include "cpu/vec/elements-inl.h"
+#include "cpu/gemm/tiles_amx-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
-
-// Microkernels use as few of the eight registers as they can, and reload the same ones. At times, probably
-// when another thread shares the core, products alternating with loads take 14 ns each with four registers,
-// 18 with six and 32 with eight, instead of 7 (benches/LOG.md).
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-// Compilers do not know that tile instructions read memory: stores must be complete before them.
-VEC_FN void settle_stores() { __asm__ volatile("" ::: "memory"); }
-
-VEC_FN void load_config(const TileConfig& config) {
-  __asm__ volatile("" : : "r"(&config) : "memory");  // GCC believes that only eight bytes are read
-  _tile_loadconfig(&config);
-}
-
-// The begin and the end of products on whole tiles.
-struct WithTiles {
-  VEC_FN void enter() { load_config(TileConfig()); }
-  VEC_FN void leave() { _tile_release(); }
-};
 
 // Two neighbouring tiles of C are computed at a time: two columns of one row block, two rows of one column
 // block, or a single tile where there is no neighbour.
 enum class Pair { columns, rows, none };
 
-// C's tile registers come in two sets, 0-1 and 2-3: a set is stored only after the next one's products have
-// been issued, so that the latencies of the last products, of the stores and of the first loads overlap.
-template <int kSet>
-VEC_FN void zero_set() {
-  if constexpr (kSet == 0) {
-    _tile_zero(0);
-    _tile_zero(1);
-  } else {
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-}
-
-// The second tile lies `second` bytes after the first; 0: there is none.
 template <int kSet>
 VEC_FN void load_set(const char* c, int64_t second, int64_t stride) {
   if constexpr (kSet == 0) {
@@ -54,34 +17,6 @@ VEC_FN void load_set(const char* c, int64_t second, int64_t stride) {
   } else {
     _tile_loadd(2, c, stride);
     if (second) _tile_loadd(3, c + second, stride);
-  }
-}
-
-template <int kSet>
-VEC_FN void store_set(char* c, int64_t second, int64_t stride) {
-  if constexpr (kSet == 0) {
-    _tile_stored(0, c, stride);
-    if (second) _tile_stored(1, c + second, stride);
-  } else {
-    _tile_stored(2, c, stride);
-    if (second) _tile_stored(3, c + second, stride);
-  }
-}
-
-// The sums in a tile += tile 4 * tile 5, of bfloat16 or int8.
-template <int kSums, bool kInt8 = false>
-VEC_FN void add_product() {
-  static_assert(kSums < 4);
-  if constexpr (kInt8) {
-    if constexpr (kSums == 0) _tile_dpbssd(0, 4, 5);
-    if constexpr (kSums == 1) _tile_dpbssd(1, 4, 5);
-    if constexpr (kSums == 2) _tile_dpbssd(2, 4, 5);
-    if constexpr (kSums == 3) _tile_dpbssd(3, 4, 5);
-  } else {
-    if constexpr (kSums == 0) _tile_dpbf16ps(0, 4, 5);
-    if constexpr (kSums == 1) _tile_dpbf16ps(1, 4, 5);
-    if constexpr (kSums == 2) _tile_dpbf16ps(2, 4, 5);
-    if constexpr (kSums == 3) _tile_dpbf16ps(3, 4, 5);
   }
 }
 
@@ -101,15 +36,15 @@ VEC_FN void multiply_set(const char* a, int64_t a_stride, const char* b, int64_t
 }
 
 // Rows of the A operand.
-struct TileRows {
+struct AmxOperandA {
   const void* data;
   int64_t stride;  // in bytes
 };
 
 // C[16 * blocks][lanes] (+)= A[16 * blocks][32 * steps] * B[16 * steps pairs][lanes], lanes = 16 * vectors.
 template <bool kAccumulate>
-struct TileGemm {
-  TileRows a;
+struct AmxGemm {
+  AmxOperandA a;
   const char* b;
   int64_t stride;  // of B and C in bytes
   int steps;
@@ -158,9 +93,9 @@ struct TileGemm {
 };
 
 template <bool kAccumulate>
-static void tile_gemm(TileRows a, int blocks, const float* b, int vectors, int steps, float* c) {
-  settle_stores();
-  TileGemm<kAccumulate>{a, (const char*)b, vectors * 64, steps, (char*)c}.run(blocks, vectors);
+static void amx_gemm(AmxOperandA a, int blocks, const float* b, int vectors, int steps, float* c) {
+  compiler_barrier();
+  AmxGemm<kAccumulate>{a, (const char*)b, vectors * 64, steps, (char*)c}.run(blocks, vectors);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
