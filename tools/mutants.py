@@ -76,15 +76,15 @@ MUTANTS = (
     Mutant(
         "a tile too few at the causal edge",
         "attention/tiles.cpp",
-        "std::min(n_k - 1, last_row + shift + right) + 1}",
-        "std::min(n_k - 1, last_row + shift + right)}",
+        "last_key(last_row + shift, n_k, right) + 1}",
+        "last_key(last_row + shift, n_k, right)}",
         ("lengths",),
     ),
     Mutant(
         "a tile too few at the left edge of a window",
         "attention/tiles.cpp",
-        "std::max<int64_t>(0, first_row + shift - left)",
-        "std::max<int64_t>(0, first_row + shift - left + 1)",
+        "first_key(first_row + shift, left)",
+        "first_key(first_row + shift, left - 1)",
         ("window",),
     ),
     Mutant(
@@ -118,8 +118,8 @@ MUTANTS = (
     Mutant(
         "all heads of a group read one head of the mask",
         "cpu/attention/mask-inl.h",
-        "return (flat % task.group) * mask.head_stride + (flat / task.group) * mask.row_stride +",
-        "return (flat / task.group) * mask.row_stride +",
+        "return (flat % task.gqa_heads) * mask.head_stride + (flat / task.gqa_heads) * mask.row_stride +",
+        "return (flat / task.gqa_heads) * mask.row_stride +",
         ("masks",),
     ),
     Mutant(
@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         "lengths beyond the end are accepted",
         "attention/lengths.cpp",
-        "if (length < 0 || length > most) {",
+        "if (length < 0 || length > max) {",
         "if (length < 0) {",
         ("bad_input", "late_lengths"),
     ),

@@ -22,9 +22,9 @@ std::vector<std::optional<TokenCache>> caches_from(const Caches& caches) {
     if (!cache) continue;
     std::visit(
         [&](const auto& of) {
-          bool kept = false;
-          if constexpr (std::tuple_size_v<std::decay_t<decltype(of)>> == 4) kept = std::get<3>(of);
-          given.back() = {std::get<0>(of), std::get<1>(of), {std::get<2>(of), kept}};
+          bool caller_holds = false;
+          if constexpr (std::tuple_size_v<std::decay_t<decltype(of)>> == 4) caller_holds = std::get<3>(of);
+          given.back() = {std::get<0>(of), std::get<1>(of), {std::get<2>(of), caller_holds}};
         },
         *cache);
   }

@@ -12,7 +12,7 @@
 
 namespace tiny_llm_ext {
 
-// Keys, values and length of each, and perhaps whether it is kept.
+// Keys, values and length of each, and perhaps CacheState::caller_holds.
 using Cache =
     std::variant<std::tuple<mx::array, mx::array, int64_t>, std::tuple<mx::array, mx::array, int64_t, bool>>;
 using Caches = std::vector<std::optional<Cache>>;

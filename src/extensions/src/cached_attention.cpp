@@ -23,12 +23,12 @@ void check_cache(const mx::array& keys, const mx::array& values, int64_t length,
     if (x->dtype() != key.dtype())
       reject(kCachedAttention, argument, to_text(x->dtype()), to_text(key.dtype()) + ", the dtype of query");
   }
-  const int64_t L = dims["L"], most = dims["capacity"] - L;
-  if (most < 0)
+  const int64_t L = dims["L"], max_length = dims["capacity"] - L;
+  if (max_length < 0)
     reject(kCachedAttention, "keys", to_text(keys.shape()), "room for " + std::to_string(L) + " new tokens");
-  if (length < 0 || length > most) {
+  if (length < 0 || length > max_length) {
     reject(kCachedAttention, "length", std::to_string(length),
-           "0 to " + std::to_string(most) + ", to have room for " + std::to_string(L) + " more tokens");
+           "0 to " + std::to_string(max_length) + ", to have room for " + std::to_string(L) + " more tokens");
   }
 }
 
@@ -128,14 +128,14 @@ bool CachedAttention::check_inputs(const std::vector<mx::array>& inputs) const {
   return has_kernel(query, dims["Hkv"]);
 }
 
-std::vector<CachePlace> CachedAttention::places(const std::vector<mx::array>& inputs) const {
-  std::vector<CachePlace> places;
+std::vector<CacheInBatch> CachedAttention::caches_in_batch(const std::vector<mx::array>& inputs) const {
+  std::vector<CacheInBatch> caches;
   int row = 0;
   for (const std::optional<CacheState>& cache : params_.caches) {
-    if (cache) places.push_back({row, *cache});
-    row += cache ? inputs[kFirstCache + 2 * (places.size() - 1)].shape(0) : 1;
+    if (cache) caches.push_back({row, *cache});
+    row += cache ? inputs[kFirstCache + 2 * (caches.size() - 1)].shape(0) : 1;
   }
-  return places;
+  return caches;
 }
 
 std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inputs) {
@@ -162,9 +162,9 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   options.causal = true;
   options.on_fallback = "allow";
   options.stream = stream();
-  const std::vector<CachePlace> all_places = places(inputs);
-  for (size_t i = 0; i < all_places.size(); i++) {
-    const int first = all_places[i].first_row, begin = static_cast<int>(all_places[i].state.length),
+  const std::vector<CacheInBatch> in_batch = caches_in_batch(inputs);
+  for (size_t i = 0; i < in_batch.size(); i++) {
+    const int first = in_batch[i].first_row, begin = static_cast<int>(in_batch[i].state.length),
               end = begin + L;
     const auto append = [&](const mx::array& cache, const mx::array& tokens) {
       mx::Shape stop = cache.shape();

@@ -26,7 +26,7 @@ using GrownCaches = std::vector<std::pair<mx::array, mx::array>>;
 // Query (B, L, Hq, E), key and value (B, L, Hkv, E) are L new tokens of each of B rows. The caches are in the
 // order of the rows; an entry without a cache is one row whose result is 0. Query and key are rotated as by
 // `rope`. A token sees the tokens of its cache, the new tokens before it and itself. New tokens are written
-// into the memory of the cache if no other array uses it or their places, see cpu/runtime/cache_memory.h. The
+// into the memory of the cache if no other array uses it or their slots, see cpu/runtime/cache_memory.h. The
 // result is (B, L, Hq * E).
 std::pair<mx::array, GrownCaches> cached_attention(const mx::array& query, const mx::array& key,
                                                    const mx::array& value,
@@ -56,7 +56,7 @@ std::vector<mx::array> cached_attention(const std::vector<mx::array>& inputs, Ca
                                         mx::Stream stream);
 
 // A cache and its first row in the batch.
-struct CachePlace {
+struct CacheInBatch {
   int first_row;
   CacheState state;
 };
@@ -92,7 +92,7 @@ class CachedAttention : public CacheOperation {
   std::vector<mx::array> graph(const std::vector<mx::array>& inputs) override;
 
   // Of valid inputs.
-  std::vector<CachePlace> places(const std::vector<mx::array>& inputs) const;
+  std::vector<CacheInBatch> caches_in_batch(const std::vector<mx::array>& inputs) const;
 
   const CachedAttentionParams& params() const { return params_; }
 

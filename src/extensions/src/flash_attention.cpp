@@ -75,7 +75,7 @@ void check_lengths(const char* function, Dims& dims, const AttentionInputs& inpu
     }
     if (lengths->is_available()) known.*member = lengths;
   }
-  read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], refusal_by(function));
+  read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], throws_argument_error(function));
 }
 
 int check_threads(const char* function, const std::optional<int>& threads) {
@@ -153,8 +153,8 @@ Problem problem_with_lengths(const char* function, const Call& call) {
     known = known && (!lengths || lengths->is_available());
   }
   if (known) {
-    problem.sequences =
-        read_sequences(call.inputs, batch_shape(call.inputs), problem.L, problem.S, refusal_by(function));
+    problem.sequences = read_sequences(call.inputs, batch_shape(call.inputs), problem.L, problem.S,
+                                       throws_argument_error(function));
   }
   return problem;
 }

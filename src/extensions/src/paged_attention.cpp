@@ -40,7 +40,7 @@ void check_pages_and_query(const std::vector<mx::array>& inputs, const PagedPara
   Dims dims(kPagedAttention);
   for (size_t i = 0; i < inputs.size(); i++) dims.match(kPagedArguments[i], inputs[i].shape(), shapes[i]);
   check_heads(kPagedAttention, params.num_heads, params.num_kv_heads);
-  check_pages(inputs[1], params.num_kv_heads);
+  check_pages(PagedInputs(inputs).key_pages, params.num_kv_heads);
   if (dims["N"] != int64_t{dims["B"]} * params.num_heads) {
     reject(kPagedAttention, "query", std::to_string(dims["N"]) + " rows",
            std::to_string(params.num_heads) + " for each of the " + std::to_string(dims["B"]) +
@@ -51,10 +51,12 @@ void check_pages_and_query(const std::vector<mx::array>& inputs, const PagedPara
 // Throws also for inputs without a kernel.
 void check_for_kernel(const std::vector<mx::array>& inputs, const PagedParams& params) {
   check_pages_and_query(inputs, params);
-  const mx::array& query = inputs[0];
-  const mx::array heads({inputs[3].shape(0), params.num_heads, query.shape(1), query.shape(2)}, query.dtype(),
-                        nullptr, {});
-  const Verdict verdict = fused_kernel(make_problem({heads, inputs[1], inputs[2]}, params, mx::Device::cpu));
+  const PagedInputs call(inputs);
+  const mx::array& query = call.query;
+  const mx::array heads({call.block_table.shape(0), params.num_heads, query.shape(1), query.shape(2)},
+                        query.dtype(), nullptr, {});
+  const Verdict verdict =
+      fused_kernel(make_problem({heads, call.key_pages, call.value_pages}, params, mx::Device::cpu));
   if (!verdict.ok) throw std::runtime_error(std::string(kPagedAttention) + ": no kernel: " + verdict.reason);
 }
 
@@ -81,7 +83,8 @@ std::vector<mx::Shape> result_shapes(const mx::array& query) {
 
 mx::array attend(const std::vector<mx::array>& inputs, const PagedParams& params, mx::StreamOrDevice stream) {
   check_for_kernel(inputs, params);
-  if (inputs[4].is_available()) read_context_lens(inputs, refusal_by(kPagedAttention));
+  const PagedInputs call(inputs);
+  if (call.context_lens.is_available()) read_context_lens(call, throws_argument_error(kPagedAttention));
   return mx::array::make_arrays(result_shapes(inputs[0]), {inputs[0].dtype(), mx::float32},
                                 std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
                                 inputs)[0];
@@ -123,8 +126,10 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
   const bool gathered = device != mx::Device::cpu;
   (gathered ? check_pages_and_query : check_for_kernel)(inputs, params);
   Problem problem = make_problem({query, key_pages, value_pages}, params, device);
-  problem.S = slots_per_sequence(inputs);
-  if (context_lens.is_available()) problem.sequences = read_context_lens(inputs, refusal_by(kPagedAttention));
+  const PagedInputs call(inputs);
+  problem.S = call.slots_per_sequence();
+  if (context_lens.is_available())
+    problem.sequences = read_context_lens(call, throws_argument_error(kPagedAttention));
   Explanation e =
       gathered ? explain_reference(problem, "pages have kernels for the CPU only") : explain(problem);
   if (gathered) {

@@ -20,7 +20,7 @@ class CheckedLengths : public mx::Primitive {
     SequenceLengths lengths;
     for (size_t i = 0; i < inputs.size(); i++) lengths.*given_[i] = inputs[i];
     cpu::wait_for(stream(), inputs);
-    read_sequences(lengths, inputs[0].shape(), L_, S_, failure_of(function_));
+    read_sequences(lengths, inputs[0].shape(), L_, S_, throws_runtime_error(function_));
     for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
   }
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
@@ -80,8 +80,8 @@ AttentionInputs with_checked_lengths(const char* function, AttentionInputs input
     known = known && (inputs.*member)->is_available();
     arrays.push_back(mx::stop_gradient(mx::broadcast_to(*(inputs.*member), batch, stream), stream));
   }
-  if (known) {  // a check at evaluation would wait for arrays
-    read_sequences(inputs, batch, L, S, failure_of(function));
+  if (known) {  // now: a check at evaluation would wait for the stream
+    read_sequences(inputs, batch, L, S, throws_runtime_error(function));
   } else {
     arrays = CheckedLengths::apply(std::make_shared<CheckedLengths>(stream, function, L, S, given), arrays);
   }

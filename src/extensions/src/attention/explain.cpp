@@ -1,4 +1,4 @@
-// The fields that all back ends share, and the explanation of the reference graph.
+// The fields of an explanation that all back ends share, and the explanation of the reference graph.
 #include "attention/explain.h"
 
 #include "attention/backends.h"
@@ -14,7 +14,7 @@ double key_rows(const Problem& p) { return static_cast<double>(p.B) * p.Hkv * p.
 
 int64_t to_bytes(double floats) {
   double bytes = sizeof(float) * floats;
-  return bytes < static_cast<double>(kLargestCount) ? static_cast<int64_t>(bytes) : kLargestCount;
+  return bytes < static_cast<double>(kMaxCount) ? static_cast<int64_t>(bytes) : kMaxCount;
 }
 
 // The peak memory of the reference graph without inputs and outputs: score matrices and float32 copies of the
@@ -27,7 +27,7 @@ int64_t reference_forward_bytes(const Problem& p) {
 // Each query head has its own gradients of key and value until they are summed.
 int64_t reference_backward_bytes(const Problem& p) {
   double rows = query_rows(p), keys = key_rows(p);
-  return to_bytes(8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.group()) * keys * (p.E + p.V));
+  return to_bytes(8 * rows * p.S + 2 * rows * (p.E + 2 * p.V + 4) + (3 + p.gqa_heads()) * keys * (p.E + p.V));
 }
 
 // The fields that do not depend on the path.

@@ -20,10 +20,10 @@ bool gpu_reads_in_place(const mx::array& array, const mx::Shape& batch, bool rea
 }
 
 std::optional<mx::Shape> gpu_copy_shape(const mx::array& array, int trailing, const mx::Shape& batch) {
-  // Lengths are read by a stride of 32 bits, which counts 32 bits.
-  constexpr int64_t kFarthest = std::numeric_limits<int32_t>::max() / 2;
+  // The stride of lengths is an int32 and counts 32-bit words; lengths may have 64 bits.
+  constexpr int64_t kMaxStride = std::numeric_limits<int32_t>::max() / 2;
   std::optional<int64_t> stride = batch_stride(array, trailing, batch);
-  const bool too_far = trailing == 0 && stride > kFarthest;
+  const bool too_far = trailing == 0 && stride > kMaxStride;
   if (stride && !too_far && !runs_backwards(array)) return std::nullopt;
   const int own = std::min(trailing, static_cast<int>(array.ndim()));
   mx::Shape shape = batch;

@@ -1,4 +1,5 @@
-// Which inputs of attention the GPU kernels read in place, and the shapes of copies of the others.
+// Which inputs of attention the GPU kernels read in place, and the shapes of copies of the others. Here, not
+// in metal/, because explain() counts copies in builds without a GPU.
 #pragma once
 
 #include <optional>
@@ -7,7 +8,7 @@
 
 namespace tiny_llm_ext {
 
-// Of query, key or value. The readable kernel needs a contiguous array, the others a dense last axis and one
+// For query, key or value. The readable kernel needs a contiguous array, the others a dense last axis and one
 // stride for the batch axes.
 bool gpu_reads_in_place(const mlx::core::array& array, const mlx::core::Shape& batch, bool readable);
 

@@ -5,10 +5,10 @@
 
 #include "attention/gpu_layout.h"
 #include "attention/lengths.h"
+#include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/saturating.h"
 #include "core/strides.h"
-#include "cpu/runtime/allocate.h"
 
 namespace tiny_llm_ext {
 
@@ -55,7 +55,7 @@ static int64_t copied_optional_bytes(const AttentionInputs& inputs) {
     const auto& array = inputs.*input.member;
     if (!array || array->status() == mx::array::unscheduled) continue;
     auto shape = gpu_copy_shape(*array, input.trailing_axes, batch_shape(inputs));
-    if (shape) bytes += cpu::bytes_of(*shape, array->dtype());
+    if (shape) bytes += bytes_of(*shape, array->dtype());
   }
   return bytes;
 }
@@ -63,8 +63,7 @@ static int64_t copied_optional_bytes(const AttentionInputs& inputs) {
 Problem make_problem(const AttentionInputs& inputs, const AttentionParams& params, mx::Device device) {
   const mx::array &q = inputs.query, &k = inputs.key, &v = inputs.value;
   Problem problem = {};
-  problem.B = 1;
-  for (int size : batch_shape(inputs)) problem.B = saturating_product({problem.B, size});
+  problem.B = saturating_product(batch_shape(inputs));
   problem.Hq = q.shape(-3);
   problem.Hkv = k.shape(-3);
   problem.L = q.shape(-2);
@@ -87,7 +86,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   for (const mx::array& x : {q, k, v}) {
     if (x.status() == mx::array::unscheduled) continue;
     if (problem.backend == Backend::cpu) {
-      problem.copied_bytes += last_axis_is_dense(x) ? 0 : cpu::bytes_of(shape_without_repeats(x), x.dtype());
+      problem.copied_bytes += last_axis_is_dense(x) ? 0 : bytes_of(shape_without_repeats(x), x.dtype());
     } else {
       problem.copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), false) ? 0 : x.nbytes();
       problem.readable_copied_bytes += gpu_reads_in_place(x, batch_shape(inputs), true) ? 0 : x.nbytes();

@@ -21,18 +21,18 @@ static int64_t read_length(const mx::array& lengths, int64_t offset) {
 }
 
 std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
-                                     int64_t S, const Wrong& wrong) {
+                                     int64_t S, const ReportError& report) {
   int64_t count = 1;
   for (int size : batch) count *= size;
 
   auto reader = [&](const char* name, const std::optional<mx::array>& given) {
     mx::Strides strides = given ? broadcast_strides(*given) : mx::Strides{};
-    return [=, &batch, &given, &wrong](int64_t b, int64_t otherwise, int64_t most) {
-      if (!given) return otherwise;
+    return [=, &batch, &given, &report](int64_t b, int64_t default_length, int64_t max) {
+      if (!given) return default_length;
       int64_t length = read_length(*given, batch_offset(b, batch, strides));
-      if (length < 0 || length > most) {
-        wrong(name, std::to_string(length) + " for sequence " + std::to_string(b),
-              "0 to " + std::to_string(most));
+      if (length < 0 || length > max) {
+        report(name, std::to_string(length) + " for sequence " + std::to_string(b),
+               "0 to " + std::to_string(max));
       }
       return length;
     };
@@ -51,20 +51,15 @@ std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::S
   return sequences;
 }
 
-int64_t slots_per_sequence(const std::vector<mx::array>& inputs) {
-  const mx::array &key_pages = inputs[1], &block_table = inputs[3];
-  return int64_t{block_table.shape(1)} * key_pages.shape(2);
-}
-
-std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const Wrong& wrong) {
-  const mx::array& context_lens = inputs[4];
-  const int64_t L = inputs[0].shape(1), slots = slots_per_sequence(inputs);
+std::vector<Sequence> read_context_lens(const PagedInputs& inputs, const ReportError& report) {
+  const mx::array& context_lens = inputs.context_lens;
+  const int64_t L = inputs.query.shape(1), slots = inputs.slots_per_sequence();
   std::vector<Sequence> sequences;
   for (int64_t b = 0; b < context_lens.shape(0); b++) {
     const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];
     if (length > slots) {
-      wrong("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
-            "at most the " + std::to_string(slots) + " slots of its row of block_table");
+      report("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
+             "at most the " + std::to_string(slots) + " slots of its row of block_table");
     }
     sequences.push_back({L, 0, std::max<int64_t>(length, 0)});
   }

@@ -1,6 +1,7 @@
 // The lengths of the sequences of a batch.
 #pragma once
 
+#include "attention/inputs.h"
 #include "core/checks.h"
 #include "tiny_llm_ext.h"
 
@@ -10,14 +11,11 @@ mx::Shape batch_shape(const AttentionInputs& inputs);
 
 bool has_lengths(const SequenceLengths& lengths);
 
-// The sequences of the batch, from evaluated arrays. Calls `wrong` for a length out of range.
+// The sequences of the batch, from evaluated arrays. Calls `report` for a length out of range.
 std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
-                                     int64_t S, const Wrong& wrong);
+                                     int64_t S, const ReportError& report);
 
-// The same for the inputs of PagedAttention. A context length of 0 or less is an empty sequence.
-std::vector<Sequence> read_context_lens(const std::vector<mx::array>& inputs, const Wrong& wrong);
-
-// The slots of the pages in a row of the block table, for the inputs of PagedAttention.
-int64_t slots_per_sequence(const std::vector<mx::array>& inputs);
+// The same for pages. A context length of 0 or less is an empty sequence.
+std::vector<Sequence> read_context_lens(const PagedInputs& inputs, const ReportError& report);
 
 }  // namespace tiny_llm_ext

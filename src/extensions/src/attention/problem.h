@@ -33,7 +33,7 @@ struct Problem {
   MaskKind mask;
   bool mask_broadcast;              // the mask lacks a row or a key axis
   bool lengths;                     // some length array is given
-  std::vector<Sequence> sequences;  // one per batch entry; empty: lengths L and S, or not evaluated yet
+  std::vector<Sequence> sequences;  // one per batch entry; empty: unknown yet, or L and S
   int64_t copied_bytes;             // of inputs that must be copied, because of their strides
   int64_t readable_copied_bytes;    // the same for the readable GPU kernel
   bool readable;                    // prefer the readable GPU kernel of the course
@@ -43,9 +43,9 @@ struct Problem {
   int threads;
 
   // Query heads of a GQA group.
-  int64_t group() const { return Hq / Hkv; }
+  int64_t gqa_heads() const { return Hq / Hkv; }
   // Query rows of a KV head: positions times heads of its GQA group.
-  int64_t rows() const { return L * group(); }
+  int64_t rows() const { return L * gqa_heads(); }
   Sequence sequence(int64_t b) const { return sequences.empty() ? Sequence{L, 0, S} : sequences[b]; }
   int element_bytes() const { return dtype == Element::f32 ? 4 : 2; }
 };

@@ -22,17 +22,17 @@ class Reference {
         group_(inputs.query.shape(-3) / Hkv_),
         L_(inputs.query.shape(-2)),
         S_(inputs.key.shape(-2)) {
-    if (has_lengths(in_)) locate_sequences();
+    if (has_lengths(in_)) set_positions();
   }
 
   OutputAndLse run() {
     if (in_.query.size() == 0) return empty_result();
-    mx::array q = mx::unflatten(widen(in_.query), -3, {Hkv_, group_}, stream_);
-    mx::array k = mx::expand_dims(widen(in_.key), -3, stream_);
-    mx::array v = mx::expand_dims(widen(in_.value), -3, stream_);
-    if (real_row_) q = choose(*real_row_, q, 0);
-    if (real_key_) {
-      mx::array slot = mx::swapaxes(*real_key_, -1, -2, stream_);
+    mx::array q = mx::unflatten(to_f32(in_.query), -3, {Hkv_, group_}, stream_);
+    mx::array k = mx::expand_dims(to_f32(in_.key), -3, stream_);
+    mx::array v = mx::expand_dims(to_f32(in_.value), -3, stream_);
+    if (valid_row_) q = choose(*valid_row_, q, 0);
+    if (valid_key_) {
+      mx::array slot = mx::swapaxes(*valid_key_, -1, -2, stream_);
       k = choose(slot, k, 0);
       v = choose(slot, v, 0);
     }
@@ -43,7 +43,7 @@ class Reference {
     std::optional<mx::array> sink;
     if (in_.sinks) {
       sink = broadcast_heads(*in_.sinks);
-      if (real_row_) sink = choose(*real_row_, *sink, -kInfinity);
+      if (valid_row_) sink = choose(*valid_row_, *sink, -kInfinity);
       top = mx::maximum(top, *sink, stream_);
     }
     top = mx::stop_gradient(choose(is_hidden(top), 0, top), stream_);
@@ -51,7 +51,7 @@ class Reference {
     mx::array l = mx::sum(p, -1, true, stream_);
     if (sink) l = mx::add(l, mx::exp(mx::subtract(*sink, top, stream_), stream_), stream_);
 
-    mx::array empty = mx::equal(l, number(0), stream_);
+    mx::array empty = mx::equal(l, scalar(0), stream_);
     mx::array divisor = choose(empty, 1, l);
     mx::array o = mx::divide(mx::matmul(p, v, stream_), divisor, stream_);
     mx::array lse = choose(empty, -kInfinity, mx::add(top, mx::log(divisor, stream_), stream_));
@@ -67,13 +67,13 @@ class Reference {
     return {mx::zeros(o, in_.query.dtype(), stream_), mx::zeros(lse, mx::float32, stream_)};
   }
 
-  mx::array number(float value) const { return mx::array(value); }
-  mx::array widen(const mx::array& x) const { return mx::astype(x, mx::float32, stream_); }
+  mx::array scalar(float value) const { return mx::array(value); }
+  mx::array to_f32(const mx::array& x) const { return mx::astype(x, mx::float32, stream_); }
   mx::array choose(const mx::array& where, const mx::array& x, float otherwise) const {
-    return mx::where(where, x, number(otherwise), stream_);
+    return mx::where(where, x, scalar(otherwise), stream_);
   }
   mx::array choose(const mx::array& where, float then, const mx::array& x) const {
-    return mx::where(where, number(then), x, stream_);
+    return mx::where(where, scalar(then), x, stream_);
   }
   mx::array is_hidden(const mx::array& x) const { return mx::isneginf(x, stream_); }
 
@@ -90,22 +90,22 @@ class Reference {
     return mx::expand_dims(mx::astype(lengths, mx::int32, stream_), {-1, -2, -3, -4}, stream_);
   }
 
-  void locate_sequences() {
+  void set_positions() {
     mx::array n_q = in_.q_lens ? broadcast_batch(*in_.q_lens) : mx::array(L_);
     mx::array start = in_.kv_start ? broadcast_batch(*in_.kv_start) : mx::array(0);
     mx::array n_k = in_.kv_lens ? broadcast_batch(*in_.kv_lens) : mx::subtract(mx::array(S_), start, stream_);
     mx::array row = mx::expand_dims(range(L_), -1, stream_);
     key_ = mx::subtract(mx::expand_dims(range(S_), 0, stream_), start, stream_);
     position_ = mx::add(row, mx::subtract(n_k, n_q, stream_), stream_);
-    real_row_ = mx::less(row, n_q, stream_);
-    real_key_ = all(mx::greater_equal(*key_, mx::array(0), stream_), mx::less(*key_, n_k, stream_));
+    valid_row_ = mx::less(row, n_q, stream_);
+    valid_key_ = all(mx::greater_equal(*key_, mx::array(0), stream_), mx::less(*key_, n_k, stream_));
   }
 
   // Which scores are visible; none if all are. A limit of L + S or more has no effect.
   std::optional<mx::array> visible() {
     std::optional<mx::array> seen;
     auto also = [&](const mx::array& condition) { seen = seen ? all(*seen, condition) : condition; };
-    if (real_row_) also(all(*real_row_, *real_key_));
+    if (valid_row_) also(all(*valid_row_, *valid_key_));
     bool left = params_.left < int64_t{L_} + S_, right = params_.right < int64_t{L_} + S_;
     if (left || right) {
       mx::array key = key_ ? *key_ : range(S_);
@@ -129,16 +129,16 @@ class Reference {
   mx::array scores(const mx::array& q, const mx::array& k) {
     float scale = params_.scale.value_or(1 / std::sqrt(static_cast<float>(in_.query.shape(-1))));
     mx::array s = mx::matmul(q, mx::swapaxes(k, -1, -2, stream_), stream_);
-    s = mx::multiply(s, number(scale), stream_);
+    s = mx::multiply(s, scalar(scale), stream_);
     if (params_.softcap > 0) {
-      mx::array cap = number(params_.softcap);
+      mx::array cap = scalar(params_.softcap);
       s = mx::multiply(cap, mx::tanh(mx::divide(s, cap, stream_), stream_), stream_);
     }
     // Hidden scores are replaced, not added to: a NaN of a hidden key must not survive.
     if (in_.mask && in_.mask->dtype() == mx::bool_) {
       s = choose(split_mask_heads(), s, -kInfinity);
     } else if (in_.mask) {
-      mx::array mask = widen(split_mask_heads());
+      mx::array mask = to_f32(split_mask_heads());
       s = choose(is_hidden(mask), -kInfinity, mx::add(s, mask, stream_));
     }
     if (auto seen = visible()) s = choose(*seen, s, -kInfinity);
@@ -150,7 +150,7 @@ class Reference {
   mx::Stream stream_;
   int Hkv_, group_, L_, S_;
   // With lengths: the logical position of each row, the logical index of each key slot, and which are valid.
-  std::optional<mx::array> position_, key_, real_row_, real_key_;
+  std::optional<mx::array> position_, key_, valid_row_, valid_key_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 bool broadcasts_to(const mx::Shape& shape, const mx::Shape& target) {
   if (shape.size() > target.size()) return false;
   return std::equal(shape.rbegin(), shape.rend(), target.rbegin(),
-                    [](int size, int wanted) { return size == 1 || size == wanted; });
+                    [](int size, int target_size) { return size == 1 || size == target_size; });
 }
 
 }  // namespace

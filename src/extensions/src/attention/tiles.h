@@ -16,13 +16,16 @@ struct KeyRange {
 KeyRange visible_keys(int64_t first_row, int64_t last_row, int64_t n_q, int64_t n_k, int64_t left,
                       int64_t right);
 
+// Score tiles of `rows` rows and `keys` keys.
+int64_t total_tiles(int64_t rows, int64_t keys, int64_t row_tile, int64_t key_tile);
+
 struct TileCounts {
   int64_t visited, total;
 };
 
-// Score tiles of one KV head, `row_tile` rows by `key_tile` keys. Its `group` query heads are folded into the
-// rows (row r is position r / group). n_q of L positions and n_k of S keys are valid.
-TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t group, int64_t row_tile,
+// Score tiles of one KV head, `row_tile` rows by `key_tile` keys. Its `gqa_heads` query heads are folded into
+// the rows (row r is position r / gqa_heads). n_q of L positions and n_k of S keys are valid.
+TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t gqa_heads, int64_t row_tile,
                        int64_t key_tile, int64_t left, int64_t right);
 
 // Summed over the sequences of a problem, whose query heads are folded into `heads` heads.

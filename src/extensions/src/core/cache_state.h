@@ -5,12 +5,12 @@
 
 namespace tiny_llm_ext {
 
-// The first `length` tokens of a cache are valid. A cache is `kept` if an earlier operation returned its
-// arrays, with `length` tokens or more, and the caller has held them since: the memory after the tokens may
-// then be free to write.
+// The first `length` tokens of a cache are valid. `caller_holds`: an earlier operation returned its arrays,
+// with `length` tokens or more, and the caller has held them since. The memory after the tokens may then be
+// free to write.
 struct CacheState {
   int64_t length;
-  bool kept;
+  bool caller_holds;
 
   bool operator==(const CacheState&) const = default;
 };

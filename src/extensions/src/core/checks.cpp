@@ -1,3 +1,4 @@
+// Error texts, and the matching of shapes.
 #include "core/checks.h"
 
 #include <cmath>
@@ -15,15 +16,15 @@ void reject(const std::string& function, const std::string& argument, const std:
   throw ArgumentError(function, argument, got, expected);
 }
 
-Wrong refusal_by(const char* function) {
+ReportError throws_argument_error(const char* function) {
   return [function](const char* argument, std::string got, std::string expected) {
     reject(function, argument, got, expected);
   };
 }
 
-Wrong failure_of(const char* function) {
+ReportError throws_runtime_error(const char* function) {
   return [function](const char* argument, std::string got, std::string expected) {
-    throw std::runtime_error(complaint(function, argument, got, expected));
+    throw std::runtime_error(error_text(function, argument, got, expected));
   };
 }
 

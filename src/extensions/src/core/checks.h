@@ -3,32 +3,26 @@
 
 #include <functional>
 #include <initializer_list>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/argument_error.h"
+#include "core/errors.h"
 #include "mlx/array.h"
 #include "mlx/utils.h"
 
 namespace tiny_llm_ext {
 
-// A feature that does not exist (yet); NotImplementedError in Python.
-struct NotImplemented : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 // Throws an ArgumentError.
 [[noreturn]] void reject(const std::string& function, const std::string& argument, const std::string& got,
                          const std::string& expected);
 
-// Called for a wrong value of an argument; throws.
-using Wrong = std::function<void(const char* argument, std::string got, std::string expected)>;
+// Throws for a wrong value of an argument.
+using ReportError = std::function<void(const char* argument, std::string got, std::string expected)>;
 
-// For checks at the call: throws as `reject` does. For checks at evaluation: throws std::runtime_error.
-Wrong refusal_by(const char* function);
-Wrong failure_of(const char* function);
+// For checks at the call, as `reject`; and for checks at evaluation.
+ReportError throws_argument_error(const char* function);
+ReportError throws_runtime_error(const char* function);
 
 // Throws unless x is float32, float16 or bfloat16.
 void check_floating(const char* function, const char* argument, const mlx::core::array& x);

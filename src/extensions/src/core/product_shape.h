@@ -1,3 +1,4 @@
+// Shapes of products.
 #pragma once
 
 #include "mlx/array.h"

@@ -2,6 +2,7 @@
 #include "core/strides.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tiny_llm_ext {
 
@@ -51,6 +52,12 @@ std::optional<int64_t> batch_stride(const mx::array& array, int trailing, const 
     expected = stride * batch[axis];
   }
   return innermost.value_or(0);
+}
+
+mx::array strided_view(const mx::array& array, mx::Shape shape, mx::Strides strides, int64_t offset) {
+  mx::array view(std::move(shape), array.dtype(), nullptr, {});
+  view.copy_shared_buffer(array, strides, {false, false, false}, array.data_size(), offset);
+  return view;
 }
 
 }  // namespace tiny_llm_ext

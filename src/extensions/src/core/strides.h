@@ -26,4 +26,8 @@ int64_t batch_offset(int64_t index, const mlx::core::Shape& shape, const mlx::co
 std::optional<int64_t> batch_stride(const mlx::core::array& array, int trailing,
                                     const mlx::core::Shape& batch);
 
+// An array in a part of the memory of `array`, `offset` elements from its start.
+mlx::core::array strided_view(const mlx::core::array& array, mlx::core::Shape shape,
+                              mlx::core::Strides strides, int64_t offset);
+
 }  // namespace tiny_llm_ext

@@ -21,7 +21,7 @@ AttentionArguments KernelInputs::bind_readable() {
           static_cast<int32_t>(problem_.S),
           static_cast<int32_t>(problem_.E),
           static_cast<int32_t>(problem_.Hq),
-          static_cast<int32_t>(problem_.group()),
+          static_cast<int32_t>(problem_.gqa_heads()),
           problem_.scale,
           problem_.right == 0,
           static_cast<int32_t>(problem_.mask)};

@@ -12,7 +12,7 @@ FastAttentionArguments make_arguments(const Problem& problem, const Tuning& tuni
   FastAttentionArguments args = {};
   args.N = static_cast<int32_t>(problem.B * problem.Hq);
   args.heads = static_cast<int32_t>(problem.Hq);
-  args.group = static_cast<int32_t>(problem.group());
+  args.group = static_cast<int32_t>(problem.gqa_heads());
   args.L = static_cast<int32_t>(problem.L);
   args.S = static_cast<int32_t>(problem.S);
   args.E = static_cast<int32_t>(problem.E);

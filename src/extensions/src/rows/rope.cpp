@@ -43,7 +43,7 @@ void check_offsets(const char* function, const Offsets& offset, const mx::array&
       reject(function, "offset", to_text(array.dtype()), "int32 or int64");
     if (array.ndim() > 1 || (array.ndim() == 1 && array.shape(0) != N))
       reject(function, "offset", to_text(array.shape()), "() or (" + std::to_string(N) + ",)");
-    if (array.is_available()) read_offsets(array, x, cos, refusal_by(function));
+    if (array.is_available()) read_offsets(array, x, cos, throws_argument_error(function));
   }
 }
 
@@ -78,7 +78,7 @@ int64_t offset_of(const TokenOffsets& offsets, int64_t row) {
 }
 
 std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
-                                  const Wrong& wrong) {
+                                  const ReportError& report) {
   const int64_t largest = int64_t{cos.shape(0)} - x.shape(1);
   const int64_t stride = offset.ndim() == 0 ? 0 : offset.strides(0);
   std::vector<int64_t> offsets;
@@ -87,8 +87,8 @@ std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, c
     const int64_t number =
         offset.dtype() == mx::int64 ? offset.data<int64_t>()[place] : offset.data<int32_t>()[place];
     if (number < 0 || number > largest) {
-      wrong("offset", std::to_string(number) + " for row " + std::to_string(row),
-            "0 to " + std::to_string(largest));
+      report("offset", std::to_string(number) + " for row " + std::to_string(row),
+             "0 to " + std::to_string(largest));
     }
     offsets.push_back(number);
   }

@@ -42,9 +42,9 @@ mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, c
 void check_rotation(const char* function, const mx::array& x, const mx::array& cos, const mx::array& sin,
                     const Offsets& offset);
 
-// The offset of each row of x from a computed array; calls `wrong` for one that is out of range.
+// The offset of each row of x from a computed array; calls `report` for one that is out of range.
 std::vector<int64_t> read_offsets(const mx::array& offset, const mx::array& x, const mx::array& cos,
-                                  const Wrong& wrong);
+                                  const ReportError& report);
 
 // silu(gate) * up for two arrays of one shape and dtype.
 mx::array silu_multiply(const mx::array& gate, const mx::array& up, mx::StreamOrDevice stream);

@@ -32,13 +32,13 @@ Element element_of(MaskKind kind) {
 }
 
 void draw_mask(AttentionCase& c, Random& random) {
-  std::vector<double> drawn(c.group * c.L * c.n_k);
+  std::vector<double> drawn(c.gqa_heads * c.L * c.n_k);
   for (int64_t n = 0; n < static_cast<int64_t>(drawn.size()); ++n) {
     const bool huge = n % c.n_k % 7 == 3 && c.n_k > 7 && random.chance(0.2);
     const double finite = c.mask_kind == MaskKind::boolean ? 0 : huge ? -6e4 : 2 * random.normal();
     drawn[n] = random.chance(0.25) ? -INFINITY : rounded(element_of(c.mask_kind), finite);
   }
-  for (int64_t g = 0; g < c.group; ++g) {
+  for (int64_t g = 0; g < c.gqa_heads; ++g) {
     for (int64_t i = 0; i < c.L; ++i) {
       for (int64_t t = 0; t < c.n_k; ++t) {
         const int64_t row = (c.mask_per_head ? g : 0) * c.L + (c.mask_per_row ? i : 0);
@@ -62,7 +62,7 @@ AttentionCase AttentionCase::numbered(int number) {
   AttentionCase c{};
   c.element = static_cast<Element>(number % kElements);
   c.E = kSizes[number / kElements % std::size(kSizes)];
-  c.group = 1 + (number + number / 8) % 8;
+  c.gqa_heads = 1 + (number + number / 8) % 8;
   if (random.chance(0.1)) c.E = 1 + static_cast<int>(random.below(256));
   c.L = random.one_of<int64_t>({1, 1, 2, 3, 7, 16, 17, 33, 64, 65, 100, 150});
   c.n_q = random.chance(0.3) ? random.below(c.L + 1) : c.L;
@@ -71,9 +71,9 @@ AttentionCase AttentionCase::numbered(int number) {
   const bool decode = random.chance(0.3);
   if (decode) {
     c.L = random.one_of({1, 1, 40}), c.n_q = 1, c.n_k += random.below(200);
-    c.group = 1 + static_cast<int>(random.below(17)), c.E = 32 * (1 + static_cast<int>(random.below(8)));
+    c.gqa_heads = 1 + static_cast<int>(random.below(17)), c.E = 32 * (1 + static_cast<int>(random.below(8)));
   }
-  while (c.group * c.L * c.n_k * c.E > 3'000'000)
+  while (c.gqa_heads * c.L * c.n_k * c.E > 3'000'000)
     c.L = (c.L + 1) / 2, c.n_q = std::min(c.n_q, c.L), c.n_k -= c.n_k / 4;
   c.left = random.one_of<int64_t>({kUnbounded, kUnbounded, kUnbounded, 0, 5, 64, 70});
   c.right = random.one_of<int64_t>({kUnbounded, 0, 0, 0, 3, 64});
@@ -96,11 +96,11 @@ AttentionCase AttentionCase::numbered(int number) {
   // Only a key that every row sees has a defined effect when its value is NaN.
   if (c.poison == Poison::value) c.left = c.right = kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
 
-  for (int64_t n = 0; n < c.group * c.L * c.E; ++n) c.q.push_back(rounded(c.element, random.normal()));
+  for (int64_t n = 0; n < c.gqa_heads * c.L * c.E; ++n) c.q.push_back(rounded(c.element, random.normal()));
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, random.normal()));
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.v.push_back(rounded(c.element, random.normal() + 0.5));
   if (c.mask_kind != MaskKind::none) draw_mask(c, random);
-  for (int g = 0; g < c.group && c.has_sinks; ++g)
+  for (int g = 0; g < c.gqa_heads && c.has_sinks; ++g)
     c.sinks.push_back(rounded(Element::f32, 3 * random.normal()));
   std::vector<double>* poisoned[] = {nullptr, &c.q, &c.k, &c.v};
   if (auto* values = poisoned[static_cast<int>(c.poison)]; values && !values->empty()) {
@@ -115,7 +115,7 @@ std::string AttentionCase::name() const {
   static const char* const kPoisonNames[] = {"", ", NaN in q", ", NaN in k", ", NaN in v"};
   const auto side = [](int64_t limit) { return limit == kUnbounded ? "-" : std::to_string(limit); };
   return std::string(kElementNames[static_cast<int>(element)]) + " E=" + std::to_string(E) +
-         " group=" + std::to_string(group) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) +
+         " group=" + std::to_string(gqa_heads) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) +
          " n_k=" + std::to_string(n_k) + " window=" + side(left) + "," + side(right) +
          " scale=" + std::to_string(scale) + " softcap=" + std::to_string(softcap) +
          kMaskNames[static_cast<int>(mask_kind)] + (has_sinks ? ", sinks" : "") +
@@ -142,7 +142,7 @@ ExpectedAttention expected_attention(const AttentionCase& c) {
     return s;
   };
   std::vector<double> s(c.n_k), magnitude(c.n_k);
-  for (int64_t row = 0; row < c.group * c.L; ++row) {
+  for (int64_t row = 0; row < c.gqa_heads * c.L; ++row) {
     const int64_t g = row / c.L, i = row % c.L;
     double top = -INFINITY, sum = 0, condition = 0;
     bool nan = false;

@@ -15,7 +15,7 @@ enum class Poison { none, query, key, value };  // the array with one NaN
 // One KV head and the query heads of its GQA group. Values are dense.
 struct AttentionCase {
   Element element;
-  int E, group;
+  int E, gqa_heads;
   int64_t L, n_q, n_k;  // rows from n_q on are padding
   int64_t left, right;
   float scale, softcap;
@@ -30,12 +30,12 @@ struct AttentionCase {
   bool heads_outside, mask_keys_outside;
   Guard guard;
 
-  std::vector<double> q;      // [group][L][E]
+  std::vector<double> q;      // [gqa_heads][L][E]
   std::vector<double> k, v;   // [n_k][E]
-  std::vector<double> mask;   // [group][L][n_k], additive; -inf hides
-  std::vector<double> sinks;  // [group]
+  std::vector<double> mask;   // [gqa_heads][L][n_k], additive; -inf hides
+  std::vector<double> sinks;  // [gqa_heads]
 
-  // A case from its number: E and group go through all their values, the rest is random.
+  // A case from its number: E and gqa_heads go through all their values, the rest is random.
   static AttentionCase numbered(int number);
 
   std::string name() const;
@@ -44,8 +44,8 @@ struct AttentionCase {
 
 // Attention by definition, and the largest error of a correct float32 kernel.
 struct ExpectedAttention {
-  std::vector<double> o, o_error;      // [group][L][E]
-  std::vector<double> lse, lse_error;  // [group][L]
+  std::vector<double> o, o_error;      // [gqa_heads][L][E]
+  std::vector<double> lse, lse_error;  // [gqa_heads][L]
 };
 ExpectedAttention expected_attention(const AttentionCase& problem);
 

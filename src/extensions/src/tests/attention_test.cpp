@@ -56,7 +56,7 @@ struct MaskMemory {
   explicit MaskMemory(const AttentionCase& c) {
     view.kind = c.mask_kind;
     if (c.mask_kind == MaskKind::none) return;
-    const int64_t heads = c.mask_per_head ? c.group : 1, rows = c.mask_per_row ? c.L : 1;
+    const int64_t heads = c.mask_per_head ? c.gqa_heads : 1, rows = c.mask_per_row ? c.L : 1;
     const int64_t keys = c.mask_per_key ? c.n_k : std::min<int64_t>(c.n_k, 1);
     view.head_stride = c.mask_per_head ? rows * keys : 0;
     view.row_stride = c.mask_per_row ? (c.mask_keys_outside ? 1 : keys) : 0;
@@ -93,7 +93,7 @@ class CaseMemory {
  public:
   explicit CaseMemory(const AttentionCase& c)
       : c_(c),
-        rows_(c.group, c.L, c.E, c.query_gap, c.heads_outside),
+        rows_(c.gqa_heads, c.L, c.E, c.query_gap, c.heads_outside),
         keys_(1, c.n_k, c.E, c.key_gap, true),
         q_(write(rows_, c.element, c.guard, c.q)),
         k_(write(keys_, c.element, c.guard, c.k)),
@@ -101,7 +101,7 @@ class CaseMemory {
         mask_(c),
         sinks_(c.sinks.size() * sizeof(float), c.guard),
         o_(rows_.extent() * bytes_of(c.element), c.guard),
-        lse_(c.group * c.L * sizeof(float), c.guard) {
+        lse_(c.gqa_heads * c.L * sizeof(float), c.guard) {
     for (size_t g = 0; g < c.sinks.size(); ++g) put(sinks_, Element::f32, g, c.sinks[g]);
     task_ = {.q = q_.as<void>(),
              .q_head_stride = rows_.head_stride,
@@ -119,9 +119,9 @@ class CaseMemory {
              .lse_head_stride = c.L,
              .partial = nullptr,
              .E = c.E,
-             .group = c.group,
+             .gqa_heads = c.gqa_heads,
              .row_begin = 0,
-             .row_end = c.L * c.group,
+             .row_end = c.L * c.gqa_heads,
              .n_q = c.n_q,
              .n_k = c.n_k,
              .left = c.left,
@@ -139,7 +139,7 @@ class CaseMemory {
   // The bytes of the outputs, including gaps.
   std::string bytes() const {
     return std::string(o_.as<char>(), rows_.extent() * bytes_of(c_.element)) +
-           std::string(lse_.as<char>(), c_.group * c_.L * sizeof(float));
+           std::string(lse_.as<char>(), c_.gqa_heads * c_.L * sizeof(float));
   }
 
   double o(int64_t g, int64_t i, int64_t e) const { return get(o_, c_.element, rows_.at(g, i, e)); }
@@ -147,7 +147,7 @@ class CaseMemory {
 
   bool gaps_untouched() const {
     std::vector<char> written(rows_.extent() * bytes_of(c_.element), 0);
-    for (int64_t g = 0; g < c_.group; ++g) {
+    for (int64_t g = 0; g < c_.gqa_heads; ++g) {
       for (int64_t i = 0; i < c_.L; ++i) {
         std::memset(&written[rows_.at(g, i, 0) * bytes_of(c_.element)], 1, c_.E * bytes_of(c_.element));
       }
@@ -214,9 +214,9 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
   std::vector<int64_t> tiles(tasks.size());
   cpu::parallel_for(tasks.size(), 2, [&](int64_t n) {
     const ForwardTask& task = tasks[n];
-    const size_t bytes = kernels.scratch_bytes[e](task.E, task.row_end - task.row_begin);
+    const size_t bytes = kernels.attention[e].scratch_bytes(task.E, task.row_end - task.row_begin);
     Guarded scratch(bytes, Guard::after, 64);
-    tiles[n] = kernels.forward[e](task, scratch.as<void>());
+    tiles[n] = kernels.attention[e].forward(task, scratch.as<void>());
   });
   return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
 }
@@ -224,8 +224,9 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
 // The (query tile, key tile) pairs with visible keys, from the first and last row of each query tile.
 int64_t expected_tiles(const AttentionCase& c, int64_t row_tile, int64_t key_tile) {
   int64_t count = 0;
-  for (int64_t begin = 0; begin < c.n_q * c.group; begin += row_tile) {
-    const int64_t r0 = begin / c.group, r1 = (std::min(begin + row_tile, c.n_q * c.group) - 1) / c.group;
+  for (int64_t begin = 0; begin < c.n_q * c.gqa_heads; begin += row_tile) {
+    const int64_t r0 = begin / c.gqa_heads,
+                  r1 = (std::min(begin + row_tile, c.n_q * c.gqa_heads) - 1) / c.gqa_heads;
     const int64_t last = std::min(c.n_k - 1, r1 + c.n_k - c.n_q + c.right);
     const int64_t first = std::max<int64_t>(0, r0 + c.n_k - c.n_q - c.left);
     if (last >= first) count += last / key_tile - first / key_tile + 1;
@@ -242,7 +243,7 @@ bool near(double got, double expected, double error) {
 template <class O, class Lse>
 void compare(const AttentionCase& c, const ExpectedAttention& expected, const std::string& what, O o,
              Lse lse) {
-  for (int64_t row = 0; row < c.group * c.L; ++row) {
+  for (int64_t row = 0; row < c.gqa_heads * c.L; ++row) {
     const int64_t g = row / c.L, i = row % c.L;
     const std::string where = what + ", head " + std::to_string(g) + " row " + std::to_string(i);
     if (!near(lse(g, i), expected.lse[row], expected.lse_error[row])) {
@@ -267,7 +268,7 @@ void compare(const AttentionCase& c, const ExpectedAttention& expected, const st
 void test_partial(const Kernels& kernels, const AttentionCase& c, const ExpectedAttention& expected,
                   const CaseMemory& stage, int splits) {
   const int element = static_cast<int>(c.element);
-  const int64_t key_tile = kernels.key_tile[element], rows = c.L * c.group, width = c.E + 2;
+  const int64_t key_tile = kernels.attention[element].key_tile, rows = c.L * c.gqa_heads, width = c.E + 2;
   const int64_t tiles = (c.n_k + key_tile - 1) / key_tile, step = (tiles + splits - 1) / splits * key_tile;
   std::vector<std::unique_ptr<Guarded>> partials;
   std::vector<ForwardTask> tasks;
@@ -277,19 +278,21 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
     part.partial = partials.back()->as<float>();
     part.key_begin = begin, part.key_end = std::min(begin + step, c.n_k);
     part.sinks = nullptr, part.o = nullptr, part.lse = nullptr;
-    for (ForwardTask& task :
-         cut_rows(part, int64_t{kernels.row_tile[element]} * kernels.tiles_per_task[element])) {
+    for (ForwardTask& task : cut_rows(part, int64_t{kernels.attention[element].row_tile} *
+                                                kernels.attention[element].tiles_per_task)) {
       task.partial += task.row_begin * width;
       tasks.push_back(task);
     }
   }
-  const int64_t real_rows = c.n_q * c.group;
+  const int64_t real_rows = c.n_q * c.gqa_heads;
   run(kernels, c.element, tasks);
   std::vector<double> o(rows * c.E, 0.0), lse(rows, -INFINITY);
   for (int64_t r = 0; r < real_rows; ++r) {
-    const int64_t i = r / c.group, g = r % c.group, row = g * c.L + i;
+    const int64_t i = r / c.gqa_heads, g = r % c.gqa_heads, row = g * c.L + i;
     // The subtrahend of the exponentials: m, rounded in base 2 unless it is large.
-    const auto subtrahend = [](float m) { return cpu::is_rounded(m) ? m * cpu::kLog2e * cpu::kLn2 : m; };
+    const auto subtrahend = [](float m) {
+      return cpu::uses_rounded_product(m) ? m * cpu::kLog2e * cpu::kLn2 : m;
+    };
     double top = c.has_sinks ? c.sinks[g] : -INFINITY;
     for (const auto& partial : partials)
       top = std::fmax(top, subtrahend(partial->as<float>()[r * width + c.E]));
@@ -312,18 +315,19 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
 }
 
 void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
-  const int element = static_cast<int>(c.element), row_tile = kernels.row_tile[element];
+  const int element = static_cast<int>(c.element), row_tile = kernels.attention[element].row_tile;
   const ExpectedAttention expected = expected_attention(c);
   const CaseMemory stage(c), again(c);
   const int64_t tiles =
-      run(kernels, c.element, cut_rows(stage.task(), int64_t{row_tile} * kernels.tiles_per_task[element]));
+      run(kernels, c.element,
+          cut_rows(stage.task(), int64_t{row_tile} * kernels.attention[element].tiles_per_task));
   compare(
       c, expected, c.name(), [&](int64_t g, int64_t i, int64_t e) { return stage.o(g, i, e); },
       [&](int64_t g, int64_t i) { return stage.lse(g, i); });
   check(stage.gaps_untouched(), c.name() + ": written between the rows");
-  check(tiles == expected_tiles(c, row_tile, kernels.key_tile[element]),
+  check(tiles == expected_tiles(c, row_tile, kernels.attention[element].key_tile),
         c.name() + ": tiles " + std::to_string(tiles) + ", expected " +
-            std::to_string(expected_tiles(c, row_tile, kernels.key_tile[element])));
+            std::to_string(expected_tiles(c, row_tile, kernels.attention[element].key_tile)));
   run(kernels, c.element, cut_rows(again.task(), row_tile));
   check(stage.bytes() == again.bytes(), c.name() + ": the same bits, one query tile at a time");
   test_partial(kernels, c, expected, stage, splits);

@@ -20,9 +20,9 @@ void test_every_instruction_set_has_its_kernels() {
     const cpu::Kernels& kernels = cpu::kernels_named(name);
     check(kernels.name == name, name + " has the kernels of " + kernels.name);
     for (int element = 0; element < kElements; ++element) {
-      const bool complete = kernels.forward[element] && kernels.scratch_bytes[element] &&
-                            kernels.row_tile[element] > 0 && kernels.key_tile[element] > 0 &&
-                            kernels.tiles_per_task[element] > 0 && kernels.peak[element];
+      const cpu::AttentionKernels& attention = kernels.attention[element];
+      const bool complete = attention.forward && attention.scratch_bytes && attention.row_tile > 0 &&
+                            attention.key_tile > 0 && attention.tiles_per_task > 0 && attention.peak;
       check(complete, name + ": a kernel and its sizes for element " + std::to_string(element));
     }
   }

@@ -154,7 +154,7 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
   }
 
   // Blocked bfloat16 products round weights to bfloat16.
-  const bool rounded_weights = kernels.bf16_products[static_cast<int>(c.element)] && !task.few;
+  const bool rounded_weights = kernels.attention[static_cast<int>(c.element)].bf16_products && !task.few;
   const double error = rounded_weights ? 0x1p-9 : 2e-6;
   check_product(
       y, c.element, c.M, c.N, y_stride, error, c.name(),

@@ -14,7 +14,7 @@ struct AmxOperands : WithTiles {
   static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 128;
   static constexpr int kQueryTilesPerTask = 8;
-  static constexpr bool kSplitsRows = false;
+  static constexpr bool kSharesLanes = false;
 
   static constexpr int blocks(int n) { return (n + 15) / 16; }
   static constexpr int wide_steps(int n) { return (n + 31) / 32; }

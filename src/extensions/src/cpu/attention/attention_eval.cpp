@@ -2,8 +2,9 @@
 #include "attention/inputs.h"
 #include "attention/lengths.h"
 #include "core/checks.h"
+#include "core/strides.h"
 #include "cpu/attention/forward_pass.h"
-#include "cpu/attention/operands.h"
+#include "cpu/attention/mask_and_pages.h"
 #include "cpu/runtime/dispatch.h"
 #include "tiny_llm_ext.h"
 
@@ -17,9 +18,7 @@ mx::array split_heads(const mx::array& x, int heads) {
   shape[0] /= heads;
   shape.insert(shape.begin() + 1, heads);
   strides.insert(strides.begin(), strides[0] * heads);
-  mx::array split(std::move(shape), x.dtype(), nullptr, {});
-  split.copy_shared_buffer(x, strides, {false, false, false}, x.data_size());
-  return split;
+  return strided_view(x, std::move(shape), std::move(strides), 0);
 }
 
 // The sequences of the batch, once their lengths are evaluated; empty without lengths.
@@ -31,7 +30,7 @@ std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mx::Stream
   }
   cpu::wait_for(stream, lengths);
   return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
-                        failure_of(kFunction));
+                        throws_runtime_error(kFunction));
 }
 
 }  // namespace
@@ -50,17 +49,20 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 }
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::wait_for(stream(), {inputs[4]});
-  std::vector<Sequence> sequences = read_context_lens(inputs, failure_of("paged_attention"));
+  const PagedInputs given(inputs);
+  cpu::wait_for(stream(), {given.context_lens});
+  std::vector<Sequence> sequences = read_context_lens(given, throws_runtime_error("paged_attention"));
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  AttentionInputs call{split_heads(arrays[0], params.num_heads), arrays[1], arrays[2]};
+                  const PagedInputs paged(arrays);
+                  AttentionInputs call{split_heads(paged.query, params.num_heads), paged.key_pages,
+                                       paged.value_pages};
                   mx::array o = split_heads(results[0], params.num_heads);
                   Problem problem = make_problem(call, params, device);
-                  problem.S = slots_per_sequence(arrays);
+                  problem.S = paged.slots_per_sequence();
                   problem.sequences = sequences;
-                  const cpu::PagedOperand pages(arrays[3], arrays[1], problem.sequences);
+                  const cpu::PageTables pages(paged.block_table, paged.key_pages, problem.sequences);
                   cpu::run_forward(call, problem, o, results[1], &pages);
                 });
 }

@@ -24,9 +24,8 @@ struct Bf16Operands {
   static constexpr bool kBf16Products = true;
   static constexpr int kKeyTile = 64;
   static constexpr int kQueryTilesPerTask = 4;
-  static constexpr bool kSplitsRows = true;
+  static constexpr bool kSharesLanes = true;
 
-  static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return (E + 1) / 2; }
   static constexpr int output_rows(int E) { return E; }
   static constexpr size_t prepared_floats(int E) {
@@ -54,7 +53,7 @@ struct Bf16Operands {
     }
     tile.v = {memory, row};
     if (task.E % 2 == 0 && from.k.stride % 2 == 0) {
-      tile.k = {k, from.k.stride / 2, from.k.ahead / 2};
+      tile.k = {k, from.k.stride / 2, from.k.prefetch_distance / 2};
       return;
     }
     memory += kKeyTile / 2 * row;

@@ -6,8 +6,6 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr int kMaxE = 256;
-
 // The factor of each lane's accumulator, and each row's LSE: 0 and -inf for a row that saw no key. Partial
 // results of a split sequence are not divided.
 static void output_factors(const ForwardTask& task, const QueryTile& tile, float* factor, float* lse) {
@@ -17,7 +15,7 @@ static void output_factors(const ForwardTask& task, const QueryTile& tile, float
     lse[lane] = -INFINITY;
     if (task.partial) continue;
     if (task.sinks)
-      factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.lanes_per_row) % task.group], &m, &l);
+      factor[lane] *= add_sink(task.sinks[(tile.begin + lane / tile.lanes_per_row) % task.gqa_heads], &m, &l);
     factor[lane] = l == 0 ? 0 : factor[lane] / l;
     lse[lane] = log_sum_exp(m, l);
   }
@@ -25,7 +23,7 @@ static void output_factors(const ForwardTask& task, const QueryTile& tile, float
 
 // The rows of one vector times their factors: rows[j][e].
 static void transpose_output(const QueryTile& tile, int vector, int E, const float* factor,
-                             float rows[kLanes][kMaxE]) {
+                             float rows[kLanes][kMaxHeadSize]) {
   const float* o = tile.o + vector * kLanes;
   if (tile.lanes_per_row > 1) {
     for (int e = 0; e < E; e++)
@@ -49,8 +47,8 @@ static void transpose_output(const QueryTile& tile, int vector, int E, const flo
 
 template <Element kElement>
 static void store_output(const ForwardTask& task, int64_t row, const float* values) {
-  auto* out = (StorageOf<kElement>*)task.o + (row % task.group) * task.o_head_stride +
-              (row / task.group) * task.o_row_stride;
+  auto* out = (StorageOf<kElement>*)task.o + (row % task.gqa_heads) * task.o_head_stride +
+              (row / task.gqa_heads) * task.o_row_stride;
   for (int e = 0; e < task.E; e += kLanes) store_some<kElement>(out + e, load(values + e), task.E - e);
 }
 
@@ -65,17 +63,17 @@ VEC_FN void store_row(const ForwardTask& task, int64_t row, const float* values,
     out[task.E + 1] = l;
   } else {
     store_output<kElement>(task, row, values);
-    task.lse[(row % task.group) * task.lse_head_stride + row / task.group] = lse;
+    task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = lse;
   }
 }
 
 template <Element kElement>
-static void store_tile(const ForwardTask& task, const QueryTile& tile) {
+static void store_query_tile(const ForwardTask& task, const QueryTile& tile) {
   float factor[kTileLanes], lse[kTileLanes];
   output_factors(task, tile, factor, lse);
   int rows_in_vector = kLanes / tile.lanes_per_row;
   for (int vector = 0; vector < tile.vectors; vector++) {
-    float values[kLanes][kMaxE];
+    float values[kLanes][kMaxHeadSize];
     transpose_output(tile, vector, task.E, factor, values);
     for (int j = 0; j < rows_in_vector && vector * rows_in_vector + j < tile.rows; j++) {
       int in_tile = vector * rows_in_vector + j, lane = in_tile * tile.lanes_per_row;
@@ -87,10 +85,10 @@ static void store_tile(const ForwardTask& task, const QueryTile& tile) {
 // Padding rows: O = 0, LSE = -inf.
 template <Element kElement>
 static void store_padding(const ForwardTask& task, int64_t begin, int64_t end) {
-  float values[kMaxE] = {};
+  float values[kMaxHeadSize] = {};
   for (int64_t row = begin; row < end; row++) {
     store_output<kElement>(task, row, values);
-    task.lse[(row % task.group) * task.lse_head_stride + row / task.group] = -INFINITY;
+    task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = -INFINITY;
   }
 }
 

@@ -9,18 +9,18 @@ namespace tiny_llm_ext::cpu {
 
 void explain(const Problem& problem, Explanation& e) {
   Plan plan = make_plan(problem);
-  const int element = static_cast<int>(problem.dtype);
+  const AttentionKernels& kernels = problem.kernels->attention[static_cast<int>(problem.dtype)];
   e.path = plan.split ? "cpu.split" : "cpu.tiled";
-  e.schedule = plan.split ? "split" : "v2";
-  e.tile_rows = problem.kernels->row_tile[element];
-  e.tile_keys = problem.kernels->key_tile[element];
+  e.schedule = plan.split ? "split" : "v2";  // v2: as in FlashAttention-2, rows outside, keys inside
+  e.tile_rows = kernels.row_tile;
+  e.tile_keys = kernels.key_tile;
   e.splits = plan.splits;
   TileCounts counts = count_tiles(problem, problem.Hkv, e.tile_rows, e.tile_keys);
   e.tiles_visited = counts.visited;
   e.tiles_total = counts.total;
   e.workspace_bytes =
       saturating_sum(saturating_product({plan.partial_floats, sizeof(float)}), problem.copied_bytes);
-  e.math = problem.kernels->bf16_products[element] ? "bf16" : "ieee-f32";
+  e.math = kernels.bf16_products ? "bf16" : "ieee-f32";
   e.batch_invariant = true;
 }
 

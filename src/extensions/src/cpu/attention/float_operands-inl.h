@@ -9,17 +9,19 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // The two products on vectors, which broadcast elements of K and V, or pairs of elements.
 template <class Mac>
-static void vector_scores(const QueryTile& tile, Rows k, int keys, int steps, float* s) {
-  gemm_tile<Mac, false, Walk::along_rows>(tile.vectors, tile.lanes_per_row,
-                                          {(const float*)k.data, k.stride, tile.lanes_per_row, k.ahead},
-                                          tile.q, steps / tile.lanes_per_row, s, keys);
+static void vector_scores(const QueryTile& tile, OperandRows k, int keys, int steps, float* s) {
+  gemm_tile<Mac, false, Walk::along_rows>(
+      tile.vectors, tile.lanes_per_row,
+      {(const float*)k.data, k.stride, tile.lanes_per_row, k.prefetch_distance}, tile.q,
+      steps / tile.lanes_per_row, s, keys);
 }
 
 template <class Mac>
-static void vector_values(QueryTile& tile, Rows v, int steps, int E, const float* p) {
-  gemm_tile<Mac, true, Walk::down_columns>(tile.vectors, tile.lanes_per_row,
-                                           {(const float*)v.data, tile.lanes_per_row, v.stride, v.ahead}, p,
-                                           steps, tile.o, E / tile.lanes_per_row);
+static void vector_values(QueryTile& tile, OperandRows v, int steps, int E, const float* p) {
+  gemm_tile<Mac, true, Walk::down_columns>(
+      tile.vectors, tile.lanes_per_row,
+      {(const float*)v.data, tile.lanes_per_row, v.stride, v.prefetch_distance}, p, steps, tile.o,
+      E / tile.lanes_per_row);
 }
 
 template <Element kElement_>
@@ -28,10 +30,9 @@ struct FloatOperands {
   static constexpr bool kBf16Products = false;
   static constexpr int kKeyTile = 64;
   static constexpr int kQueryTilesPerTask = 4;
-  static constexpr bool kSplitsRows = true;
+  static constexpr bool kSharesLanes = true;
   typedef StorageOf<kElement> T;
 
-  static constexpr int padded(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
   static constexpr int steps(int E) { return E; }
   static constexpr int output_rows(int E) { return E; }
   static constexpr size_t prepared_floats(int E) {
@@ -46,7 +47,7 @@ struct FloatOperands {
     return load_some<kElement>((const T*)task.q + offset + unit, task.E - unit);
   }
 
-  static void widen(const T* rows, int64_t stride, int keys, int E, float* out) {
+  static void convert_rows(const T* rows, int64_t stride, int keys, int E, float* out) {
     for (int key = 0; key < keys; key++, rows += stride, out += padded(E)) {
       prefetch(rows + kKeyTile * stride, E * sizeof(T));
       for (int e = 0; e < E; e += kLanes) store(out + e, load_some<kElement>(rows + e, E - e));
@@ -57,15 +58,15 @@ struct FloatOperands {
     const T* k = (const T*)from.k.data;
     const T* v = (const T*)from.v.data;
     if constexpr (kElement == Element::f32) {
-      tile.k = {k, from.k.stride, from.k.ahead};
-      tile.v = {v, from.v.stride, from.v.ahead};
+      tile.k = {k, from.k.stride, from.k.prefetch_distance};
+      tile.v = {v, from.v.stride, from.v.prefetch_distance};
     } else {
       int row = padded(task.E);
-      float* wide_v = memory + kKeyTile * row;
-      widen(k, from.k.stride, tile.keys, task.E, memory);
-      widen(v, from.v.stride, tile.keys, task.E, wide_v);
+      float* v_f32 = memory + kKeyTile * row;
+      convert_rows(k, from.k.stride, tile.keys, task.E, memory);
+      convert_rows(v, from.v.stride, tile.keys, task.E, v_f32);
       tile.k = {memory, row};
-      tile.v = {wide_v, row};
+      tile.v = {v_f32, row};
     }
   }
 

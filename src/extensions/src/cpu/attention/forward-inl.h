@@ -5,7 +5,7 @@
 //   kElement, kBf16Products     type of the inputs; whether products are bfloat16
 //   kKeyTile                    keys of a tile
 //   kQueryTilesPerTask          query tiles that share a prepared key tile
-//   kSplitsRows                 whether several lanes may share a row, see query_tile-inl.h
+//   kSharesLanes                whether several lanes may share a row, see query_tile-inl.h
 //   steps(E), output_rows(E)    vectors of packed queries, and of O
 //   prepared_floats(E)          memory of a prepared key tile
 //   enter(), leave()            before the first and after the last product of a task
@@ -36,7 +36,7 @@ struct Workspace {
     scores = keys + Operands::prepared_floats(E);
     mask = scores + kScoreFloats<Operands>;
     gathered = mask + kScoreFloats<Operands>;
-    total_floats = gathered + 2 * Operands::kKeyTile * gathered_width(E) - tiles;
+    total_floats = gathered + 2 * Operands::kKeyTile * padded(E) - tiles;
   }
 };
 
@@ -61,10 +61,10 @@ template <class Operands>
 static int64_t forward(const ForwardTask& task, void* scratch) {
   typedef StorageOf<Operands::kElement> T;
   const int E = task.E, steps = Operands::steps(E);
-  const int64_t real_rows = task.n_q * task.group;
-  const int64_t row_end = task.row_end < real_rows ? task.row_end : real_rows;
+  const int64_t valid_rows = task.n_q * task.gqa_heads;
+  const int64_t row_end = task.row_end < valid_rows ? task.row_end : valid_rows;
   const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
-  const int lanes_per_row = Operands::kSplitsRows ? choose_lanes_per_row(real_rows, steps, E) : 1;
+  const int lanes_per_row = Operands::kSharesLanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
   const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);
   Workspace<Operands> space(scratch, E, rows);
   int64_t computed = 0;
@@ -75,7 +75,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
   for (int t = 0; t < tiles; t++) {
     int64_t begin = task.row_begin + t * kTileLanes;
     int64_t end = begin + kTileLanes < row_end ? begin + kTileLanes : row_end;
-    place_tile(tile[t], space.tiles + t * space.tile_floats, steps, Operands::output_rows(E));
+    bind_tile_memory(tile[t], space.tiles + t * space.tile_floats, steps, Operands::output_rows(E));
     start_tile(task, tile[t], begin, end, lanes_per_row, Operands::output_rows(E));
     pack_queries<Operands>(task, tile[t]);
     if (tile[t].any_first < first) first = tile[t].any_first;
@@ -98,7 +98,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
       computed++;
     }
   }
-  for (int t = 0; t < tiles; t++) store_tile<Operands::kElement>(task, tile[t]);
+  for (int t = 0; t < tiles; t++) store_query_tile<Operands::kElement>(task, tile[t]);
   if (!task.partial) store_padding<Operands::kElement>(task, task.row_begin + rows, task.row_end);
   Operands::leave();
   return computed;
@@ -106,15 +106,11 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
 
 // Enters the kernels of one element type into the table.
 template <class Operands, int64_t (*kForward)(const ForwardTask&, void*) = forward<Operands>>
-static void offer(Kernels& kernels) {
-  int element = (int)Operands::kElement;
-  kernels.forward[element] = kForward;
-  kernels.scratch_bytes[element] = scratch_bytes<Operands>;
-  kernels.row_tile[element] = kTileLanes;
-  kernels.key_tile[element] = Operands::kKeyTile;
-  kernels.tiles_per_task[element] = Operands::kQueryTilesPerTask;
-  kernels.bf16_products[element] = Operands::kBf16Products;
-  kernels.peak[element] = Operands::peak;
+static void register_attention(Kernels& kernels) {
+  kernels.attention[(int)Operands::kElement] = {
+      kForward,           scratch_bytes<Operands>,      kTileLanes,
+      Operands::kKeyTile, Operands::kQueryTilesPerTask, Operands::kBf16Products,
+      Operands::peak};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <string_view>
 
 #include "attention/last_run.h"
 #include "attention/lengths.h"
 #include "attention/tiles.h"
-#include "core/divide_up.h"
 #include "core/strides.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
@@ -21,10 +21,16 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
+#define TINY_LLM_SUPPORT(backend, pass, dtype, smallest, largest)                 \
+  static_assert(std::string_view(#backend) != "cpu" || (largest) <= kMaxHeadSize, \
+                "arrays of the kernels have this size");
+#include "attention/support.def"
+#undef TINY_LLM_SUPPORT
+
 // Lives on the worker thread of the stream.
 class ForwardPass {
  public:
-  ForwardPass(const AttentionInputs& inputs, const Problem& problem, const PagedOperand* pages, mx::array& o,
+  ForwardPass(const AttentionInputs& inputs, const Problem& problem, const PageTables* pages, mx::array& o,
               mx::array& lse)
       : problem_(problem),
         pages_(pages),
@@ -52,8 +58,8 @@ class ForwardPass {
     // causal attention they see the most keys, and short tasks at the end balance the threads. A single
     // position is bound by memory: a thread takes a range of tasks, so that each can prefetch the keys of the
     // next one.
-    const auto share_out = problem_.L == 1 ? parallel_ranges : parallel_for;
-    share_out(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
+    const auto parallel = problem_.L == 1 ? parallel_ranges : parallel_for;
+    parallel(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
       int64_t head = item / tasks_per_head, task = item % tasks_per_head;
       int64_t block = plan_.row_blocks - 1 - task / plan_.splits;
       visited += run_task(head, block, task % plan_.splits);
@@ -62,15 +68,15 @@ class ForwardPass {
       parallel_for(problem_.B * problem_.Hq, plan_.threads,
                    [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
     }
-    int64_t total = heads * divide_up(problem_.rows(), kernels().row_tile[element()]) *
-                    divide_up(problem_.S, kernels().key_tile[element()]);
-    record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, kernels().name,
+    int64_t total = heads * total_tiles(problem_.rows(), problem_.S, kernels().row_tile, kernels().key_tile);
+    record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, problem_.kernels->name,
                 plan_.threads});
   }
 
  private:
-  const Kernels& kernels() const { return *problem_.kernels; }
-  int element() const { return static_cast<int>(problem_.dtype); }
+  const AttentionKernels& kernels() const {
+    return problem_.kernels->attention[static_cast<int>(problem_.dtype)];
+  }
 
   std::vector<float> gather_sinks(const std::optional<mx::array>& sinks) const {
     std::vector<float> gathered;
@@ -92,7 +98,7 @@ class ForwardPass {
   }
 
   float* partial(const SequencePlan& plan, int64_t kv_head, int64_t chunk, int64_t row) const {
-    int64_t rows = plan.sequence.n_q * problem_.group();
+    int64_t rows = plan.sequence.n_q * problem_.gqa_heads();
     return partials_ + plan.partial_offset +
            ((kv_head * plan.chunks + chunk) * rows + row) * (problem_.E + 2);
   }
@@ -107,8 +113,8 @@ class ForwardPass {
   // The keys of a chunk that the rows see, from the first key of a tile on.
   KeyRange keys_of(const SequencePlan& plan, int64_t row_begin, int64_t row_end, int64_t chunk) const {
     const Sequence& sequence = plan.sequence;
-    const int64_t group = problem_.group(), key_tile = kernels().key_tile[element()];
-    KeyRange keys = visible_keys(row_begin / group, (row_end - 1) / group, sequence.n_q, sequence.n_k,
+    const int64_t gqa_heads = problem_.gqa_heads(), key_tile = kernels().key_tile;
+    KeyRange keys = visible_keys(row_begin / gqa_heads, (row_end - 1) / gqa_heads, sequence.n_q, sequence.n_k,
                                  problem_.left, problem_.right);
     if (plan.chunks > 1) {
       int64_t chunk_begin = (plan.first_chunk + chunk) * plan.chunk_keys;
@@ -126,19 +132,20 @@ class ForwardPass {
       if (++head == problem_.B * problem_.Hkv) return nullptr;
     }
     const SequencePlan plan = plan_.sequence(head / problem_.Hkv);
-    const KeyRange keys = keys_of(plan, 0, problem_.group(), chunk);
+    const KeyRange keys = keys_of(plan, 0, problem_.gqa_heads(), chunk);
     return input(k_, head / problem_.Hkv, head % problem_.Hkv, plan.sequence.kv_start + keys.begin);
   }
 
-  int64_t run_task(int64_t head_of_all, int64_t block, int64_t chunk) {
-    const int64_t b = head_of_all / problem_.Hkv, kv_head = head_of_all % problem_.Hkv;
+  int64_t run_task(int64_t flat_head, int64_t block, int64_t chunk) {
+    const int64_t b = flat_head / problem_.Hkv, kv_head = flat_head % problem_.Hkv;
     const SequencePlan plan = plan_.sequence(b);
     const Sequence& sequence = plan.sequence;
     if (chunk >= plan.chunks) return 0;
     bool split = plan.chunks > 1;
-    int64_t group = problem_.group(), head = kv_head * group;
+    int64_t gqa_heads = problem_.gqa_heads(), head = kv_head * gqa_heads;
     int64_t row_begin = block * plan_.task_rows;
-    int64_t row_end = std::min(row_begin + plan_.task_rows, split ? sequence.n_q * group : problem_.rows());
+    int64_t row_end =
+        std::min(row_begin + plan_.task_rows, split ? sequence.n_q * gqa_heads : problem_.rows());
     if (row_begin >= row_end) return 0;
 
     const KeyRange keys = keys_of(plan, row_begin, row_end, chunk);
@@ -166,7 +173,7 @@ class ForwardPass {
     task.lse_head_stride = problem_.L;
     task.partial = split ? partial(plan, kv_head, chunk, row_begin) : nullptr;
     task.E = static_cast<int32_t>(problem_.E);
-    task.group = static_cast<int32_t>(group);
+    task.gqa_heads = static_cast<int32_t>(gqa_heads);
     task.row_begin = row_begin;
     task.row_end = row_end;
     task.n_q = sequence.n_q;
@@ -177,22 +184,22 @@ class ForwardPass {
     task.key_end = keys.end;
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
-    task.next_k = next_keys(head_of_all, chunk);
-    void* scratch = thread_scratch(kernels().scratch_bytes[element()](task.E, row_end - row_begin));
-    return kernels().forward[element()](task, scratch);
+    task.next_k = next_keys(flat_head, chunk);
+    void* scratch = thread_scratch(kernels().scratch_bytes(task.E, row_end - row_begin));
+    return kernels().forward(task, scratch);
   }
 
   void merge_head(int64_t b, int64_t head) {
     const SequencePlan plan = plan_.sequence(b);
     if (plan.chunks == 1) return;
-    int64_t group = problem_.group(), stride = plan.sequence.n_q * group * (problem_.E + 2);
+    int64_t gqa_heads = problem_.gqa_heads(), stride = plan.sequence.n_q * gqa_heads * (problem_.E + 2);
     std::vector<float> row(problem_.E);
     for (int64_t i = 0; i < problem_.L; i++) {
       float& lse = lse_row(b, head)[i];
       if (i < plan.sequence.n_q) {
         const float* sink = sinks_.empty() ? nullptr : &sinks_[b * problem_.Hq + head];
-        lse = merge_row(partial(plan, head / group, 0, i * group + head % group), stride, plan.chunks,
-                        static_cast<int32_t>(problem_.E), sink, row.data());
+        lse = merge_row(partial(plan, head / gqa_heads, 0, i * gqa_heads + head % gqa_heads), stride,
+                        plan.chunks, static_cast<int32_t>(problem_.E), sink, row.data());
       } else {
         std::fill(row.begin(), row.end(), 0.0f);
         lse = -std::numeric_limits<float>::infinity();
@@ -216,11 +223,11 @@ class ForwardPass {
   }
 
   const Problem& problem_;
-  const PagedOperand* pages_;  // null if keys and values are not in pages
+  const PageTables* pages_;  // null if keys and values are not in pages
   Plan plan_;
   mx::Shape batch_;
   DenseRows q_, k_, v_;
-  MaskOperand mask_;
+  MaskViews mask_;
   std::vector<float> sinks_;
   std::byte* o_;
   mx::Strides o_strides_;
@@ -231,7 +238,7 @@ class ForwardPass {
 }  // namespace
 
 void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
-                 const PagedOperand* pages) {
+                 const PageTables* pages) {
   ForwardPass(inputs, problem, pages, o, lse).run();
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/problem.h"
-#include "cpu/attention/operands.h"
+#include "cpu/attention/mask_and_pages.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext::cpu {
@@ -11,6 +11,6 @@ namespace tiny_llm_ext::cpu {
 // last axis of `o` is dense, its other strides are free, and `lse` is contiguous. With `pages`, key and value
 // are pages (P, Hkv, page, E).
 void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
-                 const PagedOperand* pages = nullptr);
+                 const PageTables* pages = nullptr);
 
 }  // namespace tiny_llm_ext::cpu

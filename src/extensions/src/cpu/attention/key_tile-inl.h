@@ -6,12 +6,19 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// A tile of keys from logical key `begin` on. v.stride is the distance between reduction steps of the output
-// product.
+// An operand of the products, prepared from SourceRows. Strides count their unit: floats (or pairs of
+// bfloat16), bytes for AMX.
+struct OperandRows {
+  const void* data;
+  int64_t stride;  // from key to key for K; between reduction steps of the output product for V
+  int64_t prefetch_distance = 0;  // to the next key tile, or 0
+};
+
+// A tile of keys from logical key `begin` on.
 struct KeyTile {
   int64_t begin;
   int keys;
-  Rows k, v;
+  OperandRows k, v;
 };
 
 // The transform of the raw scores of the first `count` keys. Fills `limits` and `mask` if it needs them.

@@ -6,7 +6,7 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-constexpr float kLargest = 3.402823466e38f;
+constexpr float kMaxFloat = 3.402823466e38f;
 
 // An odd polynomial near 0, where 1 - 2t / (1 + t) would cancel.
 VEC_FN F tanh(F x) {
@@ -47,10 +47,10 @@ static void pack_mask(const ForwardTask& task, const QueryTile& tile, int64_t be
   const MaskView& mask = task.mask;
   auto offset = [&](int row, int64_t key) __attribute__((always_inline)) {
     int64_t flat = tile.begin + row;
-    return (flat % task.group) * mask.head_stride + (flat / task.group) * mask.row_stride +
+    return (flat % task.gqa_heads) * mask.head_stride + (flat / task.gqa_heads) * mask.row_stride +
            (begin + key) * mask.key_stride;
   };
-  if (mask.row_stride == 0 && (mask.head_stride == 0 || task.group == 1)) {
+  if (mask.row_stride == 0 && (mask.head_stride == 0 || task.gqa_heads == 1)) {
     for (int key = 0; key < keys; key += kLanes) {
       float column[kLanes];
       store(column, read_mask(mask, offset(0, key), keys - key));

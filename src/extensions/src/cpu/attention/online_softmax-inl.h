@@ -1,15 +1,11 @@
 // The online softmax of one key tile: scores become probabilities; m, l and O are updated.
 //
-// m is a lazy maximum: it moves only when a row's maximum exceeds it by kRescaleThreshold. The division at
-// the end cancels the difference, p stays below e^kRescaleThreshold, and O is almost never rescaled. Whether
-// m moves depends on that row alone.
+// m is a lazy maximum, see softmax_state.h. Whether it moves depends on that row alone.
 #pragma once
 
 #include "cpu/attention/mask-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
-
-constexpr float kRescaleThreshold = 5.5f;
 
 // From raw scores q.k of a tile to scores.
 struct ScoreTransform {
@@ -18,10 +14,10 @@ struct ScoreTransform {
   const float* mask;        // packed mask tile, or null
   const RowLimits* limits;  // null if every row sees every key of the tile
   // A positive scale alone is left to the exponentials: no extra operation there, and one rounding less.
-  bool is_scale_only() const { return softcap == 0 && !mask && scale > 0 && scale * kLog2e <= kLargest; }
+  bool is_scale_only() const { return softcap == 0 && !mask && scale > 0 && scale * kLog2e <= kMaxFloat; }
 };
 
-// Applies scale, softcap and mask to the scores of one row vector; keys are `stride` floats apart.
+// Applies scale, softcap and mask to the scores of one row vector; `stride` floats lead from key to key.
 VEC_FN void transform_scores(float* s, int stride, int keys, int lane, const ScoreTransform& transform) {
   for (int key = 0; key < keys; key++) {
     F x = mul(load(s + key * stride), set1(transform.scale));
@@ -57,17 +53,18 @@ VEC_FN F maximum(const float* s, int stride, int keys) {
 }
 
 VEC_FN F absolute(F x) { return max(sub(zero(), x), x); }
-VEC_FN M is_rounded(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
+VEC_FN M uses_rounded_product(F m) { return less_equal(absolute(m), set1(kRoundedLimit)); }
 
 // As in softmax_state.h, on vectors.
 VEC_FN F exponent_between(F from, F to) {
   F log2e = set1(kLog2e);
   F rounded = sub(mul(from, log2e), mul(to, log2e));
-  return select(both(is_rounded(from), is_rounded(to)), rounded, mul(sub(from, to), log2e));
+  return select(both(uses_rounded_product(from), uses_rounded_product(to)), rounded,
+                mul(sub(from, to), log2e));
 }
 
-// Updates m of one row vector for the maximum `top` of new scores; rescales l and O of rows whose m moves.
-// Returns the subtrahend of the scores: m, or 0 for rows that saw no key yet.
+// lazy_maximum() on vectors: updates m of one row vector for the maximum `top` of new scores, rescales l and
+// O of rows whose m moves, and returns the base.
 VEC_FN F update_maximum(QueryTile& tile, int lane, F top, int E) {
   F old = load(tile.m + lane);
   M keep = less_equal(top, add(old, set1(kRescaleThreshold)));
@@ -84,8 +81,8 @@ VEC_FN F update_maximum(QueryTile& tile, int lane, F top, int E) {
   return base;
 }
 
-// Replaces scores of rows with a large m by their exponents, subtraction first. Other rows keep their scores,
-// so that a row's bits do not depend on its neighbours.
+// Rows with |m| > kRoundedLimit: s becomes (s * scale - m) * log2(e). Other rows keep their scores for the
+// FMA in exponentials(), so that a row's bits do not depend on its neighbours.
 VEC_FN void precompute_exponents(float* s, int stride, int keys, F scale, F base, M rounded) {
   for (int key = 0; key < keys; key++) {
     F x = load(s + key * stride);
@@ -108,7 +105,7 @@ VEC_FN Exponent update_state(QueryTile& tile, float* s, int keys, int lane, int 
   if (transform.limits) hide_invisible(s, stride, keys, lane, *transform.limits);
   const float scale = transform.is_scale_only() ? transform.scale : 1;
   F base = update_maximum(tile, lane, mul(maximum(s, stride, keys), set1(scale)), E);
-  M rounded = is_rounded(base);
+  M rounded = uses_rounded_product(base);
   Exponent exponent = {set1(scale * kLog2e), sub(zero(), mul(base, set1(kLog2e)))};
   if (!all(rounded)) {
     precompute_exponents(s, stride, keys, set1(scale), base, rounded);

@@ -1,23 +1,23 @@
 // Where a tile of keys and values lies: in one block of memory, in one page, or across pages.
 #pragma once
 
+#include "core/divide_up.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// Rows of a tile from its first key on. In the inputs, strides count elements; in prepared tiles they count
-// the unit of the product: floats, or bytes for AMX.
-struct Rows {
+// Rows of a tile in the inputs, from its first key on; the stride counts elements.
+struct SourceRows {
   const void* data;
   int64_t stride;
-  int64_t ahead = 0;  // prefetch distance to the next key tile, or 0
+  int64_t prefetch_distance = 0;  // to the next key tile, or 0
 };
 
 struct KeyRows {
-  Rows k, v;
+  SourceRows k, v;
 };
 
-constexpr int64_t gathered_width(int E) { return (E + kLanes - 1) / kLanes * kLanes; }
+constexpr int padded(int width) { return (int)round_up(width, kLanes); }
 
 // Key or value pages of one KV head; `base` is slot 0 of page 0.
 template <class T>
@@ -36,7 +36,7 @@ struct PagedRows {
   // Copies the rows of `count` keys, page by page. Rows of an absent page become 0: the mask gives its keys
   // the probability 0, but 0 * NaN would be NaN.
   void gather(int64_t begin, int count, int E, T* out) const {
-    const int64_t width = gathered_width(E);
+    const int64_t width = padded(E);
     for (int key = 0; key < count;) {
       int64_t left = table.size - (begin + key) % table.size;
       int run = left < count - key ? (int)left : count - key;
@@ -54,14 +54,14 @@ struct PagedRows {
 
   // In place if one page holds all rows, else gathered in `memory`. `next` is the first key of the next tile,
   // or negative.
-  Rows find(int64_t begin, int count, int64_t next, int E, T* memory) const {
+  SourceRows find(int64_t begin, int count, int64_t next, int E, T* memory) const {
     const T* first = row(begin);
     if (first && begin % table.size + count <= table.size) {
       const T* following = next < 0 ? nullptr : row(next);
       return {first, row_stride, following ? following - first : 0};
     }
     gather(begin, count, E, memory);
-    return {memory, gathered_width(E), 0};
+    return {memory, padded(E), 0};
   }
 };
 
@@ -78,7 +78,7 @@ static KeyRows find_rows(const ForwardTask& task, int64_t begin, int count, int 
   const PagedRows<T> values = {task.pages, v, task.pages.v_stride, task.v_row_stride};
   T* gathered = (T*)memory;
   return {keys.find(begin, count, next, task.E, gathered),
-          values.find(begin, count, next, task.E, gathered + key_tile * gathered_width(task.E))};
+          values.find(begin, count, next, task.E, gathered + key_tile * padded(task.E))};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

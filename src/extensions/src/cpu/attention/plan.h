@@ -11,8 +11,8 @@ namespace tiny_llm_ext::cpu {
 // The keys of a split sequence are cut into chunks, counted from logical key 0. Chunks first_chunk ..
 // first_chunk + chunks - 1 hold visible keys; a sequence with one chunk is not split.
 //
-// All of this depends on the sequence's own lengths only, not on other sequences, padding or the number of
-// threads. So do the bits of its rows.
+// This depends on the sequence's own lengths only, not on other sequences, padding or the number of threads:
+// the results are batch-invariant.
 struct SequencePlan {
   Sequence sequence;
   int64_t first_chunk, chunks, chunk_keys;
@@ -40,7 +40,7 @@ struct Plan {
   }
 };
 
-// Less work than `least_shared_work` gets one thread.
-Plan make_plan(const Problem& problem, double least_shared_work = kAttentionThreshold.sleeping);
+// Less work than `min_shared_work` gets one thread.
+Plan make_plan(const Problem& problem, double min_shared_work = kAttentionThreshold.sleeping);
 
 }  // namespace tiny_llm_ext::cpu

@@ -17,7 +17,7 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 struct QueryTile {
-  float* q;        // [steps][lanes] packed queries
+  float* q;        // [steps / lanes_per_row][lanes] packed queries
   float* o;        // [E / lanes_per_row][lanes] output before the division by l
   float* m;        // [lanes] running maximum, see online_softmax-inl.h
   float* l;        // [lanes] running sum
@@ -33,10 +33,11 @@ struct QueryTile {
   int lanes() const { return vectors * kLanes; }
 };
 
-// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes.
+// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes: 2 for
+// m and l, 4 for first and last.
 VEC_FN size_t tile_floats(int steps, int E) { return (size_t)kTileLanes * (steps + E + 2 + 4); }
 
-VEC_FN void place_tile(QueryTile& tile, float* memory, int steps, int E) {
+VEC_FN void bind_tile_memory(QueryTile& tile, float* memory, int steps, int E) {
   tile.q = memory;
   tile.o = tile.q + (size_t)kTileLanes * steps;
   tile.m = tile.o + (size_t)kTileLanes * E;
@@ -64,11 +65,9 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
   tile.any_first = tile.all_last = kUnbounded;
   tile.any_last = tile.all_first = -1;
   for (int r = 0; r < tile.rows; r++) {
-    int64_t i = (begin + r) / task.group;
+    int64_t i = (begin + r) / task.gqa_heads;
     int64_t position = i + task.n_k - task.n_q;
-    int64_t first = position - task.left, last = position + task.right;
-    if (first < 0) first = 0;
-    if (last > task.n_k - 1) last = task.n_k - 1;
+    int64_t first = first_key(position, task.left), last = last_key(position, task.n_k, task.right);
     if (i >= task.n_q || last < first) first = 0, last = -1;
     tile.first[r] = first;
     tile.last[r] = last;
@@ -82,7 +81,7 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
 }
 
 VEC_FN int64_t query_offset(const ForwardTask& task, int64_t row) {
-  return (row / task.group) * task.q_row_stride + (row % task.group) * task.q_head_stride;
+  return (row / task.gqa_heads) * task.q_row_stride + (row % task.gqa_heads) * task.q_head_stride;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -15,9 +15,9 @@
 namespace tiny_llm_ext {
 namespace {
 
-// Multiply-adds of a block for which another thread is woken and kept spinning. Most operations of a block
+// Multiply-adds of a block from which one more thread is woken and kept spinning. Most operations of a block
 // are too small to wake a thread for, in small models all of them.
-constexpr double kWorkOfThread = 5e5;
+constexpr double kMultiplyAddsPerThread = 5e5;
 
 double multiply_adds(const DecoderParts& parts, int64_t rows) {
   double work = 0;
@@ -46,18 +46,18 @@ cpu::Arrays new_results(const mx::array& x, const PackedLayer& layer, const Prod
 }  // namespace
 
 void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  // Before the caches are placed: the inputs of attention hold them, and a cache that is held is copied.
-  const cpu::CacheArrays caches = {kFirstCache, attention_.places(attention_inputs(inputs)),
+  // First, because attention_inputs() refers to the caches: a cache with another reference would be copied.
+  const cpu::CacheArrays caches = {kFirstCache, attention_.caches_in_batch(attention_inputs(inputs)),
                                    inputs[0].shape(1)};
   cpu::dispatch_on_caches(
       stream(), inputs, outputs, caches,
-      [parts = parts_, params = attention_.params(), places = caches.places, kernels = &kernels_,
+      [parts = parts_, params = attention_.params(), in_batch = caches.in_batch, kernels = &kernels_,
        threads = threads_](const cpu::Arrays& arrays, cpu::Arrays& results,
                            const std::vector<bool>& in_place) {
-        const double worth = multiply_adds(*parts, cpu::rows_of(arrays[0])) / kWorkOfThread;
-        const int woken = static_cast<int>(std::min<double>(threads, worth));
+        const double work = multiply_adds(*parts, cpu::rows_of(arrays[0]));
+        const int useful_threads = static_cast<int>(std::min<double>(threads, work / kMultiplyAddsPerThread));
         std::optional<cpu::KeepSpinning> spinning;
-        if (woken > 1) spinning.emplace(woken);
+        if (useful_threads > 1) spinning.emplace(useful_threads);
 
         const auto multiply = [&](const mx::array& x, const PackedLayer& layer,
                                   const ProductOptions& options) {
@@ -78,7 +78,7 @@ void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
           cpu::Arrays grown = results;
           grown[0] = cpu::new_array({query.shape(0), query.shape(1), query.shape(2) * query.shape(3)},
                                     query.dtype());
-          cpu::append_and_attend(heads, grown, params, places, *kernels, threads, in_place);
+          cpu::append_and_attend(heads, grown, params, in_batch, *kernels, threads, in_place);
           return grown;
         };
         run_decoder_block(*parts, arrays, multiply, normalise, attend);

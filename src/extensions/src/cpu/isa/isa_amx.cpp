@@ -1,4 +1,4 @@
-// AVX-512 with AMX tiles for bfloat16 inputs, and for products of any type.
+// AVX-512 plus AMX: attention on bfloat16, products of every type.
 #include "cpu/vec/avx512_pairs.h"
 
 #include "cpu/attention/amx_operands-inl.h"
@@ -12,7 +12,7 @@ const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "amx";
-    amx::offer<amx::AmxOperands, amx::forward_or_decode_amx>(table);
+    amx::register_attention<amx::AmxOperands, amx::forward_or_decode_amx>(table);
     amx::offer_quantized<kAmxF32Paths, Element::f32>(table);
     amx::offer_quantized<kAmxF16Paths, Element::f16>(table);
     amx::offer_quantized<kAmxBf16Paths, Element::bf16>(table);

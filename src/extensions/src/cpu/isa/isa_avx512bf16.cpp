@@ -12,9 +12,10 @@ const Kernels& avx512bf16_kernels() {
   static const Kernels kernels = [] {
     Kernels table = avx512_kernels();
     table.name = "avx512bf16";
-    avx512bf16::offer<avx512bf16::Bf16Operands,
-                      avx512bf16::forward_or_decode<avx512bf16::Bf16Operands,
-                                                    avx512bf16::Bf16Decode<avx512bf16::Bf16Operands>>>(table);
+    avx512bf16::register_attention<
+        avx512bf16::Bf16Operands,
+        avx512bf16::forward_or_decode<avx512bf16::Bf16Operands,
+                                      avx512bf16::Bf16Decode<avx512bf16::Bf16Operands>>>(table);
     avx512bf16::offer_quantized<kAvx512Bf16Paths, Element::bf16>(table);
     avx512bf16::offer_linear<avx512bf16::Bf16Arithmetic, Element::bf16>(table);
     return table;

@@ -1,12 +1,12 @@
 // Arm NEON: everything is computed in float32.
 #include "cpu/vec/neon.h"
 
-#include "cpu/isa/wide_kernels-inl.h"
+#include "cpu/isa/f32_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
 const Kernels& neon_kernels() {
-  static const Kernels kernels = neon::wide_kernels("neon");
+  static const Kernels kernels = neon::f32_kernels("neon");
   return kernels;
 }
 

@@ -1,12 +1,12 @@
 // Plain C++ for any processor: everything is computed in float32.
 #include "cpu/vec/scalar.h"
 
-#include "cpu/isa/wide_kernels-inl.h"
+#include "cpu/isa/f32_kernels-inl.h"
 
 namespace tiny_llm_ext::cpu {
 
 const Kernels& scalar_kernels() {
-  static const Kernels kernels = scalar::wide_kernels("scalar");
+  static const Kernels kernels = scalar::f32_kernels("scalar");
   return kernels;
 }
 

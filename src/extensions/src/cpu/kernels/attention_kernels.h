@@ -1,11 +1,14 @@
-// The tasks of attention kernels; part of kernels.h.
+// The kernels of attention and their tasks; part of kernels.h.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/mask.h"
 
 namespace tiny_llm_ext::cpu {
+
+constexpr int kMaxHeadSize = 256;  // support.def allows no larger one
 
 // A mask in its own layout: a stride is 0 along an axis that broadcasts. Strides count elements.
 struct MaskView {
@@ -27,7 +30,7 @@ struct PageTable {
 // One task of the forward pass: some query rows of one KV head against a range of that head's keys.
 //
 // The query heads of a GQA group are folded into the rows, so that one pass over a K/V tile serves all of
-// them: row r is query position i = r / group of head g = r % group in the GQA group.
+// them: row r is query position i = r / gqa_heads of head g = r % gqa_heads in the GQA group.
 //
 // Query position i has the logical position p = i + n_k - n_q and sees the logical keys
 // max(0, p - left) <= t <= min(n_k - 1, p + right). Positions i >= n_q are padding: O = 0, LSE = -inf.
@@ -47,7 +50,7 @@ struct ForwardTask {
   int64_t lse_head_stride;
   float* partial;  // null, or [rows][E + 2]: O before the division, m, l; o, lse, sinks unused
   int32_t E;
-  int32_t group;  // query heads per KV head
+  int32_t gqa_heads;  // query heads per KV head
   int64_t row_begin, row_end;
   int64_t n_q, n_k;
   int64_t left, right;         // kUnbounded where there is no limit
@@ -55,9 +58,24 @@ struct ForwardTask {
   float scale;
   float softcap;  // 0: none
   PageTable pages;
-  // For kernels of one position: the first keys of the task that probably runs next, k_row_stride apart, to
-  // prefetch; or null.
+  // To prefetch, for decode: the first keys of the task that probably runs next, k_row_stride elements from
+  // row to row; or null.
   const void* next_k;
+};
+
+// The kernels of one element type.
+struct AttentionKernels {
+  // Returns the number of score tiles computed, of `row_tile` rows by `key_tile` keys.
+  int64_t (*forward)(const ForwardTask& task, void* scratch);
+  // Bytes of scratch, 64-byte aligned, for a task of `rows` rows; independent of the number of keys.
+  size_t (*scratch_bytes)(int32_t E, int64_t rows);
+  int row_tile, key_tile;
+  int tiles_per_task;  // row tiles that one task should have, to share the work of preparing a K/V tile
+  bool bf16_products;  // whether scores and outputs are sums of bfloat16 products; else of float32 products
+  // Runs `steps` rounds of these kernels' multiply-adds on registers alone and returns the floating-point
+  // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as
+  // split bfloat16 on tiles.
+  double (*peak)(int64_t steps);
 };
 
 }  // namespace tiny_llm_ext::cpu

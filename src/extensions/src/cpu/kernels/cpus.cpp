@@ -1,3 +1,4 @@
+// Affinity from the system, quotas from the files of control groups.
 #include "cpu/kernels/cpus.h"
 
 #if defined(__linux__)

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/argument_error.h"
+#include "core/errors.h"
 #include "cpu/kernels/machine.h"
 
 namespace tiny_llm_ext::cpu {
@@ -37,8 +37,8 @@ const std::vector<const Isa*>& usable() {
     auto slow = [](const Isa* isa) {
       return isa->kernels == avx512bf16_kernels && !machine_has_fast_bf16_products();
     };
-    auto place = std::find_if(isas.begin(), isas.end(), slow);
-    if (place != isas.end()) std::iter_swap(place, place + 1);  // avx512 comes next
+    const auto it = std::find_if(isas.begin(), isas.end(), slow);
+    if (it != isas.end()) std::iter_swap(it, it + 1);  // with avx512, which follows in the list
 #endif
     return isas;
   }();

@@ -83,12 +83,9 @@ bool machine_runs_amx() {
 // against 184 GFLOP/s), AMD's at twice that rate (Zen 5: 540 against 270).
 bool machine_has_fast_bf16_products() { return cpuid(0, 0).ebx != signature_INTEL_ebx; }
 
-#else
+#elif defined(__aarch64__)
 
-#if defined(__aarch64__)
 bool machine_runs_neon() { return true; }
-#endif
-bool machine_has_fast_bf16_products() { return false; }
 
 #endif
 

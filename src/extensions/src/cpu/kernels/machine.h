@@ -18,7 +18,9 @@ namespace tiny_llm_ext::cpu {
 TINY_LLM_ISAS(TINY_LLM_DECLARE)
 #undef TINY_LLM_DECLARE
 
+#if defined(__x86_64__)
 // Whether vector products of bfloat16 are faster than those of float32.
 bool machine_has_fast_bf16_products();
+#endif
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,4 +1,4 @@
-// The kernels of row operations, on dense rows of one element type: they calculate in float32 and round once.
+// The kernels of row operations, on dense rows of one element type: they compute in float32 and round once.
 // Part of kernels.h.
 #pragma once
 

@@ -1,10 +1,11 @@
+// TINY_LLM_THREADS and its default.
 #include "cpu/kernels/threads.h"
 
 #include <charconv>
 #include <cstdlib>
 #include <string>
 
-#include "core/argument_error.h"
+#include "core/errors.h"
 #include "cpu/kernels/cpus.h"
 
 namespace tiny_llm_ext::cpu {

@@ -1,3 +1,4 @@
+// The number of threads of CPU kernels.
 #pragma once
 
 namespace tiny_llm_ext::cpu {

@@ -7,7 +7,7 @@ namespace tiny_llm_ext {
 
 void RmsNorm::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const mx::array &x = inputs[0], &weight = inputs[1];
-  cpu::place_output(outputs[0], {&x});
+  cpu::reuse_or_allocate(outputs[0], {&x});
   if (x.size() == 0) return;
   cpu::NormRows norm(x, weight, eps_);
   norm.y = outputs[0].data<std::byte>();

@@ -34,7 +34,7 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   TokenOffsets row_offsets = params_.offset;
   if (inputs.size() == 4) {
     cpu::wait_for(stream(), {inputs[3]});
-    row_offsets = read_offsets(inputs[3], x, inputs[1], failure_of(function_));
+    row_offsets = read_offsets(inputs[3], x, inputs[1], throws_runtime_error(function_));
   }
   cpu::allocate_for(out);
   if (out.size() == 0) return;

@@ -20,7 +20,7 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   const mx::array &gate = inputs[0], &up = inputs[1];
   mx::array& out = outputs[0];
   const bool dense = gate.flags().row_contiguous && up.flags().row_contiguous;
-  cpu::place_output(out, {&gate, &up});
+  cpu::reuse_or_allocate(out, {&gate, &up});
   if (out.size() == 0) return;
   const auto kernel = kernels_of(out).silu_multiply;
   std::byte* const y = out.data<std::byte>();

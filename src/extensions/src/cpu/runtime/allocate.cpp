@@ -5,9 +5,7 @@
 #include <malloc.h>
 #endif
 
-#include <algorithm>
 #include <cstdlib>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -16,45 +14,23 @@ namespace {
 
 // A layer frees memory that the next layer allocates. By default glibc returns large blocks to the system,
 // and each of their pages costs a fault when it is allocated again: up to a tenth of a prefill of 512 tokens.
-// So blocks below kLargestKept come from the heaps of glibc's arenas, and an arena keeps up to kMostKept of
-// free memory at the end of its heap (free memory before that always stays). Settings for malloc in the
+// So blocks below kMaxBlock come from the heaps of glibc's arenas, and an arena keeps up to kMaxFree of free
+// memory at the end of its heap (free memory before that always stays). Settings for malloc in the
 // environment win.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
-  constexpr int kLargestKept = 32 << 20;  // bytes of a block: glibc accepts no more
-  constexpr int kMostKept = 256 << 20;
+  constexpr int kMaxBlock = 32 << 20;  // bytes: glibc accepts no more
+  constexpr int kMaxFree = 256 << 20;
   [[maybe_unused]] static const bool set = [] {
     const char* const tunables = std::getenv("GLIBC_TUNABLES");
     const bool tuned = tunables && std::string(tunables).find("glibc.malloc.") != std::string::npos;
     if (tuned || std::getenv("MALLOC_MMAP_THRESHOLD_") || std::getenv("MALLOC_TRIM_THRESHOLD_")) return false;
-    return mallopt(M_MMAP_THRESHOLD, kLargestKept) && mallopt(M_TRIM_THRESHOLD, kMostKept);
+    return mallopt(M_MMAP_THRESHOLD, kMaxBlock) && mallopt(M_TRIM_THRESHOLD, kMaxFree);
   }();
 #endif
 }
 
-constexpr int64_t kMostBytes = int64_t{1} << 62;
-
-[[noreturn]] void fail(const std::string& bytes) {
-  throw std::runtime_error("tiny_llm_ext: out of memory: cannot allocate " + bytes);
-}
-
-template <class Sizes>
-int64_t product(const Sizes& sizes, int64_t bytes) {
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
-  for (int64_t size : sizes) {
-    if (size > kMostBytes / bytes) fail(std::to_string(kMostBytes) + " bytes or more");
-    bytes *= size;
-  }
-  return bytes;
-}
-
 }  // namespace
-
-int64_t bytes_of(const mlx::core::Shape& shape, mlx::core::Dtype dtype) {
-  return product(shape, dtype.size());
-}
-
-int64_t bytes_of(std::initializer_list<int64_t> sizes) { return product(sizes, 1); }
 
 mlx::core::allocator::Data allocate(int64_t bytes) {
   keep_freed_memory();
@@ -64,7 +40,7 @@ mlx::core::allocator::Data allocate(int64_t bytes) {
   if (bytes >= kLarge) {
     void* volatile probe = std::malloc(bytes);  // volatile: or a compiler may assume that it succeeds
     std::free(probe);
-    if (!probe) fail(std::to_string(bytes) + " bytes");
+    if (!probe) refuse_to_allocate(std::to_string(bytes) + " bytes");
   }
   return mlx::core::allocator::malloc(bytes);
 }

@@ -2,16 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
+#include "core/bytes.h"
 #include "mlx/array.h"
 
 namespace tiny_llm_ext::cpu {
-
-// The product of sizes >= 0: the bytes of a dense array, or of anything else. At most 2^62, so that callers
-// can add to it; throws std::runtime_error for more, as for memory that cannot be allocated.
-int64_t bytes_of(const mlx::core::Shape& shape, mlx::core::Dtype dtype);
-int64_t bytes_of(std::initializer_list<int64_t> sizes);
 
 // The first call raises glibc's thresholds for returning freed memory to the system, for the whole process:
 // see keep_freed_memory. Throws std::runtime_error for a size that cannot be allocated, where MLX would

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/checks.h"
+#include "core/divide_up.h"
 #include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
@@ -20,7 +21,7 @@ namespace {
 #define EVERY_VECTOR_WIDTH
 #endif
 
-constexpr size_t kLine = 64;
+constexpr size_t kLine = kCacheLine;
 constexpr size_t kLanes = kLine / sizeof(uint64_t);
 constexpr size_t kUnroll = 4;  // independent sums, so that no addition waits for the previous one
 
@@ -56,8 +57,8 @@ double read_bandwidth(size_t bytes, int threads, double seconds) {
   const size_t step = kUnroll * kLine;
   const size_t part = std::max<size_t>(1, (bytes + threads * step - 1) / (threads * step)) * kUnroll;
   std::vector<uint64_t> memory((part * threads + 1) * kLanes, 1);
-  const uintptr_t start = (reinterpret_cast<uintptr_t>(memory.data()) + kLine - 1) / kLine * kLine;
-  const uint64_t* aligned = reinterpret_cast<const uint64_t*>(start);
+  const int64_t start = round_up(reinterpret_cast<int64_t>(memory.data()), kCacheLine);
+  const auto* aligned = reinterpret_cast<const uint64_t*>(start);
 
   // Each pass reads the buffer `rounds` times, so that the cost of starting threads is negligible.
   int rounds = 1;

@@ -1,4 +1,4 @@
-// Tracks which places of a cache are free: those after the last token of any array in the same memory.
+// Tracks which slots of a cache are free: those after the last token of any array in the same memory.
 #include "cpu/runtime/cache_memory.h"
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace {
 
 using Memory = mx::array::Data;
 
-// The memory of all caches that place_grown returned, with the number of tokens in it. MLX may pass the
-// memory on to other arrays; so only a cache that is kept, which prevents this, is looked up.
+// The memory of all caches that grow_or_allocate returned, with the number of tokens in it. MLX reuses the
+// memory of arrays that nothing refers to, so an entry is trusted only if the caller still holds the cache.
 class GrownMemory {
  public:
-  // Whether the places after `length` tokens are free. If so, takes `added` of them.
+  // Whether the slots after `length` tokens are free. If so, takes `added` of them.
   bool take(const mx::array& cache, int64_t length, int64_t added) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(cache.data_shared_ptr().get());
@@ -34,7 +34,7 @@ class GrownMemory {
 
   void note(const mx::array& cache, int64_t tokens) {
     std::lock_guard lock(mutex_);
-    if (entries_.size() >= most_entries_) forget_freed();
+    if (entries_.size() >= max_entries_) forget_freed();
     entries_.insert_or_assign(cache.data_shared_ptr().get(),
                               Entry{cache.data_shared_ptr(), cache.shape(), tokens});
   }
@@ -48,13 +48,13 @@ class GrownMemory {
 
   void forget_freed() {
     std::erase_if(entries_, [](const auto& entry) { return entry.second.memory.expired(); });
-    most_entries_ = std::max(kFewEntries, 2 * entries_.size());
+    max_entries_ = std::max(kMinEntries, 2 * entries_.size());
   }
 
-  static constexpr size_t kFewEntries = 256;
+  static constexpr size_t kMinEntries = 256;
   std::mutex mutex_;
   std::unordered_map<const Memory*, Entry> entries_;
-  size_t most_entries_ = kFewEntries;
+  size_t max_entries_ = kMinEntries;  // until freed ones are forgotten
 };
 
 // Leaked on purpose: a process may end while something is evaluated.
@@ -65,12 +65,12 @@ GrownMemory& grown_memory() {
 
 }  // namespace
 
-bool place_grown(mx::array& out, const mx::array& cache, CacheState state, int64_t added) {
-  if (state.kept && cache.flags().row_contiguous && grown_memory().take(cache, state.length, added)) {
+bool grow_or_allocate(mx::array& out, const mx::array& cache, CacheState state, int64_t added) {
+  if (state.caller_holds && cache.flags().row_contiguous && grown_memory().take(cache, state.length, added)) {
     out.copy_shared_buffer(cache);
     return true;
   }
-  const bool in_place = place_output(out, {&cache});
+  const bool in_place = reuse_or_allocate(out, {&cache});
   grown_memory().note(out, state.length + added);
   return in_place;
 }

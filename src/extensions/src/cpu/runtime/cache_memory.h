@@ -1,5 +1,5 @@
-// The memory of caches, which only grow: the tokens of an array never change, so the memory after them may be
-// written while the array is still in use, by a step that is being computed for example.
+// The memory of KV caches, which are append-only: the first `length` tokens never change, so a step may write
+// the slots after them while another step still reads the same memory.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Gives memory to `out`, which is `cache` (N, H, capacity, E) with `added` tokens more: the memory of `cache`
-// if the places of the new tokens are free, or if nothing else uses it; else new memory. Returns whether it
-// is the memory of `cache`.
-bool place_grown(mlx::core::array& out, const mlx::core::array& cache, CacheState state, int64_t added);
+// Gives memory to `out`, which is `cache` (N, H, capacity, E) with `added` tokens more: that of `cache` if
+// the slots of the new tokens are free or no other array shares it, else new memory. Returns whether it is
+// that of `cache`.
+bool grow_or_allocate(mlx::core::array& out, const mlx::core::array& cache, CacheState state, int64_t added);
 
 }  // namespace tiny_llm_ext::cpu

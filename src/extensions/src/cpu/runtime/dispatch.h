@@ -27,8 +27,8 @@ void fill_with_nan(mlx::core::array& array);
 // leaves an array that counts as evaluated, and after some repetitions MLX hangs.
 void wait_for(mlx::core::Stream stream, const Arrays& inputs);
 
-// Calls work() likewise, without arrays. For small kernels, in which `dispatch` is most of the cost: they
-// take the addresses of their arrays beforehand, which MLX keeps alive until the work is done.
+// Calls work() in the same order, without arrays. For small kernels, where `dispatch` is most of the cost:
+// they take the addresses of their arrays first. MLX keeps the arrays alive until the work is done.
 void enqueue(mlx::core::Stream stream, std::function<void()> work);
 
 }  // namespace tiny_llm_ext::cpu

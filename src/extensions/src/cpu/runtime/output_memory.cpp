@@ -1,3 +1,4 @@
+// Reuse of inputs that MLX calls donatable.
 #include "cpu/runtime/output_memory.h"
 
 #include "cpu/runtime/allocate.h"
@@ -6,7 +7,7 @@ namespace tiny_llm_ext::cpu {
 
 namespace mx = mlx::core;
 
-bool place_output(mx::array& out, std::initializer_list<const mx::array*> inputs) {
+bool reuse_or_allocate(mx::array& out, std::initializer_list<const mx::array*> inputs) {
   for (const mx::array* input : inputs) {
     if (input->is_donatable() && input->flags().row_contiguous && input->dtype() == out.dtype() &&
         input->shape() == out.shape()) {
@@ -18,7 +19,7 @@ bool place_output(mx::array& out, std::initializer_list<const mx::array*> inputs
   return false;
 }
 
-void hold_inputs_once(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+void drop_sibling_references(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   for (mx::array& output : outputs) {
     // A tracer is differentiated after its evaluation.
     if (&output.inputs() != &inputs && !output.is_tracer()) output.inputs().clear();

@@ -1,3 +1,4 @@
+// Doubles the number of steps until a round takes long enough to be timed.
 #include "cpu/runtime/peak.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace tiny_llm_ext::cpu {
 
 double measure_peak(const Kernels& kernels, Element element, int threads, double seconds) {
   using Clock = std::chrono::steady_clock;
-  auto* run = kernels.peak[static_cast<int>(element)];
+  auto* run = kernels.attention[static_cast<int>(element)].peak;
   std::vector<double> operations(threads);
 
   constexpr int kRounds = 8;

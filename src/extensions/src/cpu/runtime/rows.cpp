@@ -1,3 +1,4 @@
+// Copies rows that are not dense, 64 at a time.
 #include "cpu/runtime/rows.h"
 
 #include <algorithm>
@@ -5,7 +6,6 @@
 #include <cstring>
 
 #include "core/divide_up.h"
-#include "core/strides.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/thread_pool.h"
 
@@ -33,6 +33,10 @@ int64_t product_but_last(const mx::Shape& shape) {
   return rows;
 }
 
+}  // namespace
+
+int64_t rows_of(const mx::array& x) { return product_but_last(x.shape()); }
+
 void copy_rows(const RowReader& reader, int64_t count, std::byte* to, int threads) {
   const int64_t bytes = reader.row_bytes();
   parallel_for(divide_up(count, kRowsPerItem), threads, [&](int64_t item) {
@@ -42,10 +46,6 @@ void copy_rows(const RowReader& reader, int64_t count, std::byte* to, int thread
     }
   });
 }
-
-}  // namespace
-
-int64_t rows_of(const mx::array& x) { return product_but_last(x.shape()); }
 
 RowReader::RowReader(const mx::array& x)
     : RowReader(x.data<std::byte>(), x.itemsize(), x.shape(), x.strides()) {}
@@ -68,10 +68,6 @@ RowReader::RowReader(const std::byte* data, int64_t itemsize, const mx::Shape& s
     }
     rows *= shape[axis];
   }
-}
-
-int64_t RowReader::offset_of(int64_t index) const {
-  return axes_.empty() ? index * stride_ : batch_offset(index, axes_, axis_strides_);
 }
 
 const std::byte* RowReader::gather(int64_t index, std::byte* scratch) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "core/strides.h"
 #include "mlx/array.h"
 
 namespace tiny_llm_ext::cpu {
@@ -22,7 +23,7 @@ class RowReader {
   // The elements of a row: in place, or gathered into `scratch`, which must hold row_bytes().
   const std::byte* row(int64_t index, void* scratch) const {
     if (!dense_) return gather(index, static_cast<std::byte*>(scratch));
-    return data_ + (axes_.empty() ? index * stride_ : offset_of(index)) * itemsize_;
+    return data_ + offset_of(index) * itemsize_;
   }
 
   size_t row_bytes() const { return width_ * itemsize_; }
@@ -33,7 +34,10 @@ class RowReader {
   }
 
  private:
-  int64_t offset_of(int64_t index) const;
+  // In elements.
+  int64_t offset_of(int64_t index) const {
+    return axes_.empty() ? index * stride_ : batch_offset(index, axes_, axis_strides_);
+  }
   const std::byte* gather(int64_t index, std::byte* scratch) const;
 
   const std::byte* data_;
@@ -43,6 +47,9 @@ class RowReader {
   mlx::core::Shape axes_;
   mlx::core::Strides axis_strides_;
 };
+
+// Copies the rows 0 .. count - 1 to dense memory.
+void copy_rows(const RowReader& reader, int64_t count, std::byte* to, int threads);
 
 // All rows of an array as a matrix: one stride from each row to the next. Copied by all threads unless the
 // array has that layout.

@@ -1,12 +1,15 @@
+// One block for each thread, which grows.
 #include "cpu/runtime/scratch.h"
 
 #include <memory>
 #include <new>
 
+#include "core/divide_up.h"
+
 namespace tiny_llm_ext::cpu {
 
 void* thread_scratch(size_t bytes) {
-  constexpr std::align_val_t kAlignment{64};
+  constexpr std::align_val_t kAlignment{kCacheLine};
   struct Free {
     void operator()(void* memory) const { ::operator delete(memory, kAlignment); }
   };

@@ -1,3 +1,4 @@
+// Scratch memory of kernels.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others, in
-// any order but started from 0 upwards; returns when all are done. The first exception is rethrown.
+// Calls work(item) once for every item in [0, items), on the calling thread and up to threads - 1 others.
+// Items start in ascending order; returns when all are done. The first exception is rethrown.
 // The pool never starts more than a few threads per CPU, whatever `threads` says. Concurrent calls share it;
 // a thread that finishes one call helps the one that has the fewest threads. A call from within an item runs
 // on its thread alone.
@@ -24,7 +24,7 @@ void parallel_ranges(int64_t items, int threads, const std::function<void(int64_
 void parallel_rows(int64_t rows, double cost, int threads,
                    const std::function<void(int64_t begin, int64_t end)>& work);
 
-// Whether a thread of the pool spins, waiting for work. A sleeping thread needs 45 us to wake up.
+// Whether a thread of the pool spins, waiting for work; a sleeping one must be woken first.
 bool has_spinning_thread();
 
 // Multiply-adds from which a second thread pays off: one that spins already, or one that must be woken.
@@ -35,7 +35,7 @@ struct ParallelThreshold {
 };
 
 // During its lifetime idle threads of the pool spin instead of sleeping; if all sleep, the constructor wakes
-// up to threads - 1. For a series of calls that are each too small to wake a thread for.
+// up to threads - 1. For a series of calls, each of which is too small to wake a thread for.
 class KeepSpinning {
  public:
   explicit KeepSpinning(int threads);
@@ -44,7 +44,7 @@ class KeepSpinning {
   KeepSpinning& operator=(const KeepSpinning&) = delete;
 
  private:
-  std::atomic<int>& alive_;
+  std::atomic<int>& requests_;  // of the pool at construction: a forked child has another
 };
 
 }  // namespace tiny_llm_ext::cpu

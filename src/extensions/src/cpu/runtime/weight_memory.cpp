@@ -1,3 +1,4 @@
+// Places arrays one after the other in one allocation.
 #include "cpu/runtime/weight_memory.h"
 
 #if defined(__linux__)
@@ -24,15 +25,12 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 constexpr const char* kWeightMemory = "WeightMemory";
-constexpr int64_t kCacheLine = 64;
-constexpr int64_t kMost = int64_t{1} << 47;  // bytes, more than any machine has
-
-int64_t round_up(int64_t bytes, int64_t unit) { return divide_up(bytes, unit) * unit; }
+constexpr int64_t kMaxBytes = int64_t{1} << 47;  // the user address space with 4-level paging
 
 int64_t in_lines(const std::vector<int64_t>& sizes) {
   int64_t bytes = kCacheLine;  // to align the first array
   for (int64_t size : sizes) {
-    if (size < 0 || size > kMost - bytes)
+    if (size < 0 || size > kMaxBytes - bytes)
       reject(kWeightMemory, "sizes", std::to_string(size), "numbers of bytes");
     bytes += round_up(size, kCacheLine);
   }

@@ -5,6 +5,7 @@
 
 #include "attention/inputs.h"
 #include "core/dtype.h"
+#include "core/strides.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"
@@ -16,13 +17,6 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 constexpr double kNanosecondsPerNewElement = 0.3;  // of rotation and copy
-
-// An array in a part of the memory of another.
-mx::array view(const mx::array& of, mx::Shape shape, mx::Strides strides, int64_t offset) {
-  mx::array part(std::move(shape), of.dtype(), nullptr, {});
-  part.copy_shared_buffer(of, strides, {false, false, false}, of.data_size(), offset);
-  return part;
-}
 
 // Rows of an input (B, L, H, E) with any strides.
 struct Heads {
@@ -40,12 +34,12 @@ struct Heads {
 class AppendAndAttend {
  public:
   AppendAndAttend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                  const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                  const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
                   const std::vector<bool>& in_place)
       : inputs_(inputs),
         outputs_(outputs),
         params_(params),
-        places_(places),
+        caches_(caches),
         kernels_(kernels),
         threads_(threads),
         in_place_(in_place),
@@ -59,52 +53,42 @@ class AppendAndAttend {
 
   void run() {
     for (size_t i = 1; i < outputs_.size(); i++) {
-      if (!in_place_[i - 1]) copy(inputs_[CachedAttention::kFirstCache + i - 1], outputs_[i]);
+      const mx::array& cache = inputs_[CachedAttention::kFirstCache + i - 1];
+      if (!in_place_[i - 1]) copy_rows(RowReader(cache), rows_of(cache), outputs_[i].data<std::byte>(), 1);
     }
     if (outputs_[0].size() == 0) return;
     std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
-    const int count = static_cast<int>(places_.size());
+    const int count = static_cast<int>(caches_.size());
     // With fewer caches than threads, the threads share the work within each cache; the plan decides how
     // many.
-    const bool one_by_one = count < threads_ || work() < kAttentionThreshold.now();
-    parallel_for(count, one_by_one ? 1 : threads_, [&](int64_t i) {
+    const bool sequential = count < threads_ || work() < kAttentionThreshold.now();
+    parallel_for(count, sequential ? 1 : threads_, [&](int64_t i) {
       append_tokens(static_cast<int>(i));
       attend(static_cast<int>(i));
     });
   }
 
  private:
-  const mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
-  const mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
+  mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
+  mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
 
   // About the multiply-adds of all scores.
   double work() const {
     double tokens = 0;
-    for (size_t i = 0; i < places_.size(); i++)
-      tokens += static_cast<double>(places_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
+    for (size_t i = 0; i < caches_.size(); i++)
+      tokens += static_cast<double>(caches_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
     return tokens * L_ * Hq_ * E_;
-  }
-
-  static void copy(const mx::array& from, mx::array& to) {
-    if (to.size() == 0) return;
-    const RowReader reader(from);
-    const int64_t bytes = reader.row_bytes();
-    auto* place = to.data<std::byte>();
-    for (int64_t row = 0; row < static_cast<int64_t>(to.size()) / to.shape(-1); row++, place += bytes) {
-      const std::byte* source = reader.row(row, place);
-      if (source != place) std::memcpy(place, source, bytes);
-    }
   }
 
   // Writes rotated queries to queries_, rotated keys and values to the cache.
   void append_tokens(int cache) {
-    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
+    const int64_t first = caches_[cache].first_row, length = caches_[cache].state.length;
     const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
     const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
     const RowReader cos(inputs_[3]), sin(inputs_[4]);
     auto* const to_queries = queries_.data<std::byte>();
-    auto* const to_keys = outputs_[1 + 2 * cache].data<std::byte>();
-    auto* const to_values = outputs_[2 + 2 * cache].data<std::byte>();
+    auto* const to_keys = keys(cache).data<std::byte>();
+    auto* const to_values = values(cache).data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
     parallel_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
@@ -125,27 +109,27 @@ class AppendAndAttend {
           rotate(task);
         }
         for (int64_t h = 0; h < Hkv; h++) {
-          const int64_t place = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
+          const int64_t offset = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
           task.x = key.row(token, h, head_scratch);
-          task.y = to_keys + place;
+          task.y = to_keys + offset;
           rotate(task);
-          std::memcpy(to_values + place, value.row(token, h, head_scratch), E_ * itemsize_);
+          std::memcpy(to_values + offset, value.row(token, h, head_scratch), E_ * itemsize_);
         }
       }
     });
   }
 
   void attend(int cache) {
-    const int64_t first = places_[cache].first_row, length = places_[cache].state.length;
+    const int64_t first = caches_[cache].first_row, length = caches_[cache].state.length;
     const int rows = keys(cache).shape(0), Hkv = keys(cache).shape(1), E = static_cast<int>(E_);
     const int Hq = static_cast<int>(Hq_), L = static_cast<int>(L_), S = static_cast<int>(length) + L;
     const mx::Shape present = {rows, Hkv, S, E};
     const mx::Strides& strides = keys(cache).strides();
     const AttentionInputs inputs(
-        view(queries_, {rows, Hq, L, E}, {Hq_ * L_ * E_, L_ * E_, E_, 1}, first * Hq_ * L_ * E_),
-        view(keys(cache), present, strides, 0), view(values(cache), present, strides, 0));
+        strided_view(queries_, {rows, Hq, L, E}, {Hq_ * L_ * E_, L_ * E_, E_, 1}, first * Hq_ * L_ * E_),
+        strided_view(keys(cache), present, strides, 0), strided_view(values(cache), present, strides, 0));
     mx::array o =
-        view(outputs_[0], {rows, Hq, L, E}, {L_ * Hq_ * E_, E_, Hq_ * E_, 1}, first * L_ * Hq_ * E_);
+        strided_view(outputs_[0], {rows, Hq, L, E}, {L_ * Hq_ * E_, E_, Hq_ * E_, 1}, first * L_ * Hq_ * E_);
     mx::array lse = new_array({rows, Hq, L}, mx::float32);
     AttentionParams params;
     params.scale = params_.scale;
@@ -158,7 +142,7 @@ class AppendAndAttend {
   const Arrays& inputs_;
   Arrays& outputs_;
   const CachedAttentionParams& params_;
-  const std::vector<CachePlace>& places_;
+  const std::vector<CacheInBatch>& caches_;
   const Kernels& kernels_;
   const int threads_;
   const std::vector<bool>& in_place_;
@@ -169,9 +153,9 @@ class AppendAndAttend {
 }  // namespace
 
 void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                       const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                       const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
                        const std::vector<bool>& in_place) {
-  AppendAndAttend(inputs, outputs, params, places, kernels, threads, in_place).run();
+  AppendAndAttend(inputs, outputs, params, caches, kernels, threads, in_place).run();
 }
 
 }  // namespace tiny_llm_ext::cpu

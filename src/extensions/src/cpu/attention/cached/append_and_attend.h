@@ -12,7 +12,7 @@ namespace tiny_llm_ext::cpu {
 // Computes the outputs of CachedAttention now. They have memory; a cache that is not in place is copied
 // first.
 void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                       const std::vector<CachePlace>& places, const Kernels& kernels, int threads,
+                       const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
                        const std::vector<bool>& in_place);
 
 }  // namespace tiny_llm_ext::cpu

@@ -20,12 +20,12 @@ void invalidate(Arrays& outputs, const std::vector<bool>& in_place) {
 void dispatch_on_caches(mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
                         std::function<void(const Arrays&, Arrays&, const std::vector<bool>&)> work) {
   allocate_for(outputs[0]);
-  hold_inputs_once(inputs, outputs);
+  drop_sibling_references(inputs, outputs);
   std::vector<bool> in_place;
   try {
     for (size_t i = 0; i + 1 < outputs.size(); i++) {
-      const CacheState& state = caches.places[i / 2].state;
-      in_place.push_back(place_grown(outputs[i + 1], inputs[caches.first + i], state, caches.added));
+      const CacheState& state = caches.in_batch[i / 2].state;
+      in_place.push_back(grow_or_allocate(outputs[i + 1], inputs[caches.first + i], state, caches.added));
     }
   } catch (...) {
     // A second evaluation may start from another output, which needs the inputs again.

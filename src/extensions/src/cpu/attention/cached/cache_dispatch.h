@@ -13,13 +13,13 @@ namespace tiny_llm_ext::cpu {
 // output, with `added` more tokens.
 struct CacheArrays {
   size_t first;
-  std::vector<CachePlace> places;
+  std::vector<CacheInBatch> in_batch;
   int64_t added;
 };
 
 // Gives the outputs memory and calls work(inputs, outputs, in_place) once the inputs are evaluated.
-// in_place[i] says whether cache output i shares the memory of its input, see `place_grown`. If work throws,
-// the other outputs become NaN; caches in place keep the tokens they had.
+// in_place[i] says whether cache output i shares the memory of its input, see `grow_or_allocate`. If work
+// throws, the other outputs become NaN; caches in place keep the tokens they had.
 void dispatch_on_caches(
     mx::Stream stream, const Arrays& inputs, Arrays& outputs, const CacheArrays& caches,
     std::function<void(const Arrays& inputs, Arrays& outputs, const std::vector<bool>& in_place)> work);

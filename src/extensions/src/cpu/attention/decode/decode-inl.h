@@ -1,4 +1,4 @@
-// Attention of a single query position, as in a decode step.
+// Attention of a single query position, as in a decode step. bfloat16 only; other types take forward().
 //
 // The query heads of a GQA group see the same keys. They are too few to fill the lanes of a vector: here the
 // lanes are keys in the scores, and elements of the head in the output. Key tiles and m are as in
@@ -28,7 +28,7 @@ struct DecodeScratch {
   explicit DecodeScratch(const Workspace<Operands>& space)
       : scores(space.scores),                    // [head][kKeys]
         p(scores + kDecodeHeads * kKeys),        // [head][kKeys / 2] pairs of bfloat16
-        products(p + kDecodeHeads * kKeys / 2),  // [kKeys][kDecodeHeads], before they are turned
+        products(p + kDecodeHeads * kKeys / 2),  // [kKeys][kDecodeHeads], before they are transposed
         keys(space.keys) {}                      // Operands::prepared_floats(E), for copies
   static_assert(kDecodeHeads * 5 / 2 <= kTileLanes);
 };
@@ -36,8 +36,8 @@ struct DecodeScratch {
 template <class Products>
 VEC_FN bool can_decode(const ForwardTask& task) {
   const ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr};
-  return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.group &&
-         task.group <= Products::kMaxHeads && task.E % 32 == 0 && task.mask.kind == MaskKind::none &&
+  return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.gqa_heads &&
+         task.gqa_heads <= Products::kMaxHeads && task.E % 32 == 0 && task.mask.kind == MaskKind::none &&
          transform.is_scale_only();
 }
 
@@ -48,15 +48,15 @@ VEC_FN void softmax_head(QueryTile& tile, int head, int keys, int E, float scale
   const float* s = scratch.scores + head * Operands::kKeyTile;
   float* p = scratch.p + head * Operands::kKeyTile / 2;
   const float old = tile.m[head], top = max_lanes(maximum(s, kLanes, (keys + kLanes - 1) / kLanes)) * scale;
-  const bool rescale = !(top <= old + kRescaleThreshold);
-  const float m = rescale ? top : old, base = m == -INFINITY ? 0 : m;
-  if (rescale) {
+  const LazyMaximum next = lazy_maximum(old, top);
+  const float base = next.base;
+  if (next.moves) {
     const F alpha = exp2(set1(cpu::exponent_between(old, base)));
-    tile.m[head] = m;
+    tile.m[head] = next.m;
     *sum = mul(*sum, alpha);
     for (int e = 0; e < E; e += kLanes) store(tile.o + head * E + e, mul(load(tile.o + head * E + e), alpha));
   }
-  const bool rounded = cpu::is_rounded(base);
+  const bool rounded = cpu::uses_rounded_product(base);
   const F factor = set1(rounded ? scale * kLog2e : scale), shift = set1(rounded ? -(base * kLog2e) : -base);
   const auto weight = [&](int key) __attribute__((always_inline)) {
     if (key >= keys) return zero();
@@ -73,15 +73,15 @@ VEC_FN void softmax_head(QueryTile& tile, int head, int keys, int E, float scale
   }
 }
 
-// Rows to prefetch: a line at a time beside the rows that are read, or all from a row on.
+// Rows to prefetch: line() between the loads of the current product, rest() for all that are left.
 struct PrefetchRows {
   const uint16_t* rows;
   int64_t stride;
   int count;
 
-  // The first of `left` rows, at most `most`.
-  PrefetchRows(const void* rows, int64_t stride, int64_t left, int most)
-      : rows((const uint16_t*)rows), stride(stride), count((int)(left < most ? left : most)) {}
+  // The first of `left` rows, at most `max`.
+  PrefetchRows(const void* rows, int64_t stride, int64_t left, int max)
+      : rows((const uint16_t*)rows), stride(stride), count((int)(left < max ? left : max)) {}
 
   inline __attribute__((always_inline)) void line(int row, int e) const {
     if (row < count) prefetch_l2(rows + row * stride + e);
@@ -94,29 +94,29 @@ struct PrefetchRows {
 template <Element kElement>
 static void store_heads(const ForwardTask& task, QueryTile& tile, const F* sums) {
   float factor[kTileLanes], lse[kTileLanes], sum[kLanes];
-  for (int head = 0; head < task.group; head++) {
+  for (int head = 0; head < task.gqa_heads; head++) {
     store(sum, sum_groups<kLanes>(sums[head]));
     tile.l[head] = sum[0];
   }
   output_factors(task, tile, factor, lse);
-  for (int head = 0; head < task.group; head++) {
+  for (int head = 0; head < task.gqa_heads; head++) {
     float* o = tile.o + head * task.E;
     const F times = set1(factor[head]);
     for (int e = 0; e < task.E; e += 2 * kLanes)
       store_unzipped(o + e, mul(load(o + e), times), mul(load(o + e + kLanes), times));
     store_row<kElement>(task, head, o, tile.m[head], tile.l[head], lse[head]);
   }
-  if (!task.partial) store_padding<kElement>(task, task.group, task.row_end);
+  if (!task.partial) store_padding<kElement>(task, task.gqa_heads, task.row_end);
 }
 
 template <class Operands, class Products>
 static int64_t decode(const ForwardTask& task, void* memory) {
   constexpr int kTile = Operands::kKeyTile;
-  const int E = task.E, heads = task.group;
+  const int E = task.E, heads = task.gqa_heads;
   const Workspace<Operands> space(memory, E, heads);
   const DecodeScratch<Operands> scratch(space);
   QueryTile tile;
-  place_tile(tile, space.tiles, Operands::steps(E), E);
+  bind_tile_memory(tile, space.tiles, Operands::steps(E), E);
   start_tile(task, tile, 0, heads, 1, E);
   const int64_t first = tile.any_first > task.key_begin ? tile.any_first : task.key_begin;
   const int64_t end = tile.any_last < task.key_end ? tile.any_last + 1 : task.key_end;
@@ -131,9 +131,9 @@ static int64_t decode(const ForwardTask& task, void* memory) {
     const KeyRows from = find_rows<uint16_t>(task, begin, keys, kTile, space.gathered);
     const PrefetchRows values(from.v.data, from.v.stride, keys, keys);
     const PrefetchRows next_keys =
-        next < end
-            ? PrefetchRows((const uint16_t*)from.k.data + from.k.ahead, from.k.stride, end - next, kTile)
-            : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
+        next < end ? PrefetchRows((const uint16_t*)from.k.data + from.k.prefetch_distance, from.k.stride,
+                                  end - next, kTile)
+                   : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
     if (begin == first) PrefetchRows(from.k.data, from.k.stride, keys, keys).rest(0, E);
     Products::scores(tile, from.k, keys, E, scratch, values);
     for (int head = 0; head < heads; head++)

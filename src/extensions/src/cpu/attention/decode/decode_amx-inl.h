@@ -13,7 +13,7 @@ struct AmxDecode {
 
   static void pack(const ForwardTask& task, QueryTile& tile) { pack_queries<AmxOperands>(task, tile); }
 
-  static void scores(const QueryTile& tile, Rows k, int keys, int E, const Scratch& scratch,
+  static void scores(const QueryTile& tile, SourceRows k, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
     const int whole = keys / 16 * 16, left = keys - whole;
     const auto* rows = (const uint16_t*)k.data;
@@ -35,7 +35,7 @@ struct AmxDecode {
     prefetch.rest(0, E);
   }
 
-  static void values(QueryTile& tile, Rows v, int keys, int E, const Scratch& scratch,
+  static void values(QueryTile& tile, SourceRows v, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
     const int steps = (keys + 31) / 32;
     const auto* row = (const uint16_t*)v.data;
@@ -57,12 +57,13 @@ struct AmxDecode {
   }
 };
 
-// A tile computes 16 heads, however many there are: up to so many are faster in vectors of pairs.
-constexpr int kFewHeads = 2;
+// A tile always computes 16 heads: up to this number vectors of pairs are faster.
+constexpr int kMaxVectorHeads = 2;
 
 static int64_t forward_or_decode_amx(const ForwardTask& task, void* scratch) {
-  typedef Bf16Decode<AmxOperands> Few;
-  if (task.group <= kFewHeads && can_decode<Few>(task)) return decode<AmxOperands, Few>(task, scratch);
+  typedef Bf16Decode<AmxOperands> VectorDecode;
+  if (task.gqa_heads <= kMaxVectorHeads && can_decode<VectorDecode>(task))
+    return decode<AmxOperands, VectorDecode>(task, scratch);
   return forward_or_decode<AmxOperands, AmxDecode>(task, scratch);
 }
 

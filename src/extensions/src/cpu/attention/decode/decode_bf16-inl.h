@@ -15,14 +15,14 @@ struct Bf16Decode {
 
   // [four pairs][4 or 8 heads][pair], 0 for missing heads
   static void pack(const ForwardTask& task, QueryTile& tile) {
-    const int heads = task.group <= 4 ? 4 : 8;
+    const int heads = task.gqa_heads <= 4 ? 4 : 8;
     memset(tile.q, 0, sizeof(float) * heads * task.E / 2);
-    for (int head = 0; head < task.group; head++)
+    for (int head = 0; head < task.gqa_heads; head++)
       for (int e = 0; e < task.E; e += 8)
         memcpy(tile.q + e / 2 * heads + 4 * head, (const uint16_t*)task.q + query_offset(task, head) + e, 16);
   }
 
-  static void scores(const QueryTile& tile, Rows k, int keys, int E, const Scratch& scratch,
+  static void scores(const QueryTile& tile, SourceRows k, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
     for (int key = 0; key < keys; key += kLanes) {
       if (tile.rows <= 4)
@@ -32,7 +32,7 @@ struct Bf16Decode {
     }
   }
 
-  static void values(QueryTile& tile, Rows v, int keys, int E, const Scratch& scratch,
+  static void values(QueryTile& tile, SourceRows v, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
     values_of<kMaxHeads>(tile, v, keys, E, scratch.p, prefetch);
   }
@@ -40,7 +40,7 @@ struct Bf16Decode {
  private:
   // kLanes keys and 4 * kQuads heads.
   template <int kQuads>
-  VEC_FN void scores_of(const float* queries, Rows k, int key, int keys, int E, float* scores,
+  VEC_FN void scores_of(const float* queries, SourceRows k, int key, int keys, int E, float* scores,
                         const PrefetchRows& prefetch) {
     F sums[kQuads][4];  // of four heads, for each quad of keys
 #pragma GCC unroll 4
@@ -78,7 +78,7 @@ struct Bf16Decode {
 
   // kHeads becomes tile.rows.
   template <int kHeads>
-  static void values_of(QueryTile& tile, Rows v, int keys, int E, const float* p,
+  static void values_of(QueryTile& tile, SourceRows v, int keys, int E, const float* p,
                         const PrefetchRows& prefetch) {
     if constexpr (kHeads > 1)
       if (tile.rows < kHeads) return values_of<kHeads - 1>(tile, v, keys, E, p, prefetch);

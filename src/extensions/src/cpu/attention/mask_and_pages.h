@@ -13,9 +13,9 @@
 namespace tiny_llm_ext::cpu {
 
 // The mask in the caller's layout, addressed by batch entry, query head and key.
-class MaskOperand {
+class MaskViews {
  public:
-  MaskOperand(const std::optional<mlx::core::array>& mask, MaskKind kind);
+  MaskViews(const std::optional<mlx::core::array>& mask, MaskKind kind);
 
   MaskView view(int64_t b, const mlx::core::Shape& batch, int64_t head, int64_t key) const;
 
@@ -27,10 +27,10 @@ class MaskOperand {
 };
 
 // The page tables of the batch, and a mask that hides the keys of absent pages.
-class PagedOperand {
+class PageTables {
  public:
-  PagedOperand(const mlx::core::array& block_table, const mlx::core::array& key_pages,
-               const std::vector<Sequence>& sequences);
+  PageTables(const mlx::core::array& block_table, const mlx::core::array& key_pages,
+             const std::vector<Sequence>& sequences);
 
   PageTable table(int64_t b, const DenseRows& k, const DenseRows& v) const;
   MaskView mask(int64_t b) const;

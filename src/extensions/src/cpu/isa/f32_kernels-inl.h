@@ -10,12 +10,12 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr const PathTable& kFmaPaths = kLanes == 16 ? kAvx512Paths : kPaths;
 
-static Kernels wide_kernels(const char* name) {
+static Kernels f32_kernels(const char* name) {
   Kernels kernels = {};
   kernels.name = name;
-  offer<FloatOperands<Element::f32>>(kernels);
-  offer<FloatOperands<Element::f16>>(kernels);
-  offer<FloatOperands<Element::bf16>>(kernels);
+  register_attention<FloatOperands<Element::f32>>(kernels);
+  register_attention<FloatOperands<Element::f16>>(kernels);
+  register_attention<FloatOperands<Element::bf16>>(kernels);
   offer_quantized<kFmaPaths, Element::f32>(kernels);
   offer_quantized<kFmaPaths, Element::f16>(kernels);
   offer_quantized<kFmaPaths, Element::bf16>(kernels);
