@@ -140,7 +140,7 @@ def test_task_3_model_shows_its_parts():
 
 
 def test_task_3_model_refuses_unsupported_arguments():
-    """Stretched positions, a list of tokens without a batch, a type that no kernel knows."""
+    """RoPE scaling, token ids without a batch axis, an unsupported dtype."""
     weights = checkpoint()
     with pytest.raises(ValueError, match=r"inputs: got shape \(5,\)"):
         Qwen2ModelWeek1(weights)(mx.zeros(5, mx.int32))

@@ -29,7 +29,7 @@ def draws(sampler, logprobs, count=DRAWS):
 @on_each_device
 @pytest.mark.parametrize("shape", [(1, 33), (7, 33), (2, 3, 33)], ids=str)
 def test_task_1_no_temperature_takes_the_most_probable_token(stream, shape):
-    """Whatever the filters say."""
+    """With any filters."""
     logits = normal(*shape)
     with mx.stream(stream):
         for filters in [(None, None), (0.3, None), (None, 2), (0.3, 2)]:

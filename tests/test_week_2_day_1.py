@@ -87,7 +87,7 @@ def test_task_1_full_cache_appends_in_place():
 
 
 def test_task_1_full_cache_refuses_invalid_arguments():
-    """Other sizes than before, values without a key, and more than there is to forget."""
+    """Other sizes than before, values of another shape than keys, and a rewind beyond the start."""
     cache = TinyKvFullCache()
     token = mx.ones((1, 2, 1, 8))
     cache.update_and_fetch(token, token)

@@ -149,7 +149,7 @@ def test_task_2_paged_cache_returns_all_tokens(page_size):
 
 
 def test_task_2_paged_cache_reads_its_pages_in_their_order():
-    """Pages that were freed come back in any order, and their numbers say nothing about their tokens."""
+    """Freed pages are reused in any order; page ids are not in the order of tokens."""
     pool = TinyKvPagedPool(page_size=4)
     for page in [pool.allocate_page() for _ in range(4)]:
         pool.free_page(page)
@@ -249,7 +249,7 @@ def test_task_3_gathered_tokens_are_as_good_as_dense_ones(page_size, precision):
 
 
 def test_task_3_batch_takes_paged_caches_as_well():
-    """Where attention wants dense arrays, a batch gathers them."""
+    """For attention to dense arrays, a batch gathers the pages."""
     pool = TinyKvPagedPool(page_size=4)
     batches = BatchingKvCache(2, 100), BatchingKvCache(2, 100)
     for slot, length in enumerate((9, 3)):

@@ -275,7 +275,7 @@ def test_task_4_batch_generate_frees_all_pages_when_the_model_fails(length):
 
 
 def test_task_4_model_batches_on_pages_as_it_answers_alone():
-    """The whole model: batched on pages, and alone on dense caches, say the same."""
+    """The whole model: batched on pages, and alone on dense caches, gives the same text."""
     weights = checkpoint()
     prompts = ["Hello", "a", "The quick brown fox jumps over the lazy dog", "Zebra!"]
     with mx.stream(mx.cpu):

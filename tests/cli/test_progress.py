@@ -17,7 +17,7 @@ FULL = next(iter(LOADERS))
 
 
 class Screen(io.StringIO):
-    """A stream that says it is a terminal, and the visible text of its last line."""
+    """A stream with isatty() True, and the visible text of its last line."""
 
     def isatty(self) -> bool:
         return True

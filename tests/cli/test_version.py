@@ -25,7 +25,7 @@ def test_the_command_and_the_library_have_it() -> None:
 
 
 def test_the_source_tree_takes_precedence_over_an_installed_package(tmp_path: Path) -> None:
-    """And a tree that was never installed knows its version."""
+    """Also in a tree that was never installed."""
     project = tmp_path / "pyproject.toml"
     copy = tmp_path / Path(version.__file__).relative_to(ROOT)
     copy.parent.mkdir(parents=True)

@@ -71,7 +71,7 @@ def prompt_of(tiny):
 
 @pytest.fixture(scope="module")
 def clear_answer(tiny, models):
-    """What flash attention in float32 says to a prompt, where every other run must say the same.
+    """The answer of flash attention in float32 to a prompt; every other run must give the same.
 
     Runs round differently: some in 16 bits, and one token at a time unlike five, or a batch.
     """

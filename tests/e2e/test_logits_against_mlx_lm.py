@@ -11,7 +11,7 @@ from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
 
 from ..loading.folders import write_folder
-from ..support.covering import every_pair
+from ..support.covering import pairwise
 from ..support.models.checkpoints import checkpoint, tokens
 from ..support.models.logits import TOLERANCE, assert_logits
 from ..support.models.mlx_lm_model import peer
@@ -62,7 +62,7 @@ def expected(theirs):
     return theirs(tokens(1, 70))
 
 
-@every_pair(
+@pairwise(
     {"family": FAMILIES, "tied": [True, False], "bits": [4, 8, None], "stored": DTYPES, "shards": [1, 3]}
 )
 def test_every_kind_of_checkpoint(tmp_path, family, tied, bits, stored, shards):
@@ -90,7 +90,7 @@ def test_without_a_cache(folder, theirs, dtype):
     assert_logits(logits, theirs(inputs), TOLERANCE[dtype])
 
 
-@every_pair({"how": list(CACHED), "chunk": [1, 16, 33, 70], "dtype": DTYPES})
+@pairwise({"how": list(CACHED), "chunk": [1, 16, 33, 70], "dtype": DTYPES})
 def test_in_chunks_of_any_length(folder, expected, how, chunk, dtype):
     """One token at a time, the whole prompt at once, and sizes in between."""
     model, inputs = ours(folder, how, dtype), tokens(1, 70)

@@ -25,7 +25,7 @@ FAKES = pytest.mark.parametrize(
 
 
 def answer(text: str | bytes, fake=CachedFake, **options) -> Generation:
-    """The stream in which a model says that text to `hi`."""
+    """The stream of a model whose answer to `hi` is that text."""
     tokens = list(text.encode() if isinstance(text, str) else text)
     return stream_generate(fake(scripted({"hi": tokens})), ByteTokenizer(), "hi", **options)
 

@@ -26,7 +26,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 
 def assert_refused(folder: Path, sentence: str) -> None:
-    """One line that begins with the model's name and says this; and not a byte for an array."""
+    """The error is one line, begins with the model's name and matches; no array was allocated."""
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     with pytest.raises(LoadError, match=sentence) as refusal:

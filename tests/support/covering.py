@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-CANDIDATES = 40  # random rows, of which the best is taken
+CANDIDATE_ROWS = 40  # random rows, of which the best is taken
 
 Row = dict[str, Any]
 Pair = tuple[str, int, str, int]  # factor and index of its value, twice
@@ -35,7 +35,7 @@ def covering(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Row]:
         a, i, b, j = min(missing)
         candidates = [
             {**{name: generator.randrange(len(factors[name])) for name in names}, a: i, b: j}
-            for _ in range(CANDIDATES)
+            for _ in range(CANDIDATE_ROWS)
         ]
         best = max(candidates, key=lambda row: len(missing & pairs_of(row)))
         missing -= pairs_of(best)
@@ -43,7 +43,7 @@ def covering(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Row]:
     return rows
 
 
-def every_pair(factors: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
+def pairwise(factors: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
     """Parametrize a test with the rows of `covering`.
 
     A factor has the name of an argument, or of several, separated by commas; then its values are tuples.

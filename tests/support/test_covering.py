@@ -2,7 +2,7 @@
 
 from itertools import combinations, product
 
-from .covering import covering, every_pair
+from .covering import covering, pairwise
 
 FACTORS = {"M": [1, 2, 3, 7, 8, 9, 16, 20], "bits": [4, 8], "sizes": [(1, 2), (3, 4)], "group": [32, 64, 128]}
 
@@ -14,8 +14,8 @@ def test_every_pair_of_values_occurs():
     assert len(rows) <= 1.5 * 8 * 3
 
 
-def test_every_pair_parametrizes_each_argument_by_name():
-    names, cases = every_pair({"M": FACTORS["M"], "L,S": FACTORS["sizes"]}).args
+def test_pairwise_parametrizes_each_argument_by_name():
+    names, cases = pairwise({"M": FACTORS["M"], "L,S": FACTORS["sizes"]}).args
     assert names == ["M", "L", "S"]
     assert {case.values for case in cases} == {(M, L, S) for M in FACTORS["M"] for L, S in FACTORS["sizes"]}
     assert {case.id for case in cases} == {f"{M}-{L}-{S}" for M in FACTORS["M"] for L, S in FACTORS["sizes"]}

@@ -18,7 +18,7 @@ from ...support.attention.cached import (
     table_of,
 )
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.rows import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:flash_attention. falling back")  # heads of 300
@@ -43,7 +43,7 @@ def check(tokens, caches, offset, **options):
     return got
 
 
-@every_pair({"L": range(1, 10), "heads": [(4, 4), (4, 2), (14, 2), (7, 1)], "dtype": DTYPES})
+@pairwise({"L": range(1, 10), "heads": [(4, 4), (4, 2), (14, 2), (7, 1)], "dtype": DTYPES})
 def test_each_number_of_tokens_and_heads(L, heads, dtype):
     check(*case([33], L, *heads, dtype=dtype), 33)
 

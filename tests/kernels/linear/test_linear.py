@@ -7,7 +7,7 @@ from tiny_llm.basics import linear as layer
 from tiny_llm.runtime.extension import load_extension
 
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.native import active_isa, available_isas
 from ...support.processes.child import assert_tests_pass
 from ...support.products.linear import assert_near, assert_product, expected, inputs
@@ -25,7 +25,7 @@ def check(x, w, bias=None):
 ROWS = [1, 2, 3, 5, 7, 8, 9, 12, 13, 16, 17, 23, 31, 33, 128, 257]
 
 
-@every_pair({"M": ROWS, "K": [129, 896], "dtype": DTYPES})
+@pairwise({"M": ROWS, "K": [129, 896], "dtype": DTYPES})
 def test_each_number_of_rows(M, K, dtype):
     """N is not a multiple of any block size."""
     check(*inputs(M, 203, K, dtype))
@@ -38,12 +38,12 @@ def test_each_other_instruction_set(isa, monkeypatch):
     assert_tests_pass(__file__, "each_number")
 
 
-@every_pair({"M": [1, 3, 8, 11, 40], "N": [1, 2, 5, 15, 16, 17, 47, 48, 49, 97, 300], "dtype": DTYPES})
+@pairwise({"M": [1, 3, 8, 11, 40], "N": [1, 2, 5, 15, 16, 17, 47, 48, 49, 97, 300], "dtype": DTYPES})
 def test_each_number_of_outputs(M, N, dtype):
     check(*inputs(M, N, 64, dtype))
 
 
-@every_pair(
+@pairwise(
     {
         "K": [1, 2, 3, 15, 16, 17, 31, 33, 63, 100, 255, 257, 513, 2000],
         "M": [1, 5, 12, 15, 70],

@@ -9,7 +9,7 @@ from tiny_llm.ops.paged import gathered_attention
 
 from ...support.attention.pages import attention_by_sequence, paged
 from ...support.cases import normal, qkv
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.native import active_isa, last_run
 from ...support.tolerance import FLOOR, assert_close, to_float64
 
@@ -26,7 +26,7 @@ def check(inputs, context_lens, page_size, mask=None, scale=None):
     return out
 
 
-@every_pair({"L": [1, 33, 70], "page_size": [1, 7, 16, 64, 100, 128, 256], "mask": [None, "causal"]})
+@pairwise({"L": [1, 33, 70], "page_size": [1, 7, 16, 64, 100, 128, 256], "mask": [None, "causal"]})
 def test_page_sizes(L, page_size, mask):
     """A key tile is a part of a page, a page, several pages, or crosses page borders."""
     check(qkv(batch=(3,), L=L, S=300), [300, 131, 5], page_size, mask)
@@ -39,7 +39,7 @@ def test_lengths_around_the_edges_of_pages(context, mask):
     check(qkv(batch=(2,), L=5, S=131), [context, 131 - context], 7, mask)
 
 
-@every_pair({"E": [1, 3, 40, 64, 80, 128, 256], "page_size": [7, 128], "mask": [None, "causal"]})
+@pairwise({"E": [1, 3, 40, 64, 80, 128, 256], "page_size": [7, 128], "mask": [None, "causal"]})
 def test_head_sizes(E, page_size, mask):
     check(qkv(batch=(2,), L=9, S=150, E=E), [150, 70], page_size, mask)
 
@@ -126,7 +126,7 @@ def test_sequences_may_share_pages():
     assert mx.array_equal(out, mx.concatenate([alone, alone]))
 
 
-@every_pair({"absent": [-1, -7, 2**31 - 1, -(2**31), None], "page_size": [7, 64], "mask": [None, "causal"]})
+@pairwise({"absent": [-1, -7, 2**31 - 1, -(2**31), None], "page_size": [7, 64], "mask": [None, "causal"]})
 def test_tokens_of_an_absent_page_are_hidden(absent, page_size, mask):
     """An id of None stands for the first id after the last page."""
     query, key, value = qkv(batch=(2,), L=9, S=200)

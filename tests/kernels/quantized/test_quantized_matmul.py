@@ -6,7 +6,7 @@ import pytest
 from tiny_llm.runtime.extension import load_extension
 
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.native import active_isa, available_isas
 from ...support.processes.child import assert_tests_pass
 from ...support.products.quantized import Packed, assert_product, multiply, packed, without_weight
@@ -21,7 +21,7 @@ def check(a, weights):
     return out
 
 
-@every_pair(
+@pairwise(
     {
         "M": [1, 2, 3, 7, 8, 9, 16, 20, 31, 32, 33, 70, 128, 257],
         "bits": [4, 8],
@@ -49,7 +49,7 @@ def test_each_number_of_rows(M, dtype):
     check(normal(M, 192, dtype=dtype), packed(50, 192, dtype=dtype))
 
 
-@every_pair(
+@pairwise(
     {
         "M": [1, 2, 5, 7, 11, 37],
         "N": [1, 2, 5, 15, 16, 17, 31, 33, 47, 48, 49, 97, 300],
@@ -70,9 +70,7 @@ def test_an_output_has_the_same_bits_alone(M, dtype):
         assert mx.array_equal(multiply(a, alone)[:, 0], together[:, n]), n
 
 
-@every_pair(
-    {"K": [64, 512, 576, 896, 1024, 4864], "M": [1, 2, 6, 12, 24], "dtype": [mx.float32, mx.bfloat16]}
-)
+@pairwise({"K": [64, 512, 576, 896, 1024, 4864], "M": [1, 2, 6, 12, 24], "dtype": [mx.float32, mx.bfloat16]})
 def test_each_depth(K, M, dtype):
     check(normal(M, K, dtype=dtype), packed(33, K, dtype=dtype))
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.native import active_isa, available_isas
 from ...support.processes.child import assert_tests_pass
 from ...support.products.quantized import assert_product, multiply, packed, without_weight
@@ -31,7 +31,7 @@ def test_many_large_elements_leave_the_others_exact(M, bits, group_size):
 PLACES = {"one": [70], "adjacent": range(200, 214), "scattered": range(3, 896, 64)}
 
 
-@every_pair(
+@pairwise(
     {
         "M": [1, 2, 4, 8, 16, 20, 31, 33],
         "bits": [4, 8],

@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 
 from ...support.cases import DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.products.quantized import multiply, packed
 from ...support.tolerance import to_float64
 
 
-@every_pair(
-    {"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.nan, mx.inf, -mx.inf]}
-)
+@pairwise({"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.nan, mx.inf, -mx.inf]})
 def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
     a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number
@@ -22,7 +20,7 @@ def test_nan_and_infinity_stay_in_their_row_and_output(bits, dtype, M, number):
     assert mx.array_equal(wrong, expected)
 
 
-@every_pair({"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.inf, -mx.inf]})
+@pairwise({"bits": [4, 8], "dtype": DTYPES, "M": [1, 2, 3, 12, 33, 75], "number": [mx.inf, -mx.inf]})
 def test_an_infinity_keeps_its_sign(bits, dtype, M, number):
     a, weights = normal(M, 128, dtype=dtype), packed(40, 128, bits=bits, dtype=dtype)
     a[M // 2, 7] = number

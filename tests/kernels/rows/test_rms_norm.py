@@ -8,7 +8,7 @@ from tiny_llm.layer_norm import RMSNorm
 from tiny_llm.runtime.extension import load_extension
 
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.refusal import case_id, refused
 from ...support.rows import LAYOUTS, assert_rounded_once, graph_of, same_gradients, same_when_mapped
 from ...support.tolerance import to_float64
@@ -34,7 +34,7 @@ def plain(x, weight):
         return RMSNorm(x.shape[-1], weight, EPS)(x)
 
 
-@every_pair({"size": [1, 7, 8, 9, 31, 33, 64, 65, 128, 896], "dtype": DTYPES, "weight_dtype": DTYPES})
+@pairwise({"size": [1, 7, 8, 9, 31, 33, 64, 65, 128, 896], "dtype": DTYPES, "weight_dtype": DTYPES})
 def test_each_size_and_dtype(size, dtype, weight_dtype):
     check(normal(3, size, dtype=dtype), normal(size, dtype=weight_dtype, seed=1))
 

@@ -8,7 +8,7 @@ from tiny_llm.positional_encoding import RoPE, RotationTable
 from tiny_llm.runtime.extension import load_extension
 
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.late_errors import fails_whenever_evaluated
 from ...support.refusal import case_id, refused
 from ...support.rows import LAYOUTS, assert_rounded_once, graph_of, same_gradients, same_when_mapped
@@ -50,7 +50,7 @@ def check(x, offset, traditional=False):
     return result
 
 
-@every_pair({"dims": [2, 6, 8, 14, 16, 18, 64, 66, 128], "traditional": [False, True], "dtype": DTYPES})
+@pairwise({"dims": [2, 6, 8, 14, 16, 18, 64, 66, 128], "traditional": [False, True], "dtype": DTYPES})
 def test_each_head_size_and_dtype(dims, traditional, dtype):
     check(normal(N, S, H, dims, dtype=dtype), [0, 80], traditional)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_llm.runtime.extension import load_extension
 
 from ...support.cases import DTYPE_IDS, DTYPES, normal
-from ...support.covering import every_pair
+from ...support.covering import pairwise
 from ...support.refusal import refused
 from ...support.rows import LAYOUTS, same_gradients, same_when_mapped
 from ...support.tolerance import to_float64
@@ -42,7 +42,7 @@ def with_ties(*shape: int, dtype: mx.Dtype) -> mx.array:
     return mx.round(normal(*shape) * 1.5).astype(dtype)
 
 
-@every_pair({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
+@pairwise({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
 def test_argmax_agrees_with_mlx(size, make, dtype):
     x = make(4, size, dtype=dtype)
     result = argmax(x)
@@ -71,7 +71,7 @@ def test_special_values_and_ties(numbers, padding, data):
         check_top_k(x[None], data.draw(st.integers(1, x.size)))
 
 
-@every_pair({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
+@pairwise({"size": SIZES, "make": [normal, with_ties], "dtype": DTYPES})
 def test_top_k_is_the_start_of_the_sorted_row(size, make, dtype):
     x = make(2, size, dtype=dtype)
     for k in {1, min(size, 2), min(size, 40), max(1, size - 1), size}:

@@ -1,4 +1,4 @@
-"""Imports and includes point one way, and no folder is crowded: the tree, compared with arrows.py."""
+"""Imports and includes follow the layers, and folders are small: the tree, compared with import_layers.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import NamedTuple
 import pytest
 
 from ..support.processes.child import ROOT
-from . import arrows
+from . import import_layers
 
 PACKAGE = ROOT / "src" / "tiny_llm"
 NATIVE = ROOT / "src" / "extensions" / "src"
-CPP_PLACES = {name: number for number, line in enumerate(arrows.CPP) for name in line}
+CPP_LAYERS = {name: number for number, line in enumerate(import_layers.CPP) for name in line}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-class Arrow(NamedTuple):
+class Edge(NamedTuple):
     """`user` imports or includes `used`: dotted modules, or paths below NATIVE."""
 
     user: str
@@ -31,7 +31,7 @@ class Arrow(NamedTuple):
     late: bool = False  # inside a function, so not when the module is imported
 
 
-def python_arrows() -> list[Arrow]:
+def python_imports() -> list[Edge]:
     modules = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
     found = []
     for module, path in modules.items():
@@ -42,7 +42,7 @@ def python_arrows() -> list[Arrow]:
                 parts = path.relative_to(PACKAGE).parts[: -node.level]
                 base = [*parts, *(node.module or "").split(".")]
                 for used in targets([part for part in base if part], node, modules):
-                    found.append(Arrow(module, used, id(node) in late))
+                    found.append(Edge(module, used, id(node) in late))
     return found
 
 
@@ -56,17 +56,17 @@ def functions(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def targets(base: list[str], node: ast.ImportFrom, modules: Iterable[str]) -> set[str]:
-    """The modules that `from base import a, b` reads: base.a where that is one, else base itself."""
+    """The modules that `from base import a, b` imports: base.a if that is a module, else base itself."""
     deeper = {".".join([*base, name.name]) for name in node.names}
     plain = {name for name in deeper if name not in modules}
     return (deeper - plain) | ({".".join(base) or "__init__"} if plain else set())
 
 
-def room(module: str) -> str:
+def top_package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def cpp_arrows() -> list[Arrow]:
+def cpp_includes() -> list[Edge]:
     sources = [path for path in sorted(NATIVE.rglob("*")) if path.suffix in {".h", ".cpp", ".metal", ".def"}]
     found = []
     for path in sources:
@@ -74,43 +74,46 @@ def cpp_arrows() -> list[Arrow]:
             near = [base / name for base in (path.parent, NATIVE) if (base / name).is_file()]
             if near:  # else a header of MLX
                 used = near[0].resolve().relative_to(NATIVE.resolve())
-                found.append(Arrow(path.relative_to(NATIVE).as_posix(), used.as_posix()))
+                found.append(Edge(path.relative_to(NATIVE).as_posix(), used.as_posix()))
     return found
 
 
-def cpp_room(file: str) -> str:
-    """The folder of a file, or the first one around it that has a place."""
+def cpp_layer(file: str) -> str:
+    """The folder of a file, or the nearest parent that is a layer."""
     folders = [folder.as_posix() for folder in Path(file).parents]
-    return next(name for name in folders if name in CPP_PLACES or name in arrows.GPU or name == "tests")
+    return next(
+        name for name in folders if name in CPP_LAYERS or name in import_layers.GPU or name == "tests"
+    )
 
 
-def against_the_order(arrows_found: Iterable[Arrow]) -> Counter[tuple[str, str]]:
-    """How many #include lines lead from a room to one that it may not use."""
+def layer_violations(edges: Iterable[Edge]) -> Counter[tuple[str, str]]:
+    """The number of #include lines from a layer to one that it may not use."""
     wrong: Counter[tuple[str, str]] = Counter()
-    for arrow in arrows_found:
-        user, used = cpp_room(arrow.user), cpp_room(arrow.used)
+    for edge in edges:
+        user, used = cpp_layer(edge.user), cpp_layer(edge.used)
         if user == "tests" or user == used:
             continue
-        if user in arrows.GPU:
+        if user in import_layers.GPU:
             allowed = not used.startswith("cpu")
-        elif used in arrows.GPU:
-            allowed = user == "." and arrow.user.endswith(".metal")  # a Metal source is read, not linked
+        elif used in import_layers.GPU:
+            allowed = user == "." and edge.user.endswith(".metal")  # a Metal source is read, not linked
         else:
-            both, into = {user, used} <= arrows.GRAPH, user in arrows.WITHOUT_GRAPH and used in arrows.GRAPH
-            allowed = both or (CPP_PLACES[used] < CPP_PLACES[user] and not into)
+            both = {user, used} <= import_layers.GRAPH
+            into = user in import_layers.WITHOUT_GRAPH and used in import_layers.GRAPH
+            allowed = both or (CPP_LAYERS[used] < CPP_LAYERS[user] and not into)
         if not allowed:
             wrong[user, used] += 1
     return wrong
 
 
-def crowded(top: Path = ROOT) -> Iterator[str]:
-    """The folders with more than `MOST_ENTRIES` files and folders; hidden and ignored ones do not count."""
+def large_folders(top: Path = ROOT) -> Iterator[str]:
+    """The folders with more than `MAX_ENTRIES` files and folders; hidden and ignored ones do not count."""
     entries = [path for path in top.iterdir() if not (path.name.startswith(".") or ignored(path))]
-    if len(entries) > arrows.MOST_ENTRIES:
+    if len(entries) > import_layers.MAX_ENTRIES:
         yield top.relative_to(ROOT).as_posix()
     for path in entries:
         if path.is_dir():
-            yield from crowded(path)
+            yield from large_folders(path)
 
 
 @cache
@@ -120,38 +123,37 @@ def ignore_patterns() -> list[str]:
 
 
 def ignored(path: Path) -> bool:
-    """git itself is not asked: a copy of the tree without it has to pass, too."""
+    """Without git, because a copy of the tree without it has to pass, too."""
     names = (path.name, "/" + path.relative_to(ROOT).as_posix())
     return any(fnmatch(name, pattern) for name in names for pattern in ignore_patterns())
 
 
-def test_every_module_has_a_place_in_the_order():
-    places = {name for line in arrows.PYTHON for name in line} | arrows.ENTRIES
-    assert {room(dotted(path)) for path in PACKAGE.rglob("*.py")} - places == set()
+def test_every_module_has_a_layer():
+    layers = {name for line in import_layers.PYTHON for name in line} | import_layers.ENTRIES
+    assert {top_package(dotted(path)) for path in PACKAGE.rglob("*.py")} - layers == set()
 
 
 def test_imports_within_the_package_are_relative():
-    """Only those are read here."""
+    """`python_imports` finds relative imports only."""
     absolute = re.compile(r"^\s*(from|import) tiny_llm\b", re.MULTILINE)
     assert [dotted(path) for path in PACKAGE.rglob("*.py") if absolute.search(path.read_text())] == []
 
 
-def test_python_imports_point_to_earlier_rooms():
-    place = {name: number for number, line in enumerate(arrows.PYTHON) for name in line}
-    wrong = [
-        f"{arrow.user} imports {arrow.used}"
-        for arrow in python_arrows()
-        if room(arrow.user) not in arrows.ENTRIES
-        and (room(arrow.used) in arrows.ENTRIES or place[room(arrow.used)] > place[room(arrow.user)])
-    ]
+def test_python_imports_point_to_earlier_layers():
+    layer = {name: number for number, line in enumerate(import_layers.PYTHON) for name in line}
+    wrong = []
+    for edge in python_imports():
+        user, used = top_package(edge.user), top_package(edge.used)
+        if user not in import_layers.ENTRIES and (used in import_layers.ENTRIES or layer[used] > layer[user]):
+            wrong.append(f"{edge.user} imports {edge.used}")
     assert wrong == []
 
 
-def test_python_modules_make_no_circle():
+def test_python_imports_have_no_cycle():
     """Late imports count, and those for type checkers alone."""
     graph: dict[str, set[str]] = {}
-    for arrow in python_arrows():
-        graph.setdefault(arrow.user, set()).add(arrow.used)
+    for edge in python_imports():
+        graph.setdefault(edge.user, set()).add(edge.used)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -159,24 +161,24 @@ def test_python_modules_make_no_circle():
 
 
 def test_imports_stand_at_the_top_unless_they_have_a_reason():
-    late = {(arrow.user, arrow.used) for arrow in python_arrows() if arrow.late}
-    assert late == set(arrows.LATE_IMPORTS)
+    late = {(edge.user, edge.used) for edge in python_imports() if edge.late}
+    assert late == set(import_layers.LATE_IMPORTS)
 
 
-def test_cpp_includes_point_to_earlier_rooms():
-    """With fewer than listed, the number in arrows.py goes down: exceptions only shrink."""
-    assert dict(against_the_order(cpp_arrows())) == arrows.CPP_EXCEPTIONS
+def test_cpp_includes_point_to_earlier_layers():
+    """With fewer than listed, the number in import_layers.py goes down: exceptions only shrink."""
+    assert dict(layer_violations(cpp_includes())) == import_layers.CPP_EXCEPTIONS
 
 
-def test_cpp_headers_make_no_circle():
+def test_cpp_includes_have_no_cycle():
     graph: dict[str, set[str]] = {}
-    for arrow in cpp_arrows():
-        graph.setdefault(arrow.user, set()).add(arrow.used)
+    for edge in cpp_includes():
+        graph.setdefault(edge.user, set()).add(edge.used)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def test_no_folder_is_crowded():
-    assert sorted(crowded()) == sorted(arrows.LARGE_FOLDERS)
+def test_large_folders_are_listed():
+    assert sorted(large_folders()) == sorted(import_layers.LARGE_FOLDERS)

@@ -1,10 +1,10 @@
-"""The rooms of src in their order, and the folders that may be large: data for test_arrows.py.
+"""The layers of src in their order, and the folders that may be large: data for test_import_layers.py.
 
-A room may use the rooms of the lines before. Rooms that share a line may use each other in Python and in
-GRAPH, without a circle of modules or headers. Folders inside a room belong to it.
+A layer may use the layers of the lines before. Layers that share a line may use each other in Python and in
+GRAPH, without a cycle of modules or headers. Folders inside a layer belong to it.
 """
 
-# src/tiny_llm. The fixed names of the course have a place, too: basics.py to attention.py are ops, the model
+# src/tiny_llm. The fixed names of the course have a layer, too: basics.py to attention.py are ops, the model
 # classes belong to course, generate.py and batch.py to generation.
 PYTHON = [
     ["errors"],
@@ -54,13 +54,13 @@ CPP = [
 GRAPH = {".", "attention", "rows"}
 # These use none of GRAPH.
 WITHOUT_GRAPH = {"core", "cpu/kernels", "cpu/runtime", "cpu/vec", "cpu/isa"}
-GPU = {"metal", "cuda", "no_gpu"}  # no arrow from here into cpu/
-# Arrows against the order that are left: (from, to) -> number of #include lines. They may only become fewer.
+GPU = {"metal", "cuda", "no_gpu"}  # these include nothing of cpu/
+# Includes against the order that are left: (from, to) -> number of #include lines. May only become fewer.
 CPP_EXCEPTIONS = {
     ("attention", "cpu/runtime"): 2,  # dispatch.h: waits for lengths, records a gradient in stream order
 }
 
-MOST_ENTRIES = 25
+MAX_ENTRIES = 25
 # Folders with more entries, and why. A folder that fits must not be listed.
 LARGE_FOLDERS = {
     "src/tiny_llm": "the course opens its modules here by fixed names",
