@@ -68,8 +68,7 @@ void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
           return y;
         };
         const auto normalise = [&](mx::array& heads, const FirstNorm& norm) {
-          cpu::NormRows rows(heads, norm.weight, static_cast<float>(norm.eps));
-          rows.y = heads.data<std::byte>();
+          const cpu::NormRows rows(heads, norm.weight, static_cast<float>(norm.eps), heads.data<std::byte>());
           if (heads.size() > 0) rows.run(kernels->rows[static_cast<int>(element_of(heads.dtype()))], threads);
           return heads;
         };
