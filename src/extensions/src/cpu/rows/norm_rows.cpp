@@ -9,7 +9,7 @@
 namespace tiny_llm_ext::cpu {
 namespace {
 
-constexpr double kNsPerElement = 0.25;
+constexpr double kNsPerNormed = 0.25;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, fl
 
 void NormRows::run(const RowKernels& kernels, int threads) const {
   const size_t bytes = x_.row_bytes(), aligned = round_up(bytes, kCacheLine);
-  parallel_rows(rows_, kNsPerElement * width_, threads, [&](int64_t begin, int64_t end) {
+  parallel_rows(rows_, kNsPerNormed * width_, threads, [&](int64_t begin, int64_t end) {
     auto* scratch = static_cast<std::byte*>(thread_scratch(aligned + weight_.row_bytes()));
     NormTask task = {};
     task.width = width_;

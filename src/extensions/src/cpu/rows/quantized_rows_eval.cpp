@@ -10,7 +10,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNsPerElement = 0.2;
+constexpr double kNsPerDecoded = 0.2;
 
 int64_t read_id(mx::Dtype dtype, const std::byte* at) {
   if (dtype == mx::int64) return *reinterpret_cast<const int64_t*>(at);
@@ -29,7 +29,7 @@ void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, std::vector<m
   task.num_groups = scales.shape(1);
   task.group_size = group_size_;
   task.bits = bits_;
-  const double cost = kNsPerElement * task.num_groups * task.group_size;
+  const double cost = kNsPerDecoded * task.num_groups * task.group_size;
   const cpu::RowReader words(weight), scale_rows(scales), bias_rows(biases);
   const size_t scale_bytes = scale_rows.row_bytes();
   cpu::enqueue_rows(

@@ -11,7 +11,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNsPerElement = 0.2;
+constexpr double kNsPerRotated = 0.2;
 
 struct Sizes {
   int64_t batch, length, heads, dims, itemsize;
@@ -52,7 +52,7 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   const bool dense = last_axis_is_dense(x);
   const size_t heads_bytes = dense ? 0 : sizes.heads * sizes.dims * sizes.itemsize;
   cpu::enqueue_rows(stream(),
-                    {sizes.batch * sizes.length, kNsPerElement * sizes.heads * sizes.dims, threads_,
+                    {sizes.batch * sizes.length, kNsPerRotated * sizes.heads * sizes.dims, threads_,
                      2 * table_bytes + heads_bytes},
                     [=, rotate = kernels_of(x).rope, offsets = std::move(row_offsets), strides = x.strides(),
                      x = x.data<std::byte>(), y = out.data<std::byte>()](int64_t index, std::byte* scratch) {

@@ -10,7 +10,7 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr double kNsPerElement = 0.5;
+constexpr double kNsPerGated = 0.5;
 // Dense arrays are cut into pieces, so that threads share a single long row too. A multiple of every vector.
 constexpr int64_t kPiece = 4096;
 
@@ -27,7 +27,7 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   if (dense) {
     cpu::enqueue(stream(), [=, threads = threads_, size = int64_t(out.size()), itemsize = out.itemsize(),
                             gate = gate.data<std::byte>(), up = up.data<std::byte>()] {
-      const double cost = kNsPerElement * std::min(size, kPiece);
+      const double cost = kNsPerGated * std::min(size, kPiece);
       cpu::parallel_rows(divide_up(size, kPiece), cost, threads, [&](int64_t begin, int64_t end) {
         const int64_t from = begin * kPiece, count = std::min(size, end * kPiece) - from;
         kernel(gate + from * itemsize, up + from * itemsize, y + from * itemsize, count);
@@ -38,7 +38,7 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   const cpu::RowReader gates(gate), ups(up);
   const size_t bytes = gates.row_bytes();
   const int64_t width = out.shape(-1);
-  cpu::enqueue_rows(stream(), {cpu::rows_of(out), kNsPerElement * width, threads_, 2 * bytes},
+  cpu::enqueue_rows(stream(), {cpu::rows_of(out), kNsPerGated * width, threads_, 2 * bytes},
                     [=](int64_t m, std::byte* scratch) {
                       kernel(gates.row(m, scratch), ups.row(m, scratch + bytes), y + m * bytes, width);
                     });
