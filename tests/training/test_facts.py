@@ -61,7 +61,7 @@ def test_platforms_are_those_of_the_table_in_readme():
     states = dict(rows)
     assert "never run on a Mac" in states["macOS"]
     assert "emulator" in states["Linux Arm"]
-    assert re.search(r"\| other GPUs \| none yet \| MLX's own operations take over", README)
+    assert re.search(r"\| other GPUs \| none yet \| MLX's own operations run instead", README)
     about_macs = [answer for answer in ANSWERS if MACS.search(answer) and "way to" not in answer]
     promises = [a for a in about_macs if re.search(r"\b(tested|runs|works) (on|with) (a )?(Mac|macOS)", a)]
     assert len(about_macs) >= 4
