@@ -285,7 +285,7 @@ def quantized_matmul(
     - AMX, float32: 1-2, 3-5, 6-8, more
     - AVX-512 BF16, bfloat16: 1-2, 3-16, more
     - AVX-512: 1-2, 3-16, more
-    - elsewhere: 1-2, 3-8, more
+    - other instruction sets: 1-2, 3-8, more
     """
 
 def quantized_linear(
