@@ -3,9 +3,10 @@
 import pytest
 
 from .kernels import NATIVE
-from .test_mistakes import MISTAKES, ROOT
+from .test_mistakes import MISTAKES, READABLE_LAYERS, ROOT
 
-EACH = [mistake for table in (MISTAKES, NATIVE) for mistakes in table.values() for mistake in mistakes]
+TABLES = (MISTAKES, NATIVE)
+EACH = [READABLE_LAYERS, *(mistake for table in TABLES for group in table.values() for mistake in group)]
 
 
 @pytest.mark.parametrize("file", sorted({mistake.file for mistake in EACH}))
