@@ -193,7 +193,7 @@ class Workshop:
             name = file.stem.removeprefix("isa_")
             if name not in (ISA, "scalar"):
                 file.write_text(
-                    '#include "cpu/kernels/kernels.h"\n'
+                    '#include "cpu/interface/kernels.h"\n'
                     "namespace tiny_llm_ext::cpu {\n"
                     f"const Kernels& {name}_kernels() {{ return scalar_kernels(); }}\n"
                     "}\n"

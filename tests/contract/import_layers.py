@@ -41,7 +41,7 @@ LATE_IMPORTS = {
 # src/extensions/src; "." are the files at the top. GRAPH is what MLX sees: checks, primitives, gradients.
 CPP = [
     ["core"],
-    ["cpu/kernels"],  # the interface: tables of function pointers, and the choice among instruction sets
+    ["cpu/interface"],  # tables of function pointers, and the choice among instruction sets
     [".", "attention", "rows"],
     ["cpu/runtime"],
     ["cpu/vec"],
@@ -53,7 +53,7 @@ CPP = [
 ]
 GRAPH = {".", "attention", "rows"}
 # These use none of GRAPH.
-WITHOUT_GRAPH = {"core", "cpu/kernels", "cpu/runtime", "cpu/vec", "cpu/isa"}
+WITHOUT_GRAPH = {"core", "cpu/interface", "cpu/runtime", "cpu/vec", "cpu/isa"}
 GPU = {"metal", "cuda", "no_gpu"}  # these include nothing of cpu/
 # Includes against the order that are left: (from, to) -> number of #include lines. May only become fewer.
 CPP_EXCEPTIONS = {

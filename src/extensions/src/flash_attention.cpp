@@ -11,8 +11,8 @@
 #include "attention/shapes.h"
 #include "attention/support.h"
 #include "core/checks.h"
-#include "cpu/kernels/isa.h"
-#include "cpu/kernels/threads.h"
+#include "cpu/interface/isa.h"
+#include "cpu/interface/threads.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

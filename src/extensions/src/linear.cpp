@@ -1,8 +1,8 @@
 // The dense product: its entry point with the checks, its primitive and its transforms.
 #include "core/checks.h"
 #include "core/product_shape.h"
-#include "cpu/kernels/isa.h"
-#include "cpu/kernels/threads.h"
+#include "cpu/interface/isa.h"
+#include "cpu/interface/threads.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {

@@ -4,8 +4,8 @@
 
 #include "core/checks.h"
 #include "core/product_shape.h"
-#include "cpu/kernels/isa.h"
-#include "cpu/kernels/threads.h"
+#include "cpu/interface/isa.h"
+#include "cpu/interface/threads.h"
 
 namespace tiny_llm_ext {
 namespace {

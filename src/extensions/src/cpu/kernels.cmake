@@ -1,5 +1,5 @@
 # The kernels of this processor: one object library per instruction set, so that its flags reach no other code.
-# kernels/machine.h lists the same names, machine.cpp the CPU bits of each. After including this file CPU_ISAS holds the
+# interface/machine.h lists the same names, machine.cpp the CPU bits of each. After including this file CPU_ISAS holds the
 # names, and a target that links to cpu_kernels gets the kernels, the choice among them and the thread pool.
 set(CPU_ISAS scalar)
 set(cpu_flags_scalar "")
@@ -56,7 +56,7 @@ endif()
 # stay in the build folder: `pdm run` runs it to see whether this machine needs more.
 function(find_machine_isas result)
   set(program "${CMAKE_BINARY_DIR}/machine_isas")
-  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels)
+  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/interface)
   if("${folder}/machine.cpp" IS_NEWER_THAN "${program}" OR "${folder}/machine.h" IS_NEWER_THAN "${program}"
      OR "${folder}/print_machine_isas.cpp" IS_NEWER_THAN "${program}")
     try_compile(
@@ -95,8 +95,8 @@ list(JOIN built_isas " " built)
 message(STATUS "Instruction sets: ${built}")
 
 set(cpu ${CMAKE_CURRENT_LIST_DIR})
-add_cpu_objects(cpu_dispatch ${cpu}/kernels/cpus.cpp ${cpu}/kernels/isa.cpp ${cpu}/kernels/machine.cpp
-                ${cpu}/kernels/threads.cpp ${cpu}/runtime/scratch.cpp ${cpu}/runtime/thread_pool.cpp)
+add_cpu_objects(cpu_dispatch ${cpu}/interface/cpus.cpp ${cpu}/interface/isa.cpp ${cpu}/interface/machine.cpp
+                ${cpu}/interface/threads.cpp ${cpu}/runtime/scratch.cpp ${cpu}/runtime/thread_pool.cpp)
 foreach(isa IN LISTS CPU_ISAS)
   if(isa IN_LIST built_isas)
     add_cpu_objects(cpu_${isa} ${cpu}/isa/isa_${isa}.cpp)

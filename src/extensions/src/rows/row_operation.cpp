@@ -1,8 +1,8 @@
 // The base class of the row operations: derivatives through their graph, and mapped axes.
 #include "core/checks.h"
 #include "core/dtype.h"
-#include "cpu/kernels/isa.h"
-#include "cpu/kernels/threads.h"
+#include "cpu/interface/isa.h"
+#include "cpu/interface/threads.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/checks.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"
 

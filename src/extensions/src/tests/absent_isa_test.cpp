@@ -3,8 +3,8 @@
 #include <string>
 
 #include "check.h"
-#include "cpu/kernels/isa.h"
-#include "cpu/kernels/machine.h"
+#include "cpu/interface/isa.h"
+#include "cpu/interface/machine.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

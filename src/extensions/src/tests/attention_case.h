@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "guarded.h"
 
 namespace tiny_llm_ext::tests {

@@ -12,7 +12,7 @@
 #include "attention_case.h"
 #include "check.h"
 #include "cpu/attention/softmax_state.h"
-#include "cpu/kernels/isa.h"
+#include "cpu/interface/isa.h"
 #include "cpu/runtime/thread_pool.h"
 #include "guarded.h"
 #include "typed_memory.h"

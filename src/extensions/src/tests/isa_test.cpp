@@ -6,8 +6,8 @@
 #include <string>
 
 #include "check.h"
-#include "cpu/kernels/isa.h"
-#include "cpu/kernels/threads.h"
+#include "cpu/interface/isa.h"
+#include "cpu/interface/threads.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

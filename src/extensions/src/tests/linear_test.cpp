@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/kernels/isa.h"
+#include "cpu/interface/isa.h"
 #include "guarded.h"
 #include "matrix.h"
 

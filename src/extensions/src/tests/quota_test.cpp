@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "check.h"
-#include "cpu/kernels/cpus.h"
+#include "cpu/interface/cpus.h"
 
 namespace tiny_llm_ext::tests {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "attention_case.h"
 #include "check.h"
-#include "cpu/kernels/isa.h"
+#include "cpu/interface/isa.h"
 #include "guarded.h"
 #include "typed_memory.h"
 

@@ -1,7 +1,7 @@
 // Numbers of any element type in guarded memory.
 #pragma once
 
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "guarded.h"
 #include "half.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/kernels/isa.h"
+#include "cpu/interface/isa.h"
 #include "half.h"
 #include "vec_probe.h"
 

@@ -3,7 +3,7 @@
 #include "attention/tiles.h"
 #include "core/saturating.h"
 #include "cpu/attention/plan.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 namespace tiny_llm_ext::cpu {
 

@@ -12,7 +12,7 @@
 #include "core/strides.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/problem.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/runtime/rows.h"
 #include "mlx/array.h"
 

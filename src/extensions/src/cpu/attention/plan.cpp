@@ -6,7 +6,7 @@
 #include "attention/tiles.h"
 #include "core/divide_up.h"
 #include "core/saturating.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "cpu/attention/softmax_state.h"
 #include "cpu/gemm/microkernel-inl.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/gemm/arithmetic_f32-inl.h"
-#include "cpu/kernels/linear_kernels.h"
+#include "cpu/interface/linear_kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/gemm/skinny-inl.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -5,7 +5,7 @@
 #include "core/divide_up.h"
 #include "core/dtype.h"
 #include "cpu/gemm/tasks.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"

@@ -1,5 +1,5 @@
 // Replaces isa_<name>.cpp in a build without that instruction set: a table without kernels.
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 #define TINY_LLM_JOIN(isa, suffix) isa##suffix
 #define TINY_LLM_GETTER(isa) TINY_LLM_JOIN(isa, _kernels)

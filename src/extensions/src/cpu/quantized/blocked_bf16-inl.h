@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/gemm/arithmetic_bf16-inl.h"
-#include "cpu/kernels/quantized_kernels.h"
+#include "cpu/interface/quantized_kernels.h"
 #include "cpu/quantized/codec_bf16_group-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

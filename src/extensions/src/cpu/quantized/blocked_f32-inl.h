@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/gemm/microkernel-inl.h"
-#include "cpu/kernels/quantized_kernels.h"
+#include "cpu/interface/quantized_kernels.h"
 #include "cpu/quantized/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/divide_up.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/quantized/blocked_f32-inl.h"
 #include "cpu/quantized/gemv-inl.h"
 #include "cpu/quantized/outliers-inl.h"

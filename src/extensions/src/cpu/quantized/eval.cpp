@@ -4,7 +4,7 @@
 #include "core/divide_up.h"
 #include "core/dtype.h"
 #include "cpu/gemm/tasks.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
 #include "cpu/runtime/rows.h"

@@ -9,7 +9,7 @@
 // outliers of a row, and so its bits, depend on no other row.
 #pragma once
 
-#include "cpu/kernels/quantized_kernels.h"
+#include "cpu/interface/quantized_kernels.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "cpu/gemm/split_bf16-inl.h"
-#include "cpu/kernels/quantized_kernels.h"
+#include "cpu/interface/quantized_kernels.h"
 #include "cpu/quantized/codec_amx-inl.h"
 #include "cpu/quantized/max_magnitude-inl.h"
 

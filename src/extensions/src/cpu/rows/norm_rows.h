@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/runtime/rows.h"
 
 namespace tiny_llm_ext::cpu {

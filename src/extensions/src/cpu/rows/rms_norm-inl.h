@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "cpu/kernels/row_kernels.h"
+#include "cpu/interface/row_kernels.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -1,7 +1,7 @@
 // Rotary embedding of all heads of one token.
 #pragma once
 
-#include "cpu/kernels/row_kernels.h"
+#include "cpu/interface/row_kernels.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

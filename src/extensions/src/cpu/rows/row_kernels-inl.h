@@ -1,7 +1,7 @@
 // Fills the table of row kernels.
 #pragma once
 
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/rows/elementwise-inl.h"
 #include "cpu/rows/exp-inl.h"
 #include "cpu/rows/rms_norm-inl.h"

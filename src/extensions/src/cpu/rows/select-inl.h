@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "cpu/kernels/row_kernels.h"
+#include "cpu/interface/row_kernels.h"
 #include "cpu/vec/elements-inl.h"
 #include "cpu/vec/log2e.h"
 

@@ -1,7 +1,7 @@
 // Peak arithmetic throughput on registers alone, which benchmarks compare with.
 #pragma once
 
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 namespace tiny_llm_ext::cpu {
 

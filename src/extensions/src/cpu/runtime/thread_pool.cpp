@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/divide_up.h"
-#include "cpu/kernels/cpus.h"
+#include "cpu/interface/cpus.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cached_attention.h"
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 #include "cpu/runtime/dispatch.h"
 
 namespace tiny_llm_ext::cpu {

@@ -1,5 +1,5 @@
 // Detects instruction sets: the processor must have them, the operating system must save their registers.
-#include "cpu/kernels/machine.h"
+#include "cpu/interface/machine.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -6,11 +6,11 @@
 #pragma once
 
 #include "core/element.h"
-#include "cpu/kernels/attention_kernels.h"
-#include "cpu/kernels/linear_kernels.h"
-#include "cpu/kernels/machine.h"
-#include "cpu/kernels/quantized_kernels.h"
-#include "cpu/kernels/row_kernels.h"
+#include "cpu/interface/attention_kernels.h"
+#include "cpu/interface/linear_kernels.h"
+#include "cpu/interface/machine.h"
+#include "cpu/interface/quantized_kernels.h"
+#include "cpu/interface/row_kernels.h"
 
 namespace tiny_llm_ext::cpu {
 

@@ -1,12 +1,12 @@
 // TINY_LLM_THREADS and its default.
-#include "cpu/kernels/threads.h"
+#include "cpu/interface/threads.h"
 
 #include <charconv>
 #include <cstdlib>
 #include <string>
 
 #include "core/errors.h"
-#include "cpu/kernels/cpus.h"
+#include "cpu/interface/cpus.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

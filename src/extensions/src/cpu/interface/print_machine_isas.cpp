@@ -1,7 +1,7 @@
 // Prints the instruction sets of this machine, best first; kernels.cmake runs it.
 #include <stdio.h>
 
-#include "cpu/kernels/machine.h"
+#include "cpu/interface/machine.h"
 
 int main() {
 #define TINY_LLM_PRINT(isa) \

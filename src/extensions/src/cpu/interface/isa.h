@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels/kernels.h"
+#include "cpu/interface/kernels.h"
 
 namespace tiny_llm_ext::cpu {
 

@@ -1,11 +1,11 @@
 // The list of instruction sets, best first, and the choice among them.
-#include "cpu/kernels/isa.h"
+#include "cpu/interface/isa.h"
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "core/errors.h"
-#include "cpu/kernels/machine.h"
+#include "cpu/interface/machine.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // Affinity from the system, quotas from the files of control groups.
-#include "cpu/kernels/cpus.h"
+#include "cpu/interface/cpus.h"
 
 #if defined(__linux__)
 #include <sched.h>
