@@ -13,7 +13,7 @@ from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.mlx_lm_backend import mlx_lm_model
-from tiny_llm.generation.defaults import PREFILL_STEP
+from tiny_llm.generation.defaults import prefill_chunk
 from tiny_llm.generation.tokens import SequenceState, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
@@ -51,7 +51,7 @@ class _ModelAlone:
 
     def __init__(self, model: Any, prompt: Sequence[int]):
         self._sequence = SequenceState(model)
-        self.last = self._sequence.prefill(list(prompt), PREFILL_STEP)
+        self.last = self._sequence.prefill(list(prompt), prefill_chunk())
 
     def step(self, token: int) -> mx.array:
         return self._sequence.step(mx.array([token]))
@@ -66,7 +66,7 @@ class _Batch:
         self._caches = [BatchingKvCache(SEQUENCES, context) for _ in range(model.num_hidden_layers)]
         for slot in range(SEQUENCES):
             sequence = SequenceState(model)
-            self.last = sequence.prefill(list(prompt), PREFILL_STEP)
+            self.last = sequence.prefill(list(prompt), prefill_chunk())
             mx.eval(self.last)
             for cache, prefilled in zip(self._caches, sequence.cache, strict=True):
                 cache.add_request(prefilled, slot)

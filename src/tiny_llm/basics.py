@@ -7,6 +7,7 @@ import mlx.core as mx
 from .checks.arrays import check_floats, check_same_dtype, check_shape
 from .checks.types import check_int
 from .errors import ArgumentError
+from .ops.fused import fused_operations
 from .runtime.extension import cpu_kernels
 
 
@@ -46,8 +47,7 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     # On a Mac, MLX's product on the CPU is Accelerate's.
     native = None if sys.platform == "darwin" else cpu_kernels(x.dtype)
     if native is None or any(array.dtype != x.dtype for array in (w, bias) if array is not None):
-        product = mx.matmul(x, w.T)
-        return product if bias is None else product + bias
+        return mx.matmul(x, w.T) if bias is None else mx.addmm(bias, x, w.T)
     return native.linear(x, w, bias)  # type: ignore[no-any-return]
 
 
@@ -64,6 +64,5 @@ def silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
     check_floats("silu_multiply", gate=gate, up=up)
     check_shape("silu_multiply", "up", up.shape, gate.shape)
     check_same_dtype("silu_multiply", "up", up.dtype, gate.dtype, "gate")
-    native = cpu_kernels(gate.dtype)
-    product: mx.array = silu(gate) * up if native is None else native.silu_multiply(gate, up)
-    return product
+    fused = fused_operations(gate.dtype)
+    return silu(gate) * up if fused is None else fused.silu_multiply(gate, up)

@@ -5,7 +5,7 @@ import mlx.core as mx
 from .checks.arrays import check_floats
 from .checks.types import check_number, check_size
 from .errors import ArgumentError
-from .runtime.extension import cpu_kernels
+from .ops.fused import fused_operations
 
 
 class RMSNorm:
@@ -26,11 +26,8 @@ class RMSNorm:
         check_floats("RMSNorm", x=x)
         if x.ndim == 0 or x.shape[-1] != self.dim:
             raise ArgumentError("RMSNorm", "x", f"shape {x.shape}", f"(..., {self.dim})")
-        native = cpu_kernels(x.dtype)
-        if native is None:
-            return self._normalise(x)
-        normalised: mx.array = native.rms_norm(x, self.weight, self.eps)
-        return normalised
+        fused = fused_operations(x.dtype)
+        return self._normalise(x) if fused is None else fused.rms_norm(x, self.weight, self.eps)
 
     def _normalise(self, x: mx.array) -> mx.array:
         # float16 overflows at the square of 256, so all of this is float32, rounded once at the end.

@@ -14,7 +14,7 @@ from .course.model import load_model
 from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
 from .generate import stream_generate
 from .generation.batching import run_batch
-from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, PREFILL_STEP
+from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, prefill_chunk
 from .generation.messages import Message, render_prompt
 from .generation.request import Request
 from .generation.result import Result
@@ -261,7 +261,7 @@ class LLM:
                 self.model,
                 self.tokenizer,
                 prompts[index],
-                PREFILL_STEP,
+                prefill_chunk(),
                 index,
                 sampling=sampling.with_seed(),
                 logprobs=logprobs,

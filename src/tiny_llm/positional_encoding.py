@@ -11,7 +11,7 @@ import mlx.core as mx
 from .checks.arrays import check_floats
 from .checks.types import check_int, check_number, check_size
 from .errors import ArgumentError
-from .runtime.extension import cpu_kernels
+from .ops.fused import fused_operations
 
 MIN_TABLE_POSITIONS = 256
 
@@ -113,30 +113,22 @@ class RoPE:
         """
         self._check(x)
         spans = self._spans(offset, rows=x.shape[0], length=x.shape[1])
-        native = cpu_kernels(x.dtype)
-        if native is None:
+        fused = fused_operations(x.dtype)
+        if fused is None:
             return self._rotate(x, spans)
         starts = [span.start for span in spans] if isinstance(offset, list) else spans[0].start
-        table = self.table(starts, x.shape[1])
-        rotated: mx.array = native.rope(x, table.cos, table.sin, starts, traditional=self.traditional)
-        return rotated
+        return fused.rope(x, self, starts).swapaxes(1, 2)
 
     def heads_first(self, x: mx.array, offset: int | list[int]) -> mx.array:
         """Rotate `x` [N, S, H, D] and return it in the layout of attention, [N, H, S, D].
 
         The positions of row b are offset[b] .. offset[b] + S - 1; one number applies to every row.
         """
-        native = cpu_kernels(x.dtype)
-        if native is not None and x.shape[-1] == self.dims:
-            table = self.table(offset, x.shape[1])
-            rotated: mx.array = native.rope(
-                x, table.cos, table.sin, offset, traditional=self.traditional, heads_first=True
-            )
-            return rotated
         self._check(x)
         starts = offset if isinstance(offset, list) else [offset]
-        spans = [slice(start, start + x.shape[1]) for start in starts]
-        return self(x, spans if isinstance(offset, list) else spans[0]).swapaxes(1, 2)
+        spans = [self._span(slice(start, start + x.shape[1]), x.shape[1]) for start in starts]
+        fused = fused_operations(x.dtype)
+        return self._rotate(x, spans).swapaxes(1, 2) if fused is None else fused.rope(x, self, offset)
 
     def _check(self, x: mx.array) -> None:
         check_floats("RoPE", x=x)

@@ -11,12 +11,13 @@ import mlx.core as mx
 from .basics import silu_multiply
 from .checks.arrays import check_arrays, check_floats
 from .checks.types import check_attributes, kind
-from .embedding import known_ids, nan_unless
+from .embedding import known_ids, nan_unless, rows_at
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .layer_norm import RMSNorm
 from .ops.explanation import ProductExplanation, explains
 from .ops.packed import BITS, GROUP_SIZES, check_product
 from .runtime.extension import cpu_kernels, load_extension
+from .runtime.gpu import computes_on_gpu
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
 _NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)
@@ -71,7 +72,10 @@ class QuantizedWeights:
         native = cpu_kernels(self.scales.dtype)
         if native is None or not mx.issubdtype(ids.dtype, mx.integer):
             ids, known = known_ids(ids, self.weight.shape[0])
-            chosen = replace(self, weight=self.weight[ids], scales=self.scales[ids], biases=self.biases[ids])
+            weight, scales, biases = (
+                rows_at(table, ids) for table in (self.weight, self.scales, self.biases)
+            )
+            chosen = replace(self, weight=weight, scales=scales, biases=biases)
             return nan_unless(known, chosen.dequantize())
         if ids.dtype not in _NATIVE_IDS:
             ids = ids.astype(mx.int64)
@@ -166,10 +170,6 @@ def _one_pass(
     return run
 
 
-def _mlx_multiplies() -> bool:
-    return mx.default_device() == mx.gpu
-
-
 def quantized_matmul(
     scales: mx.array,
     biases: mx.array,
@@ -196,7 +196,7 @@ def _multiply(
     scales: mx.array, biases: mx.array, group_size: int, bits: int, x: mx.array, w: mx.array
 ) -> mx.array:
     """The product of checked arguments."""
-    if _mlx_multiplies():
+    if computes_on_gpu():
         return mx.quantized_matmul(x, w, scales, biases, True, group_size, bits)
     native = load_extension()
     if x.ndim == 2:
@@ -246,7 +246,7 @@ def _explain_product(
     function: Callable[..., mx.array], *arguments: Any, **options: Any
 ) -> ProductExplanation:
     function(*arguments, **options)  # not evaluated; raises the errors of the call
-    if _mlx_multiplies():
+    if computes_on_gpu():
         ours = "that of MLX was tuned on GPUs; ours, tiny_llm_ext.quantized_matmul, was never timed on one"
         return ProductExplanation("mlx.quantized_matmul", (ours,))
     return ProductExplanation("cpu.quantized_matmul")

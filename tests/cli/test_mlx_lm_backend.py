@@ -74,7 +74,7 @@ def test_the_pinned_version_is_that_of_the_extra_and_the_docs() -> None:
 def test_prefill_uses_our_chunk_size(
     run: Run, reports: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mlx_lm_backend, "PREFILL_STEP", 7)
+    monkeypatch.setattr(mlx_lm_backend, "prefill_chunk", lambda: 7)
     assert run(*MLX).code == 0
     assert [(READING, done) for done in (0, 7, 14)] == [report for report in reports if report[0] == READING][
         :3

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
-from tiny_llm.models import dispatch_model, fused_block
+from tiny_llm.models import cpu_block, dispatch_model
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.models.blocks import HIDDEN, block_of, by_layers, full, step
@@ -84,7 +84,7 @@ def test_a_step_that_is_refused_changes_nothing():
     block, cache = block_of(), TinyKvFullCache()
     x = normal(1, 1, HIDDEN)
     with pytest.raises(ValueError, match="offset"):
-        fused_block.run_fused(block, x, 4096, cache, "causal")
+        cpu_block.run_on_cpu(block, x, 4096, cache, "causal", False)
     assert cache.offset == 0
     assert cache.key_values is None
 
@@ -113,7 +113,7 @@ def test_a_model_runs_it_in_a_short_step(family):
     assert all(block.fused is None for block in model.layers_inner)
     logits = model(ids, 33, cache)
     assert all(block.fused is not None for block in model.layers_inner)
-    with graph_of("tiny_llm.models.fused_block"):
+    with graph_of("tiny_llm.models.cpu_block"):
         assert mx.array_equal(model(ids, 33, plain), logits)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generation.defaults import PREFILL_STEP
+from ..generation.defaults import prefill_chunk
 from ..generation.protocols import has_kv_cache
 from ..generation.tokens import (
     SequenceState,
@@ -40,7 +40,7 @@ def tiny_llm_backend(name: str, model: Any) -> BenchBackend:
         prompt = list(request.prompt)
         if cached:
             return cached_tokens(
-                model, prompt, TokenSampler(prompt), request.output_tokens, prefill_step=PREFILL_STEP
+                model, prompt, TokenSampler(prompt), request.output_tokens, prefill_step=prefill_chunk()
             )
         return full_context_tokens(model, prompt, TokenSampler(prompt), request.output_tokens)
 
@@ -49,7 +49,7 @@ def tiny_llm_backend(name: str, model: Any) -> BenchBackend:
         if not cached:
             return next_logits(model, mx.array(prompt)[None])[0]
         with closing(SequenceState(model)) as sequence:
-            last = sequence.prefill(prompt, PREFILL_STEP)[0]
+            last = sequence.prefill(prompt, prefill_chunk())[0]
             mx.eval(last)
             return last
 
@@ -68,8 +68,8 @@ def mlx_lm_backend(name: str, model: Any) -> BenchBackend:
         cache = make_prompt_cache(model)
         prompt = mx.array(request.prompt)
         before, token = prompt[:-1], prompt[-1:]
-        for begin in range(0, before.size, PREFILL_STEP):
-            model(before[None, begin : begin + PREFILL_STEP], cache=cache)
+        for begin in range(0, before.size, prefill_chunk()):
+            model(before[None, begin : begin + prefill_chunk()], cache=cache)
             mx.eval([layer.state for layer in cache])
         for _ in range(request.output_tokens):
             token = mx.argmax(model(token[None], cache=cache)[:, -1], axis=-1)

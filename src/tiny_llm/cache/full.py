@@ -71,12 +71,9 @@ class TinyKvFullCache(TinyKvCache):
                 f"{tokens} {dtype_name(dtype)}",
                 f"{expected} {dtype_name(keys.dtype)} as before",
             )
-        capacity = keys.shape[2]
-        if needed <= capacity:
+        if needed <= keys.shape[2]:
             return keys, values, self._append_in_place
-        # Grows by 1.5x, so appends are amortised O(1): at most 3 copies per token.
-        more = [(0, 0), (0, 0), (0, _blocks(max(needed, capacity * 3 // 2)) - capacity), (0, 0)]
-        return mx.pad(keys, more), mx.pad(values, more), False
+        return *grown((keys, values), needed), False
 
     def commit(
         self, keys: mx.array, values: mx.array, num_new_tokens: int, *, append_in_place: bool = False
@@ -88,6 +85,19 @@ class TinyKvFullCache(TinyKvCache):
         self._storage = keys, values
         self._append_in_place = append_in_place
         self.offset += num_new_tokens
+
+
+def grown(arrays: tuple[mx.array, mx.array], tokens: int) -> tuple[mx.array, mx.array]:
+    """Keys and values [B, H, capacity, D] with space for `tokens` tokens.
+
+    Grows by 1.5x, so appends are amortised O(1): at most 3 copies per token.
+    """
+    keys, values = arrays
+    capacity = keys.shape[2]
+    if tokens <= capacity:
+        return arrays
+    more = [(0, 0), (0, 0), (0, _blocks(max(tokens, capacity * 3 // 2)) - capacity), (0, 0)]
+    return mx.pad(keys, more), mx.pad(values, more)
 
 
 def _blocks(tokens: int) -> int:

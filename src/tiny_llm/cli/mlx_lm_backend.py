@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generation.defaults import MAX_TOKENS, PREFILL_STEP
+from ..generation.defaults import MAX_TOKENS, prefill_chunk
 from ..generation.generation import Generation
 from ..generation.prompt_cache import PromptCache
 from ..generation.text import TextStream, encode_prompt, end_tokens, new_detokenizer
@@ -53,7 +53,7 @@ class MlxLmBackend(Backend):
                 max_tokens=min(sampling.max_tokens or MAX_TOKENS, self.context - len(ids)),
                 sampler=sampler_of(sampling),
                 logits_processors=logits_processors(sampling),
-                prefill_step_size=PREFILL_STEP,
+                prefill_step_size=prefill_chunk(),
                 prompt_progress_callback=lambda done, total: progress(READING, done, total),
             )
             for token, logprobs in steps:

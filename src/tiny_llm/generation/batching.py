@@ -64,7 +64,7 @@ class Batch:
         self._finished = finished
         self._max_seq_len = max_seq_len
         self._slots: list[Request | None] = [None] * size
-        self._caches = [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
+        self._caches = make_batch_cache(model, size, max_seq_len)
         self.done: list[Request] = []
 
     @property
@@ -118,6 +118,14 @@ class Batch:
         for cache in self._caches:
             cache.remove_request(slot)
         self._slots[slot] = None
+
+
+def make_batch_cache(model: Any, size: int, max_seq_len: int) -> list[Any]:
+    """One cache per layer; models of others get the batching cache of the course."""
+    if hasattr(model, "create_batch_cache"):
+        made: list[Any] = model.create_batch_cache(size, max_seq_len)
+        return made
+    return [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
 
 
 def sample_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:

@@ -149,7 +149,8 @@ class TransformerBlock:
     max_seq_len: int = 32768
     theta: int = 1000000
 
-    fused: Any = field(default=None, init=False)  # see fused_block.py
+    fused: Any = field(default=None, init=False)  # see cpu_block.py
+    gpu_weights: Any = field(default=None, init=False)  # see gpu_block.py
 
     def __post_init__(self) -> None:
         given = {**vars(self), "num_heads": self.num_attention_heads}
@@ -171,9 +172,8 @@ class TransformerBlock:
         With `last_only`, all tokens are appended to the cache, and the rest is computed for the last token of
         each row only: [B, 1, hidden].
         """
-        fused_block = self.self_attn.ops.fused_block
-        if fused_block is not None and (not last_only or x.shape[1] == 1):
-            y = fused_block(self, x, offset, cache, mask)
+        for fused_block in self.self_attn.ops.fused_blocks:
+            y = fused_block(self, x, offset, cache, mask, last_only)
             if y is not None:
                 return y
         norm = self.input_layernorm

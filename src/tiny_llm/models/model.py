@@ -7,11 +7,16 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
+from ..cache.batching import BatchingKvCache
+from ..cache.stacked import Columns, StackedKvCache
 from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
-from .fused_block import is_fused
+from ..runtime.gpu import computes_on_gpu
+from .cpu_block import is_fused
+from .gpu_block import gpu_weights, run_on_gpu
+from .joined_weights import join_layer
 from .layers import TransformerBlock
 from .ops import Ops
 from .qkv import Offset, row_offsets
@@ -115,12 +120,21 @@ class Transformer(ABC):
                 x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
         return x
 
+    def create_batch_cache(self, size: int, max_seq_len: int) -> list[TinyKvCache]:
+        """One cache per layer for `size` requests in decode, each of at most `max_seq_len` tokens."""
+        if computes_on_gpu() and all(block.gpu_weights is not None for block in self.layers_inner):
+            columns = Columns()
+            return [StackedKvCache(size, max_seq_len, columns) for _ in self.layers_inner]
+        return [BatchingKvCache(size, max_seq_len) for _ in self.layers_inner]
+
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
         """Whether a step may be started while the previous one is being computed.
 
-        True if every block runs as one operation: these append to caches that a running step still reads, and
-        they are few enough that MLX does not block the caller.
+        True on a GPU. On a CPU, if every block runs as one operation: these append to caches that a running
+        step still reads, and they are few enough that MLX does not block the caller.
         """
+        if computes_on_gpu():
+            return True
         few = len(self.layers_inner) <= MAX_BLOCKS_AHEAD
         return few and all(map(is_fused, self.layers_inner, cache))
 
@@ -130,9 +144,13 @@ class Transformer(ABC):
         return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
+        joined = join_layer(layer) if computes_on_gpu() else None
         arguments = self.block_arguments(layer)
         eval_weights(arguments.values())  # block by block, so that the original matrices are freed
-        return self.block(**arguments, **options)
+        block = self.block(**arguments, **options)
+        if joined is not None and run_on_gpu in block.self_attn.ops.fused_blocks:
+            block.gpu_weights = gpu_weights(block, joined, self.ops.load_weights, self.precision)
+        return block
 
 
 def _refuse_rope_scaling(name: str, args: Any) -> None:

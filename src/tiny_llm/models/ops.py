@@ -21,10 +21,10 @@ class Ops:
     load_weights: a layer of the checkpoint, type of the activations -> its weights, dense or quantized.
     attend: query, key and value of new tokens, cache, mask -> [B, L, H_q * D]; key and value are appended to
         the cache.
-    fused_block: TransformerBlock, x [B, L, hidden], offset, cache, mask -> [B, L, hidden]: the block as one
-        operation, bitwise equal to its layers; None where it does not apply.
+    fused_blocks: faster forms of a block, the first that applies runs. TransformerBlock, x [B, L, hidden],
+        offset, cache, mask, last_only -> the block's output, or None where the form does not apply.
     """
 
     load_weights: LoadWeights
     attend: Callable[[QKV, TinyKvCache, Mask], mx.array]
-    fused_block: Callable[[Any, mx.array, Offset, TinyKvCache, Mask], mx.array | None] | None = None
+    fused_blocks: tuple[Callable[[Any, mx.array, Offset, TinyKvCache, Mask, bool], mx.array | None], ...] = ()

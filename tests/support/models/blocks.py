@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from tiny_llm.cache.base import Mask
 from tiny_llm.kv_cache import TinyKvCache, TinyKvFullCache
-from tiny_llm.models import dispatch_model, fused_block
+from tiny_llm.models import cpu_block, dispatch_model
 
 from ..cases import normal
 from .checkpoints import checkpoint
@@ -25,7 +25,7 @@ def step(
     block: Any, x: mx.array, cache: TinyKvCache, offset: int | list[int], mask: Mask = "causal"
 ) -> tuple[mx.array, bool]:
     """The result of a block, and whether the native operation computed it."""
-    native = fused_block.run_fused(block, x, offset, cache, mask)
+    native = cpu_block.run_on_cpu(block, x, offset, cache, mask, False)
     if native is not None:
         return native, True
     return by_layers(block, x, cache, offset, mask), False

@@ -41,10 +41,15 @@ class FusedBlock:
         return type(None), ()
 
 
-def run_fused(
-    block: TransformerBlock, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask
+def run_on_cpu(
+    block: TransformerBlock, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask, last_only: bool
 ) -> mx.array | None:
-    """x [B, L, hidden] -> output of the block [B, L, hidden]; None if no native operation applies."""
+    """x [B, L, hidden] -> output of the block [B, L, hidden]; None if no native operation applies.
+
+    There is none for `last_only` with several tokens.
+    """
+    if last_only and x.shape[1] > 1:
+        return None
     if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not is_short(x.shape[1], mask):
         return None
     attention = block.self_attn

@@ -1,0 +1,135 @@
+"""The caches of several requests in one array, for a GPU: a decode step is one write and one attention."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from ..checks.types import check_size
+from ..errors import ArgumentError
+from ..ops.arguments import Mask
+from .base import Fetched, TinyKvCache, check_tokens
+from .full import grown
+
+
+class Columns:
+    """Where new tokens go, and what they see: the same in all layers of a model, so computed once a step."""
+
+    def __init__(self) -> None:
+        self._key: tuple[tuple[int, ...], int] | None = None
+        self._arrays: tuple[mx.array, mx.array]
+
+    def get(self, lengths: Sequence[int], new: int) -> tuple[mx.array, mx.array]:
+        """The columns [B, 1, L, 1] of L new tokens after lengths[b], and the mask [B, 1, L, S] of visible ones."""
+        key = (tuple(lengths), new)
+        if key != self._key:
+            columns = mx.array(key[0], mx.int32)[:, None, None, None] + mx.arange(new)[:, None]
+            visible = mx.arange(max(key[0]) + new) <= columns
+            self._key, self._arrays = key, (columns, visible)
+        return self._arrays
+
+
+class StackedKvCache(TinyKvCache):
+    """One layer of up to `max_active_requests` requests; row b of the batch is the request in slot b.
+
+    Every row begins at column 0. Columns after the end of a row are hidden by the mask; an idle row sees the
+    token that was written into it. A request that would hold more than `max_seq_len` tokens is an
+    ArgumentError. `columns` is shared by the layers of a model.
+    """
+
+    def __init__(self, max_active_requests: int, max_seq_len: int, columns: Columns | None = None):
+        check_size("StackedKvCache", "max_active_requests", max_active_requests)
+        check_size("StackedKvCache", "max_seq_len", max_seq_len)
+        self.max_active_requests = max_active_requests
+        self.max_seq_len = max_seq_len
+        self._columns = Columns() if columns is None else columns
+        self._lengths: list[int | None] = [None] * max_active_requests
+        self._arrays: tuple[mx.array, mx.array] | None = None  # each [B, H, capacity, D]
+
+    @property
+    def storage(self) -> tuple[mx.array, mx.array] | None:
+        return self._arrays
+
+    def add_request(self, prefilled: TinyKvCache, id: int) -> None:
+        """Move the tokens of a request into slot `id`, whose tokens are dropped; `prefilled` becomes empty."""
+        self._check_slot(id)
+        self._check_length(id, prefilled.offset)
+        if prefilled.key_values is None:
+            self._lengths[id] = 0
+            return
+        tokens = prefilled.key_values
+        heads, length, size = tokens[0].shape[1:]
+        self._reserve((self.max_active_requests, heads, length, size), tokens[0].dtype)
+        assert self._arrays is not None
+        for array, moved in zip(self._arrays, tokens, strict=True):
+            array[id, :, :length] = moved[0]
+        mx.eval(self._arrays)  # before the storage of the request is dropped, so that it is not kept
+        self._lengths[id] = length
+        prefilled.rewind(length)
+
+    def remove_request(self, id: int) -> None:
+        """Leave the slot `id` idle."""
+        self._check_slot(id)
+        if self._lengths[id] is None:
+            raise ArgumentError("StackedKvCache", "id", id, "a slot with a request")
+        self._lengths[id] = None
+
+    def release(self) -> None:
+        """Release every request."""
+        self._lengths = [None] * self.max_active_requests
+        self._arrays = None
+
+    def update_and_fetch(
+        self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
+    ) -> Fetched:
+        """Append row b of key and value [B, H, L, D] to slot b; return all tokens of all slots, and a mask.
+
+        Keys and values are [B, H, S, D], S the length of the longest row; the bool mask [B, 1, L, S] is causal.
+        """
+        check_tokens("StackedKvCache", key, value)
+        if key.shape[0] != self.max_active_requests:
+            raise ArgumentError("StackedKvCache", "key", f"{key.shape[0]} rows", self.max_active_requests)
+        active = {slot: length for slot, length in enumerate(self._lengths) if length is not None}
+        if not active:
+            raise ArgumentError("StackedKvCache", "", "no active request", "at least one")
+        new = key.shape[2]
+        for slot, length in active.items():
+            self._check_length(slot, length + new)
+        lengths = [length or 0 for length in self._lengths]
+        self._reserve((*key.shape[:2], max(lengths) + new, key.shape[3]), key.dtype)
+        assert self._arrays is not None
+        columns, visible = self._columns.get(lengths, new)
+        self._arrays = tuple(  # type: ignore[assignment]
+            mx.put_along_axis(array, mx.broadcast_to(columns, tokens.shape), tokens, axis=2)
+            for array, tokens in zip(self._arrays, (key, value), strict=True)
+        )
+        for slot, length in active.items():
+            self._lengths[slot] = length + new
+        longest = visible.shape[-1]
+        keys, values = (array[:, :, :longest] for array in self._arrays)
+        return keys, values, None, visible
+
+    def _reserve(self, shape: tuple[int, ...], dtype: mx.Dtype) -> None:
+        """Space for [B, H, S, D] tokens."""
+        if self._arrays is None:
+            empty = mx.zeros((*shape[:2], 0, shape[3]), dtype)
+            self._arrays = empty, empty
+        stored = self._arrays[0]
+        found, expected = (shape[1], shape[3], dtype), (stored.shape[1], stored.shape[3], stored.dtype)
+        if found != expected:
+            raise ArgumentError(
+                "StackedKvCache", "key", f"{found} heads, head size, dtype", f"{expected} as before"
+            )
+        self._arrays = grown(self._arrays, shape[2])
+
+    def _check_length(self, slot: int, length: int) -> None:
+        if length > self.max_seq_len:
+            raise ArgumentError(
+                "StackedKvCache",
+                "id",
+                f"{length} tokens for slot {slot}",
+                f"at most max_seq_len, {self.max_seq_len}",
+            )
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.max_active_requests:
+            raise ArgumentError("StackedKvCache", "id", slot, f"0 to {self.max_active_requests - 1}")

@@ -1,0 +1,150 @@
+"""A block in MLX's fused operations, for a GPU; it equals its layers up to rounding.
+
+In a decode step of a small model, starting a kernel takes longer than the kernel. So query, key and value are
+one product, gate and up another, and RoPE turns the heads of queries and keys together.
+"""
+
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+import mlx.core as mx
+
+from ..attention import flash_attention
+from ..cache.base import TinyKvCache
+from ..cache.full import TinyKvFullCache
+from ..cache.stacked import StackedKvCache
+from ..ops.arguments import Mask
+from ..ops.fused import ON_GPU
+from ..quantize import QuantizedWeights
+from ..runtime.gpu import computes_on_gpu, is_cuda
+from .cached_attention import attend_flash
+from .joined_weights import JoinedLayers
+from .layers import MLP, MultiHeadAttention, TransformerBlock
+from .ops import LoadWeights
+from .qkv import Offset, row_offsets
+from .weights import Weights, eval_weights
+
+# From this number of new tokens on, packed weights are dequantized for a product on CUDA. MLX's product with
+# packed weights is compiled at first use, for 40 s, and was three times slower on a prompt of 4096 tokens.
+PROMPT_TOKENS = 8
+
+
+@dataclass(eq=False, slots=True)
+class GpuWeights:
+    """The weights of a block in the form that `run_on_gpu` multiplies.
+
+    head_weight: [H_q + H, D], the weights of the norms of query and key heads; None if the family has none.
+    parts: the arrays of the block from which all this was made.
+    """
+
+    qkv: Weights
+    qkv_bias: mx.array | None
+    head_weight: mx.array | None
+    gate_up: Weights
+    parts: tuple[Any, ...]
+
+
+def gpu_weights(
+    block: TransformerBlock, joined: JoinedLayers, load: LoadWeights, dtype: mx.Dtype
+) -> GpuWeights:
+    """The joined weights of a block for activations in `dtype`."""
+    attention = block.self_attn
+    bias = None if attention.biases is None else joined.qkv.bias.astype(dtype)
+    head_weight = None
+    if attention.head_norms:
+        rows = (attention.num_heads, attention.num_kv_heads)
+        weights = [norm.weight.astype(dtype) for norm in attention.head_norms]
+        head_weight = mx.concatenate(
+            [mx.broadcast_to(w, (n, len(w))) for w, n in zip(weights, rows, strict=True)]
+        )
+    made = GpuWeights(load(joined.qkv, dtype), bias, head_weight, load(joined.gate_up, dtype), _parts(block))
+    eval_weights([made.qkv, made.qkv_bias, made.head_weight, made.gate_up])
+    return made
+
+
+def run_on_gpu(
+    block: TransformerBlock, x: mx.array, offset: Offset, cache: TinyKvCache, mask: Mask, last_only: bool
+) -> mx.array | None:
+    """x [B, L, hidden] -> output of the block [B, L, hidden]; None where this form does not apply.
+
+    With `last_only`, that of the last token of each row only: [B, 1, hidden].
+    """
+    weights: GpuWeights | None = block.gpu_weights
+    if weights is None or not computes_on_gpu() or not _applies(block, x, cache, mask, weights):
+        return None
+    attention = block.self_attn
+    query, key, value = _project(block, weights, x, row_offsets(offset, rows=x.shape[0]))
+    keys, values, _, mask = cache.update_and_fetch(key, value, query.shape[2], "causal")
+    if last_only:
+        x, query = x[:, -1:], query[:, :, -1:]
+    attended = _attend(query, keys, values, attention.head_dim**-0.5, mask)
+    x = x + _multiply(attended.swapaxes(1, 2).flatten(-2), attention.wo)
+    norm = block.post_attention_layernorm
+    gate_up = _multiply(ON_GPU.rms_norm(x, norm.weight, norm.eps), weights.gate_up)
+    y = x + _multiply(ON_GPU.silu_multiply(*mx.split(gate_up, 2, axis=-1)), block.mlp.w_down)
+    if query.shape[2] >= PROMPT_TOKENS and is_cuda():
+        # MLX would start all blocks at once and hold their dense weights and activations meanwhile.
+        mx.eval(y, keys, values)
+    return y
+
+
+def _project(
+    block: TransformerBlock, weights: GpuWeights, x: mx.array, starts: int | list[int]
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Query [B, H_q, L, D], key and value [B, H, L, D], after norms and RoPE."""
+    attention, norm = block.self_attn, block.input_layernorm
+    product = _multiply(ON_GPU.rms_norm(x, norm.weight, norm.eps), weights.qkv, weights.qkv_bias)
+    heads = mx.unflatten(product, -1, (-1, attention.head_dim))
+    query_key, value = mx.split(heads, [attention.num_heads + attention.num_kv_heads], axis=2)
+    if weights.head_weight is not None:
+        query_key = mx.fast.rms_norm(query_key, None, attention.head_norms[0].eps) * weights.head_weight
+    query_key = ON_GPU.rope(query_key, attention.rope, starts)
+    query, key = mx.split(query_key, [attention.num_heads], axis=1)
+    return query, key, value.swapaxes(1, 2)
+
+
+def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx.array:
+    """x [B, L, I] -> [B, L, O]."""
+    if isinstance(weights, QuantizedWeights):
+        if x.shape[-2] < PROMPT_TOKENS or not is_cuda():
+            product = mx.quantized_matmul(
+                x, weights.weight, weights.scales, weights.biases, True, weights.group_size, weights.bits
+            )
+            return product if bias is None else product + bias
+        weights = weights.dequantize()
+    return x @ weights.T if bias is None else mx.addmm(bias, x, weights.T)
+
+
+def _attend(query: mx.array, keys: mx.array, values: mx.array, scale: float, mask: Mask) -> mx.array:
+    """Our kernel on Metal, MLX's on CUDA, where there is none of ours."""
+    if isinstance(mask, str) and query.shape[2] == 1:
+        mask = None  # the newest token sees all
+    if mx.metal.is_available():
+        return flash_attention(query, keys, values, scale, mask)
+    return mx.fast.scaled_dot_product_attention(query, keys, values, scale=scale, mask=mask)
+
+
+def _applies(
+    block: TransformerBlock, x: mx.array, cache: TinyKvCache, mask: Mask, weights: GpuWeights
+) -> bool:
+    attention = block.self_attn
+    return (
+        isinstance(mask, str)
+        and mask == "causal"
+        and x.ndim == 3
+        and x.size > 0
+        and type(cache) in (TinyKvFullCache, StackedKvCache)
+        and attention.ops.attend is attend_flash
+        and type(attention).forward is MultiHeadAttention.forward
+        and type(attention).project is MultiHeadAttention.project
+        and type(block.mlp).__call__ is MLP.__call__
+        and all(map(is_, _parts(block), weights.parts))
+    )
+
+
+def _parts(block: TransformerBlock) -> tuple[Any, ...]:
+    """The arrays that `GpuWeights` joins."""
+    attention, mlp = block.self_attn, block.mlp
+    biases, norms = attention.biases or (), [norm.weight for norm in attention.head_norms]
+    return attention.wq, attention.wk, attention.wv, mlp.w_gate, mlp.w_up, *biases, *norms

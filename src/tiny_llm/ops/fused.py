@@ -1,0 +1,93 @@
+"""Layers as one operation each: our kernel on the CPU, MLX's on a GPU.
+
+Where neither is at hand, a layer runs its readable form.
+"""
+
+from functools import partial
+from types import ModuleType
+from typing import Protocol
+
+import mlx.core as mx
+
+from ..runtime.extension import cpu_kernels
+from ..runtime.gpu import computes_on_gpu
+
+
+class Rotation(Protocol):
+    """What the operations read of a RoPE layer."""
+
+    dims: int
+    base: float
+    traditional: bool
+
+    def table(self, starts: int | list[int], length: int) -> "Table": ...
+
+
+class Table(Protocol):
+    cos: mx.array
+    sin: mx.array
+
+
+class FusedOperations(Protocol):
+    """The operations of a device. Arguments were checked by the layers."""
+
+    def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:
+        """[..., dim] -> [..., dim]."""
+
+    def rope(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
+        """[N, S, H, D] -> [N, H, S, D]; row b begins at position starts[b]."""
+
+    def silu_multiply(self, gate: mx.array, up: mx.array) -> mx.array:
+        """silu(gate) * up."""
+
+
+def fused_operations(dtype: mx.Dtype) -> FusedOperations | None:
+    """Those of MLX's default device; None on a CPU without kernels for `dtype`."""
+    if computes_on_gpu():
+        return ON_GPU
+    kernels = cpu_kernels(dtype)
+    return None if kernels is None else OnCpu(kernels)
+
+
+class OnCpu:
+    """The kernels of `tiny_llm_ext`."""
+
+    def __init__(self, kernels: ModuleType):
+        self.rms_norm = kernels.rms_norm
+        self.silu_multiply = kernels.silu_multiply
+        self._rope = partial(kernels.rope, heads_first=True)
+
+    def rope(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
+        table = rotation.table(starts, x.shape[1])
+        rotated: mx.array = self._rope(x, table.cos, table.sin, starts, traditional=rotation.traditional)
+        return rotated
+
+
+class OnGpu:
+    """MLX's fused operations."""
+
+    def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:
+        return mx.fast.rms_norm(x, weight.astype(x.dtype), eps)
+
+    def rope(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
+        offset = mx.array(starts, mx.int32) if isinstance(starts, list) else starts
+        return mx.fast.rope(
+            x.swapaxes(1, 2),
+            rotation.dims,
+            traditional=rotation.traditional,
+            base=rotation.base,
+            scale=1.0,
+            offset=offset,
+        )
+
+    def silu_multiply(self, gate: mx.array, up: mx.array) -> mx.array:
+        return _silu_multiply(gate, up)
+
+
+ON_GPU = OnGpu()
+
+
+@partial(mx.compile, shapeless=True)
+def _silu_multiply(gate: mx.array, up: mx.array) -> mx.array:
+    """One kernel; without `compile` it would be three."""
+    return gate * mx.sigmoid(gate) * up
