@@ -17,6 +17,7 @@ from .layer_norm import RMSNorm
 from .ops.explanation import ProductExplanation, explains
 from .ops.packed import BITS, GROUP_SIZES, check_product
 from .runtime.extension import cpu_kernels, load_extension
+from .runtime.gpu import computes_on_gpu
 
 NO_BIAS: tuple[mx.array | None, ...] = (None,)
 _NATIVE_IDS = (mx.uint32, mx.int32, mx.int64)
@@ -167,7 +168,7 @@ def _one_pass(
 
 
 def _mlx_multiplies() -> bool:
-    return mx.default_device() == mx.gpu
+    return computes_on_gpu()
 
 
 def quantized_matmul(

@@ -21,7 +21,7 @@ def is_cuda() -> bool:
 
 @contextmanager
 def as_on_gpu() -> Iterator[None]:
-    """A block in which all layers take the operations of a GPU, on any device: for tests, and to count them."""
+    """A block in which all layers take the operations of a GPU, on any device: to test and count them."""
     global _pretended
     before, _pretended = _pretended, True
     try:
