@@ -1,10 +1,10 @@
-"""`pdm bench [model|attention|kernels|layers|peers] [options]`: run one benchmark, `model` by default."""
+"""`pdm bench [NAME] [options]`: run the benchmark of that name, one of SUITES; `model` by default."""
 
 import importlib
 import signal
 import sys
 
-SUITES = ("model", "attention", "kernels", "layers", "peers")
+SUITES = ("model", "attention", "kernels", "layers", "peers", "primitives")
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback

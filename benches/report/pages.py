@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, a page for each machine in docs/benchmarks/, and pictures, all from the records."""
+"""docs/benchmarks.md, a page for each machine, docs/gpu.md, and pictures, all from the records."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benches.report.glance import glance
 from benches.report.model_rates import model_rates
+from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
 from benches.report.shares import shares
 from benches.report.summary import summary
@@ -17,6 +18,7 @@ from benches.report.tables import Record, markdown
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
+PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
 # Sections of a machine's page in this order, by the name of the record.
 TITLES = {
     "peers": "Whole models",
@@ -80,12 +82,14 @@ def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:
     """The texts of all pages, by path."""
-    front = docs / "benchmarks.md"
+    front, gpu = docs / "benchmarks.md", docs / "gpu.md"
     texts = {
         docs / "benchmarks" / f"{name}.md": machine_page(name, found) for name, found in machines.items()
     }
     if front.exists():
         texts[front] = front_page(front.read_text(), machines)
+    if gpu.exists():
+        texts[gpu] = gpu_page(gpu.read_text(), json.loads(PRIMITIVES.read_text()))
     return texts
 
 

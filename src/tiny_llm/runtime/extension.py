@@ -9,8 +9,7 @@ import mlx.core as mx
 
 from ..checks.arrays import FLOAT_DTYPES
 from ..errors import ArgumentError
-
-_CPU = mx.Device(mx.cpu)
+from .gpu import computes_on_gpu
 
 
 @cache  # successes only; the search takes longer than a small attention call
@@ -25,11 +24,11 @@ def load_extension() -> ModuleType:
 
 
 def cpu_kernels(dtype: mx.Dtype) -> ModuleType | None:
-    """`tiny_llm_ext` if it is built, has kernels for `dtype`, and MLX's default device is the CPU; else None.
+    """`tiny_llm_ext` if it is built, has kernels for `dtype`, and layers compute on the CPU; else None.
 
     With None, a layer runs its readable form, which is made of MLX's operations.
     """
-    return _built_extension() if dtype in FLOAT_DTYPES and mx.default_device() == _CPU else None
+    return None if dtype not in FLOAT_DTYPES or computes_on_gpu() else _built_extension()
 
 
 @cache  # a later build is seen only by a new process
