@@ -47,7 +47,7 @@ namespace {
   "None, "                                                                                                   \
   "kv_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, deterministic: bool = True, "      \
   "batch_invariant: bool = False, on_fallback: str = 'warn', isa: str | None = None, threads: int | None = " \
-  "None, "                                                                                                   \
+  "None, return_lse: bool = True, own_kernels: bool = True, "                                                \
   "stream: mlx.core.Stream | mlx.core.Device | None = None) -> " result
 
 template <class Function>
@@ -60,7 +60,7 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
                        std::optional<double> softcap, std::optional<mx::array> sinks, nb::object q_lens,
                        nb::object kv_start, nb::object kv_lens, bool, bool batch_invariant,
                        std::string on_fallback, std::optional<std::string> isa, std::optional<int> threads,
-                       mx::StreamOrDevice stream) {
+                       bool return_lse, bool own_kernels, mx::StreamOrDevice stream) {
         const char* shown =
             std::string_view(name).ends_with("reference") ? "attention_reference" : "flash_attention";
         // `deterministic` changes nothing: every path is.
@@ -79,6 +79,8 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
         options.warn = warn;
         options.isa = std::move(isa);
         options.threads = threads;
+        options.return_lse = return_lse;
+        options.own_kernels = own_kernels;
         options.stream = stream;
         return function(query, key, value, options);
       },
@@ -86,7 +88,7 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
       "causal"_a = false, "window"_a = nb::none(), "softcap"_a = nb::none(), "sinks"_a = nb::none(),
       "q_lens"_a = nb::none(), "kv_start"_a = nb::none(), "kv_lens"_a = nb::none(), "deterministic"_a = true,
       "batch_invariant"_a = false, "on_fallback"_a = "warn", "isa"_a = nb::none(), "threads"_a = nb::none(),
-      "stream"_a = nb::none(), nb::sig(signature), doc);
+      "return_lse"_a = true, "own_kernels"_a = true, "stream"_a = nb::none(), nb::sig(signature), doc);
 }
 
 nb::dict to_dict(const Explanation& e) {
@@ -113,14 +115,15 @@ nb::dict to_dict(const Explanation& e) {
 
 void define_attention_functions(nb::module_& m) {
   define_attention(
-      m, "attention", TINY_LLM_ATTENTION_SIGNATURE("attention", "tuple[mlx.core.array, mlx.core.array]"),
-      attention,
-      "Fused attention: the output (B..., Hq, L, E) and the log-sum-exp (B..., Hq, L).\n\n"
+      m, "attention",
+      TINY_LLM_ATTENTION_SIGNATURE("attention", "tuple[mlx.core.array, mlx.core.array | None]"), attention,
+      "Fused attention: the output (B..., Hq, L, E) and, if asked for, the log-sum-exp (B..., Hq, L).\n\n"
       "Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). `isa` and `threads` choose the\n"
-      "CPU kernels and the number of threads for this call.");
+      "CPU kernels and the number of threads for this call; own_kernels=False computes as on a GPU without\n"
+      "kernels of ours.");
   define_attention(
       m, "attention_reference",
-      TINY_LLM_ATTENTION_SIGNATURE("attention_reference", "tuple[mlx.core.array, mlx.core.array]"),
+      TINY_LLM_ATTENTION_SIGNATURE("attention_reference", "tuple[mlx.core.array, mlx.core.array | None]"),
       attention_reference,
       "The same from ordinary MLX operations: O(L * S) memory, derivatives of every order.");
   define_attention(
@@ -214,8 +217,7 @@ void define_introspection(nb::module_& m) {
         return d;
       },
       nb::sig("def last_run() -> dict[str, typing.Any]"),
-      "Counters of the latest attention in this process. The reference path is recorded when its graph is "
-      "built.");
+      "Counters of the latest attention in this process. A graph of MLX operations counts when it is built.");
   m.def(
       "support",
       [] {

@@ -216,7 +216,9 @@ def flash_attention(
 
     Gradients go through `attention_reference`, in O(L * S) memory, for every on_fallback. Gradients with
     respect to the mask or to a scale in an array, mx.jvp, and derivatives of the gradient raise
-    NotImplementedError; `attention_reference` has them all.
+    NotImplementedError; `attention_reference` has them all. On a GPU without a kernel of ours (CUDA), unless
+    return_lse, softcap, window, lengths or batch_invariant is given, `mx.fast.scaled_dot_product_attention`
+    runs, which is no fallback: derivatives are MLX's, and NaN in a hidden key may reach the result.
     """
     options = native_options(
         "flash_attention",
@@ -243,7 +245,8 @@ def flash_attention(
     number = read_scale("flash_attention", scale)
     out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)
     if isinstance(scale, mx.array):
-        out, lse = without_gradient(scale, out, lse)
+        out = without_gradient(scale, out)
+        lse = without_gradient(scale, lse) if return_lse else None
     return (out, lse) if return_lse else out
 
 

@@ -9,6 +9,8 @@ from tiny_llm.runtime.extension import load_extension
 _extension = load_extension()
 attention = _extension.attention
 last_run = _extension.last_run
+attention_reference = _extension.attention_reference
+explain_attention = _extension.explain_attention
 active_isa = _extension.cpu_isa
 available_isas = _extension.cpu_isas
 

@@ -161,6 +161,7 @@ std::vector<mx::array> CachedAttention::graph(const std::vector<mx::array>& inpu
   options.scale = params_.scale;
   options.causal = true;
   options.on_fallback = "allow";
+  options.return_lse = false;
   options.stream = stream();
   const std::vector<CacheInBatch> in_batch = caches_in_batch(inputs);
   for (size_t i = 0; i < in_batch.size(); i++) {

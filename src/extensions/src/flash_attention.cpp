@@ -1,5 +1,5 @@
-// Attention: checks the arguments, routes to the fused primitive or the reference graph. The gradient and
-// vmap are in attention/transforms.cpp.
+// Attention: checks the arguments, routes to the fused primitive, MLX's operation or the reference graph. The
+// gradient and vmap are in attention/transforms.cpp.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -8,6 +8,7 @@
 #include "attention/inputs.h"
 #include "attention/last_run.h"
 #include "attention/lengths.h"
+#include "attention/mlx_fast.h"
 #include "attention/shapes.h"
 #include "attention/support.h"
 #include "core/checks.h"
@@ -129,6 +130,30 @@ Call check_attention(const char* function, const mx::array& q, const mx::array& 
   return call;
 }
 
+enum class Path { fused, mlx, reference };
+
+struct Route {
+  Path path;
+  std::vector<std::string> reasons;  // why not our kernels, and why not MLX's operation
+};
+
+Route choose_route(const Call& call, const Problem& problem, const AttentionOptions& options) {
+  const Verdict ours =
+      options.own_kernels ? fused_kernel(problem) : Verdict{false, "the call excludes our kernels"};
+  if (ours.ok) return {Path::fused, {}};
+  const bool mlx_may_have_kernels = problem.backend == Backend::gpu || !options.own_kernels;
+  if (!mlx_may_have_kernels || options.batch_invariant) return {Path::reference, {ours.reason}};
+  const Verdict mlx = mlx_computes(call.inputs, call.params, options.return_lse);
+  if (mlx.ok) return {Path::mlx, {ours.reason}};
+  return {Path::reference, {ours.reason, mlx.reason}};
+}
+
+std::string joined(const std::vector<std::string>& reasons) {
+  std::string text;
+  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  return text;
+}
+
 void report_fallback(const AttentionOptions& options, const std::string& reason) {
   if (options.on_fallback == "error" || options.batch_invariant) {
     std::string promise = options.batch_invariant ? " that is batch invariant" : "";
@@ -159,9 +184,13 @@ Problem problem_with_lengths(const char* function, const Call& call) {
   return problem;
 }
 
-OutputAndLse run_reference(const char* function, const Call& call) {
-  record_run(reference_run(call.problem()));
-  return reference_graph(function, call.inputs, call.params, call.stream);
+OutputAndOptionalLse select_outputs(const OutputAndLse& results, const AttentionOptions& options) {
+  return {results.first, options.return_lse ? std::optional(results.second) : std::nullopt};
+}
+
+OutputAndOptionalLse run_reference(const char* function, const Call& call, const AttentionOptions& options) {
+  record_run(graph_run(kReferencePath, call.problem()));
+  return select_outputs(reference_graph(function, call.inputs, call.params, call.stream), options);
 }
 
 void explain_batch_invariance(const AttentionOptions& options, Explanation& explanation) {
@@ -208,6 +237,7 @@ Unflattened unflatten(const mx::array& query, const mx::array& key, const mx::ar
   options.causal = is_causal;
   options.stream = stream;
   options.readable = true;
+  options.return_lse = false;
   auto split = [&](const mx::array& x, int heads) { return mx::unflatten(x, 0, {batch, heads}, stream); };
   if (mask) options.mask = split(*mask, num_heads);
   return {split(query, num_heads), split(key, num_kv_heads), split(value, num_kv_heads), options};
@@ -227,42 +257,52 @@ mx::array with_layout_of(const mx::array& split, const mx::array& whole) {
 
 }  // namespace
 
-OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
-                       const AttentionOptions& options) {
+OutputAndOptionalLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                               const AttentionOptions& options) {
   Call call = check_attention(kFunction, query, key, value, options);
-  Verdict verdict = fused_kernel(call.problem());
-  if (!verdict.ok) {
-    report_fallback(options, verdict.reason);
-    return run_reference(kFunction, call);
+  const Problem problem = call.problem();
+  const Route route = choose_route(call, problem, options);
+  if (route.path == Path::mlx) {
+    record_run(graph_run(kMlxPath, problem));
+    call.inputs.sinks = options.sinks;  // without the cast to float32
+    return {mlx_graph(call.inputs, call.params, call.stream), std::nullopt};
+  }
+  if (route.path == Path::reference) {
+    report_fallback(options, joined(route.reasons));
+    return run_reference(kFunction, call, options);
   }
   mx::Shape lse_shape(query.shape().begin(), query.shape().end() - 1);
   auto outputs =
       mx::array::make_arrays({query.shape(), lse_shape}, {query.dtype(), mx::float32},
                              std::make_shared<Attention>(call.stream, call.params), pack(call.inputs));
-  return {outputs[0], outputs[1]};
+  return select_outputs({outputs[0], outputs[1]}, options);
 }
 
-OutputAndLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
-                                 const AttentionOptions& options) {
+OutputAndOptionalLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
+                                         const AttentionOptions& options) {
   Call call = check_attention(kReference, query, key, value, options);
   if (options.batch_invariant) {
     reject(kReference, "batch_invariant", "True", "False; only the fused kernels keep that promise");
   }
-  return run_reference(kReference, call);
+  return run_reference(kReference, call, options);
 }
 
 Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,
                               const AttentionOptions& options) {
   Call call = check_attention(kFunction, query, key, value, options);
-  Explanation explanation = explain(problem_with_lengths(kFunction, call));
-  if (!explanation.fused) explain_batch_invariance(options, explanation);
+  const Problem problem = problem_with_lengths(kFunction, call);
+  const Route route = choose_route(call, problem, options);
+  if (route.path == Path::fused) return explain(problem);
+  if (route.path == Path::mlx) return explain_mlx(problem, route.reasons);
+  Explanation explanation = explain_reference(problem, route.reasons);
+  explain_batch_invariance(options, explanation);
   return explanation;
 }
 
 Explanation explain_attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
                                         const AttentionOptions& options) {
   Call call = check_attention(kReference, query, key, value, options);
-  Explanation explanation = explain_reference(problem_with_lengths(kReference, call), "requested by name");
+  Explanation explanation = explain_reference(problem_with_lengths(kReference, call), {"requested by name"});
   explain_batch_invariance(options, explanation);
   return explanation;
 }
@@ -273,8 +313,7 @@ mx::array flash_attention(const mx::array& query, const mx::array& key, const mx
                           const std::function<void(const std::string&)>& warn, mx::StreamOrDevice stream) {
   Unflattened call = unflatten(query, key, value, mask, scale, is_causal, num_kv_heads, num_heads, stream);
   call.options.warn = warn;
-  auto [o, lse] = attention(call.query, call.key, call.value, call.options);
-  return mx::flatten(o, 0, 1, stream);
+  return mx::flatten(attention(call.query, call.key, call.value, call.options).first, 0, 1, stream);
 }
 
 Explanation explain_flash_attention(const mx::array& query, const mx::array& key, const mx::array& value,

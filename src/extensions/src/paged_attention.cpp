@@ -131,7 +131,7 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
   if (context_lens.is_available())
     problem.sequences = read_context_lens(call, throws_argument_error(kPagedAttention));
   Explanation e =
-      gathered ? explain_reference(problem, "pages have kernels for the CPU only") : explain(problem);
+      gathered ? explain_reference(problem, {"pages have kernels for the CPU only"}) : explain(problem);
   if (gathered) {
     // The gathered pages, and a second copy with unused slots cleared.
     e.copies_bytes = saturating_product(

@@ -43,19 +43,23 @@ struct AttentionOptions : SequenceLengths {
   std::optional<std::string> isa;                // CPU instruction set; none: the active one
   std::optional<int> threads;                    // CPU threads; none: the default
   mx::StreamOrDevice stream;
-  bool readable = false;  // prefer the readable GPU kernel of the course
+  bool readable = false;    // prefer the readable GPU kernel of the course
+  bool return_lse = true;   // MLX's operation has none
+  bool own_kernels = true;  // false: as on a GPU without kernels of ours, for tests
 };
 
 using OutputAndLse = std::pair<mx::array, mx::array>;
+using OutputAndOptionalLse = std::pair<mx::array, std::optional<mx::array>>;
 
 // Attention of query (B..., Hq, L, E) over key (B..., Hkv, S, E) and value (B..., Hkv, S, V): the output
-// (B..., Hq, L, V) in their dtype and the natural log-sum-exp of the scores (B..., Hq, L) in float32.
-OutputAndLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
-                       const AttentionOptions& options);
+// (B..., Hq, L, V) in their dtype and the natural log-sum-exp of the scores (B..., Hq, L) in float32 if
+// `return_lse`.
+OutputAndOptionalLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
+                               const AttentionOptions& options);
 
 // The same from ordinary MLX operations: O(L * S) memory, derivatives of every order.
-OutputAndLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
-                                 const AttentionOptions& options);
+OutputAndOptionalLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
+                                         const AttentionOptions& options);
 
 // What `attention` and `attention_reference` would do; runs nothing.
 Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,

@@ -24,13 +24,16 @@ def attention(
     on_fallback: str = "warn",
     isa: str | None = None,
     threads: int | None = None,
+    return_lse: bool = True,
+    own_kernels: bool = True,
     stream: mlx.core.Stream | mlx.core.Device | None = None,
-) -> tuple[mlx.core.array, mlx.core.array]:
+) -> tuple[mlx.core.array, mlx.core.array | None]:
     """
-    Fused attention: the output (B..., Hq, L, E) and the log-sum-exp (B..., Hq, L).
+    Fused attention: the output (B..., Hq, L, E) and, if asked for, the log-sum-exp (B..., Hq, L).
 
     Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). `isa` and `threads` choose the
-    CPU kernels and the number of threads for this call.
+    CPU kernels and the number of threads for this call; own_kernels=False computes as on a GPU without
+    kernels of ours.
     """
 
 def attention_reference(
@@ -52,8 +55,10 @@ def attention_reference(
     on_fallback: str = "warn",
     isa: str | None = None,
     threads: int | None = None,
+    return_lse: bool = True,
+    own_kernels: bool = True,
     stream: mlx.core.Stream | mlx.core.Device | None = None,
-) -> tuple[mlx.core.array, mlx.core.array]:
+) -> tuple[mlx.core.array, mlx.core.array | None]:
     """
     The same from ordinary MLX operations: O(L * S) memory, derivatives of every order.
     """
@@ -77,6 +82,8 @@ def explain_attention(
     on_fallback: str = "warn",
     isa: str | None = None,
     threads: int | None = None,
+    return_lse: bool = True,
+    own_kernels: bool = True,
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> dict[str, Any]:
     """What `attention` would do with these arguments. Runs nothing."""
@@ -100,6 +107,8 @@ def explain_attention_reference(
     on_fallback: str = "warn",
     isa: str | None = None,
     threads: int | None = None,
+    return_lse: bool = True,
+    own_kernels: bool = True,
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> dict[str, Any]:
     """
@@ -528,7 +537,7 @@ class WeightMemory:
 
 def last_run() -> dict[str, Any]:
     """
-    Counters of the latest attention in this process. The reference path is recorded when its graph is built.
+    Counters of the latest attention in this process. A graph of MLX operations counts when it is built.
     """
 
 def support() -> list[dict[str, Any]]:

@@ -64,7 +64,6 @@ def native_options(
         if name in options and not isinstance(options[name], types):
             raise ArgumentTypeError(function, name, kind(options[name]), text)
     native = dict(options)
-    native.pop("return_lse", None)
     if (softcap := native.get("softcap")) is not None:
         native["softcap"] = _number(function, "softcap", softcap, "a finite number above 0, or None")
     for name in ("k_quant", "v_quant"):
@@ -109,11 +108,11 @@ def read_scale(function: str, scale: float | mx.array | None) -> float | None:
         ) from traced
 
 
-def without_gradient(scale: mx.array, *results: mx.array) -> tuple[mx.array, ...]:
-    """`results` unchanged, except that a gradient with respect to `scale` is an error instead of 0."""
+def without_gradient(scale: mx.array, result: mx.array) -> mx.array:
+    """`result` unchanged, except that a gradient with respect to `scale` is an error instead of 0."""
     constant: mx.array = _refuse_gradient(scale.astype(mx.float32))  # type: ignore[assignment]
     # A branch that is never taken: only derivatives depend on the constant.
-    return tuple(mx.where(mx.array(True), x, constant.astype(x.dtype)) for x in results)
+    return mx.where(mx.array(True), result, constant.astype(result.dtype))
 
 
 @mx.custom_function

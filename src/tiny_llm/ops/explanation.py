@@ -60,23 +60,25 @@ class ProductExplanation:
 class Explanation:
     """How one attention call is computed, and what it costs.
 
-    path: cpu.tiled, cpu.split (over the keys), metal.<kernel> or reference; `last_run` returns the same
+    path: cpu.tiled, cpu.split (over the keys), metal.<kernel>, mlx.scaled_dot_product_attention (on a GPU
+        without a kernel of ours) or reference; `last_run` returns the same
     fused: whether it is one of our kernels, with memory linear in the lengths
-    reasons: why no kernel applies, or why the best one does not
-    schedule: v2 (over query tiles), split (over query tiles and chunks of keys) or dense
+    reasons: why no kernel applies, or why the best one does not; then why MLX's operation does not
+    schedule: v2 (over query tiles), split (over query tiles and chunks of keys), dense, or mlx (MLX's choice)
     tile: rows and keys of one score tile; on the CPU the query heads of a GQA group count as rows
     splits: chunks into which the keys of a sequence are cut, at most
     tiles_visited: score tiles that hold a visible key
     tiles_total: score tiles of the whole table
     mask_read: none, broadcast (it repeats itself along rows or keys) or tile
     copies_bytes: bytes of inputs that must be copied to a dense layout
-    workspace_bytes: memory beside inputs and outputs, the copies included
+    workspace_bytes: memory beside inputs and outputs, the copies included; of MLX's operation, a bound
     workspace_bytes_backward: the same for the gradient
     saved_bytes: what a gradient keeps alive: query, key, value, output and log-sum-exp
-    math: what the products are computed in: ieee-f32, or bf16 with float32 sums
+    math: what the products are computed in: ieee-f32, bf16 with float32 sums, or mlx (MLX's choice)
     deterministic: whether each run gives the same bits
     batch_invariant: whether the bits of a row do not depend on the rest of the batch
-    backward_path: which implementation computes the gradient: reference, or none where there is no gradient
+    backward_path: which implementation computes the gradient: reference, mlx.scaled_dot_product_attention, or
+        none where there is no gradient
     """
 
     path: str

@@ -1,5 +1,7 @@
-// The fields of an explanation that all back ends share, and the explanation of the reference graph.
+// The fields of an explanation that all back ends share, and the explanations of graphs of MLX operations.
 #include "attention/explain.h"
+
+#include <utility>
 
 #include "attention/backends.h"
 #include "attention/support.h"
@@ -39,7 +41,7 @@ Explanation explain_gradient(const Problem& problem) {
       saturating_product({saturating_sum(queries, keys), problem.E + problem.V, problem.element_bytes()});
   e.saved_bytes = saturating_sum(inputs_and_output, saturating_product({queries, sizeof(float)}));
   e.workspace_bytes_backward = reference_backward_bytes(problem);
-  e.backward_path = "reference";
+  e.backward_path = kReferencePath;
   e.deterministic = true;
   return e;
 }
@@ -48,7 +50,7 @@ Explanation explain_gradient(const Problem& problem) {
 
 Explanation explain(const Problem& problem) {
   Verdict verdict = fused_kernel(problem);
-  if (!verdict.ok) return explain_reference(problem, verdict.reason);
+  if (!verdict.ok) return explain_reference(problem, {verdict.reason});
   Explanation e = explain_gradient(problem);
   e.fused = true;
   e.mask_read = problem.mask == MaskKind::none ? "none" : problem.mask_broadcast ? "broadcast" : "tile";
@@ -61,10 +63,10 @@ Explanation explain(const Problem& problem) {
   return e;
 }
 
-Explanation explain_reference(const Problem& problem, const std::string& reason) {
+Explanation explain_reference(const Problem& problem, std::vector<std::string> reasons) {
   Explanation e = explain_gradient(problem);
-  e.path = "reference";
-  e.reasons.push_back(reason);
+  e.path = kReferencePath;
+  e.reasons = std::move(reasons);
   e.schedule = "dense";
   e.tile_rows = problem.L;
   e.tile_keys = problem.S;
@@ -73,6 +75,14 @@ Explanation explain_reference(const Problem& problem, const std::string& reason)
   e.mask_read = problem.mask == MaskKind::none ? "none" : "tile";
   e.workspace_bytes = reference_forward_bytes(problem);
   e.math = "ieee-f32";
+  return e;
+}
+
+// MLX chooses among kernels of its own; the bytes are an upper bound.
+Explanation explain_mlx(const Problem& problem, std::vector<std::string> reasons) {
+  Explanation e = explain_reference(problem, std::move(reasons));
+  e.path = e.backward_path = kMlxPath;
+  e.schedule = e.math = "mlx";
   return e;
 }
 

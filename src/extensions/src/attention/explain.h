@@ -9,6 +9,10 @@
 
 namespace tiny_llm_ext {
 
+// The paths that are graphs of MLX operations.
+inline constexpr const char* kReferencePath = "reference";
+inline constexpr const char* kMlxPath = "mlx.scaled_dot_product_attention";
+
 // The fields of the Python class of the same name.
 struct Explanation {
   std::string path;
@@ -25,7 +29,8 @@ struct Explanation {
 };
 
 Explanation explain(const Problem& problem);
-// The same for the reference graph; `reason` says why it is taken.
-Explanation explain_reference(const Problem& problem, const std::string& reason);
+// The same for the reference graph and for MLX's operation; `reasons` say why they are taken.
+Explanation explain_reference(const Problem& problem, std::vector<std::string> reasons);
+Explanation explain_mlx(const Problem& problem, std::vector<std::string> reasons);
 
 }  // namespace tiny_llm_ext

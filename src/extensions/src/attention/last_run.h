@@ -11,12 +11,12 @@ namespace tiny_llm_ext {
 struct LastRun {
   std::string path;  // as in Explanation; empty before the first run
   int64_t tiles_visited = 0, tiles_total = 0, splits = 0;
-  std::string isa;  // empty on the reference path
+  std::string isa;  // empty for a graph of MLX operations
   int threads = 0;
 };
 
-// The counters of a run of the reference graph.
-LastRun reference_run(const Problem& problem);
+// The counters of a graph of MLX operations.
+LastRun graph_run(const char* path, const Problem& problem);
 
 void record_run(LastRun run);
 LastRun last_run();

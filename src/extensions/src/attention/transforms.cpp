@@ -93,7 +93,7 @@ std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
     auto [o, lse] = reference_graph(kFunction, unpack(arrays, params_), params_, stream());
     return std::vector<mx::array>{o, lse};
   };
-  LastRun run = reference_run(make_problem(unpack(primals, params_), params_, stream().device));
+  LastRun run = graph_run(kReferencePath, make_problem(unpack(primals, params_), params_, stream().device));
   return FirstDerivative::apply(mx::vjp(reference, wanted, cotangents).second, stream(), run);
 }
 
