@@ -4,8 +4,10 @@ Two fingerprints record what was set up. While they match, this takes a few mill
 All messages go to standard error, to keep them out of the output of the command that follows.
 """
 
+import argparse
 import hashlib
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -13,12 +15,16 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src" / "extensions"))
+sys.path[:0] = [str(ROOT / "src" / "extensions"), str(ROOT / "tools")]
+import mlx_package  # noqa: E402
+
 import build as extension  # noqa: E402
 
 PACKAGES_STAMP = Path(sys.prefix) / "tiny_llm_packages"
+MLX_CHOICE = Path(sys.prefix) / "tiny_llm_mlx"  # the build of MLX that `--cuda` or `--cpu` chose
 EXTENSION_STAMP = extension.BUILD / "fingerprint"
 LOG = ROOT / "build" / "packages.log"
+DESCRIPTION = "Installs the packages and builds the extension, where they are missing or have changed."
 
 
 def fingerprint(paths: list[Path], *words: str) -> str:
@@ -30,10 +36,10 @@ def fingerprint(paths: list[Path], *words: str) -> str:
     return digest.hexdigest()
 
 
-def packages_fingerprint() -> str:
-    """Includes the names of modules, because an editable install lists them."""
+def packages_fingerprint(mlx: str) -> str:
+    """Of pdm.lock and a build of MLX. Names of modules count, because an editable install lists them."""
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "tiny_llm").rglob("*.py"))
-    return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"], *modules)
+    return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"], mlx, *modules)
 
 
 def extension_fingerprint() -> str:
@@ -48,8 +54,13 @@ def recorded(stamp: Path) -> str:
     return stamp.read_text() if stamp.is_file() else ""
 
 
+def chosen_mlx() -> str:
+    """The build of MLX that was chosen; empty for the one in pdm.lock."""
+    return recorded(MLX_CHOICE)
+
+
 def packages_are_ready() -> bool:
-    return recorded(PACKAGES_STAMP) == packages_fingerprint()
+    return recorded(PACKAGES_STAMP) == packages_fingerprint(chosen_mlx())
 
 
 def extension_is_ready() -> bool:
@@ -90,13 +101,53 @@ def install_packages(pdm: list[str]) -> None:
     print(f"Installed in {time.monotonic() - start:.1f} s.", file=sys.stderr)
 
 
-def set_up(pdm: list[str]) -> None:
-    """Set up what is not ready. Fingerprints are taken first, so that edits made meanwhile count as new."""
+def choose_mlx(package: str, wanted: str) -> None:
+    """Make `package` the only build of MLX, and record it and the fingerprint `wanted`: set-ups keep it."""
+    before = mlx_package.installed()
+    stamp = recorded(PACKAGES_STAMP)
+    PACKAGES_STAMP.unlink(missing_ok=True)  # a set-up that is stopped here starts again
+    try:
+        version = mlx_package.required_version((ROOT / "pyproject.toml").read_text())
+        if before == {package: version}:
+            print(f"{package} {version} is installed, nothing is replaced.", file=sys.stderr)
+        else:
+            replace_mlx(package, version)
+    except extension.BuildError:
+        if mlx_package.installed() == before:
+            PACKAGES_STAMP.write_text(stamp)
+        raise
+    MLX_CHOICE.write_text(package)
+    PACKAGES_STAMP.write_text(wanted)
+
+
+def replace_mlx(package: str, version: str) -> None:
+    size = "" if package == mlx_package.CPU else ", with NVIDIA's libraries (2 GB to download, 3 GB on disk)"
+    print(f"Installing {package} {version}{size} ...", file=sys.stderr, flush=True)
+    replaced = mlx_package.replace_by(package, version)
+    names = " and ".join(f"{name} {number}" for name, number in replaced.items()) or "nothing"
+    sentence = f"Installed {package} {version}, replaced {names}."
+    if package == mlx_package.CPU:
+        sentence += " NVIDIA's libraries stay: `pip list` shows them as nvidia-*."
+    else:
+        sentence += " `pdm run setup --cpu` goes back."
+    print(sentence, file=sys.stderr)
+
+
+def set_up(pdm: list[str], mlx: str = "") -> None:
+    """Set up what is not ready, with the build `mlx` if it is given, else with the one chosen earlier.
+
+    Fingerprints are taken first, so that edits made meanwhile count as new.
+    """
     extension.check_toolchain()  # first, because it fails fastest
-    if not packages_are_ready():
+    new_choice, mlx = mlx, mlx or chosen_mlx()
+    wanted = packages_fingerprint(mlx)
+    ready = packages_are_ready()
+    if not ready:
         print("Setting up tiny-llm, once: one to two minutes.", file=sys.stderr)
-        wanted = packages_fingerprint()
-        install_packages(pdm)
+        install_packages(pdm)  # with mlx-cpu, also where another build was chosen
+    if new_choice or (mlx and not ready):
+        choose_mlx(mlx, wanted)
+    elif not ready:
         PACKAGES_STAMP.write_text(wanted)
     if not extension_is_ready():
         wanted = extension_fingerprint()
@@ -104,13 +155,14 @@ def set_up(pdm: list[str]) -> None:
         EXTENSION_STAMP.write_text(wanted)
 
 
-def main(pdm: list[str]) -> int:
-    """Set up what is not ready; `pdm` is the command line of the pdm that called."""
-    if packages_are_ready() and extension_is_ready():
+def main(pdm: list[str], build: str | None = None, *, force: bool = False) -> int:
+    """Set up what is not ready; `pdm` is the command line of the pdm that called, `build` "cpu" or "cuda"."""
+    if build is None and packages_are_ready() and extension_is_ready():
         return 0
     try:
+        mlx = mlx_of(build, force=force)
         with extension.one_at_a_time():
-            set_up(pdm)
+            set_up(pdm, mlx)
     except extension.BuildError as error:
         print(error, file=sys.stderr)
         return 1
@@ -120,7 +172,32 @@ def main(pdm: list[str]) -> int:
     return 0
 
 
+def mlx_of(build: str | None, *, force: bool) -> str:
+    """The package of MLX for a flag; refuses what cannot run on this machine."""
+    system, machine = platform.system(), platform.machine()
+    if build == "cuda":
+        return mlx_package.cuda_package(system, machine, mlx_package.find_driver(), force=force)
+    if build == "cpu" and system != "Linux":
+        raise extension.BuildError(f"--cpu: MLX has one build for {system}, with both CPU and GPU.")
+    return "" if build is None else mlx_package.CPU
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="pdm run setup", description=DESCRIPTION, allow_abbrev=False)
+    group = parser.add_mutually_exclusive_group()
+    for build, what in (("cuda", "CUDA, for NVIDIA GPUs"), ("cpu", "the CPU")):
+        group.add_argument(
+            f"--{build}", dest="build", action="store_const", const=build,
+            help=f"use MLX's build for {what}; later set-ups keep it",
+        )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="with --cuda: also where no GPU is found")
+    parser.add_argument("--pdm", nargs=argparse.REMAINDER, required=True, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.force and options.build != "cuda":
+        parser.error("--force: has no effect without --cuda")
+    return options
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: pdm run setup")
-    sys.exit(main(sys.argv[1:]))
+    options = parse(sys.argv[1:])
+    sys.exit(main(options.pdm, options.build, force=options.force))

@@ -25,8 +25,8 @@ add_custom_target(module ALL
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
     """tools/setup.py in a tree of its own, which it has not set up yet."""
-    for name in ("tools/setup.py", "src/extensions/build.py"):
-        (tmp_path / name).parent.mkdir(parents=True)
+    for name in ("tools/setup.py", "tools/mlx_package.py", "src/extensions/build.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     for name in ("pyproject.toml", "pdm.lock", "src/extensions/kernel.cpp"):
         (tmp_path / name).write_text("before")
@@ -34,14 +34,16 @@ def setup(tmp_path, monkeypatch):
     (tmp_path / "src/extensions/tiny_llm_ext").mkdir()
     (tmp_path / "build").mkdir()
 
-    # setup.py imports the `build` beside it; the test restores sys.path and sys.modules.
+    # setup.py imports the modules beside it; the test restores sys.path and sys.modules.
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setitem(sys.modules, "build", None)
-    del sys.modules["build"]
+    for name in ("build", "mlx_package"):
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
     specification = importlib.util.spec_from_file_location("setup_under_test", tmp_path / "tools/setup.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    monkeypatch.setattr(module, "PACKAGES_STAMP", tmp_path / "packages")  # not that of this environment
+    monkeypatch.setattr(module, "PACKAGES_STAMP", tmp_path / "packages")  # not those of this environment
+    monkeypatch.setattr(module, "MLX_CHOICE", tmp_path / "mlx")
     places = {"module": module.extension.MODULE, "edited": tmp_path / "edited",
               "source": tmp_path / "src/extensions/kernel.cpp"}  # fmt: skip
     (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(**places))
