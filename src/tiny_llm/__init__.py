@@ -2,7 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
+try:
+    import mlx.core as mx
+except ImportError as error:  # before all other imports, which need MLX
+    from .runtime.mlx_packages import refuse
+
+    refuse(error)
 
 from . import (
     attention,
@@ -43,6 +48,7 @@ from .errors import (
     ArgumentError,
     ArgumentTypeError,
     NumericError,
+    OutOfMemoryError,
     RefusedArgument,
     TinyLlmError,
     UnsupportedError,
@@ -88,6 +94,7 @@ __all__ = [
     "Explanation",
     "LoadError",
     "NumericError",
+    "OutOfMemoryError",
     "PagedKvMetadata",
     "QuantizedWeights",
     "Qwen2ModelWeek1",

@@ -65,6 +65,38 @@ class NumericError(TinyLlmError, ArithmeticError):
         return type(self), (self.results,)
 
 
+class OutOfMemoryError(TinyLlmError, MemoryError):
+    """A computation did not fit into the memory of the GPU.
+
+    `requested` is the size in bytes of the array that did not fit, `device` the name of the GPU and `memory`
+    its size in bytes; each is None where MLX does not report it.
+    """
+
+    def __init__(self, requested: int | None = None, device: str | None = None, memory: int | None = None):
+        self.requested = requested
+        self.device = device
+        self.memory = memory
+        super().__init__(requested, device, memory)
+
+    def __reduce__(self) -> tuple[type["OutOfMemoryError"], tuple[int | None, str | None, int | None]]:
+        return type(self), (self.requested, self.device, self.memory)
+
+    @property
+    def problem(self) -> str:
+        """The text without advice."""
+        place = self.device or "this device"
+        if self.memory is not None:
+            place += f" with {self.memory / 1e9:.1f} GB"
+        size = "" if self.requested is None else f": no room for an array of {self.requested / 1e9:.2f} GB"
+        return f"out of memory on {place}{size}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.problem}. A shorter prompt or answer, a smaller batch, a smaller model or a 16-bit dtype "
+            "needs less"
+        )
+
+
 @contextmanager
 def calling(operation: str, *, argument: str | None = None, **names: str) -> Iterator[None]:
     """Put the operation and argument of the caller into errors raised by inner functions.

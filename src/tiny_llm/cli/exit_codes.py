@@ -4,14 +4,20 @@ import signal
 import sys
 from collections.abc import Callable
 
-from ..errors import NumericError, TinyLlmError
+from ..errors import NumericError, OutOfMemoryError, TinyLlmError
 from ..loading import LoadError
+from ..runtime.memory_errors import memory_errors
 from .streams import drop_unwritten, open_missing_streams, print_stderr, set_encoding_errors
 
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result
 REFUSED = 2  # options or a prompt that cannot be used; argparse uses this code, too
 INTERRUPTED = 130  # Ctrl-C, as shells count: 128 + SIGINT
 BROKEN_PIPE = 141  # the reader of the output is gone, as in `| head -1`: 128 + SIGPIPE
+
+LESS_MEMORY = (
+    "Less is needed with a smaller --max-tokens, a shorter prompt, a smaller --model or --dtype float16, in "
+    "batch with a smaller --batch-size or --max-seq-len"
+)
 
 
 class Refusal(Exception):
@@ -39,13 +45,16 @@ def run_and_report(program: str, run: Callable[[], int]) -> int:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # main.py and its like set that during imports
             signal.signal(signal.SIGINT, signal.default_int_handler)
         set_encoding_errors()
-        code = run()
+        with memory_errors():
+            code = run()
         print(end="", flush=True)  # so that a failing write fails here, not when Python exits
         return code
     except Refusal as refusal:
         return print_error(program, str(refusal), REFUSED)
     except (Failure, LoadError, NumericError) as failure:
         return print_error(program, str(failure), FAILED)
+    except OutOfMemoryError as error:
+        return print_error(program, f"{error.problem}. {LESS_MEMORY}", FAILED)
     except TinyLlmError as refusal:  # an error of the library that no command has translated to its options
         return print_error(program, str(refusal), REFUSED)
     except MemoryError:

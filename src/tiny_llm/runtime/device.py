@@ -1,6 +1,7 @@
 """The device that computes, and the type of activations that suits it."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import mlx.core as mx
 
@@ -9,6 +10,8 @@ from ..checks.types import check_text, check_type
 from ..errors import ArgumentError
 from .device_turns import DeviceTurns
 from .extension import load_extension
+from .memory_errors import memory_errors
+from .mlx_packages import CPU_ONLY, installed_libraries
 
 DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
 DTYPES = {dtype_name(dtype): dtype for dtype in FLOAT_DTYPES}
@@ -26,8 +29,15 @@ def device_name(function: str, requested: str = AUTO) -> str:
     if requested not in list(DEVICES):
         raise ArgumentError(function, "device", repr(requested), f"one of {', '.join([AUTO, *DEVICES])}")
     if requested == "gpu" and not found:
-        raise ArgumentError(function, "device", requested, "cpu: MLX finds no GPU on this machine")
+        raise ArgumentError(function, "device", requested, f"cpu: {why_no_gpu(installed_libraries())}")
     return requested
+
+
+def why_no_gpu(packages: Sequence[str]) -> str:
+    """Why MLX has no GPU, given its installed packages."""
+    if packages == [CPU_ONLY]:
+        return f"{CPU_ONLY} uses no GPU; for one of NVIDIA's, run `pdm run setup --cuda`"
+    return "MLX finds no GPU on this machine"
 
 
 def activation_dtype(function: str, requested: str | mx.Dtype, device: str) -> mx.Dtype:
@@ -47,6 +57,11 @@ def activation_dtype(function: str, requested: str | mx.Dtype, device: str) -> m
     return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32
 
 
-def on_device(name: str) -> AbstractContextManager[None]:
-    """A block in which MLX computes on this device; blocks on other devices wait until it has ended."""
-    return TURNS.on(mx.Device(DEVICES[name]))
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """A block in which MLX computes on this device; blocks on other devices wait until it has ended.
+
+    MLX's errors about memory become `OutOfMemoryError`.
+    """
+    with memory_errors(), TURNS.on(mx.Device(DEVICES[name])):
+        yield

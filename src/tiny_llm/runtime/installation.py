@@ -10,9 +10,9 @@ from typing import Any
 import mlx.core as mx
 
 from .extension import load_extension
+from .gpu_facts import gpu_facts
+from .mlx_packages import installed_libraries
 from .version import version
-
-MLX_LIBRARIES = ("mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
 
 
 def check_installation() -> dict[str, Any]:
@@ -22,6 +22,7 @@ def check_installation() -> dict[str, Any]:
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "mlx": {"version": metadata.version("mlx"), "back_end": _loaded_library() or "unknown"},
         "devices": _devices(),
+        "gpu": gpu_facts(),
         "extension": {"loaded": True, "reason": None},
         "warnings": _warnings(),
     }
@@ -67,18 +68,10 @@ def _devices() -> dict[str, str]:
     return {kind.name: str(mx.device_info(kind)["device_name"]) for kind in available}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _loaded_library() -> str | None:
     """The package whose MLX library is on disk: all write the same path, so the last one wins."""
-    for package in MLX_LIBRARIES:
-        files = (metadata.files(package) if _version(package) else None) or []
-        for file in files:
+    for package in installed_libraries():
+        for file in metadata.files(package) or []:
             library = Path(str(file.locate()))
             if file.name in ("libmlx.so", "libmlx.dylib") and library.stat().st_size == file.size:
                 return package
@@ -86,7 +79,7 @@ def _loaded_library() -> str | None:
 
 
 def _warnings() -> list[str]:
-    installed = [package for package in MLX_LIBRARIES if _version(package)]
+    installed = installed_libraries()
     if len(installed) < 2:
         return []
     return [f"{' and '.join(installed)} overwrite each other: uninstall all but one, then reinstall that one"]

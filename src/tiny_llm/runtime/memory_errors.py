@@ -1,0 +1,39 @@
+"""MLX's errors about memory, recognised by their texts: MLX raises a RuntimeError for every failure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import OutOfMemoryError
+from .gpu_facts import gpu_facts
+
+TEXTS = (
+    r"\[malloc\] Unable to allocate (?P<bytes>\d+) bytes",  # Metal and CUDA
+    r"\[metal::malloc\] Attempting to allocate (?P<bytes>\d+) bytes",
+    r"cu(da)?[A-Z]\w*\(.*\) failed: out of memory",  # a call of CUDA's runtime or driver
+    r"cublas\w+\(.*\) failed with code: 3\.",  # CUBLAS_STATUS_ALLOC_FAILED
+    r"\[METAL\] Command buffer execution failed: .*OutOfMemory",
+)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise OutOfMemoryError in the place of MLX's RuntimeError about memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if (found := out_of_memory(str(error), gpu_facts())) is None:
+            raise
+        raise found from error
+
+
+def out_of_memory(text: str, gpu: Mapping[str, Any] | None) -> OutOfMemoryError | None:
+    """The error that a text of MLX stands for; None for a text about something else."""
+    for pattern in TEXTS:
+        if found := re.search(pattern, text, re.DOTALL):
+            number = found.groupdict().get("bytes")
+            requested = None if number is None else int(number)
+            facts = gpu or {}
+            return OutOfMemoryError(requested, facts.get("name"), facts.get("memory_bytes"))
+    return None
