@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from ..runtime.gpu_facts import gpu_line
 from .rates import Run
 
 COLUMNS = {
@@ -82,8 +83,10 @@ def table(record: dict[str, Any]) -> str:
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     ]
+    gpu = record["installation"]["gpu"] if record["device"] == "gpu" else None
+    setting = record["setting"] if gpu is None else f"{record['setting']}\n{gpu_line(gpu)}"
     head = (
-        f"{record['setting']}\n{first['requests']} requests, {first['prompt_tokens']} prompt tokens, "
+        f"{setting}\n{first['requests']} requests, {first['prompt_tokens']} prompt tokens, "
         f"{first['output_tokens']} output tokens, one request at a time, greedy"
     )
     return "\n".join([head, "", *lines, *map(comparison, record["ratios"])])

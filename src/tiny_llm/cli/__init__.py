@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..runtime.version import version
-from . import batch, bench, chat, demo, export, generate, info
+from . import batch, bench, chat, demo, export, generate, info, warm_up
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
@@ -17,6 +17,7 @@ COMMANDS: dict[str, ModuleType] = {
     "batch": batch,
     "bench": bench,
     "export": export,
+    "warm-up": warm_up,
     "demo": demo,
     "info": info,
 }

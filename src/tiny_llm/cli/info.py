@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from ..runtime.gpu_facts import gpu_line
 from ..runtime.installation import check_installation
 from . import arguments
 from .json_output import print_json
@@ -30,6 +31,8 @@ def as_text(report: dict[str, Any]) -> str:
         ("mlx", f"{report['mlx']['version']}, {report['mlx']['back_end']} back end"),
         ("devices", ", ".join(f"{kind} ({name})" for kind, name in report["devices"].items())),
     ]
+    if report["gpu"] is not None:
+        lines.append(("gpu", gpu_line(report["gpu"])))
     if not extension["loaded"]:
         lines.append(("extension", f"not loaded: {extension['reason']}"))
     else:

@@ -18,13 +18,14 @@ from ..generation.text import TextStream, encode_prompt, end_tokens, new_detoken
 from ..generation.tokens import refuse_nan
 from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
+from ..runtime.kernel_cache import kernel_cache
 from ..sampler import sampler_of
 from ..sampling.params import Sampling
 from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .backends import Backend
 from .exit_codes import Failure
-from .prefill_progress import READING
+from .prefill_progress import prefill_progress
 
 PINNED = "mlx-lm==0.32.2"  # the version our benchmarks use
 
@@ -54,7 +55,7 @@ class MlxLmBackend(Backend):
                 sampler=sampler_of(sampling),
                 logits_processors=logits_processors(sampling),
                 prefill_step_size=prefill_chunk(),
-                prompt_progress_callback=lambda done, total: progress(READING, done, total),
+                prompt_progress_callback=prefill_progress(progress, kernel_cache()),
             )
             for token, logprobs in steps:
                 refuse_nan([logprobs[token].item()])
