@@ -100,12 +100,12 @@ def replace_by(package: str, version: str) -> dict[str, str]:
     others = {name: number for name, number in installed().items() if name != package}
     need_pip()
     with tempfile.TemporaryDirectory() as folder:
-        pip("download", "--no-deps", "--dest", folder, f"{package}=={version}")
+        pip("download", "--quiet", "--no-deps", "--dest", folder, f"{package}=={version}")
         (wheel,) = Path(folder).iterdir()
         pip("install", wheel)  # with NVIDIA's libraries
         if others:  # removing them removes the files that `package` has just installed
-            pip("uninstall", "--yes", *others)
-            pip("install", "--force-reinstall", "--no-deps", "--no-index", wheel)
+            pip("uninstall", "--quiet", "--yes", *others)
+            pip("install", "--quiet", "--force-reinstall", "--no-deps", "--no-index", wheel)
     return others
 
 

@@ -121,7 +121,9 @@ def choose_mlx(package: str, wanted: str) -> None:
 
 
 def replace_mlx(package: str, version: str) -> None:
-    size = "" if package == mlx_package.CPU else ", with NVIDIA's libraries (2 GB to download, 3 GB on disk)"
+    size = ""
+    if package != mlx_package.CPU and package not in mlx_package.installed():
+        size = " with NVIDIA's libraries (2 GB to download, 3 GB on disk)"
     print(f"Installing {package} {version}{size} ...", file=sys.stderr, flush=True)
     replaced = mlx_package.replace_by(package, version)
     names = " and ".join(f"{name} {number}" for name, number in replaced.items()) or "nothing"

@@ -45,7 +45,8 @@ class LLM:
         llm.chat("What is FlashAttention?").text
 
     `name` is as on the command line: "tiny" (built in), a shortcut such as "qwen2-0.5b", a name on the
-    Hugging Face hub, a folder, or "random:SHORTCUT". A model that cannot be loaded is a `LoadError`.
+    Hugging Face hub, a folder, or "random:SHORTCUT". A model that cannot be loaded is a `LoadError`; one
+    that does not fit into the memory of the GPU, with its prompt and answer, is an `OutOfMemoryError`.
 
     dtype: type of the activations: "float32", "float16", "bfloat16" or "auto", the fastest of the device.
     device: "cpu" or "gpu"; "auto" is the GPU if MLX has one. If it is not MLX's default device, it is made

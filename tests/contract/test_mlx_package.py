@@ -38,6 +38,21 @@ def test_the_driver_selects_the_newest_build_that_it_supports(mlx_package, cuda,
     assert mlx_package.cuda_package("Linux", machine, mlx_package.Driver(cuda, gpus=1)) == package
 
 
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_the_driver_is_asked_through_its_own_library(mlx_package, monkeypatch, tmp_path, gpus):
+    """The library here has three functions of the driver; without GPUs, the first call of a driver fails."""
+    (tmp_path / "driver.cpp").write_text(f"""
+extern "C" int cuDriverGetVersion(int *version) {{ *version = 13010; return 0; }}
+extern "C" int cuInit(unsigned) {{ return {0 if gpus else 100}; }}
+extern "C" int cuDeviceGetCount(int *count) {{ *count = {gpus}; return 0; }}
+""")
+    library = tmp_path / "driver.so"
+    monkeypatch.setattr(mlx_package, "DRIVER", str(library))
+    assert mlx_package.find_driver() is None
+    subprocess.run(["c++", "-shared", "-fPIC", tmp_path / "driver.cpp", "-o", library], check=True)
+    assert mlx_package.find_driver() == mlx_package.Driver(cuda=13010, gpus=gpus)
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "driver", "reason"),
     [
