@@ -33,7 +33,7 @@ class Lengths:
 
 
 def test_it_runs_a_short_prompt_and_one_of_more_than_a_chunk() -> None:
-    backend: Any = Lengths(context=2048)
+    backend: Any = Lengths(context=8192)
     run_prompts(backend, lambda *_: None)
     short, long = backend.prompts
     assert short < 16
