@@ -10,7 +10,7 @@ from typing import NoReturn
 CPU_ONLY = "mlx-cpu"
 LIBRARIES = (CPU_ONLY, "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
 DRIVER = "libcuda.so.1"
-PROGRAMS = Path(__file__).parents[3]  # in the source tree, the folder of main.py and its like
+PROGRAMS = Path(__file__).resolve().parents[3]  # in the source tree, the folder of main.py and its like
 
 
 def installed_libraries() -> list[str]:
