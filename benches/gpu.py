@@ -1,4 +1,4 @@
-"""`pdm bench gpu`: whole models on a GPU, tiny_llm and mlx-lm on the same weights, in one process and in turn."""
+"""`pdm bench gpu`: whole models on a GPU, tiny_llm and mlx-lm on the same weights, in turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median

@@ -48,8 +48,8 @@ def rows_at(table: mx.array, ids: mx.array) -> mx.array:
     """The rows [..., E] of `table` [V, E] at `ids` [...]."""
     if not computes_on_gpu() or table.shape[-1] * table.itemsize % 4 != 0:
         return table[ids]
-    # MLX for CUDA compiles a kernel for each type at first use, for three seconds. As words of 32 bits, rows of
-    # all types share one.
+    # MLX for CUDA compiles a kernel for each type at first use, for three seconds. As words of 32 bits, rows
+    # of all types share one.
     return table.view(mx.uint32)[ids].view(table.dtype)
 
 

@@ -19,7 +19,7 @@ class Columns:
         self._arrays: tuple[mx.array, mx.array]
 
     def get(self, lengths: Sequence[int], new: int) -> tuple[mx.array, mx.array]:
-        """The columns [B, 1, L, 1] of L new tokens after lengths[b], and the mask [B, 1, L, S] of visible ones."""
+        """Columns [B, 1, L, 1] of L new tokens after lengths[b], and the mask [B, 1, L, S] of visible ones."""
         key = (tuple(lengths), new)
         if key != self._key:
             columns = mx.array(key[0], mx.int32)[:, None, None, None] + mx.arange(new)[:, None]
@@ -50,7 +50,7 @@ class StackedKvCache(TinyKvCache):
         return self._arrays
 
     def add_request(self, prefilled: TinyKvCache, id: int) -> None:
-        """Move the tokens of a request into slot `id`, whose tokens are dropped; `prefilled` becomes empty."""
+        """Move the tokens of a request into slot `id`; `prefilled` becomes empty."""
         self._check_slot(id)
         self._check_length(id, prefilled.offset)
         if prefilled.key_values is None:
@@ -58,11 +58,10 @@ class StackedKvCache(TinyKvCache):
             return
         tokens = prefilled.key_values
         heads, length, size = tokens[0].shape[1:]
-        self._reserve((self.max_active_requests, heads, length, size), tokens[0].dtype)
-        assert self._arrays is not None
-        for array, moved in zip(self._arrays, tokens, strict=True):
+        arrays = self._reserve((self.max_active_requests, heads, length, size), tokens[0].dtype)
+        for array, moved in zip(arrays, tokens, strict=True):
             array[id, :, :length] = moved[0]
-        mx.eval(self._arrays)  # before the storage of the request is dropped, so that it is not kept
+        mx.eval(arrays)  # before the storage of the request is dropped, so that it is not kept
         self._lengths[id] = length
         prefilled.rewind(length)
 
@@ -83,7 +82,7 @@ class StackedKvCache(TinyKvCache):
     ) -> Fetched:
         """Append row b of key and value [B, H, L, D] to slot b; return all tokens of all slots, and a mask.
 
-        Keys and values are [B, H, S, D], S the length of the longest row; the bool mask [B, 1, L, S] is causal.
+        Keys and values are [B, H, S, D], S for the longest row; the bool mask [B, 1, L, S] is causal.
         """
         check_tokens("StackedKvCache", key, value)
         if key.shape[0] != self.max_active_requests:
@@ -95,21 +94,19 @@ class StackedKvCache(TinyKvCache):
         for slot, length in active.items():
             self._check_length(slot, length + new)
         lengths = [length or 0 for length in self._lengths]
-        self._reserve((*key.shape[:2], max(lengths) + new, key.shape[3]), key.dtype)
-        assert self._arrays is not None
+        keys, values = self._reserve((*key.shape[:2], max(lengths) + new, key.shape[3]), key.dtype)
         columns, visible = self._columns.get(lengths, new)
-        self._arrays = tuple(  # type: ignore[assignment]
-            mx.put_along_axis(array, mx.broadcast_to(columns, tokens.shape), tokens, axis=2)
-            for array, tokens in zip(self._arrays, (key, value), strict=True)
-        )
+        columns = mx.broadcast_to(columns, key.shape)
+        keys = mx.put_along_axis(keys, columns, key, axis=2)
+        values = mx.put_along_axis(values, columns, value, axis=2)
+        self._arrays = keys, values
         for slot, length in active.items():
             self._lengths[slot] = length + new
         longest = visible.shape[-1]
-        keys, values = (array[:, :, :longest] for array in self._arrays)
-        return keys, values, None, visible
+        return keys[:, :, :longest], values[:, :, :longest], None, visible
 
-    def _reserve(self, shape: tuple[int, ...], dtype: mx.Dtype) -> None:
-        """Space for [B, H, S, D] tokens."""
+    def _reserve(self, shape: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
+        """Keys and values with space for [B, H, S, D] tokens."""
         if self._arrays is None:
             empty = mx.zeros((*shape[:2], 0, shape[3]), dtype)
             self._arrays = empty, empty
@@ -120,6 +117,7 @@ class StackedKvCache(TinyKvCache):
                 "StackedKvCache", "key", f"{found} heads, head size, dtype", f"{expected} as before"
             )
         self._arrays = grown(self._arrays, shape[2])
+        return self._arrays
 
     def _check_length(self, slot: int, length: int) -> None:
         if length > self.max_seq_len:

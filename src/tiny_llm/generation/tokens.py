@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import NumericError
+from ..runtime.gpu import computes_on_gpu
 from ..sampling.penalty import LogitsProcessor
 from ..sampling.select import argmax, logsumexp
 from .logprobs import LogprobQueue
@@ -125,7 +126,12 @@ def token_id(token: mx.array) -> int:
 
 
 def selected_logits(logits: mx.array, ids: mx.array) -> mx.array:
-    """The logits [B, 1] of the tokens `ids` [B]; NaN for an argmax of a row with a NaN."""
+    """The logits [B, 1] of the tokens `ids` [B]; NaN for an argmax of a row with a NaN.
+
+    On a GPU the largest of each row, which is NaN in the same cases: MLX compiles no kernel for it.
+    """
+    if computes_on_gpu():
+        return mx.max(logits, axis=-1, keepdims=True)
     return mx.take_along_axis(logits, ids[:, None], axis=-1)
 
 

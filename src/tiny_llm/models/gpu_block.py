@@ -16,7 +16,7 @@ from ..cache.full import TinyKvFullCache
 from ..cache.stacked import StackedKvCache
 from ..ops.arguments import Mask
 from ..ops.fused import ON_GPU
-from ..quantize import QuantizedWeights
+from ..quantize import QuantizedWeights, multiply_on_gpu
 from ..runtime.gpu import computes_on_gpu, is_cuda
 from .cached_attention import attend_flash
 from .joined_weights import JoinedLayers
@@ -28,13 +28,14 @@ from .weights import Weights, eval_weights
 # From this number of new tokens on, packed weights are dequantized for a product on CUDA. MLX's product with
 # packed weights is compiled at first use, for 40 s, and was three times slower on a prompt of 4096 tokens.
 PROMPT_TOKENS = 8
+LONG_PROMPT = 512  # tokens whose activations are larger than the weights of a block
 
 
 @dataclass(eq=False, slots=True)
 class GpuWeights:
-    """The weights of a block in the form that `run_on_gpu` multiplies.
+    """The weights of a block in the form that `run_on_gpu` multiplies; dense matrices are transposed.
 
-    head_weight: [H_q + H, D], the weights of the norms of query and key heads; None if the family has none.
+    head_weight: [H_q + H, 1, D], the weights of the norms of query and key heads; None without such norms.
     parts: the arrays of the block from which all this was made.
     """
 
@@ -42,6 +43,8 @@ class GpuWeights:
     qkv_bias: mx.array | None
     head_weight: mx.array | None
     gate_up: Weights
+    out: Weights
+    down: Weights
     parts: tuple[Any, ...]
 
 
@@ -56,10 +59,12 @@ def gpu_weights(
         rows = (attention.num_heads, attention.num_kv_heads)
         weights = [norm.weight.astype(dtype) for norm in attention.head_norms]
         head_weight = mx.concatenate(
-            [mx.broadcast_to(w, (n, len(w))) for w, n in zip(weights, rows, strict=True)]
+            [mx.broadcast_to(w, (n, 1, len(w))) for w, n in zip(weights, rows, strict=True)]
         )
-    made = GpuWeights(load(joined.qkv, dtype), bias, head_weight, load(joined.gate_up, dtype), _parts(block))
-    eval_weights([made.qkv, made.qkv_bias, made.head_weight, made.gate_up])
+    matrices = load(joined.qkv, dtype), load(joined.gate_up, dtype), attention.wo, block.mlp.w_down
+    qkv, gate_up, out, down = (w if isinstance(w, QuantizedWeights) else w.T for w in matrices)
+    made = GpuWeights(qkv, bias, head_weight, gate_up, out, down, _parts(block))
+    eval_weights([qkv, bias, head_weight, gate_up, out, down])
     return made
 
 
@@ -79,13 +84,15 @@ def run_on_gpu(
     if last_only:
         x, query = x[:, -1:], query[:, :, -1:]
     attended = _attend(query, keys, values, attention.head_dim**-0.5, mask)
-    x = x + _multiply(attended.swapaxes(1, 2).flatten(-2), attention.wo)
+    hidden = x + _multiply(_join_heads(attended), weights.out)
     norm = block.post_attention_layernorm
-    gate_up = _multiply(ON_GPU.rms_norm(x, norm.weight, norm.eps), weights.gate_up)
-    y = x + _multiply(ON_GPU.silu_multiply(*mx.split(gate_up, 2, axis=-1)), block.mlp.w_down)
-    if query.shape[2] >= PROMPT_TOKENS and is_cuda():
-        # MLX would start all blocks at once and hold their dense weights and activations meanwhile.
-        mx.eval(y, keys, values)
+    gate_up = _multiply(ON_GPU.rms_norm(hidden, norm.weight, norm.eps), weights.gate_up)
+    y = hidden + _multiply(ON_GPU.silu_multiply(*mx.split(gate_up, 2, axis=-1)), weights.down)
+    packed = isinstance(weights.gate_up, QuantizedWeights)
+    if is_cuda() and x.shape[1] >= (PROMPT_TOKENS if packed else LONG_PROMPT):
+        # MLX would start all blocks at once, and hold their dense weights and activations meanwhile.
+        mx.async_eval(y, keys, values)  # type: ignore[no-untyped-call]
+        mx.eval(x)  # the block before has ended
     return y
 
 
@@ -95,25 +102,37 @@ def _project(
     """Query [B, H_q, L, D], key and value [B, H, L, D], after norms and RoPE."""
     attention, norm = block.self_attn, block.input_layernorm
     product = _multiply(ON_GPU.rms_norm(x, norm.weight, norm.eps), weights.qkv, weights.qkv_bias)
-    heads = mx.unflatten(product, -1, (-1, attention.head_dim))
-    query_key, value = mx.split(heads, [attention.num_heads + attention.num_kv_heads], axis=2)
+    heads = _heads_first(product, attention.head_dim)
+    query_key, value = mx.split(heads, [attention.num_heads + attention.num_kv_heads], axis=1)
     if weights.head_weight is not None:
         query_key = mx.fast.rms_norm(query_key, None, attention.head_norms[0].eps) * weights.head_weight
-    query_key = ON_GPU.rope(query_key, attention.rope, starts)
+    query_key = ON_GPU.rotate(query_key, attention.rope, starts)
     query, key = mx.split(query_key, [attention.num_heads], axis=1)
-    return query, key, value.swapaxes(1, 2)
+    return query, key, value
+
+
+def _heads_first(x: mx.array, head_dim: int) -> mx.array:
+    """[B, L, H * D] -> [B, H, L, D]. With one token there is nothing to transpose."""
+    if x.shape[1] == 1:
+        return x.reshape(x.shape[0], -1, 1, head_dim)
+    return mx.unflatten(x, -1, (-1, head_dim)).swapaxes(1, 2)
+
+
+def _join_heads(x: mx.array) -> mx.array:
+    """[B, H, L, D] -> [B, L, H * D]."""
+    if x.shape[2] == 1:
+        return x.reshape(x.shape[0], 1, -1)
+    return mx.flatten(x.swapaxes(1, 2), -2)
 
 
 def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx.array:
     """x [B, L, I] -> [B, L, O]."""
     if isinstance(weights, QuantizedWeights):
         if x.shape[-2] < PROMPT_TOKENS or not is_cuda():
-            product = mx.quantized_matmul(
-                x, weights.weight, weights.scales, weights.biases, True, weights.group_size, weights.bits
-            )
+            product = multiply_on_gpu(x, weights)
             return product if bias is None else product + bias
-        weights = weights.dequantize()
-    return x @ weights.T if bias is None else mx.addmm(bias, x, weights.T)
+        weights = weights.dequantize().T
+    return x @ weights if bias is None else mx.addmm(bias, x, weights)
 
 
 def _attend(query: mx.array, keys: mx.array, values: mx.array, scale: float, mask: Mask) -> mx.array:
@@ -147,4 +166,5 @@ def _parts(block: TransformerBlock) -> tuple[Any, ...]:
     """The arrays that `GpuWeights` joins."""
     attention, mlp = block.self_attn, block.mlp
     biases, norms = attention.biases or (), [norm.weight for norm in attention.head_norms]
-    return attention.wq, attention.wk, attention.wv, mlp.w_gate, mlp.w_up, *biases, *norms
+    matrices = attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down
+    return *matrices, *biases, *norms

@@ -70,14 +70,17 @@ class OnGpu:
         return mx.fast.rms_norm(x, weight.astype(x.dtype), eps)
 
     def rope(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
-        offset = mx.array(starts, mx.int32) if isinstance(starts, list) else starts
+        return self.rotate(x.swapaxes(1, 2), rotation, starts)
+
+    def rotate(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
+        """As `rope`, from [N, H, S, D]."""
         return mx.fast.rope(
-            x.swapaxes(1, 2),
+            x,
             rotation.dims,
             traditional=rotation.traditional,
             base=rotation.base,
             scale=1.0,
-            offset=offset,
+            offset=mx.array(starts, mx.int32) if isinstance(starts, list) else starts,
         )
 
     def silu_multiply(self, gate: mx.array, up: mx.array) -> mx.array:
