@@ -19,7 +19,7 @@ class Columns:
         self._arrays: tuple[mx.array, mx.array]
 
     def get(self, lengths: Sequence[int], new: int) -> tuple[mx.array, mx.array]:
-        """Columns [B, 1, L, 1] of L new tokens after lengths[b], and the mask [B, 1, L, S] of visible ones."""
+        """Columns [B, 1, L, 1] of L new tokens after lengths[b]; the mask [B, 1, L, S] of visible ones."""
         key = (tuple(lengths), new)
         if key != self._key:
             columns = mx.array(key[0], mx.int32)[:, None, None, None] + mx.arange(new)[:, None]

@@ -2,8 +2,8 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -56,6 +56,14 @@ def run_batch(
     return done
 
 
+class Step(NamedTuple):
+    """A decode step of greedy requests that was started and not read."""
+
+    requests: dict[int, Request]  # by slot
+    ids: mx.array  # [B]
+    selected: mx.array  # their logits [B, 1]
+
+
 class Batch:
     """The requests in decode, one in each slot of the batching caches."""
 
@@ -65,6 +73,7 @@ class Batch:
         self._max_seq_len = max_seq_len
         self._slots: list[Request | None] = [None] * size
         self._caches = make_batch_cache(model, size, max_seq_len)
+        self._started: Step | None = None
         self.done: list[Request] = []
 
     @property
@@ -90,10 +99,46 @@ class Batch:
         active = self.active
         if not active:
             return
-        tokens = [[request.next_token if request else 0] for request in self._slots]
+        if self._started is None and not _are_greedy(active):
+            logits = self._logits(mx.array([request.next_token if request else 0 for request in self._slots]))
+            self._take(active, sample_each(active, logits))
+            return
+        step = self._started or self._start(active, None)
+        # The next step is started before the tokens of this one are read, so that the device does not wait. A
+        # request that ends with this step takes part in vain.
+        self._started = self._start(active, step) if self._starts_ahead(active) else None
+        self._take(step.requests, _read(step))
+
+    def _starts_ahead(self, active: dict[int, Request]) -> bool:
+        may = getattr(self._model, "starts_ahead", None)
+        fits = all(request.offset + 2 <= self._max_seq_len for request in active.values())
+        return may is not None and fits and _are_greedy(active) and bool(may(self._caches))
+
+    def _start(self, active: dict[int, Request], before: Step | None) -> Step:
+        """Start a step on the newest tokens: those of the step `before`, which is not read yet, or known ones."""
+        tokens = mx.array([request.next_token if request else 0 for request in self._slots])
+        unread: set[int] = set()
+        if before is not None:
+            unread = {slot for slot, request in before.requests.items() if active.get(slot) is request}
+            is_unread = mx.array([slot in unread for slot in range(len(self._slots))])
+            tokens = mx.where(is_unread, before.ids, tokens)
+        logits = self._logits(tokens, unread)
+        ids = argmax(logits)
+        step = Step(active, ids, selected_logits(logits, ids))
+        mx.async_eval(step.ids, step.selected)  # type: ignore[no-untyped-call]
+        return step
+
+    def _logits(self, tokens: mx.array, unread: Collection[int] = ()) -> mx.array:
+        """The logits [B, V] after `tokens` [B]; in slots `unread` they follow a token that is not read."""
         offsets = [request.offset if request else 0 for request in self._slots]
-        logits = next_logits(self._model, mx.array(tokens), offsets, self._caches)
-        for (slot, request), token in zip(active.items(), sample_each(active, logits), strict=True):
+        offsets = [offset + (slot in unread) for slot, offset in enumerate(offsets)]
+        return next_logits(self._model, tokens[:, None], offsets, self._caches)
+
+    def _take(self, requests: dict[int, Request], tokens: list[int | None]) -> None:
+        """Give each request its token, or None if its logits are NaN; those that are done leave."""
+        for (slot, request), token in zip(requests.items(), tokens, strict=True):
+            if self._slots[slot] is not request:  # it has ended before
+                continue
             if token is None:
                 request.fail()
             else:
@@ -130,16 +175,21 @@ def make_batch_cache(model: Any, size: int, max_seq_len: int) -> list[Any]:
 
 def sample_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:
     """The next token of each request from its row of `logits` [B, V]; None if the row is NaN."""
-    if all(request.sampler.is_greedy for request in active.values()):
-        greedy = argmax(logits)
-        selected = selected_logits(logits, greedy)
-        mx.eval(greedy, selected)
-        tokens: Any = greedy.tolist()
-        values: Any = selected.tolist()
-        return [None if math.isnan(values[slot][0]) else tokens[slot] for slot in active]
     ids = [request.sampler.sample(logits[slot : slot + 1]) for slot, request in active.items()]
     mx.eval(ids, [request.sampler.pending_arrays for request in active.values()])
     return [_result(request, token) for request, token in zip(active.values(), ids, strict=True)]
+
+
+def _are_greedy(active: dict[int, Request]) -> bool:
+    return all(request.sampler.is_greedy for request in active.values())
+
+
+def _read(step: Step) -> list[int | None]:
+    """The next token of each request of a step; None if its row is NaN."""
+    mx.eval(step.ids, step.selected)
+    tokens: Any = step.ids.tolist()
+    values: Any = step.selected.tolist()
+    return [None if math.isnan(values[slot][0]) else tokens[slot] for slot in step.requests]
 
 
 def _result(request: Request, token: mx.array) -> int | None:
