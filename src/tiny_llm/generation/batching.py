@@ -115,7 +115,7 @@ class Batch:
         return may is not None and fits and _are_greedy(active) and bool(may(self._caches))
 
     def _start(self, active: dict[int, Request], before: Step | None) -> Step:
-        """Start a step on the newest tokens: those of the step `before`, which is not read yet, or known ones."""
+        """Start a step on the newest tokens: known ones, or those of a step `before` that is not read yet."""
         tokens = mx.array([request.next_token if request else 0 for request in self._slots])
         unread: set[int] = set()
         if before is not None:
