@@ -27,6 +27,7 @@ from .generation.text import (
 )
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
+from .runtime.gpu import default_attention
 from .sampling.params import GREEDY, Sampling
 
 
@@ -85,7 +86,11 @@ class LLM:
 
         def load(name: str | Path) -> tuple[Any, Any]:
             model, checkpoint = load_model(
-                name, precision, offline=offline or None, progress=progress, enable_flash_attn=True
+                name,
+                precision,
+                offline=offline or None,
+                progress=progress,
+                enable_flash_attn=default_attention(),
             )
             return model, checkpoint.tokenizer
 

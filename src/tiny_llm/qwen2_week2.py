@@ -2,21 +2,22 @@
 
 from dataclasses import dataclass
 
-from .course.stages import WEEK2, WEEK2_FLASH
+from .course.stages import WEEK2, flash_ops
 from .course.week2 import Week2Model
 from .models.layers import MLP
 from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
+from .runtime.gpu import AttentionChoice
 
 
 @dataclass(eq=False, repr=False)
 class Qwen2MultiHeadAttention(Qwen2Attention):
     """Attention of the new tokens to all tokens in the cache."""
 
-    use_flash_attention: bool = False
+    use_flash_attention: AttentionChoice = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.ops = WEEK2_FLASH if self.use_flash_attention else WEEK2
+        self.ops = flash_ops(self.use_flash_attention) if self.use_flash_attention else WEEK2
 
 
 class Qwen2MLP(MLP):
@@ -29,7 +30,7 @@ class Qwen2TransformerBlock(Qwen2Block):
 
     attention = Qwen2MultiHeadAttention
     feed_forward = Qwen2MLP
-    use_flash_attention: bool = False
+    use_flash_attention: AttentionChoice = False
 
 
 class Qwen2ModelWeek2(Week2Model, Qwen2Model):

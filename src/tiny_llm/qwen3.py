@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from .checks.arrays import dtype_name, wrong_dtype
-from .course.stages import WEEK2, WEEK2_FLASH
+from .course.stages import WEEK2, flash_ops
 from .course.week1 import Week1Model
 from .course.week2 import Week2Model
 from .course.week3 import Week3Model
@@ -15,6 +15,7 @@ from .models import qwen3
 from .models.layers import MLP
 from .models.ops import Ops
 from .quantize import QuantizedWeights
+from .runtime.gpu import AttentionChoice
 
 
 def assert_dtype(weights: mx.array, dtype: mx.Dtype) -> mx.array:
@@ -41,13 +42,13 @@ def assert_quantized_weights_dtype(weights: QuantizedWeights, dtype: mx.Dtype) -
 class Qwen3MultiHeadAttention(qwen3.Qwen3Attention):
     """Attention of the new tokens to all tokens in the cache."""
 
-    use_flash_attention: bool = False
+    use_flash_attention: AttentionChoice = False
     ops: Ops = field(default=WEEK2, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.use_flash_attention:
-            self.ops = WEEK2_FLASH
+            self.ops = flash_ops(self.use_flash_attention)
 
 
 class Qwen3MLP(MLP):
@@ -60,7 +61,7 @@ class Qwen3TransformerBlock(qwen3.Qwen3Block):
 
     attention = Qwen3MultiHeadAttention
     feed_forward = Qwen3MLP
-    use_flash_attention: bool = False
+    use_flash_attention: AttentionChoice = False
     ops: Ops = field(default=WEEK2, kw_only=True)
 
 

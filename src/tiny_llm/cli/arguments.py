@@ -102,7 +102,8 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--enable-flash-attn", action=argparse.BooleanOptionalAction,
         help="compute attention with FlashAttention, or with plain grouped attention, which keeps all scores "
-        "in memory (default: FlashAttention where the loader has it)",
+        "in memory (default: FlashAttention where the loader has it; on a Mac's GPU, MLX's attention until "
+        "`pdm run check-mac` has shown ours to be faster on such a chip)",
     )  # fmt: skip
     group.add_argument(
         "--device",

@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from ..generation.text import check_vocabularies, check_vocabulary_sizes
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
+from ..runtime.gpu import AttentionChoice, default_attention
 from ..sampling.params import Sampling
 from .arguments import SYSTEM
 from .backends import Backend, TinyLlmBackend
@@ -134,13 +135,13 @@ def mlx_lm_dtype(requested: str, device: str) -> mx.Dtype:
     return mx.float32 if requested == "auto" and device == "cpu" else choose_dtype(requested, device)
 
 
-def build_stage(checkpoint: Checkpoint, loader: Stage, flash: bool | None, dtype: mx.Dtype) -> Any:
+def build_stage(checkpoint: Checkpoint, loader: Stage, flash: AttentionChoice | None, dtype: mx.Dtype) -> Any:
     """Our model of a stage; `flash` is None if the stage has no such option."""
     with as_refusal():
         return build_model(checkpoint, dtype, week=loader.week, **flash_argument(flash))
 
 
-def flash_argument(flash: bool | None) -> dict[str, bool]:
+def flash_argument(flash: AttentionChoice | None) -> dict[str, AttentionChoice]:
     return {} if flash is None else {"enable_flash_attn": flash}
 
 
@@ -153,10 +154,10 @@ def as_refusal() -> Iterator[None]:
         raise Refusal(str(error)) from error
 
 
-def choose_flash(loader: Stage, requested: bool | None) -> bool | None:
-    """On by default; None if the stage has only one kind of attention."""
+def choose_flash(loader: Stage, requested: bool | None) -> AttentionChoice | None:
+    """By default the fastest of the device; None if the stage has only one kind of attention."""
     if loader.has_flash_switch:
-        return requested is not False
+        return default_attention() if requested is None else requested
     if requested is not None:
         raise Refusal(
             f"{flash_flag(requested)}: {loader.name} has one kind of attention; "

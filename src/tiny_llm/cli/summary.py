@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from ..generation.generation import Generation
 
-ATTENTION = {True: "flash attention", False: "grouped attention"}
+ATTENTION = {True: "flash attention", "mlx": "attention of MLX", False: "grouped attention"}
 
 
 def fields(generation: Generation) -> dict[str, Any]:

@@ -38,6 +38,16 @@ def attend_flash(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
     return _attend_dense(flash_attention, *qkv.heads_first(), cache, mask)
 
 
+def attend_mlx(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
+    """MLX's fused attention."""
+    return _attend_dense(_mlx_attention, *qkv.heads_first(), cache, mask)
+
+
+def _mlx_attention(query: mx.array, key: mx.array, value: mx.array, *, mask: Mask) -> mx.array:
+    scale = query.shape[-1] ** -0.5
+    return mx.fast.scaled_dot_product_attention(query, key, value, scale=scale, mask=mask)
+
+
 def attend_paged(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
     """Attention over the pages of the cache, which are float32."""
     query, key, value = qkv.heads_first()

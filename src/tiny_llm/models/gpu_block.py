@@ -18,7 +18,7 @@ from ..ops.arguments import Mask
 from ..ops.fused import ON_GPU
 from ..quantize import QuantizedWeights, multiply_on_gpu
 from ..runtime.gpu import computes_on_gpu, is_cuda
-from .cached_attention import attend_flash
+from .cached_attention import attend_flash, attend_mlx
 from .joined_weights import JoinedLayers
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .ops import LoadWeights
@@ -83,7 +83,8 @@ def run_on_gpu(
     keys, values, _, mask = cache.update_and_fetch(key, value, query.shape[2], "causal")
     if last_only:
         x, query = x[:, -1:], query[:, :, -1:]
-    attended = _attend(query, keys, values, attention.head_dim**-0.5, mask)
+    ours = attention.ops.attend is attend_flash and mx.metal.is_available()
+    attended = _attend(query, keys, values, attention.head_dim**-0.5, mask, ours)
     hidden = x + _multiply(_join_heads(attended), weights.out)
     norm = block.post_attention_layernorm
     gate_up = _multiply(ON_GPU.rms_norm(hidden, norm.weight, norm.eps), weights.gate_up)
@@ -135,11 +136,13 @@ def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx
     return x @ weights if bias is None else mx.addmm(bias, x, weights)
 
 
-def _attend(query: mx.array, keys: mx.array, values: mx.array, scale: float, mask: Mask) -> mx.array:
-    """Our kernel on Metal, MLX's on CUDA, where there is none of ours."""
+def _attend(
+    query: mx.array, keys: mx.array, values: mx.array, scale: float, mask: Mask, ours: bool
+) -> mx.array:
+    """By our kernel, or by MLX's: on CUDA there is none of ours."""
     if isinstance(mask, str) and query.shape[2] == 1:
         mask = None  # the newest token sees all
-    if mx.metal.is_available():
+    if ours:
         return flash_attention(query, keys, values, scale, mask)
     return mx.fast.scaled_dot_product_attention(query, keys, values, scale=scale, mask=mask)
 
@@ -154,7 +157,7 @@ def _applies(
         and x.ndim == 3
         and x.size > 0
         and type(cache) in (TinyKvFullCache, StackedKvCache)
-        and attention.ops.attend is attend_flash
+        and attention.ops.attend in (attend_flash, attend_mlx)
         and type(attention).forward is MultiHeadAttention.forward
         and type(attention).project is MultiHeadAttention.project
         and type(block.mlp).__call__ is MLP.__call__

@@ -1,9 +1,17 @@
-"""Whether the layers compute with MLX's fused operations, as they do on a GPU, and which GPU it is."""
+"""Whether layers compute with the operations of a GPU, which GPU it is, and which attention suits it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import mlx.core as mx
+
+# True: FlashAttention in our kernel, on CUDA in MLX's; "mlx": MLX's operation; False: grouped attention.
+AttentionChoice = bool | Literal["mlx"]
+
+# The Apple chips, such as "M2", on which a report of `pdm run check-mac` has shown our kernel to be faster than
+# MLX's. No report has been sent so far.
+OURS_IS_FASTER: frozenset[str] = frozenset()
 
 _GPU = mx.Device(mx.gpu)
 _pretended = False
@@ -17,6 +25,17 @@ def computes_on_gpu() -> bool:
 def is_cuda() -> bool:
     """Whether the GPU of this process is one of NVIDIA's."""
     return mx.is_available(mx.gpu) and not mx.metal.is_available()
+
+
+def default_attention() -> AttentionChoice:
+    """The fastest attention on MLX's default device, as far as it was measured."""
+    on_metal = mx.metal.is_available() and computes_on_gpu()
+    return attention_on(str(mx.device_info(mx.gpu)["device_name"]) if on_metal else None)
+
+
+def attention_on(apple_gpu: str | None) -> AttentionChoice:
+    """The attention for a GPU with a name like "Apple M2 Max"; None is any other device."""
+    return "mlx" if apple_gpu is not None and OURS_IS_FASTER.isdisjoint(apple_gpu.split()) else True
 
 
 @contextmanager
