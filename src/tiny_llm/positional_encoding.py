@@ -125,10 +125,20 @@ class RoPE:
         The positions of row b are offset[b] .. offset[b] + S - 1; one number applies to every row.
         """
         self._check(x)
-        starts = offset if isinstance(offset, list) else [offset]
-        spans = [self._span(slice(start, start + x.shape[1]), x.shape[1]) for start in starts]
+        length = x.shape[1]
+        if not self.has_positions(offset, length):
+            positions = f"positions in 0..{self.seq_len - 1}"
+            raise ArgumentError("RoPE", "offset", f"{offset} for {length} tokens", positions)
         fused = fused_operations(x.dtype)
-        return self._rotate(x, spans).swapaxes(1, 2) if fused is None else fused.rope(x, self, offset)
+        if fused is not None:
+            return fused.rope(x, self, offset)
+        starts = offset if isinstance(offset, list) else [offset]
+        return self._rotate(x, [slice(start, start + length) for start in starts]).swapaxes(1, 2)
+
+    def has_positions(self, starts: int | list[int], length: int) -> bool:
+        """Whether `length` tokens from each of `starts` on are at positions 0..seq_len-1."""
+        first, last = (min(starts), max(starts)) if isinstance(starts, list) else (starts, starts)
+        return first >= 0 and last + length <= self.seq_len
 
     def _check(self, x: mx.array) -> None:
         check_floats("RoPE", x=x)

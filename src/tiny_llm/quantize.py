@@ -209,7 +209,7 @@ def _multiply(
 def multiply_on_gpu(x: mx.array, weights: QuantizedWeights) -> mx.array:
     """MLX's product of `x` [..., I] with packed weights [O, I], without checks: [..., O]."""
     arrays = weights.weight, weights.scales, weights.biases
-    if x.ndim < 3 or x.shape[-2] != 1:
+    if x.ndim < 3 or x.shape[-2] != 1 or x.size == x.shape[-1]:
         return mx.quantized_matmul(x, *arrays, True, weights.group_size, weights.bits)
     # The rows of a batch are one matrix: on CUDA, as many matrices of one row took ten times as long.
     rows = x.reshape(-1, x.shape[-1])

@@ -24,6 +24,7 @@ NUMPY = np.zeros((2, 2), np.float32)
 WRONG: dict[str, tuple[Any, ...]] = {
     "array": (None, "x", [1.0], NUMPY, 1.5, True),
     "size": (None, "2", [2], NUMPY, 1.5, True),
+    "size or None": ("2", [2], NUMPY, 1.5, True),
     "number": ("x", [1.0], NUMPY, True),
     "axis": (None, "x", [1], NUMPY, 1.5),
     "dtype": (None, "float32", np.float32, 1),
@@ -142,7 +143,8 @@ CALLS = (
          {**GENERATE, "draft_model": MODEL, "draft_tokenizer": TOKENIZER},
          {**GENERATE_KINDS, **kinds("object", "draft_model", "draft_tokenizer", "sampling")}),
     Call("stream_generate", t.stream_generate, GENERATE,
-         {**GENERATE_KINDS, "sampling": "object", "processors": "functions", "prefill_step": "size"}),
+         {**GENERATE_KINDS, "sampling": "object", "processors": "functions",
+          **kinds("size or None", "prefill_step", "max_tokens", "context")}),
     Call("Request", t.Request, GENERATE, {**GENERATE_KINDS, "prefill_max_step": "size"}),
     Call("batch_generate", t.batch_generate, {"model": MODEL, "tokenizer": TOKENIZER, "prompts": ["hi"]},
          {**kinds("object", "model", "tokenizer"), "prompts": "texts", "finished": "function",

@@ -101,8 +101,8 @@ MISTAKES: Table = {
         Mistake(
             "the bias of a linear map is forgotten",
             BASICS,
-            "return product if bias is None else product + bias",
-            "return product",
+            "return mx.matmul(x, w.T) if bias is None else mx.addmm(bias, x, w.T)",
+            "return mx.matmul(x, w.T)",
             "test_task_2_linear_maps_the_last_axis",
         ),
         Mistake(

@@ -90,6 +90,14 @@ def check_tokens(cache: str, key: mx.array, value: mx.array) -> None:
     check_same_dtype(cache, "value", value.dtype, key.dtype, "key")
 
 
+def check_batch_mask(cache: str, mask: Mask) -> None:
+    """A batch knows its own mask."""
+    if isinstance(mask, mx.array):
+        raise UnsupportedError(cache, "mask", "an array", "None or 'causal'")
+    if mask not in (None, "causal"):
+        raise ArgumentError(cache, "mask", repr(mask), "None or 'causal'")
+
+
 def check_rewind(cache: str, n: int, offset: int) -> None:
     if not 0 <= n <= offset:
         raise ArgumentError(cache, "rewind", n, f"0 to {offset}, the number of tokens")

@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 import mlx.core as mx
 
 from ..checks.types import check_size
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError
 from ..ops.arguments import Mask
-from .base import Fetched, PagedKvMetadata, TinyKvCache, check_tokens
+from .base import Fetched, PagedKvMetadata, TinyKvCache, check_batch_mask, check_tokens
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
 from .pool import eval_kv
@@ -62,10 +62,7 @@ class BatchingKvCache(TinyKvCache):
 
     def active_caches(self, tokens: tuple[int, ...], mask: Mask) -> dict[int, TinyKvCache]:
         """The active slots and their caches, checked to take new tokens of shape `tokens` [B, H, L, D]."""
-        if isinstance(mask, mx.array):
-            raise UnsupportedError("BatchingKvCache", "mask", "an array", "None or 'causal'")
-        if mask not in (None, "causal"):
-            raise ArgumentError("BatchingKvCache", "mask", repr(mask), "None or 'causal'")
+        check_batch_mask("BatchingKvCache", mask)
         if tokens[0] != self.max_active_requests:
             raise ArgumentError("BatchingKvCache", "key", f"{tokens[0]} rows", self.max_active_requests)
         active = self._active()

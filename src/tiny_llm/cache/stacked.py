@@ -7,7 +7,7 @@ import mlx.core as mx
 from ..checks.types import check_size
 from ..errors import ArgumentError
 from ..ops.arguments import Mask
-from .base import Fetched, TinyKvCache, check_tokens
+from .base import Fetched, TinyKvCache, check_batch_mask, check_tokens
 from .full import grown
 
 
@@ -53,15 +53,15 @@ class StackedKvCache(TinyKvCache):
         """Move the tokens of a request into slot `id`; `prefilled` becomes empty."""
         self._check_slot(id)
         self._check_length(id, prefilled.offset)
-        if prefilled.key_values is None:
-            self._lengths[id] = 0
-            return
-        tokens = prefilled.key_values
-        heads, length, size = tokens[0].shape[1:]
-        arrays = self._reserve((self.max_active_requests, heads, length, size), tokens[0].dtype)
-        for array, moved in zip(arrays, tokens, strict=True):
-            array[id, :, :length] = moved[0]
-        mx.eval(arrays)  # before the storage of the request is dropped, so that it is not kept
+        tokens, length = prefilled.key_values, prefilled.offset
+        if tokens is not None:
+            self._reserve((self.max_active_requests, *tokens[0].shape[1:]), tokens[0].dtype)
+        for side, array in enumerate(self._arrays or ()):
+            if tokens is not None:
+                array[id, :, :length] = tokens[side][0]
+            # A hidden column has the weight 0, but 0 times a NaN that an earlier request left there is NaN.
+            array[id, :, length:] = 0
+        mx.eval(self._arrays)  # before the storage of the request is dropped, so that it is not kept
         self._lengths[id] = length
         prefilled.rewind(length)
 
@@ -85,6 +85,7 @@ class StackedKvCache(TinyKvCache):
         Keys and values are [B, H, S, D], S for the longest row; the bool mask [B, 1, L, S] is causal.
         """
         check_tokens("StackedKvCache", key, value)
+        check_batch_mask("StackedKvCache", mask)
         if key.shape[0] != self.max_active_requests:
             raise ArgumentError("StackedKvCache", "key", f"{key.shape[0]} rows", self.max_active_requests)
         active = {slot: length for slot, length in enumerate(self._lengths) if length is not None}

@@ -14,6 +14,7 @@ from ..attention import flash_attention
 from ..cache.base import TinyKvCache
 from ..cache.full import TinyKvFullCache
 from ..cache.stacked import StackedKvCache
+from ..layer_norm import RMSNorm
 from ..ops.arguments import Mask
 from ..ops.fused import ON_GPU
 from ..quantize import QuantizedWeights, multiply_on_gpu
@@ -36,7 +37,8 @@ class GpuWeights:
     """The weights of a block in the form that `run_on_gpu` multiplies; dense matrices are transposed.
 
     head_weight: [H_q + H, 1, D], the weights of the norms of query and key heads; None without such norms.
-    parts: the arrays of the block from which all this was made.
+    parts: the arrays of the block from which all this was made. A block that has others by now runs its
+    layers; that one of these was written to is not noticed.
     """
 
     qkv: Weights
@@ -46,6 +48,11 @@ class GpuWeights:
     out: Weights
     down: Weights
     parts: tuple[Any, ...]
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """The type of the activations."""
+        return (self.qkv.scales if isinstance(self.qkv, QuantizedWeights) else self.qkv).dtype
 
 
 def gpu_weights(
@@ -79,10 +86,14 @@ def run_on_gpu(
     if weights is None or not computes_on_gpu() or not _applies(block, x, cache, mask, weights):
         return None
     attention = block.self_attn
-    query, key, value = _project(block, weights, x, row_offsets(offset, rows=x.shape[0]))
+    starts = row_offsets(offset, rows=x.shape[0])
+    if not attention.rope.has_positions(starts, x.shape[1]):
+        return None  # the layers raise the error
+    query, key, value = _project(block, weights, x, starts)
     keys, values, _, mask = cache.update_and_fetch(key, value, query.shape[2], "causal")
     if last_only:
         x, query = x[:, -1:], query[:, :, -1:]
+        mask = mask[..., -1:, :] if isinstance(mask, mx.array) else mask
     ours = attention.ops.attend is attend_flash and mx.metal.is_available()
     attended = _attend(query, keys, values, attention.head_dim**-0.5, mask, ours)
     hidden = x + _multiply(_join_heads(attended), weights.out)
@@ -156,18 +167,32 @@ def _applies(
         and mask == "causal"
         and x.ndim == 3
         and x.size > 0
+        and x.shape[2] == block.hidden_size
+        and x.dtype == weights.dtype
         and type(cache) in (TinyKvFullCache, StackedKvCache)
         and attention.ops.attend in (attend_flash, attend_mlx)
         and type(attention).forward is MultiHeadAttention.forward
         and type(attention).project is MultiHeadAttention.project
         and type(block.mlp).__call__ is MLP.__call__
+        and _have_plain_norms(block)
         and all(map(is_, _parts(block), weights.parts))
     )
 
 
+def _have_plain_norms(block: TransformerBlock) -> bool:
+    """Whether no norm is overridden, and those of query and key heads can run as one."""
+    head_norms = block.self_attn.head_norms
+    norms = block.input_layernorm, block.post_attention_layernorm, *head_norms
+    return all(type(norm) is RMSNorm for norm in norms) and len({norm.eps for norm in head_norms}) <= 1
+
+
 def _parts(block: TransformerBlock) -> tuple[Any, ...]:
-    """The arrays that `GpuWeights` joins."""
+    """The arrays of the matrices, biases and norms from which `GpuWeights` is made."""
     attention, mlp = block.self_attn, block.mlp
-    biases, norms = attention.biases or (), [norm.weight for norm in attention.head_norms]
-    matrices = attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down
-    return *matrices, *biases, *norms
+    parts: list[Any] = [*(attention.biases or ()), *(norm.weight for norm in attention.head_norms)]
+    for weights in (attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down):
+        if isinstance(weights, QuantizedWeights):
+            parts += (weights.weight, weights.scales, weights.biases)
+        else:
+            parts.append(weights)
+    return tuple(parts)

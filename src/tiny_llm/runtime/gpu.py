@@ -9,8 +9,8 @@ import mlx.core as mx
 # True: FlashAttention in our kernel, on CUDA in MLX's; "mlx": MLX's operation; False: grouped attention.
 AttentionChoice = bool | Literal["mlx"]
 
-# The Apple chips, such as "M2", on which a report of `pdm run check-mac` has shown our kernel to be faster than
-# MLX's. No report has been sent so far.
+# The Apple chips, such as "M2", on which a report of `pdm run check-mac` has shown our kernel to be faster
+# than MLX's. No report has been sent so far.
 OURS_IS_FASTER: frozenset[str] = frozenset()
 
 _GPU = mx.Device(mx.gpu)
