@@ -5,7 +5,7 @@ one product, gate and up another, and RoPE turns the heads of queries and keys t
 """
 
 from dataclasses import dataclass
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import mlx.core as mx
@@ -30,6 +30,8 @@ from .weights import Weights, eval_weights
 # packed weights is compiled at first use, for 40 s, and was three times slower on a prompt of 4096 tokens.
 PROMPT_TOKENS = 8
 LONG_PROMPT = 512  # tokens whose activations are larger than the weights of a block
+
+_PACKED = attrgetter("weight", "scales", "biases")
 
 
 @dataclass(eq=False, slots=True)
@@ -183,7 +185,8 @@ def _have_plain_norms(block: TransformerBlock) -> bool:
     """Whether no norm is overridden, and those of query and key heads can run as one."""
     head_norms = block.self_attn.head_norms
     norms = block.input_layernorm, block.post_attention_layernorm, *head_norms
-    return all(type(norm) is RMSNorm for norm in norms) and len({norm.eps for norm in head_norms}) <= 1
+    same_eps = not head_norms or head_norms[0].eps == head_norms[1].eps
+    return same_eps and set(map(type, norms)) == {RMSNorm}
 
 
 def _parts(block: TransformerBlock) -> tuple[Any, ...]:
@@ -191,8 +194,5 @@ def _parts(block: TransformerBlock) -> tuple[Any, ...]:
     attention, mlp = block.self_attn, block.mlp
     parts: list[Any] = [*(attention.biases or ()), *(norm.weight for norm in attention.head_norms)]
     for weights in (attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down):
-        if isinstance(weights, QuantizedWeights):
-            parts += (weights.weight, weights.scales, weights.biases)
-        else:
-            parts.append(weights)
+        parts += _PACKED(weights) if type(weights) is QuantizedWeights else (weights,)
     return tuple(parts)
