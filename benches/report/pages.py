@@ -19,6 +19,7 @@ from benches.report.tables import Record, markdown
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
 PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
+MEASURED_ON_A_GPU = RESULTS / "gpu-h200.json"
 # Sections of a machine's page in this order, by the name of the record.
 TITLES = {
     "peers": "Whole models",
@@ -89,7 +90,8 @@ def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]
     if front.exists():
         texts[front] = front_page(front.read_text(), machines)
     if gpu.exists():
-        texts[gpu] = gpu_page(gpu.read_text(), json.loads(PRIMITIVES.read_text()))
+        records = (json.loads(path.read_text()) for path in (PRIMITIVES, MEASURED_ON_A_GPU))
+        texts[gpu] = gpu_page(gpu.read_text(), *records)
     return texts
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/gpu.md: counts of primitives and kernels, and the shortest time of a step."""
+"""The tables of docs/gpu.md: counts, the shortest time of a step, and measurements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from benches.cases.models import cache_bytes, model_shape
 from benches.cases.primitives import WORK
 from benches.names import MLX_LM, TINY_LLM
+from benches.report.gpu import measured_table
 from benches.report.tables import Record, rate_text, seconds_text, table
 from tiny_llm.loading.weights.layout import Matrix, layout
 from tools.roofline.model import DEVICES
@@ -16,9 +17,14 @@ BYTES = {"4-bit": 0.5 + 4 / 64, "bf16": 2.0}  # of a weight; 64 share a scale an
 TIMED = ("qwen2-0.5b", "qwen2-7b")
 
 
-def gpu_page(text: str, record: Record) -> str:
-    """docs/gpu.md with new tables."""
-    for name, new in (("counts", counts_table(record)), ("steps", steps_table(record))):
+def gpu_page(text: str, record: Record, measured: Record) -> str:
+    """docs/gpu.md with new tables, from the counts and from the record of `pdm bench gpu`."""
+    tables = {
+        "measured": measured_table(measured),
+        "counts": counts_table(record),
+        "steps": steps_table(record),
+    }
+    for name, new in tables.items():
         marks = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         before, *rest = marks.split(text)
         if len(rest) != 3:

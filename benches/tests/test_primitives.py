@@ -195,7 +195,7 @@ def test_the_bytes_of_a_step_are_those_of_the_published_models() -> None:
 
 
 def test_the_page_has_the_counts_and_times_of_a_record() -> None:
-    text = "<!-- table: counts -->\n<!-- end -->\n<!-- table: steps -->\nold\n<!-- end -->\n"
+    text = "".join(f"<!-- table: {name} -->\nold\n<!-- end -->\n" for name in ("measured", "counts", "steps"))
     part = {"layer": {"primitives": 3, "kernels": 2}, "outside": {"primitives": 5, "kernels": 4}}
     row = {
         "model": "qwen2-7b",
@@ -205,13 +205,15 @@ def test_the_page_has_the_counts_and_times_of_a_record() -> None:
         "ours": part,
         "mlx-lm": part,
     }
-    page = gpu_page(text, {"rows": [row]})
+    run = {"work": "decode", "unit": "tok/s", "ours": 300.0, "mlx-lm": 200.0, "ratio": 1.5}
+    page = gpu_page(text, {"rows": [row]}, {"rows": [{**run, "target": ">= 1.60x", "met": False}]})
+    assert "| decode | 300 tok/s | 200 tok/s | 1.50x | >= 1.60x: missed |" in page
     counts = "28 × 3 + 5 = 89"
     assert f"| qwen2-7b, 4-bit, decode after 128 tokens | {counts} | {counts} | 28 × 2 + 4 = 60 |" in page
     assert "| qwen2-7b, 4-bit | 3.98 GB | 60 | 60 | 58.4 ms, 17.1 tok/s |" in page
     assert "old" not in page
-    with pytest.raises(ValueError, match="got 0 places for the table 'counts', expected 1"):
-        gpu_page("", {"rows": [row]})
+    with pytest.raises(ValueError, match="got 0 places for the table 'measured', expected 1"):
+        gpu_page("", {"rows": [row]}, {"rows": []})
 
 
 def test_without_a_gpu_its_own_graphs_are_refused(
