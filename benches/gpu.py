@@ -95,13 +95,12 @@ def embedded_row(repeats: int) -> Record:
 
 
 def first_answer_row() -> Record:
-    """A process that finds no compiled kernels: seconds to load a model and make 16 tokens."""
+    """A process that finds no compiled kernels: seconds to make a model, each in its way, and 16 tokens."""
     seconds = {name: in_process("first_answer", "qwen2-0.5b", 4, 24, name) for name in (TINY_LLM, MLX_LM)}
     return {
         "work": "first answer, nothing compiled",
         "unit": "s",
         **seconds,
-        "ratio": seconds[MLX_LM] / seconds[TINY_LLM],
         "target": f"<= {FIRST_ANSWER_TARGET} s",
         "met": seconds[TINY_LLM] <= FIRST_ANSWER_TARGET,
     }

@@ -103,7 +103,9 @@ def their_batch(model: Any, prompts: Sequence[Sequence[int]], count: int) -> Ite
     """The decode steps of mlx-lm's batch."""
     from mlx_lm.generate import BatchGenerator
 
-    generator = BatchGenerator(model, max_tokens=count, completion_batch_size=len(prompts))
+    generator = BatchGenerator(
+        model, max_tokens=count, completion_batch_size=len(prompts), prefill_batch_size=len(prompts)
+    )
     generator.insert([list(prompt) for prompt in prompts], [count] * len(prompts))
     while responses := generator.next_generated():
         yield len(responses)

@@ -6,7 +6,6 @@ from .basics import linear
 from .checks.arrays import check_floats, check_integers
 from .checks.types import check_size
 from .errors import ArgumentError
-from .runtime.gpu import computes_on_gpu
 
 
 class Embedding:
@@ -27,7 +26,7 @@ class Embedding:
     def __call__(self, ids: mx.array) -> mx.array:
         """Look up the vectors [..., E] of the token `ids` [...]; an id outside 0..V-1 gives a row of NaN."""
         ids, known = known_ids(ids, self.vocab_size)
-        return nan_unless(known, rows_at(self.weight, ids))
+        return nan_unless(known, self.weight[ids])
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Score the vectors `x` [..., E] against every token's vector: logits [..., V]."""
@@ -42,15 +41,6 @@ def known_ids(ids: mx.array, vocab_size: int) -> tuple[mx.array, mx.array]:
     ids = ids.astype(mx.uint64 if ids.dtype.size == 8 else mx.uint32)  # negative ids become large ones
     known = ids < vocab_size
     return mx.where(known, ids, 0), known
-
-
-def rows_at(table: mx.array, ids: mx.array) -> mx.array:
-    """The rows [..., E] of `table` [V, E] at `ids` [...]."""
-    if not computes_on_gpu() or table.shape[-1] * table.itemsize % 4 != 0:
-        return table[ids]
-    # MLX for CUDA compiles a kernel for each type at first use, for three seconds. As words of 32 bits, rows
-    # of all types share one.
-    return table.view(mx.uint32)[ids].view(table.dtype)
 
 
 def nan_unless(known: mx.array, vectors: mx.array) -> mx.array:

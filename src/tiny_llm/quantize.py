@@ -11,7 +11,7 @@ import mlx.core as mx
 from .basics import silu_multiply
 from .checks.arrays import check_arrays, check_floats
 from .checks.types import check_attributes, kind
-from .embedding import known_ids, nan_unless, rows_at
+from .embedding import known_ids, nan_unless
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .layer_norm import RMSNorm
 from .ops.explanation import ProductExplanation, explains
@@ -73,7 +73,7 @@ class QuantizedWeights:
         if native is None or not mx.issubdtype(ids.dtype, mx.integer):
             ids, known = known_ids(ids, self.weight.shape[0])
             weight, scales, biases = (
-                rows_at(table, ids) for table in (self.weight, self.scales, self.biases)
+                _rows_at(table, ids) for table in (self.weight, self.scales, self.biases)
             )
             chosen = replace(self, weight=weight, scales=scales, biases=biases)
             return nan_unless(known, chosen.dequantize())
@@ -83,6 +83,14 @@ class QuantizedWeights:
             ids, self.weight, self.scales, self.biases, self.group_size, self.bits
         )
         return dense
+
+
+def _rows_at(table: mx.array, ids: mx.array) -> mx.array:
+    if not computes_on_gpu() or table.shape[-1] * table.itemsize % 4 != 0:
+        return table[ids]
+    # MLX for CUDA compiles a kernel for each type at first use, for three seconds. As words of 32 bits, rows
+    # of weights, scales and biases share one.
+    return table.view(mx.uint32)[ids].view(table.dtype)
 
 
 def quantized_linear(
@@ -209,12 +217,11 @@ def _multiply(
 def multiply_on_gpu(x: mx.array, weights: QuantizedWeights) -> mx.array:
     """MLX's product of `x` [..., I] with packed weights [O, I], without checks: [..., O]."""
     arrays = weights.weight, weights.scales, weights.biases
-    if x.ndim < 3 or x.shape[-2] != 1 or x.size == x.shape[-1]:
+    if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] < 2:
         return mx.quantized_matmul(x, *arrays, True, weights.group_size, weights.bits)
     # The rows of a batch are one matrix: on CUDA, as many matrices of one row took ten times as long.
-    rows = x.reshape(-1, x.shape[-1])
-    product = mx.quantized_matmul(rows, *arrays, True, weights.group_size, weights.bits)
-    return product.reshape(*x.shape[:-1], -1)
+    product = mx.quantized_matmul(mx.squeeze(x, 1), *arrays, True, weights.group_size, weights.bits)
+    return mx.expand_dims(product, 1)
 
 
 def mx_quantized_matmul(

@@ -179,8 +179,8 @@ MISTAKES: Table = {
         Mistake(
             "unknown tokens read memory after the table",
             "tiny_llm/embedding.py",
-            "return nan_unless(known, rows_at(self.weight, ids))",
-            "return rows_at(self.weight, ids)",
+            "return nan_unless(known, self.weight[ids])",
+            "return self.weight[ids]",
             "test_task_2_embedding_of_unknown_tokens_is_nan",
         ),
         Mistake(
@@ -200,8 +200,8 @@ MISTAKES: Table = {
         Mistake(
             "tokens see later ones",
             MODEL,
-            'x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)',
-            "x = block.forward(x, offsets, tokens, None, last_only=last_of_all)",
+            'block.forward(x, offsets, tokens, "causal", last_only=last_of_all)',
+            "block.forward(x, offsets, tokens, None, last_only=last_of_all)",
             "test_task_3_model_scores_the_next_token",
         ),
         Mistake(

@@ -50,7 +50,7 @@ def product() -> tuple:
     ids=["cpu", "gpu"],
 )
 def test_the_explanation_of_a_product_names_its_kernel(monkeypatch, device, path, reason):
-    monkeypatch.setattr(mx, "default_device", lambda: device)
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(device))
     with mx.stream(mx.cpu):  # for the lazy product that checks the arguments
         explanation = explain(quantized_matmul, *product())
     assert explanation.path == path

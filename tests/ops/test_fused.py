@@ -10,7 +10,7 @@ from tiny_llm import Embedding
 from tiny_llm.basics import silu_multiply
 from tiny_llm.layer_norm import RMSNorm
 from tiny_llm.positional_encoding import RoPE
-from tiny_llm.quantize import QuantizedEmbedding, QuantizedWeights
+from tiny_llm.quantize import QuantizedEmbedding, QuantizedWeights, multiply_on_gpu
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.gpu import on_a_gpu
@@ -163,3 +163,26 @@ def test_a_table_with_gaps():
     for weight in (stored[::2], normal(64, 20, seed=2).T):
         table = Embedding(20, 64, weight)
         assert mx.array_equal(on_gpu(table, mx.array([3, 19])), weight[mx.array([3, 19])])
+
+
+def test_a_dense_table_has_gradients():
+    ids = mx.array([2, 0, 2])
+
+    def loss(weight):
+        return mx.sum(Embedding(4, 6, weight)(ids))
+
+    gradient = on_gpu(mx.grad(loss), normal(4, 6, seed=1))
+    assert gradient.sum(axis=-1).tolist() == [6, 0, 12, 0]
+
+
+def test_a_batch_is_one_matrix_for_any_number_of_rows():
+    """A compiled function must not keep the sizes of its first call."""
+    weights = QuantizedWeights(
+        *mx.quantize(normal(8, 64, seed=1), 64, 4)[1:], 64, 4, mx.quantize(normal(8, 64, seed=1), 64, 4)[0]
+    )
+    product = mx.compile(lambda x: multiply_on_gpu(x, weights), shapeless=True)
+    dense = to_float64(weights.dequantize()).T
+    for rows in (3, 5):
+        x = normal(rows, 1, 64, seed=rows)
+        np.testing.assert_allclose(to_float64(product(x)), to_float64(x) @ dense, rtol=1e-5, atol=1e-5)
+    assert multiply_on_gpu(mx.zeros((0, 1, 64)), weights).shape == (0, 1, 8)

@@ -26,7 +26,7 @@ HALF = mx.float16
 def device(request, monkeypatch):
     """MLX's default device, as the function sees it; the product runs on the CPU in both cases."""
     device = getattr(mx, request.param)
-    monkeypatch.setattr(mx, "default_device", lambda: device)
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(device))
     with mx.stream(mx.cpu):
         yield
 

@@ -52,11 +52,16 @@ LAYOUTS = [with_gaps, backwards, transposed, rows_apart]
 def graph_of(module: str) -> Iterator[None]:
     """Inside this context, the layers of that module use MLX operations, as without the extension."""
     layers: Any = importlib.import_module(module)
-    kept, layers.cpu_kernels = layers.cpu_kernels, lambda dtype: None
+    asked = [name for name in ("cpu_kernels", "fused_operations") if hasattr(layers, name)]
+    assert asked
+    kept = {name: getattr(layers, name) for name in asked}
+    for name in asked:
+        setattr(layers, name, lambda dtype: None)
     try:
         yield
     finally:
-        layers.cpu_kernels = kept
+        for name, function in kept.items():
+            setattr(layers, name, function)
 
 
 def _as_list(outputs: Any) -> list[mx.array]:

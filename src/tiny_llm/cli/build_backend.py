@@ -75,12 +75,13 @@ def build_backend(options: argparse.Namespace, progress: Progress) -> Backend:
 def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> TinyLlmBackend:
     """One of our models, and the draft model if one is named."""
     loader = LOADERS[options.loader or DEFAULT_LOADER]
-    flash = choose_flash(loader, options.enable_flash_attn)
     if options.draft_model is not None and not loader.has_cache:
         raise Refusal(
             f"--draft-model: needs a KV cache, from which rejected tokens are removed: use {WITH_CACHE}"
         )
+    check_flash(loader, options.enable_flash_attn)
     device = choose_device(options.device)
+    flash = choose_flash(loader, options.enable_flash_attn)
     check_kernels()
     dtype = choose_dtype(options.dtype, device)
 
@@ -155,15 +156,20 @@ def as_refusal() -> Iterator[None]:
 
 
 def choose_flash(loader: Stage, requested: bool | None) -> AttentionChoice | None:
-    """By default the fastest of the device; None if the stage has only one kind of attention."""
-    if loader.has_flash_switch:
-        return default_attention() if requested is None else requested
-    if requested is not None:
+    """By default that of MLX's default device; None if the stage has only one kind of attention."""
+    check_flash(loader, requested)
+    if not loader.has_flash_switch:
+        return None
+    return default_attention() if requested is None else requested
+
+
+def check_flash(loader: Stage, requested: bool | None) -> None:
+    """Refuse the flag for a stage that has only one kind of attention."""
+    if requested is not None and not loader.has_flash_switch:
         raise Refusal(
             f"{flash_flag(requested)}: {loader.name} has one kind of attention; "
             f"the flag is for {WITH_FLASH_SWITCH}"
         )
-    return None
 
 
 def describe(model: str, solution: str, device: str, dtype: mx.Dtype) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ..loading.progress import Progress
 from ..runtime.kernel_cache import kernel_cache, must_compile
 
 READING = "reading the prompt"
-COMPILING = "compiling GPU kernels, once per machine"
+COMPILING = "compiling GPU kernels, at their first use"
 
 
 class PrefillReporter:

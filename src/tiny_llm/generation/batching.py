@@ -106,8 +106,10 @@ class Batch:
         step = self._started or self._start(active, None)
         # The next step is started before the tokens of this one are read, so that the device does not wait. A
         # request that ends with this step takes part in vain.
-        self._started = self._start(active, step) if self._starts_ahead(active) else None
-        self._take(step.requests, _read(step))
+        try:
+            self._started = self._start(active, step) if self._starts_ahead(active) else None
+        finally:  # the tokens of this one are valid even if the next one cannot start
+            self._take(step.requests, _read(step))
 
     def _starts_ahead(self, active: dict[int, Request]) -> bool:
         may = getattr(self._model, "starts_ahead", None)
@@ -116,7 +118,7 @@ class Batch:
 
     def _start(self, active: dict[int, Request], before: Step | None) -> Step:
         """Start a step on the newest tokens: known ones, or those of a step `before` that is not read yet."""
-        tokens = mx.array([request.next_token if request else 0 for request in self._slots])
+        tokens = mx.array([request.next_token if request else 0 for request in self._slots], mx.uint32)
         unread: set[int] = set()
         if before is not None:
             unread = {slot for slot, request in before.requests.items() if active.get(slot) is request}
@@ -151,6 +153,7 @@ class Batch:
 
     def release(self) -> None:
         """Release all requests, finished or not."""
+        self._started = None
         for slot in self.active:
             self._free(slot)
 

@@ -191,8 +191,8 @@ def sequence_tokens(
     for remaining in range(limit - 2, -1, -1):
         mx.async_eval(token, sampler.pending_arrays)  # type: ignore[no-untyped-call]
         # The graph of the next step is built while this one is computed.
-        following = sampler.sample(sequence.step(token)) if remaining else token
         try:
+            following = sampler.sample(sequence.step(token)) if remaining else token
             if ahead:
                 mx.async_eval(following, sampler.pending_arrays)  # type: ignore[no-untyped-call]
         except Exception:

@@ -29,7 +29,7 @@ from .weights import Weights, eval_weights
 # From this number of new tokens on, packed weights are dequantized for a product on CUDA. MLX's product with
 # packed weights is compiled at first use, for 40 s, and was three times slower on a prompt of 4096 tokens.
 PROMPT_TOKENS = 8
-LONG_PROMPT = 512  # tokens whose activations are larger than the weights of a block
+LONG_PROMPT = 512  # tokens; shorter prompts of dense models hold little memory
 
 _PACKED = attrgetter("weight", "scales", "biases")
 
@@ -101,13 +101,15 @@ def run_on_gpu(
     hidden = x + _multiply(_join_heads(attended), weights.out)
     norm = block.post_attention_layernorm
     gate_up = _multiply(ON_GPU.rms_norm(hidden, norm.weight, norm.eps), weights.gate_up)
-    y = hidden + _multiply(ON_GPU.silu_multiply(*mx.split(gate_up, 2, axis=-1)), weights.down)
-    packed = isinstance(weights.gate_up, QuantizedWeights)
-    if is_cuda() and x.shape[1] >= (PROMPT_TOKENS if packed else LONG_PROMPT):
-        # MLX would start all blocks at once, and hold their dense weights and activations meanwhile.
-        mx.async_eval(y, keys, values)  # type: ignore[no-untyped-call]
-        mx.eval(x)  # the block before has ended
-    return y
+    return hidden + _multiply(ON_GPU.silu_multiply(*mx.split(gate_up, 2, axis=-1)), weights.down)
+
+
+def fills_memory(block: TransformerBlock, tokens: int) -> bool:
+    """Whether blocks in flight would hold too much memory: their dense weights, or long activations."""
+    weights: GpuWeights | None = block.gpu_weights
+    if weights is None or not is_cuda() or not computes_on_gpu():
+        return False
+    return tokens >= (PROMPT_TOKENS if isinstance(weights.gate_up, QuantizedWeights) else LONG_PROMPT)
 
 
 def _project(

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from ..cache.base import TinyKvCache
 from ..cache.batching import BatchingKvCache
+from ..cache.full import TinyKvFullCache
 from ..cache.stacked import Columns, StackedKvCache
 from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
@@ -15,7 +16,7 @@ from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
 from ..runtime.gpu import computes_on_gpu
 from .cpu_block import is_fused
-from .gpu_block import gpu_weights, run_on_gpu
+from .gpu_block import fills_memory, gpu_weights
 from .joined_weights import join_layer
 from .layers import TransformerBlock
 from .ops import Ops
@@ -117,7 +118,11 @@ class Transformer(ABC):
         with cache[-1].writing():  # all layers share the pages
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
-                x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+                before, x = x, block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+                if last_only and fills_memory(block, inputs.shape[1]):
+                    # MLX would start all blocks at once. This one starts, and the one before ends.
+                    mx.async_eval(x, tokens.storage)  # type: ignore[no-untyped-call]
+                    mx.eval(before)
         return x
 
     def create_batch_cache(self, size: int, max_seq_len: int) -> list[TinyKvCache]:
@@ -130,11 +135,12 @@ class Transformer(ABC):
     def starts_ahead(self, cache: Sequence[TinyKvCache]) -> bool:
         """Whether a step may be started while the previous one is being computed.
 
-        True on a GPU. On a CPU, if every block runs as one operation: these append to caches that a running
-        step still reads, and they are few enough that MLX does not block the caller.
+        On a GPU, if no cache waits for its tokens. On a CPU, if every block runs as one operation: these
+        append to caches that a running step still reads, and they are few enough that MLX does not block the
+        caller.
         """
         if computes_on_gpu():
-            return True
+            return all(type(layer) in (TinyKvFullCache, StackedKvCache) for layer in cache)
         few = len(self.layers_inner) <= MAX_BLOCKS_AHEAD
         return few and all(map(is_fused, self.layers_inner, cache))
 
@@ -144,11 +150,12 @@ class Transformer(ABC):
         return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
-        joined = join_layer(layer) if computes_on_gpu() else None
+        joins = computes_on_gpu() and options.get("use_flash_attention", False)
+        joined = join_layer(layer) if joins else None
         arguments = self.block_arguments(layer)
         eval_weights(arguments.values())  # block by block, so that the original matrices are freed
         block = self.block(**arguments, **options)
-        if joined is not None and run_on_gpu in block.self_attn.ops.fused_blocks:
+        if joined is not None:
             block.gpu_weights = gpu_weights(block, joined, self.ops.load_weights, self.precision)
         return block
 

@@ -17,7 +17,7 @@ TEMPORARY = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")  # in the order of C++'s temp_d
 
 def kernel_cache() -> Path | None:
     """MLX's folder of compiled kernels; None where MLX's default device has none."""
-    if mx.default_device() != mx.Device(mx.gpu) or not is_cuda():
+    if mx.default_device().type != mx.gpu or not is_cuda():
         return None
     return cache_folder(environ, mx.__version__)  # type: ignore[attr-defined]
 

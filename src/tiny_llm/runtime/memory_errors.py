@@ -23,8 +23,10 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if (found := out_of_memory(str(error), gpu_facts())) is None:
+        if out_of_memory(str(error), None) is None:
             raise
+        found = out_of_memory(str(error), gpu_facts())
+        assert found is not None
         raise found from error
 
 
