@@ -98,6 +98,20 @@ def check_batch_mask(cache: str, mask: Mask) -> None:
         raise ArgumentError(cache, "mask", repr(mask), "None or 'causal'")
 
 
+def check_slot(cache: str, slot: int, slots: int) -> None:
+    """The number of a slot of a batch."""
+    if not 0 <= slot < slots:
+        raise ArgumentError(cache, "id", slot, f"0 to {slots - 1}")
+
+
+def check_slot_length(cache: str, slot: int, length: int, max_seq_len: int) -> None:
+    """The tokens of one request of a batch."""
+    if length > max_seq_len:
+        raise ArgumentError(
+            cache, "id", f"{length} tokens for slot {slot}", f"at most max_seq_len, {max_seq_len}"
+        )
+
+
 def check_rewind(cache: str, n: int, offset: int) -> None:
     if not 0 <= n <= offset:
         raise ArgumentError(cache, "rewind", n, f"0 to {offset}, the number of tokens")

@@ -8,7 +8,15 @@ import mlx.core as mx
 from ..checks.types import check_size
 from ..errors import ArgumentError
 from ..ops.arguments import Mask
-from .base import Fetched, PagedKvMetadata, TinyKvCache, check_batch_mask, check_tokens
+from .base import (
+    Fetched,
+    PagedKvMetadata,
+    TinyKvCache,
+    check_batch_mask,
+    check_slot,
+    check_slot_length,
+    check_tokens,
+)
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
 from .pool import eval_kv
@@ -31,8 +39,8 @@ class BatchingKvCache(TinyKvCache):
 
     def add_request(self, prefilled: TinyKvCache, id: int) -> None:
         """Put the cache of a request into slot `id`; a cache that is there already is released."""
-        self._check_slot(id)
-        self._check_length(id, prefilled.offset)
+        check_slot("BatchingKvCache", id, self.max_active_requests)
+        check_slot_length("BatchingKvCache", id, prefilled.offset, self.max_seq_len)
         if prefilled.storage is not None:
             self._check_heads(prefilled.storage[0].shape)
         if self.kv_caches[id] is not None:
@@ -41,7 +49,7 @@ class BatchingKvCache(TinyKvCache):
 
     def remove_request(self, id: int) -> None:
         """Release the cache in slot `id` and leave the slot idle."""
-        self._check_slot(id)
+        check_slot("BatchingKvCache", id, self.max_active_requests)
         cache = self.kv_caches[id]
         if cache is None:
             raise ArgumentError("BatchingKvCache", "id", id, "a slot with a request")
@@ -69,7 +77,7 @@ class BatchingKvCache(TinyKvCache):
         if not active:
             raise ArgumentError("BatchingKvCache", "", "no active request", "at least one")
         for slot, cache in active.items():
-            self._check_length(slot, cache.offset + tokens[2])
+            check_slot_length("BatchingKvCache", slot, cache.offset + tokens[2], self.max_seq_len)
         self._check_heads(tokens)
         return active
 
@@ -123,19 +131,6 @@ class BatchingKvCache(TinyKvCache):
 
     def _active(self) -> dict[int, TinyKvCache]:
         return {slot: cache for slot, cache in enumerate(self.kv_caches) if cache is not None}
-
-    def _check_length(self, slot: int, length: int) -> None:
-        if length > self.max_seq_len:
-            raise ArgumentError(
-                "BatchingKvCache",
-                "id",
-                f"{length} tokens for slot {slot}",
-                f"at most max_seq_len, {self.max_seq_len}",
-            )
-
-    def _check_slot(self, slot: int) -> None:
-        if not 0 <= slot < self.max_active_requests:
-            raise ArgumentError("BatchingKvCache", "id", slot, f"0 to {self.max_active_requests - 1}")
 
     def _check_heads(self, tokens: tuple[int, ...]) -> None:
         found = (tokens[1], tokens[3])

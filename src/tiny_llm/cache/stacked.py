@@ -7,7 +7,7 @@ import mlx.core as mx
 from ..checks.types import check_size
 from ..errors import ArgumentError
 from ..ops.arguments import Mask
-from .base import Fetched, TinyKvCache, check_batch_mask, check_tokens
+from .base import Fetched, TinyKvCache, check_batch_mask, check_slot, check_slot_length, check_tokens
 from .full import grown
 
 
@@ -51,8 +51,8 @@ class StackedKvCache(TinyKvCache):
 
     def add_request(self, prefilled: TinyKvCache, id: int) -> None:
         """Move the tokens of a request into slot `id`; `prefilled` becomes empty."""
-        self._check_slot(id)
-        self._check_length(id, prefilled.offset)
+        check_slot("StackedKvCache", id, self.max_active_requests)
+        check_slot_length("StackedKvCache", id, prefilled.offset, self.max_seq_len)
         tokens, length = prefilled.key_values, prefilled.offset
         if tokens is not None:
             self._reserve((self.max_active_requests, *tokens[0].shape[1:]), tokens[0].dtype)
@@ -67,7 +67,7 @@ class StackedKvCache(TinyKvCache):
 
     def remove_request(self, id: int) -> None:
         """Leave the slot `id` idle."""
-        self._check_slot(id)
+        check_slot("StackedKvCache", id, self.max_active_requests)
         if self._lengths[id] is None:
             raise ArgumentError("StackedKvCache", "id", id, "a slot with a request")
         self._lengths[id] = None
@@ -93,7 +93,7 @@ class StackedKvCache(TinyKvCache):
             raise ArgumentError("StackedKvCache", "", "no active request", "at least one")
         new = key.shape[2]
         for slot, length in active.items():
-            self._check_length(slot, length + new)
+            check_slot_length("StackedKvCache", slot, length + new, self.max_seq_len)
         lengths = [length or 0 for length in self._lengths]
         keys, values = self._reserve((*key.shape[:2], max(lengths) + new, key.shape[3]), key.dtype)
         columns, visible = self._columns.get(lengths, new)
@@ -119,16 +119,3 @@ class StackedKvCache(TinyKvCache):
             )
         self._arrays = grown(self._arrays, shape[2])
         return self._arrays
-
-    def _check_length(self, slot: int, length: int) -> None:
-        if length > self.max_seq_len:
-            raise ArgumentError(
-                "StackedKvCache",
-                "id",
-                f"{length} tokens for slot {slot}",
-                f"at most max_seq_len, {self.max_seq_len}",
-            )
-
-    def _check_slot(self, slot: int) -> None:
-        if not 0 <= slot < self.max_active_requests:
-            raise ArgumentError("StackedKvCache", "id", slot, f"0 to {self.max_active_requests - 1}")
