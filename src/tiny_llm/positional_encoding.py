@@ -132,8 +132,13 @@ class RoPE:
         fused = fused_operations(x.dtype)
         if fused is not None:
             return fused.rope(x, self, offset)
-        starts = offset if isinstance(offset, list) else [offset]
-        return self._rotate(x, [slice(start, start + length) for start in starts]).swapaxes(1, 2)
+        return self.by_table(x, offset).swapaxes(1, 2)
+
+    def by_table(self, x: mx.array, starts: int | list[int]) -> mx.array:
+        """Rotate checked `x` [N, S, H, D] in the readable form; row b begins at position starts[b]."""
+        length = x.shape[1]
+        each = starts if isinstance(starts, list) else [starts]
+        return self._rotate(x, [slice(start, start + length) for start in each])
 
     def has_positions(self, starts: int | list[int], length: int) -> bool:
         """Whether `length` tokens from each of `starts` on are at positions 0..seq_len-1."""

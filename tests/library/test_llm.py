@@ -57,7 +57,8 @@ def test_a_text_is_continued_as_it_is(llm):
     assert result.text.startswith(", there was")
 
 
-def test_a_list_is_answered_in_order_as_each_prompt_alone(llm):
+def test_a_list_is_answered_in_order_as_each_prompt_alone():
+    llm = LLM("tiny", dtype="float32")  # in bfloat16 a batch on a GPU can round a close choice differently
     together = llm.generate(PROMPTS, max_tokens=9, batch_size=2)
     assert [comparable(result) for result in together] == [
         comparable(llm.generate(p, max_tokens=9)) for p in PROMPTS

@@ -122,6 +122,7 @@ def test_the_weights_of_a_model_are_in_memory_once(bits):
     mx.reset_peak_memory()
     with on_a_gpu():
         model = dispatch_model("a folder", weights, 2, dtype=mx.float32, enable_flash_attn=True)
+        mx.synchronize()  # a GPU frees memory some time after it was used
     assert mx.get_active_memory() - before < size / 16
     # While a layer is joined, its parts are there twice.
     assert mx.get_peak_memory() - before < 0.75 * size

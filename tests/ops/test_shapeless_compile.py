@@ -9,6 +9,9 @@ from tiny_llm.quantize import QuantizedWeights, quantized_linear, quantized_matm
 from ..support.cases import normal
 from ..support.products.quantized import packed
 
+# MLX's own packed product, which a GPU runs, allows neither shapeless=True nor vmap.
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
 SHAPES = [
     (2, 6, 64),
     (4, 3, 64),

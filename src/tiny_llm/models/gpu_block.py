@@ -23,6 +23,7 @@ from .cached_attention import attend_flash, attend_mlx
 from .joined_weights import JoinedLayers
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .ops import LoadWeights
+from .pace import IN_FLIGHT, current_pace
 from .qkv import Offset, row_offsets
 from .weights import Weights, eval_weights
 
@@ -100,8 +101,12 @@ def run_on_gpu(
     attended = _attend(query, keys, values, attention.head_dim**-0.5, mask, ours)
     hidden = x + _multiply(_join_heads(attended), weights.out)
     norm = block.post_attention_layernorm
-    gate_up = _multiply(ON_GPU.rms_norm(hidden, norm.weight, norm.eps), weights.gate_up)
-    return hidden + _multiply(ON_GPU.silu_multiply(*mx.split(gate_up, 2, axis=-1)), weights.down)
+    gate, up = _gate_and_up(block, ON_GPU.rms_norm(hidden, norm.weight, norm.eps), weights.gate_up)
+    result = hidden + _multiply(ON_GPU.silu_multiply(gate, up), weights.down)
+    pace = current_pace()
+    if pace is not None and not isinstance(weights.gate_up, QuantizedWeights):
+        pace.start([result, cache.storage], IN_FLIGHT)  # one block runs while the next one is built
+    return result
 
 
 def fills_memory(block: TransformerBlock, tokens: int) -> bool:
@@ -110,6 +115,14 @@ def fills_memory(block: TransformerBlock, tokens: int) -> bool:
     if weights is None or not is_cuda() or not computes_on_gpu():
         return False
     return tokens >= (PROMPT_TOKENS if isinstance(weights.gate_up, QuantizedWeights) else LONG_PROMPT)
+
+
+def _gate_and_up(block: TransformerBlock, x: mx.array, gate_up: Weights) -> tuple[mx.array, mx.array]:
+    """Each [B, L, I]. As one product, or as two whose dense weights are in memory one after the other."""
+    if isinstance(gate_up, QuantizedWeights) and _dequantizes(x):
+        return _multiply(x, block.mlp.w_gate), _multiply(x, block.mlp.w_up)
+    gate, up = mx.split(_multiply(x, gate_up), 2, axis=-1)
+    return gate, up
 
 
 def _project(
@@ -143,12 +156,29 @@ def _join_heads(x: mx.array) -> mx.array:
 
 def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx.array:
     """x [B, L, I] -> [B, L, O]."""
-    if isinstance(weights, QuantizedWeights):
-        if x.shape[-2] < PROMPT_TOKENS or not is_cuda():
-            product = multiply_on_gpu(x, weights)
-            return product if bias is None else product + bias
-        weights = weights.dequantize().T
-    return x @ weights if bias is None else mx.addmm(bias, x, weights)
+    if not isinstance(weights, QuantizedWeights):
+        return _multiply_dense(x, weights, bias)
+    if not _dequantizes(x):
+        product = multiply_on_gpu(x, weights)
+        return product if bias is None else product + bias
+    dense = weights.dequantize().T
+    product = _multiply_dense(x, dense, bias)
+    if pace := current_pace():
+        pace.start([product], dense.nbytes)
+    return product
+
+
+def _multiply_dense(x: mx.array, weights: mx.array, bias: mx.array | None) -> mx.array:
+    if bias is None:
+        return x @ weights
+    if x.shape[-2] < PROMPT_TOKENS and is_cuda():
+        return x @ weights + bias  # MLX for CUDA takes 11 us to start both, and 21 us for `addmm`
+    return mx.addmm(bias, x, weights)
+
+
+def _dequantizes(x: mx.array) -> bool:
+    """Whether packed weights are dequantized for a product with x."""
+    return x.shape[-2] >= PROMPT_TOKENS and is_cuda()
 
 
 def _attend(

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -20,6 +21,7 @@ from .gpu_block import fills_memory, gpu_weights
 from .joined_weights import join_layer
 from .layers import TransformerBlock
 from .ops import Ops
+from .pace import paced
 from .qkv import Offset, row_offsets
 from .weights import eval_weights, multiply, token_table
 
@@ -115,14 +117,11 @@ class Transformer(ABC):
             raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
-        with cache[-1].writing():  # all layers share the pages
+        slow = last_only and any(fills_memory(block, inputs.shape[1]) for block in self.layers_inner)
+        with cache[-1].writing(), paced() if slow else nullcontext():  # all layers share the pages
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
-                before, x = x, block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
-                if last_only and fills_memory(block, inputs.shape[1]):
-                    # MLX would start all blocks at once. This one starts, and the one before ends.
-                    mx.async_eval(x, tokens.storage)  # type: ignore[no-untyped-call]
-                    mx.eval(before)
+                x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
         return x
 
     def create_batch_cache(self, size: int, max_seq_len: int) -> list[TinyKvCache]:

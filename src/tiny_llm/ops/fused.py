@@ -22,6 +22,9 @@ class Rotation(Protocol):
 
     def table(self, starts: int | list[int], length: int) -> "Table": ...
 
+    def by_table(self, x: mx.array, starts: int | list[int]) -> mx.array:
+        """The readable form: [N, S, H, D] -> [N, S, H, D]."""
+
 
 class Table(Protocol):
     cos: mx.array
@@ -67,13 +70,17 @@ class OnGpu:
     """MLX's fused operations."""
 
     def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:
-        return mx.fast.rms_norm(x, weight.astype(x.dtype), eps)
+        return mx.fast.rms_norm(x, weight, eps).astype(x.dtype)  # MLX computes in the wider type of the two
 
     def rope(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
-        return self.rotate(x.swapaxes(1, 2), rotation, starts)
+        # MLX for CUDA gives wrong results for an input with a broadcast axis, so it gets a contiguous one.
+        return self.rotate(mx.contiguous(x.swapaxes(1, 2)), rotation, starts)
 
     def rotate(self, x: mx.array, rotation: Rotation, starts: int | list[int]) -> mx.array:
-        """As `rope`, from [N, H, S, D]."""
+        """As `rope`, from [N, H, S, D]; no axis may be broadcast."""
+        if x.dtype == mx.float32:
+            # The angles of MLX are float32 numbers: at position 32767, results were off by 7e-3.
+            return rotation.by_table(x.swapaxes(1, 2), starts).swapaxes(1, 2)
         return mx.fast.rope(
             x,
             rotation.dims,
