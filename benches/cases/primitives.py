@@ -15,6 +15,7 @@ from tiny_llm.loading.config import ModelConfig
 from tiny_llm.loading.weights.layout import Matrix, Vector, layout
 from tiny_llm.loading.weights.random_model import PACKING, random_config
 from tiny_llm.loading.weights.tree import assemble, convert_in_place
+from tiny_llm.models.pace import one_graph
 from tiny_llm.runtime.gpu import as_on_gpu
 
 MODELS = ("qwen2-0.5b", "qwen2-7b", "qwen3-0.6b")
@@ -43,7 +44,7 @@ def our_step(case: Case, layers: int) -> list[mx.array]:
     """Logits of the last token and the arrays of the caches, by tiny_llm's model on a GPU."""
     past, new = WORK[case.work]
     tree = _checkpoint(case, layers)
-    with as_on_gpu():
+    with as_on_gpu(), one_graph():
         convert_in_place(tree, weight_loader(2), DTYPE)
         model = dispatch_model(case.model, tree, 2, dtype=DTYPE, enable_flash_attn=True)
         cache = model.create_kv_cache()

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.models import dispatch_model, gpu_block
-from tiny_llm.models.pace import IN_FLIGHT, Pace, current_pace, paced
+from tiny_llm.models.pace import GROUP, Pace, current_pace, one_graph, paced
 from tiny_llm.quantize import QuantizedWeights
 
 from ..support.cases import normal
@@ -28,15 +28,15 @@ def on_cuda(monkeypatch):
 
 
 @pytest.fixture
-def started(monkeypatch):
-    """The bytes that each start holds."""
-    sizes, start = [], Pace.start
+def added(monkeypatch):
+    """The bytes of each addition."""
+    sizes, add = [], Pace.add
 
     def recorded(pace, results, held_bytes):
         sizes.append(held_bytes)
-        start(pace, results, held_bytes)
+        add(pace, results, held_bytes)
 
-    monkeypatch.setattr(Pace, "start", recorded)
+    monkeypatch.setattr(Pace, "add", recorded)
     return sizes
 
 
@@ -54,7 +54,7 @@ def next_logits(bits, prompt):
 
 
 @pytest.mark.parametrize(
-    ("bits", "length", "starts"),
+    ("bits", "length", "additions"),
     [
         (4, 7, 0),  # packed
         (4, 8, 6),  # q, k and v in one, output, gate, up, down; of the last layer q, k and v
@@ -62,10 +62,10 @@ def next_logits(bits, prompt):
         (None, 512, 2),  # layer by layer
     ],
 )
-def test_a_prompt_keeps_its_logits(bits, length, starts, started):
+def test_a_prompt_keeps_its_logits(bits, length, additions, added):
     actual, expected = next_logits(bits, tokens(1, length))
     assert_logits(actual, expected, 1e-5)
-    assert len(started) == starts
+    assert len(added) == additions
     assert current_pace() is None
 
 
@@ -86,16 +86,23 @@ def peak_of_products(count, size):
 def test_few_dense_matrices_are_in_memory():
     """One that ends and one that starts; MLX on the CPU dequantizes through arrays of the same size."""
     with paced():
-        peak, result = peak_of_products(12, IN_FLIGHT // MB)
-    assert peak < 5 * IN_FLIGHT / MB
-    all_at_once, same = peak_of_products(12, IN_FLIGHT // MB)
-    assert all_at_once > 11 * IN_FLIGHT / MB
+        peak, result = peak_of_products(12, GROUP // MB)
+    assert peak < 5 * GROUP / MB
+    all_at_once, same = peak_of_products(12, GROUP // MB)
+    assert all_at_once > 11 * GROUP / MB
     assert same_bits(result, same)
 
 
-def test_a_pace_leaves_the_newest_running():
-    pace = Pace()
-    results = [normal(4) * 2 for _ in range(3)]
-    for result in results:
-        pace.start([result], IN_FLIGHT)
-    assert len(pace._started) == 1
+def test_a_group_is_started_when_it_is_full():
+    pace, x = Pace(), normal(4)
+    for held, starts in ((GROUP // 2, False), (GROUP // 2, True), (GROUP - 1, False), (1, True)):
+        before, x = pace._running, x + 1
+        pace.add(x, held)
+        assert (pace._running is not before) == starts
+
+
+def test_a_prompt_stays_one_graph_where_it_is_counted(added):
+    with one_graph():
+        actual, expected = next_logits(4, tokens(1, 20))
+    assert_logits(actual, expected, 1e-5)
+    assert added == []

@@ -23,7 +23,7 @@ from .cached_attention import attend_flash, attend_mlx
 from .joined_weights import JoinedLayers
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .ops import LoadWeights
-from .pace import IN_FLIGHT, current_pace
+from .pace import GROUP, current_pace
 from .qkv import Offset, row_offsets
 from .weights import Weights, eval_weights
 
@@ -105,7 +105,7 @@ def run_on_gpu(
     result = hidden + _multiply(ON_GPU.silu_multiply(gate, up), weights.down)
     pace = current_pace()
     if pace is not None and not isinstance(weights.gate_up, QuantizedWeights):
-        pace.start([result, cache.storage], IN_FLIGHT)  # one block runs while the next one is built
+        pace.add([result, cache.storage], GROUP)
     return result
 
 
@@ -164,7 +164,7 @@ def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx
     dense = weights.dequantize().T
     product = _multiply_dense(x, dense, bias)
     if pace := current_pace():
-        pace.start([product], dense.nbytes)
+        pace.add(product, dense.nbytes)
     return product
 
 

@@ -4,7 +4,6 @@ MLX starts all operations of a graph at once and frees what one has read when it
 hold the dense weights of all blocks. With a pace, an operation starts only after most before it have ended.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,26 +11,31 @@ from typing import Any
 
 import mlx.core as mx
 
-IN_FLIGHT = 32 * 2**20  # bytes
+GROUP = 16 * 2**20  # bytes
 
 
 class Pace:
-    """Started results that still hold memory."""
+    """Starts results in groups: one group runs while the next one is built."""
 
     def __init__(self) -> None:
-        self._started: deque[tuple[Any, int]] = deque()
+        self._running: Any = None
+        self._held_bytes = 0
 
-    def start(self, results: Any, held_bytes: int) -> None:
-        """Start to compute `results`, a tree of arrays, which hold that much memory until they are there.
+    def add(self, results: Any, held_bytes: int) -> None:
+        """Add `results`, a tree of arrays, which hold that much memory until they are there.
 
-        Waits for the oldest ones while more than IN_FLIGHT is held; the newest are left running.
+        They depend on all results before, so a group is started by its last ones.
         """
+        self._held_bytes += held_bytes
+        if self._held_bytes < GROUP:
+            return
         mx.async_eval(results)  # type: ignore[no-untyped-call]
-        self._started.append((results, held_bytes))
-        while len(self._started) > 1 and sum(held for _, held in self._started) > IN_FLIGHT:
-            mx.eval(self._started.popleft()[0])
+        if self._running is not None:
+            mx.eval(self._running)
+        self._running, self._held_bytes = results, 0
 
 
+_may_start: ContextVar[bool] = ContextVar("may_start", default=True)
 _current: ContextVar[Pace | None] = ContextVar("pace", default=None)
 
 
@@ -42,9 +46,19 @@ def current_pace() -> Pace | None:
 
 @contextmanager
 def paced() -> Iterator[None]:
-    """A block in which prompts start their operations piece by piece."""
-    before = _current.set(Pace())
+    """A block in which a prompt starts its operations group by group."""
+    before = _current.set(Pace() if _may_start.get() else None)
     try:
         yield
     finally:
         _current.reset(before)
+
+
+@contextmanager
+def one_graph() -> Iterator[None]:
+    """A block in which nothing is started, to count the operations of a prompt."""
+    before = _may_start.set(False)
+    try:
+        yield
+    finally:
+        _may_start.reset(before)
