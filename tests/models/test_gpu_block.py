@@ -28,9 +28,11 @@ def model_of(family="qwen2", *, weights=None, dtype=mx.float32, **options):
     return dispatch_model("a folder", weights, 2, dtype=dtype, enable_flash_attn=True)
 
 
-def fused_model_of(*arguments, **options):
+def fused_model_of(family="qwen2", *, weights=None, dtype=mx.float32, **options):
+    if weights is None:  # quantized on the CPU, as for `model_of`: a GPU rounds some weights otherwise
+        weights = checkpoint(family, layers=LAYERS, scale_dtype=dtype, **options)
     with on_a_gpu():
-        model = model_of(*arguments, **options)
+        model = model_of(weights=weights, dtype=dtype)
     assert all(block.gpu_weights is not None for block in model.layers_inner)
     return model
 
