@@ -58,6 +58,7 @@ from .generation.result import Result, Statistics, TokenLogprobs
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
 from .models import shortcut_name_to_full_name
+from .ops.schedules import flash_attention_v1, flash_attention_v2
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
 from .quantize import (
@@ -130,6 +131,8 @@ __all__ = [
     "embedding",
     "explain",
     "flash_attention",
+    "flash_attention_v1",
+    "flash_attention_v2",
     "generate",
     "kv_cache",
     "layer_norm",
