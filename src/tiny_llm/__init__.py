@@ -175,6 +175,7 @@ _LAZY = {
     "LoadError": "loading",
     "load": "loading",
 }
+_LAZY_MODULES = {"nn"}  # it imports mlx.nn, which nothing else here needs
 
 
 def __getattr__(name: str) -> Any:
@@ -182,13 +183,15 @@ def __getattr__(name: str) -> Any:
         from .runtime.version import version
 
         return version()
-    if name not in _LAZY:
+    if name not in _LAZY and name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _LAZY_MODULES:
+        return import_module(f".{name}", __name__)
     found = globals()[name] = getattr(import_module(f".{_LAZY[name]}", __name__), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, *_LAZY_MODULES, "__version__"})
