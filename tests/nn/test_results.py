@@ -6,6 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import pytest
 
+from tiny_llm import flash_attention_v1
 from tiny_llm.nn import (
     FlashAttentionV1,
     FlashAttentionV2,
@@ -122,7 +123,10 @@ def test_the_naive_layer_drops_weights_and_not_outputs():
     assert mx.array_equal(layer(identity[None])[0], weights[:, 0])
 
 
-def test_the_readable_v1_says_so():
+def test_v1_runs_the_readable_schedule_and_says_so():
+    layer = make(FlashAttentionV1, causal=True, block_size=8)
+    out, _ = flash_attention_v1(*layer.project(tokens()), causal=True, tile=(8, 8))
+    assert mx.array_equal(layer(tokens())[0], layer.merge_heads(out))
     explanation = make(FlashAttentionV1, causal=True, block_size=8).explain(2, 20)
     assert (explanation.schedule, explanation.fused, explanation.tile) == ("v1", False, (8, 8))
     assert (explanation.tiles_visited, explanation.tiles_total) == (2 * 4 * 6, 2 * 4 * 9)

@@ -10,7 +10,7 @@ from mlx.nn.layers.linear import Linear
 
 from ..checks.arrays import FLOAT_DTYPES, check_arrays, check_float_dtype, check_shape
 from ..checks.types import check_number, check_size, check_type
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from .masks import mask_of_scores, visible_keys
 
 
@@ -35,7 +35,8 @@ class BaseAttention(Module, ABC):
         super().__init__()  # type: ignore[no-untyped-call]
         if isabstract(type(self)):  # a dict, which Module is, ignores abstract methods
             missing = ", ".join(sorted(type(self).__abstractmethods__))
-            raise TypeError(f"{self.name} is abstract: a subclass defines {missing}")
+            expected = f"a subclass that defines {missing}"
+            raise ArgumentTypeError(self.name, "", "an abstract class", expected)
         check_size(self.name, "embed_dim", embed_dim)
         check_size(self.name, "num_heads", num_heads)
         if embed_dim % num_heads != 0:
