@@ -157,6 +157,14 @@ def test_saved_for_backward_of_grouped_heads():
 
 
 @pytest.mark.parametrize("layer", TILED)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+def test_what_is_saved_is_what_the_operation_says(layer, dtype):
+    made = make(layer, 512, 8)
+    saved = made.get_memory_usage(*SMALL, dtype=dtype)["saved_for_backward_mb"]
+    assert saved == made.explain(*SMALL, dtype=dtype).saved_bytes / 1e6
+
+
+@pytest.mark.parametrize("layer", TILED)
 def test_saved_memory_doubles_with_the_length(layer):
     once, twice = (usage(layer, (1, length))["saved_for_backward_mb"] for length in (2048, 4096))
     assert twice / once == 2

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
+from ..checks.types import check_function
 from .arguments import Window
 from .score_tiles import ScoreTiles
 
@@ -34,6 +35,10 @@ class Visit(NamedTuple):
 OnVisit = Callable[[Visit], None]
 
 
+def _ignore(_: Visit) -> None:
+    """The default of `on_visit`."""
+
+
 def flash_attention_v2(
     query: mx.array,
     key: mx.array,
@@ -44,7 +49,7 @@ def flash_attention_v2(
     causal: bool = False,
     window: Window = None,
     tile: tuple[int, int] = (64, 64),
-    on_visit: OnVisit | None = None,
+    on_visit: OnVisit = _ignore,
 ) -> tuple[mx.array, mx.array]:
     """Attention with the loop over queries outside -> output [..., L, E] and log-sum-exp [..., L].
 
@@ -52,6 +57,7 @@ def flash_attention_v2(
     a GQA group is an axis. Scale, mask array, causal and window are those of `flash_attention`; a row that
     sees no key gives zeros and -inf. tile: rows and keys of a tile. on_visit is called with each `Visit`.
     """
+    check_function("flash_attention_v2", "on_visit", on_visit)
     tiles = ScoreTiles.of_call("flash_attention_v2", query, key, value, scale, mask, causal, window, tile)
     finished = []
     for i, rows in enumerate(tiles.query_tiles):
@@ -59,8 +65,7 @@ def flash_attention_v2(
         for j, keys in enumerate(tiles.key_tiles):
             if tiles.sees(rows, keys):
                 state, alpha = add_tile(state, tiles.scores(rows, keys), tiles.value[..., keys, :])
-                if on_visit is not None:
-                    on_visit(Visit(i, j, state, alpha))
+                on_visit(Visit(i, j, state, alpha))
         finished.append(divide(state))
     return tiles.join(finished)
 
@@ -75,20 +80,20 @@ def flash_attention_v1(
     causal: bool = False,
     window: Window = None,
     tile: tuple[int, int] = (64, 64),
-    on_visit: OnVisit | None = None,
+    on_visit: OnVisit = _ignore,
 ) -> tuple[mx.array, mx.array]:
     """Attention with the loop over keys outside; arguments and results as in `flash_attention_v2`.
 
     It has no mx.vmap, because mx.depends has none.
     """
+    check_function("flash_attention_v1", "on_visit", on_visit)
     tiles = ScoreTiles.of_call("flash_attention_v1", query, key, value, scale, mask, causal, window, tile)
     states = [no_keys(tiles.query[..., rows, :]) for rows in tiles.query_tiles]
     for j, keys in enumerate(tiles.key_tiles):
         for i, rows in enumerate(tiles.query_tiles):
             if tiles.sees(rows, keys):
                 states[i], alpha = add_tile(states[i], tiles.scores(rows, keys), tiles.value[..., keys, :])
-                if on_visit is not None:
-                    on_visit(Visit(i, j, states[i], alpha))
+                on_visit(Visit(i, j, states[i], alpha))
         states = _all_before_next(states)
     return tiles.join([divide(state) for state in states])
 
