@@ -58,6 +58,7 @@ from .generation.result import Result, Statistics, TokenLogprobs
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
 from .models import shortcut_name_to_full_name
+from .ops.schedules import flash_attention_v1, flash_attention_v2
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
 from .quantize import (
@@ -130,6 +131,8 @@ __all__ = [
     "embedding",
     "explain",
     "flash_attention",
+    "flash_attention_v1",
+    "flash_attention_v2",
     "generate",
     "kv_cache",
     "layer_norm",
@@ -172,6 +175,7 @@ _LAZY = {
     "LoadError": "loading",
     "load": "loading",
 }
+_LAZY_MODULES = {"nn"}  # it imports mlx.nn, which nothing else here needs
 
 
 def __getattr__(name: str) -> Any:
@@ -179,13 +183,15 @@ def __getattr__(name: str) -> Any:
         from .runtime.version import version
 
         return version()
-    if name not in _LAZY:
+    if name not in _LAZY and name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _LAZY_MODULES:
+        return import_module(f".{name}", __name__)
     found = globals()[name] = getattr(import_module(f".{_LAZY[name]}", __name__), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, *_LAZY_MODULES, "__version__"})

@@ -11,6 +11,7 @@ PYTHON = [
     ["checks"],
     ["runtime"],
     ["ops", "basics", "embedding", "layer_norm", "positional_encoding", "quantize", "attention"],
+    ["nn"],
     ["cache"],
     ["sampling", "sampler"],
     ["models"],

@@ -48,6 +48,8 @@ def test_no_function_or_class_has_the_name_of_a_submodule():
         "from extensions import tiny_llm_ext as a; import tiny_llm_ext as b; assert dir(a) == dir(b)",
         "import tiny_llm, sys; assert 'tiny_llm_ext._ext' not in sys.modules, 'loaded before it is needed'",
         "import tiny_llm, sys; assert 'tiny_llm.loading' not in sys.modules, 'attention reads no models'",
+        "import tiny_llm, sys; assert 'mlx.nn' not in sys.modules, 'only tiny_llm.nn needs it'",
+        "import tiny_llm; tiny_llm.nn.FlashAttentionV2(8, 2)",
         "from tiny_llm import LLM, load; import tiny_llm; assert {'LLM', 'load'} <= set(dir(tiny_llm))",
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tiny_llm as t
+from tiny_llm import nn
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
@@ -26,6 +27,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "size": (None, "2", [2], NUMPY, 1.5, True),
     "size or None": ("2", [2], NUMPY, 1.5, True),
     "number": ("x", [1.0], NUMPY, True),
+    "lengths": (None, "x", 1.5, [1.5], NUMPY),
     "axis": (None, "x", [1], NUMPY, 1.5),
     "dtype": (None, "float32", np.float32, 1),
     "text": (None, 1, ["x"], NUMPY, True, b"x"),
@@ -65,6 +67,8 @@ PAGES = {
     "context_lens": mx.ones((1,), mx.int32),
     "page_size": 4,
 }
+LAYER = {"embed_dim": 4, "num_heads": 2}
+LAYER_KINDS = {**kinds("size", *LAYER), "dropout": "number", **kinds("flag", "bias", "causal")}
 PACKED = packed(8, 64)
 MODEL = CachedFake(scripted({"hi": list(b"abc")}))
 READER = FullContextFake(scripted({"hi": list(b"abc")}))
@@ -90,6 +94,10 @@ CALLS = (
          {**kinds("array", *QKV), **kinds("number", "scale", "softcap"),
           **kinds("flag", "causal", "return_lse")}),
     Call("attention_reference", t.attention_reference, QKV, {**kinds("array", *QKV), "scale": "number"}),
+    Call("flash_attention_v1", t.flash_attention_v1, ONE_HEAD,
+         {**kinds("array", *QKV), "scale": "number", "causal": "flag", "on_visit": "function"}),
+    Call("flash_attention_v2", t.flash_attention_v2, ONE_HEAD,
+         {**kinds("array", *QKV), "scale": "number", "causal": "flag", "on_visit": "function"}),
     Call("paged_attention", t.paged_attention, PAGES,
          {**kinds("array", *(name for name in PAGES if name != "page_size")), "page_size": "size",
           "scale": "number"}),
@@ -100,6 +108,19 @@ CALLS = (
     Call("SimpleMultiHeadAttention", t.SimpleMultiHeadAttention,
          {"hidden_size": 2, "num_heads": 1, **arrays("wq", "wk", "wv", "wo")},
          {**kinds("size", "hidden_size", "num_heads"), **kinds("array", "wq", "wk", "wv", "wo")}),
+    Call("NaiveAttention", nn.NaiveAttention, LAYER, LAYER_KINDS),
+    Call("NaiveAttention", weighted(nn.NaiveAttention, **LAYER), {"x": mx.zeros((1, 2, 4))}, {"x": "array"}),
+    Call("FusedFlashAttention", nn.FusedFlashAttention, LAYER, {**LAYER_KINDS, "block_size": "size"}),
+    Call("GroupedQueryAttention", nn.GroupedQueryAttention, {**LAYER, "num_kv_heads": 1},
+         {**LAYER_KINDS, **kinds("size", "block_size", "num_kv_heads")}),
+    Call("SlidingWindowAttention", nn.SlidingWindowAttention, LAYER, {**LAYER_KINDS, "window_size": "size"}),
+    Call("MaskedAttention", nn.MaskedAttention, LAYER, {**LAYER_KINDS, "chunk_size": "size"}),
+    Call("get_attention", nn.get_attention, {"type": "naive", **LAYER}, {"type": "text"}),
+    Call("validate_attention", nn.validate_attention, {"layer": nn.NaiveAttention(**LAYER)},
+         {"layer": "object"}),
+    Call("create_padding_mask", nn.create_padding_mask, {"lengths": [1, 2], "max_len": 3},
+         {"lengths": "lengths", "max_len": "size"}),
+    Call("create_causal_mask", nn.create_causal_mask, {"L": 2, "S": 3}, {"L": "size", "S": "size or None"}),
     Call("Embedding", t.Embedding, {"vocab_size": 2, "embedding_dim": 2, **arrays("weight")},
          {**kinds("size", "vocab_size", "embedding_dim"), "weight": "array"}),
     Call("Embedding", weighted(t.Embedding, vocab_size=2, embedding_dim=2, weight=mx.zeros((2, 2))),
