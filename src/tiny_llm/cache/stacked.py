@@ -1,6 +1,7 @@
 """The caches of several requests in one array, for a GPU: a decode step is one write and one attention."""
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -11,21 +12,47 @@ from .base import Fetched, TinyKvCache, check_batch_mask, check_slot, check_slot
 from .full import grown
 
 
+class Step(NamedTuple):
+    """Where the new tokens of a step go, and what they see.
+
+    columns [B, H, L, D] of the new tokens; visible, the mask [B, 1, L, S]; lengths of the rows after the
+    step, None for idle ones.
+    """
+
+    columns: mx.array
+    visible: mx.array
+    lengths: tuple[int | None, ...]
+
+
 class Columns:
-    """Where new tokens go, and what they see: the same in all layers of a model, so computed once a step."""
+    """The steps of a batch. All layers of a model have the same ones, so each is checked and made once."""
 
     def __init__(self) -> None:
-        self._key: tuple[tuple[int, ...], int] | None = None
-        self._arrays: tuple[mx.array, mx.array]
+        self._key: tuple[Any, ...] = ()
+        self._step: Step
 
-    def get(self, lengths: Sequence[int], new: int) -> tuple[mx.array, mx.array]:
-        """Columns [B, 1, L, 1] of L new tokens after lengths[b]; the mask [B, 1, L, S] of visible ones."""
-        key = (tuple(lengths), new)
+    def step(self, lengths: Sequence[int | None], shape: tuple[int, ...], max_seq_len: int) -> Step:
+        """The step that appends tokens of this shape, [B, H, L, D], to rows of these lengths."""
+        key = (tuple(lengths), shape, max_seq_len)
         if key != self._key:
-            columns = mx.array(key[0], mx.int32)[:, None, None, None] + mx.arange(new)[:, None]
-            visible = mx.arange(max(key[0]) + new) <= columns
-            self._key, self._arrays = key, (columns, visible)
-        return self._arrays
+            self._key, self._step = key, _make_step(*key)
+        return self._step
+
+
+def _make_step(lengths: tuple[int | None, ...], shape: tuple[int, ...], max_seq_len: int) -> Step:
+    new = shape[2]
+    if shape[0] != len(lengths):
+        raise ArgumentError("StackedKvCache", "key", f"{shape[0]} rows", len(lengths))
+    if all(length is None for length in lengths):
+        raise ArgumentError("StackedKvCache", "", "no active request", "at least one")
+    for slot, length in enumerate(lengths):
+        if length is not None:
+            check_slot_length("StackedKvCache", slot, length + new, max_seq_len)
+    starts = [length or 0 for length in lengths]
+    columns = mx.array(starts, mx.int32)[:, None, None, None] + mx.arange(new)[:, None]
+    visible = mx.arange(max(starts) + new) <= columns
+    after = tuple(None if length is None else length + new for length in lengths)
+    return Step(mx.broadcast_to(columns, shape), visible, after)
 
 
 class StackedKvCache(TinyKvCache):
@@ -86,25 +113,14 @@ class StackedKvCache(TinyKvCache):
         """
         check_tokens("StackedKvCache", key, value)
         check_batch_mask("StackedKvCache", mask)
-        if key.shape[0] != self.max_active_requests:
-            raise ArgumentError("StackedKvCache", "key", f"{key.shape[0]} rows", self.max_active_requests)
-        active = {slot: length for slot, length in enumerate(self._lengths) if length is not None}
-        if not active:
-            raise ArgumentError("StackedKvCache", "", "no active request", "at least one")
-        new = key.shape[2]
-        for slot, length in active.items():
-            check_slot_length("StackedKvCache", slot, length + new, self.max_seq_len)
-        lengths = [length or 0 for length in self._lengths]
-        keys, values = self._reserve((*key.shape[:2], max(lengths) + new, key.shape[3]), key.dtype)
-        columns, visible = self._columns.get(lengths, new)
-        columns = mx.broadcast_to(columns, key.shape)
-        keys = mx.put_along_axis(keys, columns, key, axis=2)
-        values = mx.put_along_axis(values, columns, value, axis=2)
+        step = self._columns.step(self._lengths, key.shape, self.max_seq_len)
+        longest = step.visible.shape[-1]
+        keys, values = self._reserve((*key.shape[:2], longest, key.shape[3]), key.dtype)
+        keys = mx.put_along_axis(keys, step.columns, key, axis=2)
+        values = mx.put_along_axis(values, step.columns, value, axis=2)
         self._arrays = keys, values
-        for slot, length in active.items():
-            self._lengths[slot] = length + new
-        longest = visible.shape[-1]
-        return keys[:, :, :longest], values[:, :, :longest], None, visible
+        self._lengths = list(step.lengths)
+        return keys[:, :, :longest], values[:, :, :longest], None, step.visible
 
     def _reserve(self, shape: tuple[int, ...], dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
         """Keys and values with space for [B, H, S, D] tokens."""

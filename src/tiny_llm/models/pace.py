@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-GROUP = 16 * 2**20  # bytes
+GROUP = 8 * 2**20  # bytes
 
 
 class Pace:

@@ -3,7 +3,7 @@
 Where neither is at hand, a layer runs its readable form.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Protocol
 
@@ -87,7 +87,7 @@ class OnGpu:
             traditional=rotation.traditional,
             base=rotation.base,
             scale=1.0,
-            offset=mx.array(starts, mx.int32) if isinstance(starts, list) else starts,
+            offset=_row_starts(tuple(starts)) if isinstance(starts, list) else starts,
         )
 
     def silu_multiply(self, gate: mx.array, up: mx.array) -> mx.array:
@@ -95,6 +95,12 @@ class OnGpu:
 
 
 ON_GPU = OnGpu()
+
+
+@lru_cache(maxsize=2)
+def _row_starts(starts: tuple[int, ...]) -> mx.array:
+    """The array of a step of a batch, which all layers share."""
+    return mx.array(starts, mx.int32)
 
 
 @partial(mx.compile, shapeless=True)
