@@ -180,7 +180,7 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
     parser.add_argument("--table", type=output_file, metavar="FILE", help="write the table to this file too")
     if suite.plot:
         parser.add_argument(
-            "--plot", type=svg_file, metavar="FILE.svg", help="draw the results (needs matplotlib: .[bench])"
+            "--plot", type=svg_file, metavar="FILE.svg", help="draw the results (needs matplotlib: .[plots])"
         )
     return parser
 

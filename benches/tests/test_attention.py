@@ -251,5 +251,5 @@ def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
     monkeypatch.setattr(attention, "measure", lambda *_: pytest.fail("a row was measured"))
     assert main(["--rows", "short", "--plot", str(tmp_path / "shares.svg")]) == 1
     assert capsys.readouterr().err == (
-        "bench attention: pictures need matplotlib: pip install 'tiny-llm[bench]'\n"
+        "bench attention: pictures need matplotlib: pip install 'tiny-llm[plots]'\n"
     )

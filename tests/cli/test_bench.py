@@ -84,7 +84,7 @@ def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
     ended = run("bench", "--model", "tiny", *FEW, "--plot", str(tmp_path / "rates.svg"))
     assert (ended.code, ended.out) == (FAILED, "")
     assert ended.err.count("\n") == 1
-    assert "--plot: pictures need matplotlib: pip install 'tiny-llm[bench]'" in ended.err
+    assert "--plot: pictures need matplotlib: pip install 'tiny-llm[plots]'" in ended.err
 
 
 @pytest.mark.parametrize("loader", LOADERS)

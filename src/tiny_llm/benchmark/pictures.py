@@ -1,4 +1,4 @@
-"""Pictures of records as SVG, drawn by matplotlib, which the `bench` extra installs."""
+"""Pictures of records as SVG, drawn by matplotlib, which the `plots` extra installs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SVG_OPTIONS: Any = {
     "font.size": 9,
     "font.family": "sans-serif",
 }
-INSTALL = "pip install 'tiny-llm[bench]'"
+INSTALL = "pip install 'tiny-llm[plots]'"
 
 
 class NoPlottingLibrary(RuntimeError):

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=svg_file,
         metavar="FILE.svg",
-        help="write a bar chart of the speeds (needs tiny-llm[bench])",
+        help="write a bar chart of the speeds (needs tiny-llm[plots])",
     )
 
 
