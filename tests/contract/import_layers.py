@@ -21,6 +21,7 @@ PYTHON = [
     ["llm"],
     ["chat"],
     ["benchmark"],
+    ["profile"],
     ["cli"],
 ]
 # Only the package's __init__ imports these: names for the course, without code of their own.

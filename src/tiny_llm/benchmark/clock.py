@@ -42,14 +42,15 @@ class Samples:
     @property
     def low(self) -> float:
         """The lower quartile."""
-        return self._quantile(0.25)
+        return self.quantile(0.25)
 
     @property
     def high(self) -> float:
         """The upper quartile."""
-        return self._quantile(0.75)
+        return self.quantile(0.75)
 
-    def _quantile(self, q: float) -> float:
+    def quantile(self, q: float) -> float:
+        """The value below which a share q of the samples lies, between neighbours linearly."""
         ordered = sorted(self.values)
         place = q * (len(ordered) - 1)
         below = math.floor(place)
