@@ -9,8 +9,8 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli import batch
-from tiny_llm.cli.built_in_prompts import PROMPTS
 from tiny_llm.cli.exit_codes import REFUSED
+from tiny_llm.cli.questions.built_in_prompts import PROMPTS
 
 from .conftest import Run
 

@@ -48,7 +48,7 @@ def test_without_raw_a_model_without_a_template_is_refused(
     assert (ended.code, ended.out) == (REFUSED, "")
     assert ended.err.splitlines()[-1] == (
         f"program: --model: {without_template} has no chat template, so it cannot answer messages; "
-        "generate and batch can continue a text with --raw"
+        "generate, batch and visualize can continue a text with --raw"
     )
 
 

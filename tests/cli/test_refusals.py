@@ -110,6 +110,15 @@ USAGE = [
     ("bench", ["--solution", "mlx", "--no-enable-flash-attn"], "--no-enable-flash-attn: has no effect"),
     ("bench", ["--compare", "--loader", PAGED], f"{PAGED} has one kind of attention"),
     ("bench", ["--compare", "--solution", "mlx"], "--compare: measures tiny_llm"),
+    ("visualize", ["--prompt", " "], "--prompt: got an empty text"),
+    ("visualize", ["--layer", "-1"], "--layer: got '-1'"),
+    (
+        "visualize",
+        ["--output", "/nowhere/x.html"],
+        "--output: got '/nowhere/x.html', expected a file in a folder",
+    ),
+    ("visualize", ["--png", "/nowhere/x/y"], "--png: got '/nowhere/x/y', expected a folder, or a new one"),
+    ("visualize", ["--raw", "--enable-thinking"], "--enable-thinking: has no effect with --raw"),
     ("bench", ["--json", "-"], "--json: got '-', expected a file"),
     ("bench", ["--json", "/nowhere/x.json"], "expected a file in a folder that exists"),
     ("bench", ["--json", "x" * 300], "--json: xxx"),
@@ -203,7 +212,7 @@ def test_a_device_that_is_not_there_is_refused(run: Run, command: str) -> None:
     assert ended.err == f"program: --device: got gpu, expected cpu: {reason}\n"
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench", "export"])
+@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench", "export", "visualize"])
 def test_a_model_that_is_not_there_fails(run: Run, command: str, tmp_path: Path) -> None:
     target = [str(tmp_path / "out")] if command == "export" else []
     ended = run(command, "--model", "no such model", *target)
@@ -212,7 +221,7 @@ def test_a_model_that_is_not_there_fails(run: Run, command: str, tmp_path: Path)
     assert len(ended.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench", "export"])
+@pytest.mark.parametrize("command", ["generate", "chat", "batch", "bench", "export", "visualize"])
 def test_offline_forbids_the_network(
     run: Run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

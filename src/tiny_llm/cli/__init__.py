@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..runtime.version import version
-from . import batch, bench, chat, demo, export, generate, info, warm_up
+from . import batch, bench, chat, demo, export, generate, info, visualize, warm_up
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
@@ -19,6 +19,7 @@ COMMANDS: dict[str, ModuleType] = {
     "export": export,
     "warm-up": warm_up,
     "demo": demo,
+    "visualize": visualize,
     "info": info,
 }
 
@@ -47,6 +48,14 @@ class Parser(argparse.ArgumentParser):
         super().print_help(file)
 
 
+class Overview(argparse.HelpFormatter):
+    """Keeps each command on one line with its summary: argparse forgets their indent in the longest name."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog)
+        self._action_max_length = 4 + max(map(len, COMMANDS))
+
+
 class Version(argparse.Action):
     """Prints the version and exits."""
 
@@ -65,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="tiny-llm",
         description="Runs small language models on this machine, with FlashAttention on the CPU.",
         epilog="tiny-llm COMMAND --help explains the options of a command.",
+        formatter_class=Overview,
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -55,7 +55,7 @@ class Backend(ABC):
         except NoChatTemplate as error:
             raise Refusal(
                 f"--model: {model} has no chat template, so it cannot answer messages; "
-                "generate and batch can continue a text with --raw"
+                "generate, batch and visualize can continue a text with --raw"
             ) from error
         except ArgumentError as error:
             if error.argument != "enable_thinking":

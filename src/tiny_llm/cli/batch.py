@@ -19,12 +19,12 @@ from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from . import arguments, summary
 from .backends import TinyLlmBackend
-from .batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Refusal
 from .json_output import print_json
 from .output_files import check_writable, output_file
 from .progress import ProgressBar, dimmed
+from .questions.batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 from .streams import print_stderr
 
 SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"

@@ -11,12 +11,12 @@ from ..generation.generation import Generation
 from ..loading import LoadError
 from . import arguments, standard_input, streams, summary
 from .backends import Backend
-from .batch_input import InvalidLine, check_text
 from .build_backend import build_backend, read_sampling
 from .exit_codes import Refusal
 from .generate import PREPARING, as_refusal_of, start_generation
 from .json_output import print_json
 from .progress import ProgressBar, dimmed, is_terminal
+from .questions.batch_input import InvalidLine, check_text
 
 SUMMARY = "talk to a model"
 DESCRIPTION = """Talk to a model. Ctrl-C stops an answer and keeps the conversation, Ctrl-D leaves, the arrow

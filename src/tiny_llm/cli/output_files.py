@@ -41,14 +41,15 @@ def check_writable(files: dict[str, Path | None]) -> None:
             raise Refusal(f"{flag}: {path} cannot be written: {error.strerror}") from error
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that it appears when it is complete; an older file stays until then."""
     target = path.resolve()
+    data = content.encode() if isinstance(content, str) else content
     if not is_replaced(target):
-        target.write_text(text)
+        target.write_bytes(data)
         return
     try:
-        unfinished(target).write_text(text)
+        unfinished(target).write_bytes(data)
         unfinished(target).replace(target)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..loading.tokenizer.chat_template import MAX_TEXT_CHARS
+from ...loading.tokenizer.chat_template import MAX_TEXT_CHARS
+from ..exit_codes import Refusal
 from .built_in_prompts import PROMPTS
-from .exit_codes import Refusal
 
 FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")

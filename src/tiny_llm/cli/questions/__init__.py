@@ -1,0 +1,1 @@
+"""The questions of `batch`: built in, or from a file that is checked line by line."""
