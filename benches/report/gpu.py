@@ -7,9 +7,13 @@ from benches.report.tables import Record, table
 
 
 def measured_table(record: Record) -> str:
-    """A line for each row; the ratio is above 1 where tiny_llm is better."""
-    header = ["work", TINY_LLM, MLX_LM, "ratio", "target"]
-    return table(header, [_cells(row) for row in record["rows"]])
+    """A line for each row; the ratio is above 1 where tiny_llm is better.
+
+    Rows of several runs in one record have the commit of theirs, `run`.
+    """
+    runs = ["run"] if any("run" in row for row in record["rows"]) else []
+    header = ["work", TINY_LLM, MLX_LM, "ratio", "target", *runs]
+    return table(header, [_cells(row) + [row[name] for name in runs] for row in record["rows"]])
 
 
 def _cells(row: Record) -> list[str]:

@@ -19,7 +19,7 @@ from benches.report.tables import Record, markdown
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
 PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
-MEASURED_ON_A_GPU = RESULTS / "gpu-h200.json"
+MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 # Sections of a machine's page in this order, by the name of the record.
 TITLES = {
     "peers": "Whole models",

@@ -1,6 +1,6 @@
 """A prompt on CUDA multiplies with dense weights, a few of which are in memory at a time.
 
-CUDA is a setting here: where MLX has no GPU, the CPU computes.
+CUDA is a setting here, and the CPU computes.
 """
 
 import mlx.core as mx
@@ -9,9 +9,9 @@ import pytest
 from tiny_llm.models import dispatch_model, gpu_block
 from tiny_llm.models.pace import GROUP, Pace, current_pace, one_graph, paced
 from tiny_llm.quantize import QuantizedWeights
+from tiny_llm.runtime.gpu import as_on_gpu
 
 from ..support.cases import normal
-from ..support.gpu import on_a_gpu
 from ..support.models.checkpoints import checkpoint, tokens
 from ..support.models.logits import assert_logits
 from ..support.products.quantized import packed
@@ -46,7 +46,7 @@ def next_logits(bits, prompt):
     layers = dispatch_model("a folder", weights, 2, dtype=mx.float32, enable_flash_attn=True)
     expected = layers.next_logits(prompt, 0, layers.create_kv_cache())
     mx.eval(expected)
-    with on_a_gpu():
+    with as_on_gpu():
         ours = dispatch_model("a folder", weights, 2, dtype=mx.float32, enable_flash_attn=True)
         actual = ours.next_logits(prompt, 0, ours.create_kv_cache())
         mx.eval(actual)
@@ -77,7 +77,7 @@ def peak_of_products(count, size):
     mx.clear_cache()
     mx.reset_peak_memory()
     before = mx.get_active_memory()
-    with on_a_gpu():
+    with as_on_gpu():
         results = [gpu_block._multiply(x, weights) for _ in range(count)]
         mx.eval(results)
     return (mx.get_peak_memory() - before) / MB, results[-1]
