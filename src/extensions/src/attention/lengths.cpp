@@ -43,10 +43,15 @@ std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::S
 
   std::vector<Sequence> sequences(count);
   for (int64_t b = 0; b < count; b++) {
-    Sequence& sequence = sequences[b];
-    sequence.n_q = n_q(b, L, L);
-    sequence.kv_start = start(b, 0, S);
-    sequence.n_k = n_k(b, S - sequence.kv_start, S - sequence.kv_start);
+    const int64_t queries = n_q(b, L, L), k_begin = start(b, 0, S);
+    sequences[b] = {.n_q = queries,
+                    .n_k = n_k(b, S - k_begin, S - k_begin),
+                    .q_begin = 0,
+                    .k_begin = k_begin,
+                    .q_rows = L,
+                    .k_rows = S,
+                    .entry = b,
+                    .index = b};
   }
   return sequences;
 }
@@ -61,7 +66,14 @@ std::vector<Sequence> read_context_lens(const PagedInputs& inputs, const ReportE
       report("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
              "at most the " + std::to_string(slots) + " slots of its row of block_table");
     }
-    sequences.push_back({L, 0, std::max<int64_t>(length, 0)});
+    sequences.push_back({.n_q = L,
+                         .n_k = std::max<int64_t>(length, 0),
+                         .q_begin = 0,
+                         .k_begin = 0,
+                         .q_rows = L,
+                         .k_rows = slots,
+                         .entry = b,
+                         .index = b});
   }
   return sequences;
 }

@@ -16,9 +16,16 @@ struct Kernels;  // opaque to all but the CPU back end
 
 enum class Backend { cpu, gpu };
 
-// The valid part of one sequence of the batch: queries 0 .. n_q - 1, keys kv_start .. kv_start + n_k - 1.
+// One sequence: n_q queries from row q_begin on and n_k keys from row k_begin on, of one entry of the batch.
+// Packed sequences share an entry.
 struct Sequence {
-  int64_t n_q, kv_start, n_k;
+  int64_t n_q, n_k;
+  int64_t q_begin, k_begin;
+  // Rows of the arrays that belong to it, padding after the queries and around the keys included. A task
+  // writes no other rows.
+  int64_t q_rows, k_rows;
+  int64_t entry;  // of the batch axes
+  int64_t index;  // among the sequences: its row of a block table
 };
 
 // Query (B..., Hq, L, E), key (B..., Hkv, S, E), value (B..., Hkv, S, V); B is the product of the batch
@@ -33,7 +40,8 @@ struct Problem {
   MaskKind mask;
   bool mask_broadcast;              // the mask lacks a row or a key axis
   bool lengths;                     // some length array is given
-  std::vector<Sequence> sequences;  // one per batch entry; empty: unknown yet, or L and S
+  bool packed;                      // all sequences are rows of one batch entry, of L queries and S keys
+  std::vector<Sequence> sequences;  // empty: unknown yet, or all rows of each batch entry
   int64_t copied_bytes;             // of inputs that must be copied, because of their strides
   int64_t readable_copied_bytes;    // the same for the readable GPU kernel
   bool readable;                    // prefer the readable GPU kernel of the course
@@ -46,7 +54,10 @@ struct Problem {
   int64_t gqa_heads() const { return Hq / Hkv; }
   // Query rows of a KV head: positions times heads of its GQA group.
   int64_t rows() const { return L * gqa_heads(); }
-  Sequence sequence(int64_t b) const { return sequences.empty() ? Sequence{L, 0, S} : sequences[b]; }
+  // All rows of a batch entry.
+  Sequence whole_entry(int64_t b) const {
+    return {.n_q = L, .n_k = S, .q_begin = 0, .k_begin = 0, .q_rows = L, .k_rows = S, .entry = b, .index = b};
+  }
   int element_bytes() const { return dtype == Element::f32 ? 4 : 2; }
 };
 

@@ -23,16 +23,18 @@ const std::vector<Support>& support() {
   return rows;
 }
 
-Verdict fused_kernel(const Problem& problem) {
+Verdict fused_kernel(const Problem& problem, std::string_view pass) {
   if (problem.V != problem.E) {
     return {false, "value has head size " + std::to_string(problem.V) + ", query and key have " +
                        std::to_string(problem.E)};
   }
   const char* backend = problem.backend == Backend::cpu ? "cpu" : gpu::name();
   const char* dtype = kElementNames[static_cast<int>(problem.dtype)];
-  std::string reason = std::string("this build has no ") + backend + " kernel for " + dtype;
+  std::string kernel = std::string(backend) + " kernel for " + dtype;
+  if (pass != "forward") kernel += ", " + std::string(pass);
+  std::string reason = "this build has no " + kernel;
   for (const Support& row : support()) {
-    if (std::string_view(row.backend) != backend || std::string_view(row.pass) != "forward" ||
+    if (std::string_view(row.backend) != backend || std::string_view(row.pass) != pass ||
         std::string_view(row.dtype) != dtype) {
       continue;
     }
@@ -40,7 +42,7 @@ Verdict fused_kernel(const Problem& problem) {
       return problem.backend == Backend::cpu ? Verdict{true, ""} : gpu::accepts(problem);
     }
     reason = "head size " + std::to_string(problem.E) + " is outside " + std::to_string(row.head_size_min) +
-             " to " + std::to_string(row.head_size_max) + " of the " + backend + " kernel for " + dtype;
+             " to " + std::to_string(row.head_size_max) + " of the " + kernel;
   }
   return {false, reason};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attention/problem.h"
@@ -13,8 +14,9 @@ struct Verdict {
   std::string reason;  // why not; empty if ok
 };
 
-// Whether a fused kernel runs the problem: `ok` routes a call, `reason` is the text of errors.
-Verdict fused_kernel(const Problem& problem);
+// Whether fused kernels run a pass of the problem: `ok` routes a call, `reason` is the text of errors. The
+// passes are those of support.def.
+Verdict fused_kernel(const Problem& problem, std::string_view pass = "forward");
 
 // One row of support.def.
 struct Support {

@@ -16,9 +16,6 @@ struct KeyRange {
 KeyRange visible_keys(int64_t first_row, int64_t last_row, int64_t n_q, int64_t n_k, int64_t left,
                       int64_t right);
 
-// Score tiles of `rows` rows and `keys` keys.
-int64_t total_tiles(int64_t rows, int64_t keys, int64_t row_tile, int64_t key_tile);
-
 struct TileCounts {
   int64_t visited, total;
 };
@@ -30,5 +27,7 @@ TileCounts count_tiles(int64_t L, int64_t S, int64_t n_q, int64_t n_k, int64_t g
 
 // Summed over the sequences of a problem, whose query heads are folded into `heads` heads.
 TileCounts count_tiles(const Problem& problem, int64_t heads, int64_t row_tile, int64_t key_tile);
+// Only the total of these.
+int64_t total_tiles(const Problem& problem, int64_t heads, int64_t row_tile, int64_t key_tile);
 
 }  // namespace tiny_llm_ext

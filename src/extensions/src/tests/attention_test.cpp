@@ -117,6 +117,7 @@ class CaseMemory {
              .o_row_stride = rows_.row_stride,
              .lse = lse_.as<float>(),
              .lse_head_stride = c.L,
+             .lse_row_stride = 1,
              .partial = nullptr,
              .E = c.E,
              .gqa_heads = c.gqa_heads,
@@ -191,6 +192,11 @@ class PagedMemory {
 
   const ForwardTask& task() const { return task_; }
 
+  // Takes away every third page, from the first on.
+  void evict() {
+    for (size_t i = 0; i < ids_.size(); i += 3) ids_[i] = -1;
+  }
+
  private:
   std::vector<int32_t> ids_;
   Guarded k_, v_;
@@ -214,9 +220,9 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
   std::vector<int64_t> tiles(tasks.size());
   cpu::parallel_for(tasks.size(), 2, [&](int64_t n) {
     const ForwardTask& task = tasks[n];
-    const size_t bytes = kernels.attention[e].scratch_bytes(task.E, task.row_end - task.row_begin);
+    const size_t bytes = kernels.attention[e].forward.scratch_bytes(task.E, task.row_end - task.row_begin);
     Guarded scratch(bytes, Guard::after, 64);
-    tiles[n] = kernels.attention[e].forward(task, scratch.as<void>());
+    tiles[n] = kernels.attention[e].forward.run(task, scratch.as<void>());
   });
   return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
 }
@@ -268,7 +274,8 @@ void compare(const AttentionCase& c, const ExpectedAttention& expected, const st
 void test_partial(const Kernels& kernels, const AttentionCase& c, const ExpectedAttention& expected,
                   const CaseMemory& stage, int splits) {
   const int element = static_cast<int>(c.element);
-  const int64_t key_tile = kernels.attention[element].key_tile, rows = c.L * c.gqa_heads, width = c.E + 2;
+  const int64_t key_tile = kernels.attention[element].forward.key_tile, rows = c.L * c.gqa_heads,
+                width = c.E + 2;
   const int64_t tiles = (c.n_k + key_tile - 1) / key_tile, step = (tiles + splits - 1) / splits * key_tile;
   std::vector<std::unique_ptr<Guarded>> partials;
   std::vector<ForwardTask> tasks;
@@ -278,8 +285,8 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
     part.partial = partials.back()->as<float>();
     part.key_begin = begin, part.key_end = std::min(begin + step, c.n_k);
     part.sinks = nullptr, part.o = nullptr, part.lse = nullptr;
-    for (ForwardTask& task : cut_rows(part, int64_t{kernels.attention[element].row_tile} *
-                                                kernels.attention[element].tiles_per_task)) {
+    for (ForwardTask& task : cut_rows(part, int64_t{kernels.attention[element].forward.row_tile} *
+                                                kernels.attention[element].forward.tiles_per_task)) {
       task.partial += task.row_begin * width;
       tasks.push_back(task);
     }
@@ -314,20 +321,40 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
       [&](int64_t g, int64_t i) { return lse[g * c.L + i]; });
 }
 
+// Keys of absent pages are hidden, whatever the mask of the case shows.
+void test_absent_pages(const Kernels& kernels, const AttentionCase& c, int64_t page_size) {
+  AttentionCase hidden = c;
+  if (c.mask_kind == MaskKind::none) {
+    hidden.mask_kind = MaskKind::boolean;
+    hidden.mask.assign(c.gqa_heads * c.L * c.n_k, 0.0);
+  }
+  for (size_t n = 0; n < hidden.mask.size(); ++n)
+    if (static_cast<int64_t>(n) % c.n_k / page_size % 3 == 0) hidden.mask[n] = -INFINITY;
+  const CaseMemory fresh(c);
+  PagedMemory paged(c, fresh.task(), page_size);
+  paged.evict();
+  const auto& forward = kernels.attention[static_cast<int>(c.element)].forward;
+  run(kernels, c.element, cut_rows(paged.task(), int64_t{forward.row_tile} * forward.tiles_per_task));
+  compare(
+      c, expected_attention(hidden), c.name() + ", absent pages of " + std::to_string(page_size),
+      [&](int64_t g, int64_t i, int64_t e) { return fresh.o(g, i, e); },
+      [&](int64_t g, int64_t i) { return fresh.lse(g, i); });
+}
+
 void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
-  const int element = static_cast<int>(c.element), row_tile = kernels.attention[element].row_tile;
+  const int element = static_cast<int>(c.element), row_tile = kernels.attention[element].forward.row_tile;
   const ExpectedAttention expected = expected_attention(c);
   const CaseMemory stage(c), again(c);
   const int64_t tiles =
       run(kernels, c.element,
-          cut_rows(stage.task(), int64_t{row_tile} * kernels.attention[element].tiles_per_task));
+          cut_rows(stage.task(), int64_t{row_tile} * kernels.attention[element].forward.tiles_per_task));
   compare(
       c, expected, c.name(), [&](int64_t g, int64_t i, int64_t e) { return stage.o(g, i, e); },
       [&](int64_t g, int64_t i) { return stage.lse(g, i); });
   check(stage.gaps_untouched(), c.name() + ": written between the rows");
-  check(tiles == expected_tiles(c, row_tile, kernels.attention[element].key_tile),
+  check(tiles == expected_tiles(c, row_tile, kernels.attention[element].forward.key_tile),
         c.name() + ": tiles " + std::to_string(tiles) + ", expected " +
-            std::to_string(expected_tiles(c, row_tile, kernels.attention[element].key_tile)));
+            std::to_string(expected_tiles(c, row_tile, kernels.attention[element].forward.key_tile)));
   run(kernels, c.element, cut_rows(again.task(), row_tile));
   check(stage.bytes() == again.bytes(), c.name() + ": the same bits, one query tile at a time");
   test_partial(kernels, c, expected, stage, splits);
@@ -337,6 +364,7 @@ void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
     run(kernels, c.element, cut_rows(PagedMemory(c, fresh.task(), page_size).task(), row_tile));
     check(stage.bytes() == fresh.bytes(),
           c.name() + ": the same bits, keys in pages of " + std::to_string(page_size));
+    test_absent_pages(kernels, c, page_size);
   }
 }
 

@@ -21,8 +21,9 @@ void test_every_instruction_set_has_its_kernels() {
     check(kernels.name == name, name + " has the kernels of " + kernels.name);
     for (int element = 0; element < kElements; ++element) {
       const cpu::AttentionKernels& attention = kernels.attention[element];
-      const bool complete = attention.forward && attention.scratch_bytes && attention.row_tile > 0 &&
-                            attention.key_tile > 0 && attention.tiles_per_task > 0 && attention.peak;
+      const bool complete = attention.forward.run && attention.forward.scratch_bytes &&
+                            attention.forward.row_tile > 0 && attention.forward.key_tile > 0 &&
+                            attention.forward.tiles_per_task > 0 && attention.peak;
       check(complete, name + ": a kernel and its sizes for element " + std::to_string(element));
     }
   }

@@ -4,7 +4,7 @@
 #include "core/checks.h"
 #include "core/strides.h"
 #include "cpu/attention/forward_pass.h"
-#include "cpu/attention/mask_and_pages.h"
+#include "cpu/attention/layout/mask_and_pages.h"
 #include "cpu/runtime/dispatch.h"
 #include "tiny_llm_ext.h"
 
@@ -59,11 +59,12 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   AttentionInputs call{split_heads(paged.query, params.num_heads), paged.key_pages,
                                        paged.value_pages};
                   mx::array o = split_heads(results[0], params.num_heads);
+                  mx::array lse = split_heads(results[1], params.num_heads);
                   Problem problem = make_problem(call, params, device);
                   problem.S = paged.slots_per_sequence();
                   problem.sequences = sequences;
-                  const cpu::PageTables pages(paged.block_table, paged.key_pages, problem.sequences);
-                  cpu::run_forward(call, problem, o, results[1], &pages);
+                  const cpu::PageTables pages(paged.block_table, paged.key_pages);
+                  cpu::run_forward(call, problem, o, lse, &pages);
                 });
 }
 

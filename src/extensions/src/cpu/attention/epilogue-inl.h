@@ -45,6 +45,10 @@ static void transpose_output(const QueryTile& tile, int vector, int E, const flo
   }
 }
 
+VEC_FN int64_t lse_offset(const ForwardTask& task, int64_t row) {
+  return (row % task.gqa_heads) * task.lse_head_stride + (row / task.gqa_heads) * task.lse_row_stride;
+}
+
 template <Element kElement>
 static void store_output(const ForwardTask& task, int64_t row, const float* values) {
   auto* out = (StorageOf<kElement>*)task.o + (row % task.gqa_heads) * task.o_head_stride +
@@ -63,7 +67,7 @@ VEC_FN void store_row(const ForwardTask& task, int64_t row, const float* values,
     out[task.E + 1] = l;
   } else {
     store_output<kElement>(task, row, values);
-    task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = lse;
+    task.lse[lse_offset(task, row)] = lse;
   }
 }
 
@@ -88,7 +92,7 @@ static void store_padding(const ForwardTask& task, int64_t begin, int64_t end) {
   float values[kMaxHeadSize] = {};
   for (int64_t row = begin; row < end; row++) {
     store_output<kElement>(task, row, values);
-    task.lse[(row % task.gqa_heads) * task.lse_head_stride + row / task.gqa_heads] = -INFINITY;
+    task.lse[lse_offset(task, row)] = -INFINITY;
   }
 }
 

@@ -10,10 +10,10 @@ namespace tiny_llm_ext::cpu {
 void explain(const Problem& problem, Explanation& e) {
   Plan plan = make_plan(problem);
   const AttentionKernels& kernels = problem.kernels->attention[static_cast<int>(problem.dtype)];
-  e.path = plan.split ? "cpu.split" : "cpu.tiled";
-  e.schedule = plan.split ? "split" : "v2";  // v2: as in FlashAttention-2, rows outside, keys inside
-  e.tile_rows = kernels.row_tile;
-  e.tile_keys = kernels.key_tile;
+  e.path = path_of(plan.schedule);
+  e.schedule = name_of(plan.schedule);
+  e.tile_rows = kernels.forward.row_tile;
+  e.tile_keys = kernels.forward.key_tile;
   e.splits = plan.splits;
   TileCounts counts = count_tiles(problem, problem.Hkv, e.tile_rows, e.tile_keys);
   e.tiles_visited = counts.visited;

@@ -21,8 +21,8 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The scratch memory of one task: query tiles, prepared K/V tile, scores, packed mask, and K/V rows gathered
-// from pages.
+// The scratch memory of one task: query tiles, prepared K/V tile, scores, packed mask, and what find_rows
+// needs.
 template <class Operands>
 struct Workspace {
   float *tiles, *keys, *scores, *mask, *gathered;
@@ -36,7 +36,7 @@ struct Workspace {
     scores = keys + Operands::prepared_floats(E);
     mask = scores + kScoreFloats<Operands>;
     gathered = mask + kScoreFloats<Operands>;
-    total_floats = gathered + 2 * Operands::kKeyTile * padded(E) - tiles;
+    total_floats = gathered + gathered_floats(Operands::kKeyTile, E) - tiles;
   }
 };
 
@@ -89,6 +89,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
     KeyTile keys = {
         begin, (int)(last + 1 - begin < Operands::kKeyTile ? last + 1 - begin : Operands::kKeyTile), {}, {}};
     KeyRows from = find_rows<T>(task, begin, keys.keys, Operands::kKeyTile, space.gathered);
+    keys.absent = from.absent;
     Operands::prepare(task, from, keys, space.keys);
     for (int t = 0; t < tiles; t++) {
       int64_t end = tile[t].any_last < last ? tile[t].any_last : last;
@@ -107,10 +108,11 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
 // Enters the kernels of one element type into the table.
 template <class Operands, int64_t (*kForward)(const ForwardTask&, void*) = forward<Operands>>
 static void register_attention(Kernels& kernels) {
-  kernels.attention[(int)Operands::kElement] = {
-      kForward,           scratch_bytes<Operands>,      kTileLanes,
-      Operands::kKeyTile, Operands::kQueryTilesPerTask, Operands::kBf16Products,
-      Operands::peak};
+  AttentionKernels& table = kernels.attention[(int)Operands::kElement];
+  table.forward = {kForward, scratch_bytes<Operands>, kTileLanes, Operands::kKeyTile,
+                   Operands::kQueryTilesPerTask};
+  table.bf16_products = Operands::kBf16Products;
+  table.peak = Operands::peak;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -10,6 +10,7 @@
 #include "attention/lengths.h"
 #include "attention/tiles.h"
 #include "core/strides.h"
+#include "cpu/attention/layout/head_rows.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
 #include "cpu/interface/kernels.h"
@@ -36,14 +37,17 @@ class ForwardPass {
         pages_(pages),
         plan_(make_plan(problem, kAttentionThreshold.now())),
         batch_(batch_shape(inputs)),
-        q_(inputs.query, plan_.threads),
-        k_(inputs.key, plan_.threads),
-        v_(inputs.value, plan_.threads),
+        keys_batch_(pages ? mx::Shape{1} : batch_),  // of pages, only the first is addressed here
+        dense_q_(inputs.query, plan_.threads),
+        dense_k_(inputs.key, plan_.threads),
+        dense_v_(inputs.value, plan_.threads),
+        q_(HeadRows::of(dense_q_, problem.element_bytes(), batch_)),
+        k_(HeadRows::of(dense_k_, problem.element_bytes(), keys_batch_)),
+        v_(HeadRows::of(dense_v_, problem.element_bytes(), keys_batch_)),
         mask_(inputs.mask, problem.mask),
         sinks_(gather_sinks(inputs.sinks)),
-        o_(o.data<std::byte>()),
-        o_strides_(o.strides()),
-        lse_(lse.data<float>()) {}
+        o_(HeadRows::of(o, batch_)),
+        lse_(HeadRows::of_lse(lse, batch_)) {}
 
   void run() {
     std::optional<mx::allocator::Data> partials;
@@ -52,32 +56,25 @@ class ForwardPass {
       partials_ = static_cast<float*>(partials->buffer().raw_ptr());
     }
     std::atomic<int64_t> visited = 0;
-    int64_t heads = problem_.B * problem_.Hkv;
-    int64_t tasks_per_head = plan_.row_blocks * plan_.splits;
-    // Head by head, so that keys stay in the processor's caches. Within a head the last rows go first: in
-    // causal attention they see the most keys, and short tasks at the end balance the threads. A single
-    // position is bound by memory: a thread takes a range of tasks, so that each can prefetch the keys of the
-    // next one.
-    const auto parallel = problem_.L == 1 ? parallel_ranges : parallel_for;
-    parallel(heads * tasks_per_head, plan_.threads, [&](int64_t item) {
-      int64_t head = item / tasks_per_head, task = item % tasks_per_head;
-      int64_t block = plan_.row_blocks - 1 - task / plan_.splits;
-      visited += run_task(head, block, task % plan_.splits);
-    });
+    // A single position is bound by memory: a thread takes a range of tasks, so that each can prefetch the
+    // keys of the next one.
+    const auto parallel = plan_.single_positions ? parallel_ranges : parallel_for;
+    parallel(plan_.task_count, plan_.threads, [&](int64_t n) { visited += run_task(n); });
     if (partials_) {
-      parallel_for(problem_.B * problem_.Hq, plan_.threads,
+      parallel_for(plan_.sequence_count * problem_.Hq, plan_.threads,
                    [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
     }
-    int64_t total = heads * total_tiles(problem_.rows(), problem_.S, kernels().row_tile, kernels().key_tile);
-    record_run({plan_.split ? "cpu.split" : "cpu.tiled", visited, total, plan_.splits, problem_.kernels->name,
-                plan_.threads});
+    int64_t total = total_tiles(problem_, problem_.Hkv, kernel().row_tile, kernel().key_tile);
+    record_run(
+        {path_of(plan_.schedule), visited, total, plan_.splits, problem_.kernels->name, plan_.threads});
   }
 
  private:
-  const AttentionKernels& kernels() const {
-    return problem_.kernels->attention[static_cast<int>(problem_.dtype)];
+  const PassKernel<ForwardTask>& kernel() const {
+    return problem_.kernels->attention[static_cast<int>(problem_.dtype)].forward;
   }
 
+  // [batch entry][head]
   std::vector<float> gather_sinks(const std::optional<mx::array>& sinks) const {
     std::vector<float> gathered;
     if (!sinks) return gathered;
@@ -92,9 +89,8 @@ class ForwardPass {
     return gathered;
   }
 
-  const std::byte* input(const DenseRows& rows, int64_t b, int64_t head, int64_t row) const {
-    mx::Strides batch_strides(rows.strides().begin(), rows.strides().end() - 3);
-    return rows.at(batch_offset(b, batch_, batch_strides) + head * rows.stride(3) + row * rows.stride(2));
+  const float* sinks(int64_t entry, int64_t head) const {
+    return sinks_.empty() ? nullptr : sinks_.data() + entry * problem_.Hq + head;
   }
 
   float* partial(const SequencePlan& plan, int64_t kv_head, int64_t chunk, int64_t row) const {
@@ -103,17 +99,10 @@ class ForwardPass {
            ((kv_head * plan.chunks + chunk) * rows + row) * (problem_.E + 2);
   }
 
-  int64_t output_stride(int axis_from_right) const { return o_strides_[o_strides_.size() - axis_from_right]; }
-  std::byte* output(int64_t b, int64_t head) const {
-    mx::Strides batch_strides(o_strides_.begin(), o_strides_.end() - 3);
-    return o_ + (batch_offset(b, batch_, batch_strides) + head * output_stride(3)) * problem_.element_bytes();
-  }
-  float* lse_row(int64_t b, int64_t head) const { return lse_ + (b * problem_.Hq + head) * problem_.L; }
-
   // The keys of a chunk that the rows see, from the first key of a tile on.
   KeyRange keys_of(const SequencePlan& plan, int64_t row_begin, int64_t row_end, int64_t chunk) const {
     const Sequence& sequence = plan.sequence;
-    const int64_t gqa_heads = problem_.gqa_heads(), key_tile = kernels().key_tile;
+    const int64_t gqa_heads = problem_.gqa_heads(), key_tile = kernel().key_tile;
     KeyRange keys = visible_keys(row_begin / gqa_heads, (row_end - 1) / gqa_heads, sequence.n_q, sequence.n_k,
                                  problem_.left, problem_.right);
     if (plan.chunks > 1) {
@@ -124,54 +113,50 @@ class ForwardPass {
     return keys.end > keys.begin ? keys : KeyRange{0, 0};
   }
 
-  // For a single position: the first keys of the next chunk, or of the next head after the last chunk.
-  const void* next_keys(int64_t head, int64_t chunk) const {
-    if (pages_ || problem_.L > 1) return nullptr;
-    if (++chunk >= plan_.sequence(head / problem_.Hkv).chunks) {
-      chunk = 0;
-      if (++head == problem_.B * problem_.Hkv) return nullptr;
-    }
-    const SequencePlan plan = plan_.sequence(head / problem_.Hkv);
-    const KeyRange keys = keys_of(plan, 0, problem_.gqa_heads(), chunk);
-    return input(k_, head / problem_.Hkv, head % problem_.Hkv, plan.sequence.kv_start + keys.begin);
+  // For a task of a single position: the first keys of the next task, if that has a single position too.
+  const void* next_keys(int64_t n) const {
+    if (pages_ || n + 1 == plan_.task_count) return nullptr;
+    const PlannedTask next = plan_.task(n + 1);
+    const Sequence& sequence = next.plan.sequence;
+    if (sequence.n_q != 1) return nullptr;
+    const KeyRange keys = keys_of(next.plan, 0, problem_.gqa_heads(), next.chunk);
+    return k_.at(sequence.entry, next.kv_head, sequence.k_begin + keys.begin);
   }
 
-  int64_t run_task(int64_t flat_head, int64_t block, int64_t chunk) {
-    const int64_t b = flat_head / problem_.Hkv, kv_head = flat_head % problem_.Hkv;
-    const SequencePlan plan = plan_.sequence(b);
+  int64_t run_task(int64_t n) {
+    const PlannedTask planned = plan_.task(n);
+    const SequencePlan& plan = planned.plan;
     const Sequence& sequence = plan.sequence;
-    if (chunk >= plan.chunks) return 0;
-    bool split = plan.chunks > 1;
-    int64_t gqa_heads = problem_.gqa_heads(), head = kv_head * gqa_heads;
-    int64_t row_begin = block * plan_.task_rows;
-    int64_t row_end =
-        std::min(row_begin + plan_.task_rows, split ? sequence.n_q * gqa_heads : problem_.rows());
-    if (row_begin >= row_end) return 0;
+    const bool split = plan.chunks > 1;
+    const int64_t gqa_heads = problem_.gqa_heads(), kv_head = planned.kv_head, head = kv_head * gqa_heads;
+    const int64_t row_begin = planned.row_block * plan_.task_rows;
+    const int64_t row_end =
+        std::min(row_begin + plan_.task_rows, (split ? sequence.n_q : sequence.q_rows) * gqa_heads);
 
-    const KeyRange keys = keys_of(plan, row_begin, row_end, chunk);
+    const KeyRange keys = keys_of(plan, row_begin, row_end, planned.chunk);
     ForwardTask task = {};
-    task.q = input(q_, b, head, 0);
-    task.q_head_stride = q_.stride(3);
-    task.q_row_stride = q_.stride(2);
+    task.q = q_.at(sequence.entry, head, sequence.q_begin);
+    task.q_head_stride = q_.head_stride();
+    task.q_row_stride = q_.row_stride();
     if (pages_) {
-      task.k = k_.at(kv_head * k_.stride(3));
-      task.v = v_.at(kv_head * v_.stride(3));
-      task.pages = pages_->table(b, k_, v_);
-      task.mask = pages_->mask(b);
+      task.k = k_.at(0, kv_head, 0);
+      task.v = v_.at(0, kv_head, 0);
+      task.pages = pages_->table(sequence.index, k_, v_);
     } else {
-      task.k = input(k_, b, kv_head, sequence.kv_start);
-      task.v = input(v_, b, kv_head, sequence.kv_start);
-      task.mask = mask_.view(b, batch_, head, sequence.kv_start);
+      task.k = k_.at(sequence.entry, kv_head, sequence.k_begin);
+      task.v = v_.at(sequence.entry, kv_head, sequence.k_begin);
     }
-    task.k_row_stride = k_.stride(2);
-    task.v_row_stride = v_.stride(2);
-    task.sinks = sinks_.empty() ? nullptr : sinks_.data() + b * problem_.Hq + head;
-    task.o = output(b, head);
-    task.o_head_stride = output_stride(3);
-    task.o_row_stride = output_stride(2);
-    task.lse = lse_row(b, head);
-    task.lse_head_stride = problem_.L;
-    task.partial = split ? partial(plan, kv_head, chunk, row_begin) : nullptr;
+    task.mask = mask_.view(sequence.entry, batch_, head, sequence.k_begin);
+    task.k_row_stride = k_.row_stride();
+    task.v_row_stride = v_.row_stride();
+    task.sinks = sinks(sequence.entry, head);
+    task.o = o_.at(sequence.entry, head, sequence.q_begin);
+    task.o_head_stride = o_.head_stride();
+    task.o_row_stride = o_.row_stride();
+    task.lse = reinterpret_cast<float*>(lse_.at(sequence.entry, head, sequence.q_begin));
+    task.lse_head_stride = lse_.head_stride();
+    task.lse_row_stride = lse_.row_stride();
+    task.partial = split ? partial(plan, kv_head, planned.chunk, row_begin) : nullptr;
     task.E = static_cast<int32_t>(problem_.E);
     task.gqa_heads = static_cast<int32_t>(gqa_heads);
     task.row_begin = row_begin;
@@ -184,27 +169,28 @@ class ForwardPass {
     task.key_end = keys.end;
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
-    task.next_k = next_keys(flat_head, chunk);
-    void* scratch = thread_scratch(kernels().scratch_bytes(task.E, row_end - row_begin));
-    return kernels().forward(task, scratch);
+    task.next_k = sequence.n_q == 1 ? next_keys(n) : nullptr;
+    void* scratch = thread_scratch(kernel().scratch_bytes(task.E, row_end - row_begin));
+    return kernel().run(task, scratch);
   }
 
-  void merge_head(int64_t b, int64_t head) {
-    const SequencePlan plan = plan_.sequence(b);
+  void merge_head(int64_t n, int64_t head) {
+    const SequencePlan plan = plan_.sequence(n);
     if (plan.chunks == 1) return;
-    int64_t gqa_heads = problem_.gqa_heads(), stride = plan.sequence.n_q * gqa_heads * (problem_.E + 2);
+    const Sequence& sequence = plan.sequence;
+    int64_t gqa_heads = problem_.gqa_heads(), stride = sequence.n_q * gqa_heads * (problem_.E + 2);
     std::vector<float> row(problem_.E);
-    for (int64_t i = 0; i < problem_.L; i++) {
-      float& lse = lse_row(b, head)[i];
-      if (i < plan.sequence.n_q) {
-        const float* sink = sinks_.empty() ? nullptr : &sinks_[b * problem_.Hq + head];
-        lse = merge_row(partial(plan, head / gqa_heads, 0, i * gqa_heads + head % gqa_heads), stride,
-                        plan.chunks, static_cast<int32_t>(problem_.E), sink, row.data());
+    for (int64_t i = 0; i < sequence.q_rows; i++) {
+      auto* lse = reinterpret_cast<float*>(lse_.at(sequence.entry, head, sequence.q_begin + i));
+      if (i < sequence.n_q) {
+        *lse =
+            merge_row(partial(plan, head / gqa_heads, 0, i * gqa_heads + head % gqa_heads), stride,
+                      plan.chunks, static_cast<int32_t>(problem_.E), sinks(sequence.entry, head), row.data());
       } else {
         std::fill(row.begin(), row.end(), 0.0f);
-        lse = -std::numeric_limits<float>::infinity();
+        *lse = -std::numeric_limits<float>::infinity();
       }
-      store(row, output(b, head) + i * output_stride(2) * problem_.element_bytes());
+      store(row, o_.at(sequence.entry, head, sequence.q_begin + i));
     }
   }
 
@@ -225,13 +211,12 @@ class ForwardPass {
   const Problem& problem_;
   const PageTables* pages_;  // null if keys and values are not in pages
   Plan plan_;
-  mx::Shape batch_;
-  DenseRows q_, k_, v_;
+  mx::Shape batch_, keys_batch_;
+  DenseRows dense_q_, dense_k_, dense_v_;
+  HeadRows q_, k_, v_;
   MaskViews mask_;
   std::vector<float> sinks_;
-  std::byte* o_;
-  mx::Strides o_strides_;
-  float* lse_;
+  HeadRows o_, lse_;
   float* partials_ = nullptr;
 };
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "attention/problem.h"
-#include "cpu/attention/mask_and_pages.h"
+#include "cpu/attention/layout/mask_and_pages.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext::cpu {
 
 // Computes the output and log-sum-exp now, on the calling thread and those of the pool. Both have memory; the
-// last axis of `o` is dense, its other strides are free, and `lse` is contiguous. With `pages`, key and value
+// last axis of `o` is dense; all other strides are free. With `pages`, key and value
 // are pages (P, Hkv, page, E).
 void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
                  const PageTables* pages = nullptr);

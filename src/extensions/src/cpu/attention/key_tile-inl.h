@@ -19,12 +19,14 @@ struct KeyTile {
   int64_t begin;
   int keys;
   OperandRows k, v;
+  const uint8_t* absent = nullptr;  // as in KeyRows
 };
 
 // The transform of the raw scores of the first `count` keys. Fills `limits` and `mask` if it needs them.
-static ScoreTransform score_transform(const ForwardTask& task, int64_t begin, const QueryTile& tile,
+static ScoreTransform score_transform(const ForwardTask& task, const KeyTile& keys, const QueryTile& tile,
                                       int count, RowLimits& limits, float* mask) {
-  ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr};
+  const int64_t begin = keys.begin;
+  ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr, keys.absent};
   if (begin < tile.all_first || begin + count - 1 > tile.all_last) {
     fill_row_limits(tile, begin, count, limits);
     transform.limits = &limits;
@@ -45,7 +47,7 @@ template <class Operands>
 static void accumulate_keys(const ForwardTask& task, const KeyTile& keys, QueryTile& tile, int count,
                             float* scores, float* mask) {
   RowLimits limits;
-  ScoreTransform transform = score_transform(task, keys.begin, tile, count, limits, mask);
+  ScoreTransform transform = score_transform(task, keys, tile, count, limits, mask);
   Operands::scores(tile, keys, count, task.E, scores);
   online_softmax<Operands>(tile, scores, count, task.E, transform);
   Operands::values(tile, keys, count, task.E, scores);

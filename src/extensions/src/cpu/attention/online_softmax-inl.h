@@ -13,6 +13,7 @@ struct ScoreTransform {
   float softcap;            // 0: none
   const float* mask;        // packed mask tile, or null
   const RowLimits* limits;  // null if every row sees every key of the tile
+  const uint8_t* absent;    // [keys] whether a key is in an absent page; null if none is
   // A positive scale alone is left to the exponentials: no extra operation there, and one rounding less.
   bool is_scale_only() const { return softcap == 0 && !mask && scale > 0 && scale * kLog2e <= kMaxFloat; }
 };
@@ -37,6 +38,11 @@ VEC_FN void hide_invisible(float* s, int stride, int keys, int lane, const RowLi
     M seen = mask_and(less_equal(first, k), less_equal(k, last));
     store(s + key * stride, select(seen, load(s + key * stride), set1(-INFINITY)));
   }
+}
+
+VEC_FN void hide_absent(float* s, int stride, int keys, const uint8_t* absent) {
+  for (int key = 0; key < keys; key++)
+    if (absent[key]) store(s + key * stride, set1(-INFINITY));
 }
 
 VEC_FN F maximum(const float* s, int stride, int keys) {
@@ -102,6 +108,7 @@ VEC_FN Exponent update_state(QueryTile& tile, float* s, int keys, int lane, int 
   s += lane;
   if (!transform.is_scale_only()) transform_scores(s, stride, keys, lane, transform);
   if (transform.limits) hide_invisible(s, stride, keys, lane, *transform.limits);
+  if (transform.absent) hide_absent(s, stride, keys, transform.absent);
   const float scale = transform.is_scale_only() ? transform.scale : 1;
   F base = update_maximum(tile, lane, mul(maximum(s, stride, keys), set1(scale)), E);
   M rounded = uses_rounded_product(base);

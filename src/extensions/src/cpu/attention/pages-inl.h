@@ -15,6 +15,7 @@ struct SourceRows {
 
 struct KeyRows {
   SourceRows k, v;
+  const uint8_t* absent = nullptr;  // [keys] whether a key is in an absent page; null if none is
 };
 
 constexpr int padded(int width) { return (int)round_up(width, kLanes); }
@@ -33,8 +34,8 @@ struct PagedRows {
     return present ? base + page * page_stride + key % table.size * row_stride : nullptr;
   }
 
-  // Copies the rows of `count` keys, page by page. Rows of an absent page become 0: the mask gives its keys
-  // the probability 0, but 0 * NaN would be NaN.
+  // Copies the rows of `count` keys, page by page. Rows of an absent page become 0: its keys have the
+  // probability 0, but 0 * NaN would be NaN.
   void gather(int64_t begin, int count, int E, T* out) const {
     const int64_t width = padded(E);
     for (int key = 0; key < count;) {
@@ -65,7 +66,27 @@ struct PagedRows {
   }
 };
 
-// The rows of `count` keys from logical key `begin` on. `memory` has room to gather two tiles.
+// Marks the keys of absent pages in `absent`; false if all pages are there.
+static bool mark_absent(const PageTable& table, int64_t begin, int count, uint8_t* absent) {
+  bool any = false;
+  for (int key = 0; key < count;) {
+    const int32_t id = table.ids[(begin + key) / table.size];
+    const int64_t left = table.size - (begin + key) % table.size;
+    const int run = left < count - key ? (int)left : count - key;
+    const bool is_absent = id < 0 || id >= table.count;
+    memset(absent + key, is_absent, run);
+    any = any || is_absent;
+    key += run;
+  }
+  return any;
+}
+
+// Floats of memory that find_rows needs for a tile: to gather keys and values, and to mark absent pages.
+constexpr size_t gathered_floats(int key_tile, int E) {
+  return (size_t)2 * key_tile * padded(E) + key_tile / sizeof(float);
+}
+
+// The rows of `count` keys from logical key `begin` on.
 template <class T>
 static KeyRows find_rows(const ForwardTask& task, int64_t begin, int count, int key_tile, float* memory) {
   const T *k = (const T*)task.k, *v = (const T*)task.v;
@@ -77,8 +98,10 @@ static KeyRows find_rows(const ForwardTask& task, int64_t begin, int count, int 
   const PagedRows<T> keys = {task.pages, k, task.pages.k_stride, task.k_row_stride};
   const PagedRows<T> values = {task.pages, v, task.pages.v_stride, task.v_row_stride};
   T* gathered = (T*)memory;
+  auto* absent = (uint8_t*)(memory + 2 * key_tile * padded(task.E));
   return {keys.find(begin, count, next, task.E, gathered),
-          values.find(begin, count, next, task.E, gathered + key_tile * padded(task.E))};
+          values.find(begin, count, next, task.E, gathered + key_tile * padded(task.E)),
+          mark_absent(task.pages, begin, count, absent) ? absent : nullptr};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

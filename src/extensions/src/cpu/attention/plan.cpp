@@ -22,14 +22,15 @@ constexpr int64_t kRowsPerChunk = 64;
 // With fewer tasks per thread, the other threads wait too long for the last task.
 constexpr int64_t kTasksPerThread = 4;
 
-const AttentionKernels& kernels_of(const Problem& problem) {
-  return problem.kernels->attention[static_cast<int>(problem.dtype)];
+const PassKernel<ForwardTask>& kernel_of(const Problem& problem) {
+  return problem.kernels->attention[static_cast<int>(problem.dtype)].forward;
 }
 
-SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
-  SequencePlan plan = {sequence, 0, 1, kUnbounded, 0};
+// Without the tasks and the place of the partial results.
+SequencePlan plan_chunks(const Problem& problem, const Sequence& sequence) {
+  SequencePlan plan = {.sequence = sequence, .chunks = 1, .chunk_keys = kUnbounded};
   if (sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
-  int64_t key_tile = kernels_of(problem).key_tile;
+  int64_t key_tile = kernel_of(problem).key_tile;
   int64_t chunk =
       kChunkKeys * divide_up(sequence.n_q * problem.gqa_heads(), kRowsPerChunk) / key_tile * key_tile;
   KeyRange keys = visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, problem.left, problem.right);
@@ -40,41 +41,102 @@ SequencePlan plan_sequence(const Problem& problem, const Sequence& sequence) {
   return plan;
 }
 
+int64_t partial_floats(const Problem& problem, const SequencePlan& plan) {
+  if (plan.chunks == 1) return 0;
+  return saturating_product({plan.chunks, plan.sequence.n_q, problem.Hq, problem.E + 2});
+}
+
+// Rows of a KV head that tasks compute: padding is left to the merge of a split sequence.
+int64_t rows_of(const Problem& problem, const SequencePlan& plan) {
+  return (plan.chunks > 1 ? plan.sequence.n_q : plan.sequence.q_rows) * problem.gqa_heads();
+}
+
+int64_t tasks_of(const Problem& problem, const SequencePlan& plan, int64_t task_rows) {
+  return saturating_product({problem.Hkv, divide_up(rows_of(problem, plan), task_rows), plan.chunks});
+}
+
 }  // namespace
+
+const char* name_of(Schedule schedule) { return schedule == Schedule::split ? "split" : "v2"; }
+const char* path_of(Schedule schedule) { return schedule == Schedule::split ? "cpu.split" : "cpu.tiled"; }
+
+SequencePlan Plan::sequence(int64_t n) const {
+  if (sequences.size() == static_cast<size_t>(sequence_count)) return sequences[n];
+  SequencePlan same = sequences.front();
+  same.sequence.entry = same.sequence.index = n;
+  same.partial_offset = partial_floats / sequence_count * n;
+  same.first_task = task_count / sequence_count * n;
+  return same;
+}
+
+PlannedTask Plan::task(int64_t n) const {
+  int64_t number = 0;
+  if (sequences.size() == static_cast<size_t>(sequence_count)) {
+    const auto after = [](int64_t task, const SequencePlan& plan) { return task < plan.first_task; };
+    number = std::upper_bound(sequences.begin(), sequences.end(), n, after) - sequences.begin() - 1;
+  } else {
+    number = n / (task_count / sequence_count);
+  }
+  const SequencePlan plan = sequence(number);
+  const int64_t local = n - plan.first_task, per_head = plan.row_blocks * plan.chunks;
+  // Within a head the last rows go first: in causal attention they see the most keys, and short tasks at the
+  // end balance the threads.
+  const int64_t row_block = plan.row_blocks - 1 - local % per_head / plan.chunks;
+  return {plan, local / per_head, row_block, local % plan.chunks};
+}
 
 Plan make_plan(const Problem& problem, double min_shared_work) {
   Plan plan = {};
-  double work = 0;
-  plan.split = plan_sequence(problem, {problem.L, 0, problem.S}).chunks > 1;
-  plan.splits = 1;
-  auto add = [&](const Sequence& lengths, int64_t entries) {
-    SequencePlan& sequence = plan.sequences.emplace_back(plan_sequence(problem, lengths));
-    work += static_cast<double>(lengths.n_q) * lengths.n_k * problem.Hq * problem.E * entries;
-    if (sequence.chunks == 1) return;
-    sequence.partial_offset = plan.partial_floats;
-    plan.partial_stride = saturating_product({sequence.chunks, lengths.n_q, problem.Hq, problem.E + 2});
-    plan.partial_floats =
-        saturating_sum(plan.partial_floats, saturating_product({plan.partial_stride, entries}));
-    plan.splits = std::max(plan.splits, sequence.chunks);
-  };
   if (problem.sequences.empty()) {
-    add({problem.L, 0, problem.S}, problem.B);
+    plan.sequence_count = problem.B;
+    plan.sequences.push_back(plan_chunks(problem, problem.whole_entry(0)));
   } else {
-    plan.sequences.reserve(problem.B);
-    for (const Sequence& lengths : problem.sequences) add(lengths, 1);
+    plan.sequence_count = static_cast<int64_t>(problem.sequences.size());
+    for (const Sequence& sequence : problem.sequences)
+      plan.sequences.push_back(plan_chunks(problem, sequence));
+    // The longest tasks first: short ones at the end balance the threads.
+    std::stable_sort(plan.sequences.begin(), plan.sequences.end(),
+                     [](const auto& a, const auto& b) { return a.sequence.n_k > b.sequence.n_k; });
+  }
+  // How often each entry of `sequences` counts.
+  const int64_t times = problem.sequences.empty() ? problem.B : 1;
+
+  double work = 0;
+  plan.splits = 1;
+  plan.single_positions = true;
+  for (SequencePlan& sequence : plan.sequences) {
+    const Sequence& lengths = sequence.sequence;
+    work += static_cast<double>(lengths.n_q) * lengths.n_k * problem.Hq * problem.E * times;
+    plan.single_positions = plan.single_positions && lengths.n_q <= 1;
+    plan.splits = std::max(plan.splits, sequence.chunks);
+    sequence.partial_offset = plan.partial_floats;
+    plan.partial_floats =
+        saturating_sum(plan.partial_floats, saturating_product({partial_floats(problem, sequence), times}));
   }
   plan.threads = work < min_shared_work ? 1 : problem.threads;
+  // A rectangle's schedule depends on its shape only: explain() names it before lengths are known.
+  const bool split =
+      problem.packed ? plan.splits > 1 : plan_chunks(problem, problem.whole_entry(0)).chunks > 1;
+  plan.schedule = split ? Schedule::split : Schedule::v2;
 
-  int64_t row_tile = kernels_of(problem).row_tile;
-  auto tasks = [&](int64_t tiles) {
-    return saturating_product(
-        {problem.B, problem.Hkv, divide_up(problem.rows(), tiles * row_tile), plan.splits});
+  const auto count_tasks = [&](int64_t task_rows) {
+    int64_t count = 0;
+    for (const SequencePlan& sequence : plan.sequences) {
+      count = saturating_sum(count, saturating_product({tasks_of(problem, sequence, task_rows), times}));
+    }
+    return count;
   };
-  int64_t tiles = kernels_of(problem).tiles_per_task;
-  while (tiles > 1 && plan.threads > 1 && tasks(tiles) < plan.threads * kTasksPerThread)
+  const int64_t row_tile = kernel_of(problem).row_tile;
+  int64_t tiles = kernel_of(problem).tiles_per_task;
+  while (tiles > 1 && plan.threads > 1 && count_tasks(tiles * row_tile) < plan.threads * kTasksPerThread)
     tiles = (tiles + 1) / 2;
   plan.task_rows = tiles * row_tile;
-  plan.row_blocks = divide_up(problem.rows(), plan.task_rows);
+  for (SequencePlan& sequence : plan.sequences) {
+    sequence.row_blocks = divide_up(rows_of(problem, sequence), plan.task_rows);
+    sequence.first_task = plan.task_count;
+    plan.task_count = saturating_sum(
+        plan.task_count, saturating_product({tasks_of(problem, sequence, plan.task_rows), times}));
+  }
   return plan;
 }
 

@@ -8,36 +8,50 @@
 
 namespace tiny_llm_ext::cpu {
 
-// The keys of a split sequence are cut into chunks, counted from logical key 0. Chunks first_chunk ..
-// first_chunk + chunks - 1 hold visible keys; a sequence with one chunk is not split.
+// The order of the loops: `v2`, as in FlashAttention-2, has rows outside and keys inside; `split` also cuts
+// the keys into chunks.
+enum class Schedule { v2, split };
+
+const char* name_of(Schedule schedule);  // as in Explanation
+const char* path_of(Schedule schedule);
+
+// The tasks of one sequence. The keys of a split sequence are cut into chunks, counted from logical key 0.
+// Chunks first_chunk .. first_chunk + chunks - 1 hold visible keys; a sequence with one chunk is not split.
 //
-// This depends on the sequence's own lengths only, not on other sequences, padding or the number of threads:
-// the results are batch-invariant.
+// The chunks depend on the sequence's own lengths only, not on other sequences, padding or the number of
+// threads: the results are batch-invariant.
 struct SequencePlan {
   Sequence sequence;
   int64_t first_chunk, chunks, chunk_keys;
+  int64_t row_blocks;      // tasks along the rows of a KV head
+  int64_t first_task;      // among the tasks of the plan
   int64_t partial_offset;  // of its partial results, in floats
+};
+
+struct PlannedTask {
+  SequencePlan plan;
+  int64_t kv_head, row_block, chunk;
 };
 
 // In multiply-adds of the scores; the output takes as many again.
 inline constexpr ParallelThreshold kAttentionThreshold = {50e3, 200e3};
 
 struct Plan {
-  std::vector<SequencePlan> sequences;  // one if all have full length, else one per batch entry
-  bool split;                           // whether a sequence of full length is split: the path of explain()
-  int64_t splits;                       // most chunks of any sequence
-  int64_t partial_floats;               // workspace: [chunk][row][E + 2] of every split KV head
-  int64_t partial_stride;               // floats between batch entries that share a plan
-  int64_t task_rows;                    // rows of one task
-  int64_t row_blocks;                   // tasks along the rows of a KV head
+  Schedule schedule;
+  int64_t sequence_count;
+  int64_t splits;          // most chunks of any sequence
+  int64_t partial_floats;  // workspace: [chunk][row][E + 2] of every split KV head
+  int64_t task_rows;       // rows of one task
+  int64_t task_count;
+  bool single_positions;  // no sequence has more than one query position
   int threads;
 
-  SequencePlan sequence(int64_t b) const {
-    if (sequences.size() > 1) return sequences[b];
-    SequencePlan same = sequences.front();
-    same.partial_offset = b * partial_stride;
-    return same;
-  }
+  // In the order of the tasks, which is not that of the batch.
+  SequencePlan sequence(int64_t n) const;
+  // Sequence by sequence, and head by head, so that keys stay in the processor's caches.
+  PlannedTask task(int64_t n) const;
+
+  std::vector<SequencePlan> sequences;  // one for all if they are equal
 };
 
 // Less work than `min_shared_work` gets one thread.

@@ -20,7 +20,7 @@ struct MaskView {
 };
 
 // The pages of one sequence: its logical key t lies in slot t % size of page ids[t / size]. An id outside
-// 0 .. count - 1 is an absent page, which is never read: the mask must hide its keys.
+// 0 .. count - 1 is an absent page, which is never read: its keys are hidden.
 struct PageTable {
   const int32_t* ids;  // null: the keys are not in pages
   int64_t count, size;
@@ -46,8 +46,8 @@ struct ForwardTask {
   const float* sinks;  // one per head of the GQA group, or null
   void* o;
   int64_t o_head_stride, o_row_stride;
-  float* lse;  // natural logarithm; row stride 1
-  int64_t lse_head_stride;
+  float* lse;  // natural logarithm
+  int64_t lse_head_stride, lse_row_stride;
   float* partial;  // null, or [rows][E + 2]: O before the division, m, l; o, lse, sinks unused
   int32_t E;
   int32_t gqa_heads;  // query heads per KV head
@@ -63,14 +63,20 @@ struct ForwardTask {
   const void* next_k;
 };
 
-// The kernels of one element type.
-struct AttentionKernels {
+// The kernel of one pass.
+template <class Task>
+struct PassKernel {
   // Returns the number of score tiles computed, of `row_tile` rows by `key_tile` keys.
-  int64_t (*forward)(const ForwardTask& task, void* scratch);
+  int64_t (*run)(const Task& task, void* scratch);
   // Bytes of scratch, 64-byte aligned, for a task of `rows` rows; independent of the number of keys.
   size_t (*scratch_bytes)(int32_t E, int64_t rows);
   int row_tile, key_tile;
   int tiles_per_task;  // row tiles that one task should have, to share the work of preparing a K/V tile
+};
+
+// The kernels of one element type: a member for each pass of support.def.
+struct AttentionKernels {
+  PassKernel<ForwardTask> forward;
   bool bf16_products;  // whether scores and outputs are sums of bfloat16 products; else of float32 products
   // Runs `steps` rounds of these kernels' multiply-adds on registers alone and returns the floating-point
   // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as

@@ -35,7 +35,7 @@ struct DecodeScratch {
 
 template <class Products>
 VEC_FN bool can_decode(const ForwardTask& task) {
-  const ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr};
+  const ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr, nullptr};
   return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.gqa_heads &&
          task.gqa_heads <= Products::kMaxHeads && task.E % 32 == 0 && task.mask.kind == MaskKind::none &&
          transform.is_scale_only();
@@ -71,6 +71,14 @@ VEC_FN void softmax_head(QueryTile& tile, int head, int keys, int E, float scale
     *sum = add(*sum, add(low, high));
     store(p + key / 2, neighbours(low, high));
   }
+}
+
+template <class Operands>
+static void hide_absent_keys(const DecodeScratch<Operands>& scratch, int heads, int keys,
+                             const uint8_t* absent) {
+  for (int head = 0; head < heads; head++)
+    for (int key = 0; key < keys; key++)
+      if (absent[key]) scratch.scores[head * Operands::kKeyTile + key] = -INFINITY;
 }
 
 // Rows to prefetch: line() between the loads of the current product, rest() for all that are left.
@@ -136,6 +144,7 @@ static int64_t decode(const ForwardTask& task, void* memory) {
                    : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
     if (begin == first) PrefetchRows(from.k.data, from.k.stride, keys, keys).rest(0, E);
     Products::scores(tile, from.k, keys, E, scratch, values);
+    if (from.absent) hide_absent_keys(scratch, heads, keys, from.absent);
     for (int head = 0; head < heads; head++)
       softmax_head<Operands>(tile, head, keys, E, task.scale, scratch, &sums[head]);
     Products::values(tile, from.v, keys, E, scratch, next_keys);

@@ -1,0 +1,40 @@
+// Strides of masks, and copies of block tables.
+#include "cpu/attention/layout/mask_and_pages.h"
+
+#include "core/strides.h"
+
+namespace tiny_llm_ext::cpu {
+
+namespace mx = mlx::core;
+
+MaskViews::MaskViews(const std::optional<mx::array>& mask, MaskKind kind) : kind_(kind) {
+  if (!mask) return;
+  mask_ = &*mask;
+  batch_strides_ = broadcast_strides(*mask);
+  for (int64_t* stride : {&key_stride_, &row_stride_, &head_stride_}) {
+    if (batch_strides_.empty()) break;
+    *stride = batch_strides_.back();
+    batch_strides_.pop_back();
+  }
+}
+
+MaskView MaskViews::view(int64_t entry, const mx::Shape& batch, int64_t head, int64_t key) const {
+  if (!mask_) return {};
+  const int64_t offset = batch_offset(entry, batch, batch_strides_) + head * head_stride_ + key * key_stride_;
+  return {mask_->data<std::byte>() + offset * mask_->itemsize(), kind_, head_stride_, row_stride_,
+          key_stride_};
+}
+
+PageTables::PageTables(const mx::array& block_table, const mx::array& key_pages)
+    : width_(block_table.shape(1)), count_(key_pages.shape(0)), size_(key_pages.shape(2)) {
+  const auto* ids = block_table.data<int32_t>();
+  for (int64_t row = 0; row < block_table.shape(0); row++)
+    for (int64_t i = 0; i < width_; i++)
+      ids_.push_back(ids[row * block_table.strides(0) + i * block_table.strides(1)]);
+}
+
+PageTable PageTables::table(int64_t row, const HeadRows& k, const HeadRows& v) const {
+  return {ids_.data() + row * width_, count_, size_, k.entry_stride(), v.entry_stride()};
+}
+
+}  // namespace tiny_llm_ext::cpu
