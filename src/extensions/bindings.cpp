@@ -45,7 +45,9 @@ namespace {
   "q_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, kv_start: mlx.core.array | "        \
   "collections.abc.Sequence[int] | None = "                                                                  \
   "None, "                                                                                                   \
-  "kv_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, deterministic: bool = True, "      \
+  "kv_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, cu_seqlens_q: mlx.core.array | "   \
+  "collections.abc.Sequence[int] | None = None, cu_seqlens_k: mlx.core.array | "                             \
+  "collections.abc.Sequence[int] | None = None, deterministic: bool = True, "                                \
   "batch_invariant: bool = False, on_fallback: str = 'warn', isa: str | None = None, threads: int | None = " \
   "None, return_lse: bool = True, own_kernels: bool = True, "                                                \
   "stream: mlx.core.Stream | mlx.core.Device | None = None) -> " result
@@ -58,11 +60,13 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
       [function, name](const mx::array& query, const mx::array& key, const mx::array& value,
                        std::optional<double> scale, nb::object mask, bool causal, nb::object window,
                        std::optional<double> softcap, std::optional<mx::array> sinks, nb::object q_lens,
-                       nb::object kv_start, nb::object kv_lens, bool, bool batch_invariant,
-                       std::string on_fallback, std::optional<std::string> isa, std::optional<int> threads,
-                       bool return_lse, bool own_kernels, mx::StreamOrDevice stream) {
-        const char* shown =
-            std::string_view(name).ends_with("reference") ? "attention_reference" : "flash_attention";
+                       nb::object kv_start, nb::object kv_lens, nb::object cu_seqlens_q,
+                       nb::object cu_seqlens_k, bool, bool batch_invariant, std::string on_fallback,
+                       std::optional<std::string> isa, std::optional<int> threads, bool return_lse,
+                       bool own_kernels, mx::StreamOrDevice stream) {
+        const char* shown = std::string_view(name).ends_with("reference") ? "attention_reference"
+                            : cu_seqlens_q.is_none()                      ? kFunction
+                                                                          : kPackedFunction;
         // `deterministic` changes nothing: every path is.
         AttentionOptions options;
         options.scale = scale;
@@ -74,6 +78,8 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
         options.q_lens = lengths_from(shown, "q_lens", q_lens, query.ndim());
         options.kv_start = lengths_from(shown, "kv_start", kv_start, query.ndim());
         options.kv_lens = lengths_from(shown, "kv_lens", kv_lens, query.ndim());
+        options.cu_seqlens_q = lengths_from(shown, "cu_seqlens_q", cu_seqlens_q, 1);
+        options.cu_seqlens_k = lengths_from(shown, "cu_seqlens_k", cu_seqlens_k, 1);
         options.batch_invariant = batch_invariant;
         options.on_fallback = std::move(on_fallback);
         options.warn = warn;
@@ -86,7 +92,8 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
       },
       "query"_a, "key"_a, "value"_a, nb::kw_only(), "scale"_a = nb::none(), "mask"_a = nb::none(),
       "causal"_a = false, "window"_a = nb::none(), "softcap"_a = nb::none(), "sinks"_a = nb::none(),
-      "q_lens"_a = nb::none(), "kv_start"_a = nb::none(), "kv_lens"_a = nb::none(), "deterministic"_a = true,
+      "q_lens"_a = nb::none(), "kv_start"_a = nb::none(), "kv_lens"_a = nb::none(),
+      "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "deterministic"_a = true,
       "batch_invariant"_a = false, "on_fallback"_a = "warn", "isa"_a = nb::none(), "threads"_a = nb::none(),
       "return_lse"_a = true, "own_kernels"_a = true, "stream"_a = nb::none(), nb::sig(signature), doc);
 }
@@ -118,7 +125,9 @@ void define_attention_functions(nb::module_& m) {
       m, "attention",
       TINY_LLM_ATTENTION_SIGNATURE("attention", "tuple[mlx.core.array, mlx.core.array | None]"), attention,
       "Fused attention: the output (B..., Hq, L, E) and, if asked for, the log-sum-exp (B..., Hq, L).\n\n"
-      "Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). `isa` and `threads` choose the\n"
+      "Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). With cu_seqlens_q, sequences are\n"
+      "packed: query (T_q, Hq, E), key and value (T_k, Hkv, E), log-sum-exp (T_q, Hq); cu_seqlens_k\n"
+      "defaults to cu_seqlens_q. `isa` and `threads` choose the\n"
       "CPU kernels and the number of threads for this call; own_kernels=False computes as on a GPU without\n"
       "kernels of ours.");
   define_attention(

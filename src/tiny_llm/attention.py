@@ -24,6 +24,7 @@ from .ops.dense import attend, check_inputs, check_mask
 from .ops.explanation import Explanation, explain, explains
 from .ops.merge import merge_lse, merge_partials
 from .ops.paged import paged_attention
+from .ops.varlen import flash_attention_prefill, flash_attention_varlen
 from .runtime.extension import load_extension
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "causal_mask",
     "explain",
     "flash_attention",
+    "flash_attention_prefill",
+    "flash_attention_varlen",
     "merge_lse",
     "merge_partials",
     "paged_attention",
@@ -242,8 +245,8 @@ def flash_attention(
             "stream": stream,
         },
     )
-    number = read_scale("flash_attention", scale)
-    out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)
+    native = load_extension().attention
+    out, lse = native(query, key, value, scale=read_scale("flash_attention", scale), mask=mask, **options)
     if isinstance(scale, mx.array):
         out = without_gradient(scale, out)
         lse = without_gradient(scale, lse) if return_lse else None
@@ -291,9 +294,7 @@ def _explain(
     return_lse: bool = False,
     **options: Unpack[AttentionOptions],
 ) -> Explanation:
-    native = {flash_attention: "explain_attention", attention_reference: "explain_attention_reference"}
     name = function.__name__
     arguments = native_options(name, query, key, value, {**options, "return_lse": return_lse})
-    explanation = getattr(load_extension(), native[function])
-    number = read_scale(name, scale)
-    return Explanation(**explanation(query, key, value, scale=number, mask=mask, **arguments))
+    compute = getattr(load_extension(), "explain_" + name.removeprefix("flash_"))
+    return Explanation(**compute(query, key, value, scale=read_scale(name, scale), mask=mask, **arguments))

@@ -11,6 +11,10 @@ attention.scaled_dot_product_attention_simple(query, key, value, scale=None, mas
 attention.causal_mask(L, S, dtype)
 attention.scaled_dot_product_attention_grouped(query, key, value, scale=None, mask=None)
 attention.flash_attention(query, key, value, scale=None, mask=None)
+attention.flash_attention_varlen(query, key, value, cu_seqlens_q, cu_seqlens_k=None, \
+scale=None, mask=None)
+attention.flash_attention_prefill(q, k, v, cu_seqlens, scale, num_heads, num_kv_heads, head_dim, \
+cu_seqlens_k=None)
 attention.attention_reference(query, key, value, scale=None, mask=None)
 attention.explain(function)
 attention.merge_lse(o1, lse1, o2, lse2)

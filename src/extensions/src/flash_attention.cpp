@@ -62,21 +62,36 @@ std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOp
   return {bounded(left), causal ? 0 : bounded(right)};
 }
 
-// Checks the values of lengths that are evaluated.
+// Checks lengths: shapes, types, and the values of those that are evaluated.
 void check_lengths(const char* function, Dims& dims, const AttentionInputs& inputs) {
+  check_lengths_arrays(function, inputs);
   SequenceLengths known;
-  for (auto [argument, member] :
-       {std::pair{"q_lens", &SequenceLengths::q_lens}, std::pair{"kv_start", &SequenceLengths::kv_start},
-        std::pair{"kv_lens", &SequenceLengths::kv_lens}}) {
-    const auto& lengths = inputs.*member;
-    if (!lengths) continue;
-    dims.match(argument, lengths->shape(), {"B..."});
-    if (lengths->dtype() != mx::int32 && lengths->dtype() != mx::int64) {
-      reject(function, argument, to_text(lengths->dtype()), "int32 or int64");
-    }
-    if (lengths->is_available()) known.*member = lengths;
+  for (const LengthsArgument& argument : kLengthsArguments) {
+    const auto& lengths = inputs.*argument.member;
+    if (lengths && lengths->is_available()) known.*argument.member = lengths;
   }
+  // Packed sequences say nothing unless all is known.
+  if (inputs.packed() && !are_available(inputs)) return;
   read_sequences(known, batch_shape(inputs), dims["L"], dims["S"], throws_argument_error(function));
+}
+
+// Packed rows (T, H, E) as one entry (H, T, E).
+AttentionInputs arrange_packed(const char* function, const AttentionInputs& given,
+                               const AttentionOptions& options, mx::Stream stream) {
+  Dims dims(function);
+  dims.match("query", given.query.shape(), {"T_q", "Hq", "E"});
+  dims.match("key", given.key.shape(), {"T_k", "Hkv", "E"});
+  dims.match("value", given.value.shape(), {"T_k", "Hkv", "V"});
+  if (std::holds_alternative<mx::array>(options.mask)) {
+    throw NotImplemented(std::string(function) +
+                         ": mask: packed sequences have no mask array; use causal and window, or "
+                         "flash_attention on a batch");
+  }
+  const auto heads_first = [&](const mx::array& x) { return mx::swapaxes(x, 0, 1, stream); };
+  AttentionInputs inputs{heads_first(given.query), heads_first(given.key), heads_first(given.value)};
+  static_cast<SequenceLengths&>(inputs) = given;
+  if (!inputs.cu_seqlens_k) inputs.cu_seqlens_k = inputs.cu_seqlens_q;
+  return inputs;
 }
 
 int check_threads(const char* function, const std::optional<int>& threads) {
@@ -98,6 +113,7 @@ Call check_attention(const char* function, const mx::array& q, const mx::array& 
                      const AttentionOptions& options) {
   Call call{{q, k, v}, {}, mx::to_stream(options.stream)};
   static_cast<SequenceLengths&>(call.inputs) = options;
+  if (options.cu_seqlens_q) call.inputs = arrange_packed(function, call.inputs, options, call.stream);
   call.inputs.sinks = options.sinks;
   bool causal = options.causal;
   if (auto kind = std::get_if<std::string>(&options.mask)) {
@@ -154,10 +170,10 @@ std::string joined(const std::vector<std::string>& reasons) {
   return text;
 }
 
-void report_fallback(const AttentionOptions& options, const std::string& reason) {
+void report_fallback(const char* function, const AttentionOptions& options, const std::string& reason) {
   if (options.on_fallback == "error" || options.batch_invariant) {
     std::string promise = options.batch_invariant ? " that is batch invariant" : "";
-    throw std::runtime_error(std::string(kFunction) + ": no fused kernel" + promise + ": " + reason);
+    throw std::runtime_error(std::string(function) + ": no fused kernel" + promise + ": " + reason);
   }
   if (options.on_fallback == "allow" || !options.warn) return;
   static std::mutex mutex;
@@ -166,31 +182,34 @@ void report_fallback(const AttentionOptions& options, const std::string& reason)
     std::lock_guard lock(mutex);
     if (!reported.insert(reason).second) return;
   }
-  options.warn(std::string(kFunction) +
+  options.warn(std::string(function) +
                ": falling back to attention_reference, with O(L * S) memory: " + reason);
 }
 
 // With the lengths of the sequences if all are evaluated.
 Problem problem_with_lengths(const char* function, const Call& call) {
   Problem problem = call.problem();
-  bool known = has_lengths(call.inputs);
-  for (const auto& lengths : {call.inputs.q_lens, call.inputs.kv_start, call.inputs.kv_lens}) {
-    known = known && (!lengths || lengths->is_available());
-  }
-  if (known) {
+  if (has_lengths(call.inputs) && are_available(call.inputs)) {
     problem.sequences = read_sequences(call.inputs, batch_shape(call.inputs), problem.L, problem.S,
                                        throws_argument_error(function));
   }
   return problem;
 }
 
-OutputAndOptionalLse select_outputs(const OutputAndLse& results, const AttentionOptions& options) {
-  return {results.first, options.return_lse ? std::optional(results.second) : std::nullopt};
+// The results in the layout of the call's arrays.
+OutputAndOptionalLse select_outputs(const OutputAndLse& results, const Call& call,
+                                    const AttentionOptions& options) {
+  auto [o, lse] = results;
+  if (call.inputs.packed()) {
+    o = mx::swapaxes(o, 0, 1, call.stream);
+    lse = mx::swapaxes(lse, 0, 1, call.stream);
+  }
+  return {o, options.return_lse ? std::optional(lse) : std::nullopt};
 }
 
 OutputAndOptionalLse run_reference(const char* function, const Call& call, const AttentionOptions& options) {
   record_run(graph_run(kReferencePath, call.problem()));
-  return select_outputs(reference_graph(function, call.inputs, call.params, call.stream), options);
+  return select_outputs(reference_graph(function, call.inputs, call.params, call.stream), call, options);
 }
 
 void explain_batch_invariance(const AttentionOptions& options, Explanation& explanation) {
@@ -259,7 +278,8 @@ mx::array with_layout_of(const mx::array& split, const mx::array& whole) {
 
 OutputAndOptionalLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
                                const AttentionOptions& options) {
-  Call call = check_attention(kFunction, query, key, value, options);
+  const char* function = options.cu_seqlens_q ? kPackedFunction : kFunction;
+  Call call = check_attention(function, query, key, value, options);
   const Problem problem = call.problem();
   const Route route = choose_route(call, problem, options);
   if (route.path == Path::mlx) {
@@ -268,14 +288,14 @@ OutputAndOptionalLse attention(const mx::array& query, const mx::array& key, con
     return {mlx_graph(call.inputs, call.params, call.stream), std::nullopt};
   }
   if (route.path == Path::reference) {
-    report_fallback(options, joined(route.reasons));
-    return run_reference(kFunction, call, options);
+    report_fallback(function, options, joined(route.reasons));
+    return run_reference(function, call, options);
   }
-  mx::Shape lse_shape(query.shape().begin(), query.shape().end() - 1);
+  const mx::Shape& shape = call.inputs.query.shape();
   auto outputs =
-      mx::array::make_arrays({query.shape(), lse_shape}, {query.dtype(), mx::float32},
+      mx::array::make_arrays({shape, {shape.begin(), shape.end() - 1}}, {query.dtype(), mx::float32},
                              std::make_shared<Attention>(call.stream, call.params), pack(call.inputs));
-  return select_outputs({outputs[0], outputs[1]}, options);
+  return select_outputs({outputs[0], outputs[1]}, call, options);
 }
 
 OutputAndOptionalLse attention_reference(const mx::array& query, const mx::array& key, const mx::array& value,
@@ -289,8 +309,9 @@ OutputAndOptionalLse attention_reference(const mx::array& query, const mx::array
 
 Explanation explain_attention(const mx::array& query, const mx::array& key, const mx::array& value,
                               const AttentionOptions& options) {
-  Call call = check_attention(kFunction, query, key, value, options);
-  const Problem problem = problem_with_lengths(kFunction, call);
+  const char* function = options.cu_seqlens_q ? kPackedFunction : kFunction;
+  Call call = check_attention(function, query, key, value, options);
+  const Problem problem = problem_with_lengths(function, call);
   const Route route = choose_route(call, problem, options);
   if (route.path == Path::fused) return explain(problem);
   if (route.path == Path::mlx) return explain_mlx(problem, route.reasons);
@@ -331,9 +352,11 @@ bool Attention::is_equivalent(const mx::Primitive& other) const {
 
 void Attention::check_inputs(const std::vector<mx::array>& arrays) {
   AttentionInputs inputs = unpack(arrays, params_);
-  check_shapes(kFunction, inputs);
+  check_shapes(function_of(inputs), inputs);
+  if (inputs.packed()) check_lengths_arrays(function_of(inputs), inputs);
   Verdict verdict = fused_kernel(make_problem(inputs, params_, stream().device));
-  if (!verdict.ok) throw std::runtime_error(std::string(kFunction) + ": no fused kernel: " + verdict.reason);
+  if (!verdict.ok)
+    throw std::runtime_error(std::string(function_of(inputs)) + ": no fused kernel: " + verdict.reason);
 }
 
 // A shapeless compiled graph calls this for each new set of shapes.

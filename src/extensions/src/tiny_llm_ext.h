@@ -19,13 +19,17 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-// The operation that errors of the fused path name.
+// The operations that errors of the fused path name: for a rectangle and for packed sequences.
 inline constexpr const char* kFunction = "flash_attention";
+inline constexpr const char* kPackedFunction = "flash_attention_varlen";
 
-// The lengths of the sequences of a batch, int32 or int64, which broadcast to (B...). Evaluated arrays are
-// checked at the call, others at evaluation.
+// The lengths of the sequences of a batch, int32 or int64. Evaluated arrays are checked at the call, others
+// at evaluation.
 struct SequenceLengths {
+  // These broadcast to (B...); for packed sequences they have one number for each.
   std::optional<mx::array> q_lens = {}, kv_start = {}, kv_lens = {};
+  // Packed sequences: the first row of each, then the number of rows. Both or none.
+  std::optional<mx::array> cu_seqlens_q = {}, cu_seqlens_k = {};
 };
 
 struct AttentionOptions : SequenceLengths {
@@ -53,7 +57,8 @@ using OutputAndOptionalLse = std::pair<mx::array, std::optional<mx::array>>;
 
 // Attention of query (B..., Hq, L, E) over key (B..., Hkv, S, E) and value (B..., Hkv, S, V): the output
 // (B..., Hq, L, V) in their dtype and the natural log-sum-exp of the scores (B..., Hq, L) in float32 if
-// `return_lse`.
+// `return_lse`. With cu_seqlens_q and cu_seqlens_k, of packed sequences: query and output (T_q, Hq, E), key
+// and value (T_k, Hkv, E), log-sum-exp (T_q, Hq).
 OutputAndOptionalLse attention(const mx::array& query, const mx::array& key, const mx::array& value,
                                const AttentionOptions& options);
 
@@ -98,9 +103,11 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
                                        mx::StreamOrDevice stream);
 
 // The arrays of one call. The optional ones broadcast: mask to (B..., Hq, L, S), sinks to (B..., Hq), lengths
-// to (B...).
+// to (B...). Packed sequences are rows of one batch entry: query (Hq, T_q, E), key and value (Hkv, T_k, E).
 struct AttentionInputs : SequenceLengths {
   AttentionInputs(mx::array query, mx::array key, mx::array value) : query(query), key(key), value(value) {}
+
+  bool packed() const { return cu_seqlens_q.has_value(); }
 
   mx::array query, key, value;
   std::optional<mx::array> mask, sinks;
@@ -113,12 +120,14 @@ struct OptionalInput {
 };
 
 // In the order of the inputs of the primitive, after query, key and value.
-inline constexpr std::array<OptionalInput, 5> kOptionalInputs = {{
+inline constexpr std::array<OptionalInput, 7> kOptionalInputs = {{
     {"mask", &AttentionInputs::mask, 3},
     {"sinks", &AttentionInputs::sinks, 1},
     {"q_lens", &AttentionInputs::q_lens, 0},
     {"kv_start", &AttentionInputs::kv_start, 0},
     {"kv_lens", &AttentionInputs::kv_lens, 0},
+    {"cu_seqlens_q", &AttentionInputs::cu_seqlens_q, 0},
+    {"cu_seqlens_k", &AttentionInputs::cu_seqlens_k, 0},
 }};
 
 // The parameters of one call.
@@ -134,6 +143,11 @@ struct AttentionParams {
 
   bool operator==(const AttentionParams&) const = default;
 };
+
+// The operation of a call.
+inline const char* function_of(const AttentionInputs& inputs) {
+  return inputs.packed() ? kPackedFunction : kFunction;
+}
 
 // The error for a length out of range names `function`.
 OutputAndLse reference_graph(const char* function, const AttentionInputs& inputs,

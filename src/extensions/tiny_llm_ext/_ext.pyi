@@ -19,6 +19,8 @@ def attention(
     q_lens: mlx.core.array | Sequence[int] | None = None,
     kv_start: mlx.core.array | Sequence[int] | None = None,
     kv_lens: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_k: mlx.core.array | Sequence[int] | None = None,
     deterministic: bool = True,
     batch_invariant: bool = False,
     on_fallback: str = "warn",
@@ -31,7 +33,9 @@ def attention(
     """
     Fused attention: the output (B..., Hq, L, E) and, if asked for, the log-sum-exp (B..., Hq, L).
 
-    Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). `isa` and `threads` choose the
+    Query is (B..., Hq, L, E), key and value are (B..., Hkv, S, E). With cu_seqlens_q, sequences are
+    packed: query (T_q, Hq, E), key and value (T_k, Hkv, E), log-sum-exp (T_q, Hq); cu_seqlens_k
+    defaults to cu_seqlens_q. `isa` and `threads` choose the
     CPU kernels and the number of threads for this call; own_kernels=False computes as on a GPU without
     kernels of ours.
     """
@@ -50,6 +54,8 @@ def attention_reference(
     q_lens: mlx.core.array | Sequence[int] | None = None,
     kv_start: mlx.core.array | Sequence[int] | None = None,
     kv_lens: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_k: mlx.core.array | Sequence[int] | None = None,
     deterministic: bool = True,
     batch_invariant: bool = False,
     on_fallback: str = "warn",
@@ -77,6 +83,8 @@ def explain_attention(
     q_lens: mlx.core.array | Sequence[int] | None = None,
     kv_start: mlx.core.array | Sequence[int] | None = None,
     kv_lens: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_k: mlx.core.array | Sequence[int] | None = None,
     deterministic: bool = True,
     batch_invariant: bool = False,
     on_fallback: str = "warn",
@@ -102,6 +110,8 @@ def explain_attention_reference(
     q_lens: mlx.core.array | Sequence[int] | None = None,
     kv_start: mlx.core.array | Sequence[int] | None = None,
     kv_lens: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_k: mlx.core.array | Sequence[int] | None = None,
     deterministic: bool = True,
     batch_invariant: bool = False,
     on_fallback: str = "warn",

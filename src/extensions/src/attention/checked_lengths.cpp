@@ -10,7 +10,7 @@ namespace {
 
 using Member = std::optional<mx::array> SequenceLengths::*;
 
-// Inputs and outputs: the given ones of q_lens, kv_start and kv_lens, all of the batch shape.
+// Inputs and outputs: the given ones of kLengthsArguments. The lengths of a rectangle have the batch shape.
 class CheckedLengths : public mx::Primitive {
  public:
   CheckedLengths(mx::Stream stream, const char* function, int64_t L, int64_t S, std::vector<Member> given)
@@ -55,7 +55,9 @@ class CheckedLengths : public mx::Primitive {
     return L_ == that.L_ && S_ == that.S_ && given_ == that.given_;
   }
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override {
-    return std::vector<mx::Shape>(inputs.size(), inputs[0].shape());
+    std::vector<mx::Shape> shapes;
+    for (const mx::array& input : inputs) shapes.push_back(input.shape());
+    return shapes;
   }
 
  private:
@@ -73,14 +75,14 @@ AttentionInputs with_checked_lengths(const char* function, AttentionInputs input
   const int64_t L = inputs.query.shape(-2), S = inputs.key.shape(-2);
   std::vector<Member> given;
   std::vector<mx::array> arrays;
-  bool known = true;
-  for (Member member : {&SequenceLengths::q_lens, &SequenceLengths::kv_start, &SequenceLengths::kv_lens}) {
-    if (!(inputs.*member)) continue;
-    given.push_back(member);
-    known = known && (inputs.*member)->is_available();
-    arrays.push_back(mx::stop_gradient(mx::broadcast_to(*(inputs.*member), batch, stream), stream));
+  for (const LengthsArgument& argument : kLengthsArguments) {
+    const auto& array = inputs.*argument.member;
+    if (!array) continue;
+    given.push_back(argument.member);
+    arrays.push_back(
+        mx::stop_gradient(inputs.packed() ? *array : mx::broadcast_to(*array, batch, stream), stream));
   }
-  if (known) {  // now: a check at evaluation would wait for the stream
+  if (are_available(inputs)) {  // now: a check at evaluation would wait for the stream
     read_sequences(inputs, batch, L, S, throws_runtime_error(function));
   } else {
     arrays = CheckedLengths::apply(std::make_shared<CheckedLengths>(stream, function, L, S, given), arrays);

@@ -53,7 +53,7 @@ static int64_t copied_optional_bytes(const AttentionInputs& inputs) {
   int64_t bytes = 0;
   for (const OptionalInput& input : kOptionalInputs) {
     const auto& array = inputs.*input.member;
-    if (!array || array->status() == mx::array::unscheduled) continue;
+    if (!array || inputs.packed() || array->status() == mx::array::unscheduled) continue;
     auto shape = gpu_copy_shape(*array, input.trailing_axes, batch_shape(inputs));
     if (shape) bytes += bytes_of(*shape, array->dtype());
   }
@@ -80,6 +80,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   problem.mask_broadcast =
       inputs.mask && (lacks_axis(*inputs.mask, 2, problem.L) || lacks_axis(*inputs.mask, 1, problem.S));
   problem.lengths = has_lengths(inputs);
+  problem.packed = inputs.packed();
   problem.readable = params.readable;
   problem.batch_invariant = params.batch_invariant;
   problem.backend = device == mx::Device::cpu ? Backend::cpu : Backend::gpu;

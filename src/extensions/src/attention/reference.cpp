@@ -22,7 +22,12 @@ class Reference {
         group_(inputs.query.shape(-3) / Hkv_),
         L_(inputs.query.shape(-2)),
         S_(inputs.key.shape(-2)) {
-    if (has_lengths(in_)) set_positions();
+    if (in_.query.size() == 0) return;
+    if (in_.packed()) {
+      set_packed_positions();
+    } else if (has_lengths(in_)) {
+      set_positions();
+    }
   }
 
   OutputAndLse run() {
@@ -101,11 +106,45 @@ class Reference {
     valid_key_ = all(mx::greater_equal(*key_, mx::array(0), stream_), mx::less(*key_, n_k, stream_));
   }
 
+  // Packed rows see keys of their own sequence; positions and indices count within it.
+  void set_packed_positions() {
+    const mx::array &q = *in_.cu_seqlens_q, &k = *in_.cu_seqlens_k;
+    const mx::array row_owner = owner(q, L_), key_owner = owner(k, S_);
+    const auto sizes = [&](const mx::array& cu_seqlens) {
+      const int count = cu_seqlens.shape(0) - 1;
+      return mx::subtract(mx::slice(cu_seqlens, {1}, {count + 1}, stream_),
+                          mx::slice(cu_seqlens, {0}, {count}, stream_), stream_);
+    };
+    const auto of_row = [&](const mx::array& x) { return mx::take(x, row_owner, 0, stream_); };
+    const auto of_key = [&](const mx::array& x) { return mx::take(x, key_owner, 0, stream_); };
+    const mx::array n_q = in_.q_lens ? *in_.q_lens : sizes(q);
+    const mx::array start = in_.kv_start ? *in_.kv_start : mx::zeros_like(sizes(k), stream_);
+    const mx::array n_k = in_.kv_lens ? *in_.kv_lens : mx::subtract(sizes(k), start, stream_);
+    const mx::array row = mx::subtract(range(L_), of_row(q), stream_);
+    key_ = mx::subtract(range(S_), mx::add(of_key(k), of_key(start), stream_), stream_);
+    position_ =
+        mx::expand_dims(mx::add(row, mx::subtract(of_row(n_k), of_row(n_q), stream_), stream_), -1, stream_);
+    valid_row_ = mx::expand_dims(mx::less(row, of_row(n_q), stream_), -1, stream_);
+    valid_key_ = mx::expand_dims(
+        all(mx::greater_equal(*key_, mx::array(0), stream_), mx::less(*key_, of_key(n_k), stream_)), 0,
+        stream_);
+    own_keys_ =
+        mx::equal(mx::expand_dims(row_owner, -1, stream_), mx::expand_dims(key_owner, 0, stream_), stream_);
+  }
+
+  // The sequence of each of `rows` packed rows: how many sequences after the first begin at or before it.
+  mx::array owner(const mx::array& cu_seqlens, int rows) const {
+    const mx::array next = mx::slice(cu_seqlens, {1}, {cu_seqlens.shape(0) - 1}, stream_);
+    const mx::array begun = mx::less_equal(next, mx::expand_dims(range(rows), -1, stream_), stream_);
+    return mx::sum(mx::astype(begun, mx::int32, stream_), -1, false, stream_);
+  }
+
   // Which scores are visible; none if all are. A limit of L + S or more has no effect.
   std::optional<mx::array> visible() {
     std::optional<mx::array> seen;
     auto also = [&](const mx::array& condition) { seen = seen ? all(*seen, condition) : condition; };
     if (valid_row_) also(all(*valid_row_, *valid_key_));
+    if (own_keys_) also(*own_keys_);
     bool left = params_.left < int64_t{L_} + S_, right = params_.right < int64_t{L_} + S_;
     if (left || right) {
       mx::array key = key_ ? *key_ : range(S_);
@@ -151,6 +190,7 @@ class Reference {
   int Hkv_, group_, L_, S_;
   // With lengths: the logical position of each row, the logical index of each key slot, and which are valid.
   std::optional<mx::array> position_, key_, valid_row_, valid_key_;
+  std::optional<mx::array> own_keys_;  // of packed sequences: whether row and key are of the same one
 };
 
 }  // namespace

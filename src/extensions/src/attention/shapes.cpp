@@ -34,7 +34,7 @@ Dims check_shapes(const char* function, const AttentionInputs& inputs) {
   scores.back() = dims["S"];
   for (const OptionalInput& input : kOptionalInputs) {
     const auto& array = inputs.*input.member;
-    if (!array) continue;
+    if (!array || (inputs.packed() && input.trailing_axes == 0)) continue;
     mx::Shape target(scores.begin(), scores.end() - 3 + input.trailing_axes);
     if (!broadcasts_to(array->shape(), target)) {
       reject(function, input.name, to_text(array->shape()), "a shape that broadcasts to " + to_text(target));

@@ -28,6 +28,8 @@ Verdict fused_kernel(const Problem& problem, std::string_view pass) {
     return {false, "value has head size " + std::to_string(problem.V) + ", query and key have " +
                        std::to_string(problem.E)};
   }
+  if (problem.packed && problem.backend == Backend::gpu)
+    return {false, "packed sequences have kernels for the CPU only"};
   const char* backend = problem.backend == Backend::cpu ? "cpu" : gpu::name();
   const char* dtype = kElementNames[static_cast<int>(problem.dtype)];
   std::string kernel = std::string(backend) + " kernel for " + dtype;

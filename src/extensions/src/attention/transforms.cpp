@@ -90,7 +90,8 @@ std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
   auto reference = [&](const std::vector<mx::array>& variables) {
     std::vector<mx::array> arrays = primals;
     for (size_t i = 0; i < argnums.size(); i++) arrays[argnums[i]] = variables[i];
-    auto [o, lse] = reference_graph(kFunction, unpack(arrays, params_), params_, stream());
+    const AttentionInputs inputs = unpack(arrays, params_);
+    auto [o, lse] = reference_graph(function_of(inputs), inputs, params_, stream());
     return std::vector<mx::array>{o, lse};
   };
   LastRun run = graph_run(kReferencePath, make_problem(unpack(primals, params_), params_, stream().device));
@@ -104,6 +105,8 @@ std::vector<mx::array> Attention::jvp(const std::vector<mx::array>&, const std::
 
 std::pair<std::vector<mx::array>, std::vector<int>> Attention::vmap(const std::vector<mx::array>& inputs,
                                                                     const std::vector<int>& axes) {
+  if (unpack(inputs, params_).packed())
+    throw NotImplemented(std::string(kPackedFunction) + ": vmap is not supported; pack all sequences");
   int size = 0;
   for (size_t i = 0; i < inputs.size(); i++) {
     if (axes[i] >= 0) size = inputs[i].shape(axes[i]);

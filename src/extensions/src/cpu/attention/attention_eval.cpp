@@ -4,6 +4,7 @@
 #include "core/checks.h"
 #include "core/strides.h"
 #include "cpu/attention/forward_pass.h"
+#include "cpu/attention/layout/head_rows.h"
 #include "cpu/attention/layout/mask_and_pages.h"
 #include "cpu/runtime/dispatch.h"
 #include "tiny_llm_ext.h"
@@ -24,20 +25,19 @@ mx::array split_heads(const mx::array& x, int heads) {
 // The sequences of the batch, once their lengths are evaluated; empty without lengths.
 std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mx::Stream stream) {
   if (!has_lengths(call)) return {};
-  cpu::Arrays lengths;
-  for (const auto& given : {call.q_lens, call.kv_start, call.kv_lens}) {
-    if (given) lengths.push_back(*given);
-  }
-  cpu::wait_for(stream, lengths);
+  cpu::wait_for(stream, given_lengths(call));
   return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
-                        throws_runtime_error(kFunction));
+                        throws_runtime_error(function_of(call)));
 }
 
 }  // namespace
 
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   check_inputs(inputs);
-  std::vector<Sequence> sequences = wait_for_sequences(unpack(inputs, params_), stream());
+  const AttentionInputs given = unpack(inputs, params_);
+  std::vector<Sequence> sequences = wait_for_sequences(given, stream());
+  if (given.packed())
+    for (mx::array& output : outputs) cpu::allocate_packed(output);
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {

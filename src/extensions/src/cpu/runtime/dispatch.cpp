@@ -26,7 +26,8 @@ void fill_with_nan(mx::array& array) {
 
 void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work) {
-  for (mx::array& output : outputs) allocate_for(output);
+  for (mx::array& output : outputs)
+    if (!output.data_shared_ptr()) allocate_for(output);
   dispatch_placed(stream, inputs, outputs, [work = std::move(work)](const Arrays& arrays, Arrays& results) {
     try {
       work(arrays, results);

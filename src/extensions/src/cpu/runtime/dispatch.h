@@ -10,8 +10,8 @@ namespace tiny_llm_ext::cpu {
 
 using Arrays = std::vector<mlx::core::array>;
 
-// Allocates the outputs now and calls work(inputs, outputs) once the inputs are computed. If that throws, the
-// outputs are filled with NaN.
+// Allocates the outputs that have no memory now, and calls work(inputs, outputs) once the inputs are
+// computed. If that throws, the outputs are filled with NaN.
 void dispatch(mlx::core::Stream stream, const Arrays& inputs, Arrays& outputs,
               std::function<void(const Arrays& inputs, Arrays& outputs)> work);
 

@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "core/bytes.h"
 #include "core/strides.h"
+#include "cpu/runtime/allocate.h"
 
 namespace tiny_llm_ext::cpu {
 
@@ -37,6 +39,14 @@ std::byte* HeadRows::at(int64_t entry, int64_t head, int64_t row) const {
   const int64_t offset =
       batch_offset(entry, batch_, batch_strides_) + head * head_stride_ + row * row_stride_;
   return data_ + offset * itemsize_;
+}
+
+void allocate_packed(mx::array& array) {
+  const int64_t heads = array.shape(0), width = array.ndim() == 3 ? array.shape(2) : 1;
+  mx::Strides strides = {width, heads * width};
+  if (array.ndim() == 3) strides.push_back(1);
+  array.set_data(allocate(bytes_of(array.shape(), array.dtype())), array.size(), std::move(strides),
+                 {.contiguous = true, .row_contiguous = false, .col_contiguous = false});
 }
 
 }  // namespace tiny_llm_ext::cpu

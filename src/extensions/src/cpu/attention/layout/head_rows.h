@@ -38,4 +38,7 @@ class HeadRows {
   int64_t head_stride_, row_stride_;
 };
 
+// Memory for packed rows: an array (H, T, ...) in the order (T, H, ...).
+void allocate_packed(mlx::core::array& array);
+
 }  // namespace tiny_llm_ext::cpu
