@@ -39,8 +39,10 @@ from .attention import (
     merge_lse,
     merge_partials,
     paged_attention,
+    paged_attention_decode,
     scaled_dot_product_attention_grouped,
     scaled_dot_product_attention_simple,
+    store_kvcache,
 )
 from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
@@ -149,6 +151,7 @@ __all__ = [
     "mx",
     "mx_quantized_matmul",
     "paged_attention",
+    "paged_attention_decode",
     "paged_kv_cache",
     "positional_encoding",
     "quantize",
@@ -167,6 +170,7 @@ __all__ = [
     "simple_generate_with_kv_cache",
     "softmax",
     "speculative_generate",
+    "store_kvcache",
     "stream_generate",
 ]
 

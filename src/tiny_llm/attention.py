@@ -23,7 +23,8 @@ from .ops.arguments import (
 from .ops.dense import attend, check_inputs, check_mask
 from .ops.explanation import Explanation, explain, explains
 from .ops.merge import merge_lse, merge_partials
-from .ops.paged import paged_attention
+from .ops.paged import paged_attention, paged_attention_decode
+from .ops.slots import store_kvcache
 from .ops.varlen import flash_attention_prefill, flash_attention_varlen
 from .runtime.extension import load_extension
 
@@ -39,8 +40,10 @@ __all__ = [
     "merge_lse",
     "merge_partials",
     "paged_attention",
+    "paged_attention_decode",
     "scaled_dot_product_attention_grouped",
     "scaled_dot_product_attention_simple",
+    "store_kvcache",
 ]
 
 
@@ -223,28 +226,23 @@ def flash_attention(
     return_lse, softcap, window, lengths or batch_invariant is given, `mx.fast.scaled_dot_product_attention`
     runs, which is no fallback: derivatives are MLX's, and NaN in a hidden key may reach the result.
     """
-    options = native_options(
-        "flash_attention",
-        query,
-        key,
-        value,
-        {
-            "causal": causal,
-            "window": window,
-            "softcap": softcap,
-            "sinks": sinks,
-            "q_lens": q_lens,
-            "kv_start": kv_start,
-            "kv_lens": kv_lens,
-            "return_lse": return_lse,
-            "deterministic": deterministic,
-            "batch_invariant": batch_invariant,
-            "on_fallback": on_fallback,
-            "k_quant": k_quant,
-            "v_quant": v_quant,
-            "stream": stream,
-        },
-    )
+    given = {
+        "causal": causal,
+        "window": window,
+        "softcap": softcap,
+        "sinks": sinks,
+        "q_lens": q_lens,
+        "kv_start": kv_start,
+        "kv_lens": kv_lens,
+        "return_lse": return_lse,
+        "deterministic": deterministic,
+        "batch_invariant": batch_invariant,
+        "on_fallback": on_fallback,
+        "k_quant": k_quant,
+        "v_quant": v_quant,
+        "stream": stream,
+    }
+    options = native_options("flash_attention", query, key, value, given)
     native = load_extension().attention
     out, lse = native(query, key, value, scale=read_scale("flash_attention", scale), mask=mask, **options)
     if isinstance(scale, mx.array):

@@ -80,7 +80,6 @@ def test_a_function_without_an_explanation_is_refused(function):
         (flash_attention, 2, "value"),
         (attention_reference, 2, "value"),
         (paged_attention, 3, "block_table"),
-        (paged_attention, 5, "page_size"),
         (quantized_matmul, 5, "b"),
     ],
 )

@@ -1,19 +1,16 @@
 // Attention: checks the arguments, routes to the fused primitive, MLX's operation or the reference graph. The
 // gradient and vmap are in attention/transforms.cpp.
-#include <algorithm>
-#include <cmath>
 #include <mutex>
 #include <set>
 
+#include "attention/arguments/options.h"
+#include "attention/arguments/shapes.h"
 #include "attention/inputs.h"
 #include "attention/last_run.h"
 #include "attention/lengths.h"
 #include "attention/mlx_fast.h"
-#include "attention/shapes.h"
 #include "attention/support.h"
 #include "core/checks.h"
-#include "cpu/interface/isa.h"
-#include "cpu/interface/threads.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -34,32 +31,6 @@ void check_dtypes(const char* function, const AttentionInputs& inputs) {
            "bool (True: attend), float32, float16 or bfloat16");
   }
   if (inputs.sinks) check_floating(function, "sinks", *inputs.sinks);
-}
-
-float check_softcap(const char* function, double softcap) {
-  float value = static_cast<float>(softcap);
-  if (!(value > 0) || !std::isfinite(value)) {
-    reject(function, "softcap", to_text(softcap), "a finite number above 0, or None");
-  }
-  return value;
-}
-
-// The number of visible keys before and after a row's position.
-std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOptions& options, bool causal) {
-  constexpr const char* kExpected = "a number of keys >= 1, or (left, right) with -1 for no limit";
-  std::pair<int64_t, int64_t> limits{-1, -1};
-  if (auto keys = std::get_if<int64_t>(&options.window)) {
-    if (*keys < 1) reject(function, "window", std::to_string(*keys), kExpected);
-    limits = causal ? std::pair{*keys - 1, int64_t{0}} : std::pair{*keys / 2, (*keys - 1) / 2};
-  } else if (auto sides = std::get_if<std::pair<int64_t, int64_t>>(&options.window)) {
-    limits = *sides;
-  }
-  auto [left, right] = limits;
-  if (left < -1 || right < -1) {
-    reject(function, "window", "(" + std::to_string(left) + ", " + std::to_string(right) + ")", kExpected);
-  }
-  auto bounded = [](int64_t keys) { return keys == -1 ? kUnbounded : std::min(keys, kUnbounded); };
-  return {bounded(left), causal ? 0 : bounded(right)};
 }
 
 // Checks lengths: shapes, types, and the values of those that are evaluated.
@@ -94,12 +65,6 @@ AttentionInputs arrange_packed(const char* function, const AttentionInputs& give
   return inputs;
 }
 
-int check_threads(const char* function, const std::optional<int>& threads) {
-  if (!threads) return cpu::default_threads();
-  if (*threads < 1) reject(function, "threads", std::to_string(*threads), "at least 1");
-  return *threads;
-}
-
 // A call with valid arguments.
 struct Call {
   AttentionInputs inputs;
@@ -115,13 +80,8 @@ Call check_attention(const char* function, const mx::array& q, const mx::array& 
   static_cast<SequenceLengths&>(call.inputs) = options;
   if (options.cu_seqlens_q) call.inputs = arrange_packed(function, call.inputs, options, call.stream);
   call.inputs.sinks = options.sinks;
-  bool causal = options.causal;
-  if (auto kind = std::get_if<std::string>(&options.mask)) {
-    if (*kind != "causal") reject(function, "mask", "'" + *kind + "'", "None, 'causal' or an array");
-    causal = true;
-  } else if (auto mask = std::get_if<mx::array>(&options.mask)) {
-    call.inputs.mask = *mask;
-  }
+  const bool causal = is_causal(function, options);
+  if (auto mask = std::get_if<mx::array>(&options.mask)) call.inputs.mask = *mask;
   Dims dims = check_shapes(function, call.inputs);
   check_dtypes(function, call.inputs);
   if (auto& sinks = call.inputs.sinks) {
@@ -130,16 +90,7 @@ Call check_attention(const char* function, const mx::array& q, const mx::array& 
   }
   if (has_lengths(call.inputs)) check_lengths(function, dims, call.inputs);
 
-  std::tie(call.params.left, call.params.right) = check_window(function, options, causal);
-  if (options.scale) call.params.scale = check_scale(function, *options.scale);
-  if (options.softcap) call.params.softcap = check_softcap(function, *options.softcap);
-  if (options.on_fallback != "error" && options.on_fallback != "warn" && options.on_fallback != "allow") {
-    reject(function, "on_fallback", "'" + options.on_fallback + "'", "'error', 'warn' or 'allow'");
-  }
-  call.params.kernels = options.isa ? &cpu::kernels_named(*options.isa, function) : &cpu::active_kernels();
-  call.params.threads = check_threads(function, options.threads);
-  call.params.readable = options.readable;
-  call.params.batch_invariant = options.batch_invariant;
+  call.params = check_options(function, options, causal);
   for (size_t i = 0; i < kOptionalInputs.size(); i++) {
     call.params.present[i] = (call.inputs.*kOptionalInputs[i].member).has_value();
   }

@@ -1,5 +1,6 @@
 // Attention over pages: checks the arguments and builds the primitive, which runs the forward kernel of
 // attention.
+#include "attention/arguments/options.h"
 #include "attention/inputs.h"
 #include "attention/lengths.h"
 #include "attention/support.h"
@@ -18,76 +19,161 @@ void check_dtype(const char* argument, const mx::array& x, mx::Dtype expected) {
   if (x.dtype() != expected) reject(kPagedAttention, argument, to_text(x.dtype()), to_text(expected));
 }
 
-void check_pages(const mx::array& key_pages, int num_kv_heads) {
-  if (key_pages.shape(1) != num_kv_heads) {
-    reject(kPagedAttention, "key_pages", std::to_string(key_pages.shape(1)) + " heads",
-           "num_kv_heads = " + std::to_string(num_kv_heads));
-  }
-  if (key_pages.shape(2) < 1) reject(kPagedAttention, "key_pages", "pages of 0 tokens", "at least 1");
-  if (key_pages.shape(3) < 1) reject(kPagedAttention, "key_pages", "E = 0", "E of at least 1");
-}
-
 constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", "block_table",
                                            "context_lens"};
 
-// Throws for inputs that do not match.
-void check_pages_and_query(const std::vector<mx::array>& inputs, const PagedParams& params) {
-  const std::initializer_list<std::string_view> shapes[] = {
-      {"N", "L", "E"}, {"P", "Hkv", "page", "E"}, {"P", "Hkv", "page", "E"}, {"B", "pages"}, {"B"}};
+// Throws for pages, table and contexts that do not match each other and the query, whose shape `dims` knows.
+void check_pages(const std::vector<mx::array>& inputs, Dims& dims) {
   check_floating(kPagedAttention, kPagedArguments[0], inputs[0]);
-  for (size_t i = 1; i < inputs.size(); i++)
+  for (size_t i = 1; i < 5; i++)
     check_dtype(kPagedArguments[i], inputs[i], i < 3 ? inputs[0].dtype() : mx::int32);
+  dims.match("key_pages", inputs[1].shape(), {"P", "Hkv", "page", "E"});
+  dims.match("value_pages", inputs[2].shape(), {"P", "Hkv", "page", "E"});
+  dims.match("block_table", inputs[3].shape(), {"B", "pages"});
+  dims.match("context_lens", inputs[4].shape(), {"B"});
+  if (dims["page"] < 1) reject(kPagedAttention, "key_pages", "pages of 0 tokens", "at least 1");
+  if (dims["E"] < 1) reject(kPagedAttention, "key_pages", "E = 0", "E of at least 1");
+}
+
+// The same for a flat query (B * num_heads, L, E).
+void check_flat(const std::vector<mx::array>& inputs, int num_heads, int num_kv_heads) {
   Dims dims(kPagedAttention);
-  for (size_t i = 0; i < inputs.size(); i++) dims.match(kPagedArguments[i], inputs[i].shape(), shapes[i]);
-  check_heads(kPagedAttention, params.num_heads, params.num_kv_heads);
-  check_pages(PagedInputs(inputs).key_pages, params.num_kv_heads);
-  if (dims["N"] != int64_t{dims["B"]} * params.num_heads) {
+  dims.match("query", inputs[0].shape(), {"N", "L", "E"});
+  check_pages(inputs, dims);
+  check_heads(kPagedAttention, num_heads, num_kv_heads);
+  if (dims["Hkv"] != num_kv_heads) {
+    reject(kPagedAttention, "key_pages", std::to_string(dims["Hkv"]) + " heads",
+           "num_kv_heads = " + std::to_string(num_kv_heads));
+  }
+  if (dims["N"] != int64_t{dims["B"]} * num_heads) {
     reject(kPagedAttention, "query", std::to_string(dims["N"]) + " rows",
-           std::to_string(params.num_heads) + " for each of the " + std::to_string(dims["B"]) +
+           std::to_string(num_heads) + " for each of the " + std::to_string(dims["B"]) +
                " sequences of block_table");
   }
 }
 
-// Throws also for inputs without a kernel.
-void check_for_kernel(const std::vector<mx::array>& inputs, const PagedParams& params) {
-  check_pages_and_query(inputs, params);
-  const PagedInputs call(inputs);
-  const mx::array& query = call.query;
-  const mx::array heads({call.block_table.shape(0), params.num_heads, query.shape(1), query.shape(2)},
-                        query.dtype(), nullptr, {});
-  const Verdict verdict =
-      fused_kernel(make_problem({heads, call.key_pages, call.value_pages}, params, mx::Device::cpu));
+// The same for a query (B, Hq, L, E) or packed (Hq, T_q, E), with its optional inputs.
+void check_by_heads(const PagedInputs& inputs, const std::vector<mx::array>& arrays) {
+  const AttentionInputs& call = inputs.attention;
+  Dims dims(kPagedAttention);
+  if (call.packed()) {
+    dims.match("query", call.query.shape(), {"Hq", "T_q", "E"});
+  } else {
+    dims.match("query", call.query.shape(), {"B", "Hq", "L", "E"});
+  }
+  check_pages(arrays, dims);
+  if (dims["Hq"] < 1 || dims["Hkv"] < 1 || dims["Hq"] % dims["Hkv"] != 0) {
+    reject(kPagedAttention, "query", std::to_string(dims["Hq"]) + " heads",
+           "a multiple of the " + std::to_string(dims["Hkv"]) + " heads of key_pages");
+  }
+  if (call.sinks) dims.match("sinks", call.sinks->shape(), {"Hq"});
+  if (has_lengths(call)) check_lengths_arrays(kPagedAttention, call);
+  if (call.packed() && call.cu_seqlens_q->shape(0) != dims["B"] + 1) {
+    reject(kPagedAttention, "cu_seqlens_q", to_text(call.cu_seqlens_q->shape()),
+           "(" + std::to_string(dims["B"] + 1) + ",), one more than the sequences of block_table");
+  }
+}
+
+// The heads of a flat query as an axis; only a shape.
+mx::array unflattened(const mx::array& query, int num_heads) {
+  return mx::array({query.shape(0) / num_heads, num_heads, query.shape(1), query.shape(2)}, query.dtype(),
+                   nullptr, {});
+}
+
+Problem problem_of(const PagedInputs& inputs, const PagedParams& params, mx::Device device) {
+  AttentionInputs call = inputs.attention;
+  if (params.num_heads > 0) call.query = unflattened(call.query, params.num_heads);
+  Problem problem = make_problem(call, params, device);
+  problem.S = inputs.slots_per_sequence();
+  return problem;
+}
+
+// Throws for inputs that do not match or have no kernel.
+void check_for_kernel(const std::vector<mx::array>& arrays, const PagedParams& params) {
+  const PagedInputs inputs(arrays, params);
+  if (params.num_heads > 0) {
+    check_flat(arrays, params.num_heads, arrays[1].shape(1));
+  } else {
+    check_by_heads(inputs, arrays);
+  }
+  const Verdict verdict = fused_kernel(problem_of(inputs, params, mx::Device::cpu));
   if (!verdict.ok) throw std::runtime_error(std::string(kPagedAttention) + ": no kernel: " + verdict.reason);
 }
 
-PagedParams make_params(double scale, bool is_causal, int num_kv_heads, int num_heads) {
-  PagedParams params = {{}, num_heads, num_kv_heads};
-  params.scale = check_scale(kPagedAttention, scale);
-  if (is_causal) params.right = 0;
-  params.kernels = &cpu::active_kernels();
-  params.threads = cpu::default_threads();
-  return params;
-}
-
-// For the query (B, Hq, L, E) of `attention_in_pages`.
-PagedParams params_of(const mx::array& query, const mx::array& key_pages, double scale, bool is_causal) {
-  Dims dims(kPagedAttention);
-  dims.match("query", query.shape(), {"B", "Hq", "L", "E"});
-  dims.match("key_pages", key_pages.shape(), {"P", "Hkv", "page", "E"});
-  return make_params(scale, is_causal, dims["Hkv"], dims["Hq"]);
-}
-
 std::vector<mx::Shape> result_shapes(const mx::array& query) {
-  return {query.shape(), {query.shape(0), query.shape(1)}};
+  return {query.shape(), mx::Shape(query.shape().begin(), query.shape().end() - 1)};
 }
 
-mx::array attend(const std::vector<mx::array>& inputs, const PagedParams& params, mx::StreamOrDevice stream) {
-  check_for_kernel(inputs, params);
-  const PagedInputs call(inputs);
-  if (call.context_lens.is_available()) read_context_lens(call, throws_argument_error(kPagedAttention));
-  return mx::array::make_arrays(result_shapes(inputs[0]), {inputs[0].dtype(), mx::float32},
-                                std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params),
-                                inputs)[0];
+bool are_numbers_known(const PagedInputs& inputs, const PagedParams& params) {
+  return inputs.context_lens.is_available() && are_available(inputs.attention) &&
+         (params.hide_absent || inputs.block_table.is_available());
+}
+
+// Of inputs that match.
+OutputAndLse attend(const std::vector<mx::array>& arrays, const PagedParams& params,
+                    mx::StreamOrDevice stream) {
+  const PagedInputs inputs(arrays, params);
+  if (are_numbers_known(inputs, params))
+    read_paged_sequences(inputs, params, throws_argument_error(kPagedAttention));
+  const auto outputs = mx::array::make_arrays(
+      result_shapes(arrays[0]), {arrays[0].dtype(), mx::float32},
+      std::make_shared<PagedAttention>(cpu_stream(kPagedAttention, stream), params), arrays);
+  return {outputs[0], outputs[1]};
+}
+
+// The inputs of the primitive and its parameters, for a call of `attention_in_pages`.
+struct PagedCall {
+  std::vector<mx::array> arrays;
+  PagedParams params;
+  mx::Stream stream;
+
+  bool packed() const { return PagedInputs(arrays, params).attention.packed(); }
+};
+
+PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
+                  const mx::array& block_table, const mx::array& context_lens, const PagedOptions& options) {
+  const mx::Stream stream = mx::to_stream(options.stream);
+  if (std::holds_alternative<mx::array>(options.mask)) {
+    throw NotImplemented(std::string(kPagedAttention) +
+                         ": mask: got an array, expected None or 'causal'; flash_attention takes masks");
+  }
+  // In the caller's layout, for the text of errors.
+  Dims dims(kPagedAttention);
+  const bool packed = options.cu_seqlens_q.has_value();
+  if (packed) {
+    dims.match("query", query.shape(), {"T_q", "Hq", "E"});
+  } else {
+    dims.match("query", query.shape(), {"B", "Hq", "L", "E"});
+  }
+  const bool slots_outside = options.layout == PageLayout::slots_outside;
+  for (auto [argument, pages] :
+       {std::pair{"key_pages", &key_pages}, std::pair{"value_pages", &value_pages}}) {
+    if (slots_outside) {
+      dims.match(argument, pages->shape(), {"P", "page", "Hkv", "E"});
+    } else {
+      dims.match(argument, pages->shape(), {"P", "Hkv", "page", "E"});
+    }
+  }
+  const auto by_heads = [&](const mx::array& x, bool turned, int axis) {
+    return turned ? mx::swapaxes(x, axis, axis + 1, stream) : x;
+  };
+  AttentionInputs inputs(by_heads(query, packed, 0), by_heads(key_pages, slots_outside, 1),
+                         by_heads(value_pages, slots_outside, 1));
+  if (options.sinks) {
+    check_floating(kPagedAttention, "sinks", *options.sinks);
+    inputs.sinks = mx::astype(*options.sinks, mx::float32, stream);
+  }
+  inputs.q_lens = options.q_lens;
+  inputs.cu_seqlens_q = options.cu_seqlens_q;
+  PagedParams params;
+  static_cast<AttentionParams&>(params) =
+      check_options(kPagedAttention, options, is_causal(kPagedAttention, options));
+  params.hide_absent = options.hide_absent;
+  for (size_t i = 0; i < kOptionalInputs.size(); i++)
+    params.present[i] = (inputs.*kOptionalInputs[i].member).has_value();
+  std::vector<mx::array> arrays = pack(inputs);
+  arrays.insert(arrays.begin() + 3, {block_table, context_lens});
+  return {arrays, params, stream};
 }
 
 [[noreturn]] void refuse(const char* transform) {
@@ -102,34 +188,46 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
   const std::vector<mx::array> inputs = {query, key_pages, value_pages, block_table, context_lens};
   for (int i = 0; i < 3; i++) check_dtype(kPagedArguments[i], inputs[i], mx::float32);
-  return attend(inputs, make_params(scale, is_causal, num_kv_heads, num_heads), stream);
+  check_flat(inputs, num_heads, num_kv_heads);
+  PagedParams params;
+  params.num_heads = num_heads;
+  params.hide_absent = true;
+  params.scale = check_scale(kPagedAttention, scale);
+  if (is_causal) params.right = 0;
+  params.kernels = &cpu::active_kernels();
+  params.threads = cpu::default_threads();
+  check_for_kernel(inputs, params);
+  return attend(inputs, params, stream).first;
 }
 
-mx::array attention_in_pages(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
-                             const mx::array& block_table, const mx::array& context_lens, double scale,
-                             bool is_causal, mx::StreamOrDevice stream) {
-  const PagedParams params = params_of(query, key_pages, scale, is_causal);
-  const mx::array flat = mx::flatten(query, 0, 1, stream);
-  const mx::array out = attend({flat, key_pages, value_pages, block_table, context_lens}, params, stream);
-  return mx::unflatten(out, 0, {query.shape(0), params.num_heads}, stream);
+OutputAndOptionalLse attention_in_pages(const mx::array& query, const mx::array& key_pages,
+                                        const mx::array& value_pages, const mx::array& block_table,
+                                        const mx::array& context_lens, const PagedOptions& options) {
+  const PagedCall call = arrange(query, key_pages, value_pages, block_table, context_lens, options);
+  check_for_kernel(call.arrays, call.params);
+  auto [o, lse] = attend(call.arrays, call.params, options.stream);
+  if (call.packed()) {
+    o = mx::swapaxes(o, 0, 1, call.stream);
+    lse = mx::swapaxes(lse, 0, 1, call.stream);
+  }
+  return {o, options.return_lse ? std::optional(lse) : std::nullopt};
 }
 
 // On a GPU, attention runs on a gathered copy of the pages, in MLX operations.
 Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                        const mx::array& value_pages, const mx::array& block_table,
-                                       const mx::array& context_lens, double scale, bool is_causal,
-                                       mx::StreamOrDevice stream) {
-  const PagedParams params = params_of(query, key_pages, scale, is_causal);
-  const mx::Device device = mx::to_stream(stream).device;
-  const std::vector<mx::array> inputs = {mx::flatten(query, 0, 1, stream), key_pages, value_pages,
-                                         block_table, context_lens};
-  const bool gathered = device != mx::Device::cpu;
-  (gathered ? check_pages_and_query : check_for_kernel)(inputs, params);
-  Problem problem = make_problem({query, key_pages, value_pages}, params, device);
-  const PagedInputs call(inputs);
-  problem.S = call.slots_per_sequence();
-  if (context_lens.is_available())
-    problem.sequences = read_context_lens(call, throws_argument_error(kPagedAttention));
+                                       const mx::array& context_lens, const PagedOptions& options) {
+  const PagedCall call = arrange(query, key_pages, value_pages, block_table, context_lens, options);
+  const PagedInputs inputs(call.arrays, call.params);
+  const bool gathered = call.stream.device != mx::Device::cpu;
+  if (gathered) {
+    check_by_heads(inputs, call.arrays);
+  } else {
+    check_for_kernel(call.arrays, call.params);
+  }
+  Problem problem = problem_of(inputs, call.params, call.stream.device);
+  if (are_numbers_known(inputs, call.params))
+    problem.sequences = read_paged_sequences(inputs, call.params, throws_argument_error(kPagedAttention));
   Explanation e =
       gathered ? explain_reference(problem, {"pages have kernels for the CPU only"}) : explain(problem);
   if (gathered) {

@@ -90,17 +90,28 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream);
 
-// The same for query (B, num_heads, L, E) and pages of one dtype, float32, float16 or bfloat16, which is the
-// dtype of the result; sums are float32. The pages are not copied.
-mx::array attention_in_pages(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
-                             const mx::array& block_table, const mx::array& context_lens, double scale,
-                             bool is_causal, mx::StreamOrDevice stream);
+// How the axes of pages follow each other: (P, Hkv, page, E) or (P, page, Hkv, E).
+enum class PageLayout { heads_outside, slots_outside };
+
+struct PagedOptions : AttentionOptions {
+  PageLayout layout = PageLayout::heads_outside;
+  // What the id of no page means, where a query would see its tokens, and a negative context: an error, or
+  // hidden tokens and an empty sequence, as in the course.
+  bool hide_absent = false;
+};
+
+// The same for pages of one dtype, float32, float16 or bfloat16, which is that of query and result; sums are
+// float32. The pages are not copied. Query is (B, Hq, L, E), or (T_q, Hq, E) with cu_seqlens_q; of the
+// options for lengths, q_lens and cu_seqlens_q apply. Also the log-sum-exp (B, Hq, L) or (T_q, Hq), if
+// `return_lse`.
+OutputAndOptionalLse attention_in_pages(const mx::array& query, const mx::array& key_pages,
+                                        const mx::array& value_pages, const mx::array& block_table,
+                                        const mx::array& context_lens, const PagedOptions& options);
 
 // What it would do; on a GPU, what attention over gathered pages would do. Runs nothing.
 Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                        const mx::array& value_pages, const mx::array& block_table,
-                                       const mx::array& context_lens, double scale, bool is_causal,
-                                       mx::StreamOrDevice stream);
+                                       const mx::array& context_lens, const PagedOptions& options);
 
 // The arrays of one call. The optional ones broadcast: mask to (B..., Hq, L, S), sinks to (B..., Hq), lengths
 // to (B...). Packed sequences are rows of one batch entry: query (Hq, T_q, E), key and value (Hkv, T_k, E).
@@ -180,13 +191,15 @@ class Attention : public mx::Primitive {
 };
 
 struct PagedParams : AttentionParams {
-  int num_heads, num_kv_heads;
+  int num_heads = 0;  // of a flat query; else 0
+  bool hide_absent = false;
 
   bool operator==(const PagedParams&) const = default;
 };
 
-// Inputs: query (B * Hq, L, E), key and value pages (P, Hkv, page, E), block table (B, pages), context
-// lengths (B). Outputs as those of Attention.
+// Inputs: query (B, Hq, L, E), flat (B * Hq, L, E) or packed (Hq, T_q, E), key and value pages
+// (P, Hkv, page, E), block table (B, pages), context lengths (B), then the optional inputs of Attention.
+// Outputs as those of Attention.
 class PagedAttention : public mx::Primitive {
  public:
   PagedAttention(mx::Stream stream, PagedParams params) : mx::Primitive(stream), params_(params) {}

@@ -196,19 +196,29 @@ def attention_in_pages(
     value_pages: mlx.core.array,
     block_table: mlx.core.array,
     context_lens: mlx.core.array,
-    scale: float = 1.0,
-    is_causal: bool = False,
     *,
-    stream: mlx.core.Stream
-    | mlx.core.ThreadLocalStream
-    | mlx.core.Device
-    | mlx.core.DeviceType
-    | None = None,
-) -> mlx.core.array:
+    layout: str = "PHSE",
+    scale: float | None = None,
+    mask: mlx.core.array | str | None = None,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: mlx.core.array | None = None,
+    q_lens: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
+    hide_absent: bool = False,
+    return_lse: bool = False,
+    isa: str | None = None,
+    threads: int | None = None,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> tuple[mlx.core.array, mlx.core.array | None]:
     """
-    The same for query (B, num_heads, L, E) and pages of one type, float32, float16 or bfloat16.
+    The same for pages of one type, float32, float16 or bfloat16, which is that of query and result; and
+    the log-sum-exp, if asked for. Sums are float32, and the pages are not copied.
 
-    The result has that type; sums are float32, and the pages are not copied.
+    Query is (B, Hq, L, E), or (T_q, Hq, E) with cu_seqlens_q; layout is 'PHSE' or 'PSHE', by the axes of
+    pages: P pages, H heads, S slots. An id of no page where a query would see its tokens, or a negative
+    context, is an error, unless hide_absent.
     """
 
 def explain_attention_in_pages(
@@ -217,18 +227,47 @@ def explain_attention_in_pages(
     value_pages: mlx.core.array,
     block_table: mlx.core.array,
     context_lens: mlx.core.array,
-    scale: float = 1.0,
-    is_causal: bool = False,
     *,
+    layout: str = "PHSE",
+    scale: float | None = None,
+    mask: mlx.core.array | str | None = None,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: mlx.core.array | None = None,
+    q_lens: mlx.core.array | Sequence[int] | None = None,
+    cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
+    hide_absent: bool = False,
+    return_lse: bool = False,
+    isa: str | None = None,
+    threads: int | None = None,
+    stream: mlx.core.Stream | mlx.core.Device | None = None,
+) -> dict[str, Any]:
+    """
+    What `attention_in_pages` would do with these arguments; on a GPU, what attention over gathered pages
+    would do. Runs nothing.
+    """
+
+def store_kvcache(
+    key: mlx.core.array,
+    value: mlx.core.array,
+    k_cache: mlx.core.array,
+    v_cache: mlx.core.array,
+    slot_mapping: mlx.core.array,
+    *,
+    layout: str = "PSHE",
     stream: mlx.core.Stream
     | mlx.core.ThreadLocalStream
     | mlx.core.Device
     | mlx.core.DeviceType
     | None = None,
-) -> dict[str, Any]:
+) -> tuple[mlx.core.array, mlx.core.array]:
     """
-    What `attention_in_pages` would do with these arguments; on a GPU, what attention over gathered pages
-    would do. Runs nothing.
+    Write key and value (T, Hkv, E) to their slots of the pages, in place; returns the pages.
+
+    Pages are (P, page, Hkv, E), or (P, Hkv, page, E) with layout='PHSE'. Token t goes to slot
+    slot_mapping[t] % page of page slot_mapping[t] // page; -1 skips it. The arrays given share the
+    memory of the result.
     """
 
 def axpby(

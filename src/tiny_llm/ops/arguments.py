@@ -60,6 +60,11 @@ def native_options(
     if not options.keys() <= KNOWN:
         unknown, known = min(options.keys() - KNOWN), ", ".join(KEYWORDS)
         raise ArgumentTypeError(function, "", f"an unknown option {unknown!r}", f"one of {known}")
+    return converted_options(function, options)
+
+
+def converted_options(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for options whose names are known."""
     for name, (types, text) in TYPES.items():
         if name in options and not isinstance(options[name], types):
             raise ArgumentTypeError(function, name, kind(options[name]), text)

@@ -70,28 +70,23 @@ def flash_attention_varlen(
 
     All other arguments are those of `flash_attention`; a row has the same bits as there, alone.
     """
-    options = native_options(
-        NAME,
-        query,
-        key,
-        value,
-        {
-            "causal": causal,
-            "window": window,
-            "softcap": softcap,
-            "sinks": sinks,
-            "q_lens": q_lens,
-            "kv_start": kv_start,
-            "kv_lens": kv_lens,
-            "return_lse": return_lse,
-            "deterministic": deterministic,
-            "batch_invariant": batch_invariant,
-            "on_fallback": on_fallback,
-            "k_quant": k_quant,
-            "v_quant": v_quant,
-            "stream": stream,
-        },
-    )
+    given = {
+        "causal": causal,
+        "window": window,
+        "softcap": softcap,
+        "sinks": sinks,
+        "q_lens": q_lens,
+        "kv_start": kv_start,
+        "kv_lens": kv_lens,
+        "return_lse": return_lse,
+        "deterministic": deterministic,
+        "batch_invariant": batch_invariant,
+        "on_fallback": on_fallback,
+        "k_quant": k_quant,
+        "v_quant": v_quant,
+        "stream": stream,
+    }
+    options = native_options(NAME, query, key, value, given)
     packed = _packed(cu_seqlens_q, cu_seqlens_k)
     number = read_scale(NAME, scale)
     attention = load_extension().attention

@@ -28,6 +28,13 @@ AttentionInputs unpack(const std::vector<mx::array>& arrays, const AttentionPara
   return inputs;
 }
 
+PagedInputs::PagedInputs(const std::vector<mx::array>& arrays, const PagedParams& params)
+    : attention(arrays[0], arrays[1], arrays[2]), block_table(arrays[3]), context_lens(arrays[4]) {
+  std::vector<mx::array> others(arrays.begin(), arrays.begin() + 3);
+  others.insert(others.end(), arrays.begin() + 5, arrays.end());
+  attention = unpack(others, params);
+}
+
 const char* input_name(int n, const AttentionParams& params) {
   constexpr const char* kRequired[] = {"query", "key", "value"};
   if (n < 3) return kRequired[n];

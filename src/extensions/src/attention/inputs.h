@@ -13,17 +13,13 @@ const char* input_name(int n, const AttentionParams& params);
 
 // The inputs of PagedAttention by name.
 struct PagedInputs {
-  explicit PagedInputs(const std::vector<mx::array>& arrays)
-      : query(arrays[0]),
-        key_pages(arrays[1]),
-        value_pages(arrays[2]),
-        block_table(arrays[3]),
-        context_lens(arrays[4]) {}
+  PagedInputs(const std::vector<mx::array>& arrays, const PagedParams& params);
 
   // The slots of the pages in a row of the block table.
-  int64_t slots_per_sequence() const { return int64_t{block_table.shape(1)} * key_pages.shape(2); }
+  int64_t slots_per_sequence() const { return int64_t{block_table.shape(1)} * attention.key.shape(2); }
 
-  const mx::array &query, &key_pages, &value_pages, &block_table, &context_lens;
+  AttentionInputs attention;  // key and value are the pages
+  mx::array block_table, context_lens;
 };
 
 // Arrays that are not evaluated yet have no layout; they count as dense.

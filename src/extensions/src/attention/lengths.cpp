@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/tiles.h"
 #include "core/strides.h"
 
 namespace tiny_llm_ext {
@@ -156,24 +157,65 @@ std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::S
   return sequences;
 }
 
-std::vector<Sequence> read_context_lens(const PagedInputs& inputs, const ReportError& report) {
-  const mx::array& context_lens = inputs.context_lens;
-  const int64_t L = inputs.query.shape(1), slots = inputs.slots_per_sequence();
-  std::vector<Sequence> sequences;
-  for (int64_t b = 0; b < context_lens.shape(0); b++) {
-    const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];
-    if (length > slots) {
-      report("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
-             "at most the " + std::to_string(slots) + " slots of its row of block_table");
+// Among those whose tokens a query sees.
+static void check_page_ids(const PagedInputs& inputs, const PagedParams& params,
+                           const std::vector<Sequence>& sequences, const ReportError& report) {
+  const mx::array& table = inputs.block_table;
+  const int64_t pages = inputs.attention.key.shape(0), size = inputs.attention.key.shape(2);
+  for (const Sequence& sequence : sequences) {
+    const KeyRange keys =
+        visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, params.left, params.right);
+    for (int64_t page = keys.begin / size; page * size < keys.end; page++) {
+      const int32_t id = table.data<int32_t>()[sequence.index * table.strides(0) + page * table.strides(1)];
+      if (0 <= id && id < pages) continue;
+      report("block_table",
+             std::to_string(id) + " for page " + std::to_string(page) + " of sequence " +
+                 std::to_string(sequence.index),
+             "0 to " + std::to_string(pages - 1));
     }
-    sequences.push_back({.n_q = L,
-                         .n_k = std::max<int64_t>(length, 0),
-                         .q_begin = 0,
-                         .k_begin = 0,
-                         .q_rows = L,
-                         .k_rows = slots,
-                         .entry = b,
-                         .index = b});
+  }
+}
+
+// Pages are read in place.
+static void check_pools(const PagedInputs& inputs, const ReportError& report) {
+  for (auto [name, pages] :
+       {std::pair{"key_pages", &inputs.attention.key}, std::pair{"value_pages", &inputs.attention.value}}) {
+    if (pages->status() != mx::array::unscheduled && !last_axis_is_dense(*pages))
+      report(name, "gaps between the elements of a row", "dense rows: pages are not copied");
+  }
+}
+
+std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const PagedParams& params,
+                                           const ReportError& report) {
+  const AttentionInputs& call = inputs.attention;
+  const mx::array& context_lens = inputs.context_lens;
+  const int count = context_lens.shape(0);
+  const int64_t L = call.query.shape(-2), slots = inputs.slots_per_sequence();
+  std::vector<int64_t> begin;
+  if (call.packed()) begin = read_cumulative("cu_seqlens_q", *call.cu_seqlens_q, L, "query", report);
+  const LengthReader n_q("q_lens", call.q_lens, {count}, report);
+  std::vector<Sequence> sequences(count);
+  for (int64_t b = 0; b < count; b++) {
+    const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];
+    if (length > slots || (length < 0 && !params.hide_absent)) {
+      report("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
+             (params.hide_absent ? "at most the " : "0 to the ") + std::to_string(slots) +
+                 " slots of its row of block_table");
+    }
+    const int64_t n_k = std::max<int64_t>(length, 0);
+    const int64_t q_rows = call.packed() ? begin[b + 1] - begin[b] : L;
+    sequences[b] = {.n_q = n_q(b, q_rows, q_rows),
+                    .n_k = n_k,
+                    .q_begin = call.packed() ? begin[b] : 0,
+                    .k_begin = 0,
+                    .q_rows = q_rows,
+                    .k_rows = call.packed() ? n_k : slots,
+                    .entry = call.packed() ? 0 : b,
+                    .index = b};
+  }
+  if (!params.hide_absent) {
+    check_page_ids(inputs, params, sequences, report);
+    check_pools(inputs, report);
   }
   return sequences;
 }

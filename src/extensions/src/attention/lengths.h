@@ -38,7 +38,9 @@ bool are_available(const SequenceLengths& lengths);
 std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
                                      int64_t S, const ReportError& report);
 
-// The same for pages. A context length of 0 or less is an empty sequence.
-std::vector<Sequence> read_context_lens(const PagedInputs& inputs, const ReportError& report);
+// The same for pages. Unless `params.hide_absent`, also reports a negative context, an id of no page among
+// those whose tokens a query sees, and pages that would have to be copied.
+std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const PagedParams& params,
+                                           const ReportError& report);
 
 }  // namespace tiny_llm_ext

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/checked_lengths.h"
+#include "attention/arguments/checked_lengths.h"
 #include "attention/lengths.h"
 
 namespace tiny_llm_ext {

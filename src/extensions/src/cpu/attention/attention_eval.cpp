@@ -49,21 +49,28 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 }
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  const PagedInputs given(inputs);
-  cpu::wait_for(stream(), {given.context_lens});
-  std::vector<Sequence> sequences = read_context_lens(given, throws_runtime_error("paged_attention"));
+  const PagedInputs given(inputs, params_);
+  cpu::Arrays integers = given_lengths(given.attention);
+  integers.push_back(given.context_lens);
+  if (!params_.hide_absent) integers.push_back(given.block_table);
+  cpu::wait_for(stream(), integers);
+  std::vector<Sequence> sequences =
+      read_paged_sequences(given, params_, throws_runtime_error("paged_attention"));
+  if (given.attention.packed())
+    for (mx::array& output : outputs) cpu::allocate_packed(output);
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  const PagedInputs paged(arrays);
-                  AttentionInputs call{split_heads(paged.query, params.num_heads), paged.key_pages,
-                                       paged.value_pages};
-                  mx::array o = split_heads(results[0], params.num_heads);
-                  mx::array lse = split_heads(results[1], params.num_heads);
+                  const PagedInputs paged(arrays, params);
+                  AttentionInputs call = paged.attention;
+                  mx::array o = results[0], lse = results[1];
+                  if (params.num_heads > 0) {
+                    for (mx::array* x : {&call.query, &o, &lse}) *x = split_heads(*x, params.num_heads);
+                  }
                   Problem problem = make_problem(call, params, device);
                   problem.S = paged.slots_per_sequence();
                   problem.sequences = sequences;
-                  const cpu::PageTables pages(paged.block_table, paged.key_pages);
+                  const cpu::PageTables pages(paged.block_table, call.key);
                   cpu::run_forward(call, problem, o, lse, &pages);
                 });
 }

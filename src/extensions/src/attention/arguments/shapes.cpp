@@ -1,5 +1,5 @@
 // Query, key and value share named sizes; the optional inputs broadcast to theirs.
-#include "attention/shapes.h"
+#include "attention/arguments/shapes.h"
 
 #include <algorithm>
 

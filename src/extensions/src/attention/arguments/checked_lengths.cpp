@@ -1,5 +1,5 @@
 // A primitive that checks lengths and passes them through. It runs on the CPU, because a GPU cannot throw.
-#include "attention/checked_lengths.h"
+#include "attention/arguments/checked_lengths.h"
 
 #include "attention/lengths.h"
 #include "core/checks.h"

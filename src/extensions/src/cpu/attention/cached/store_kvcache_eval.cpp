@@ -1,0 +1,64 @@
+// CPU evaluation of StoreKvCache: copies rows, head by head.
+#include "store_kvcache.h"
+
+#include <cstring>
+
+#include "core/checks.h"
+#include "cpu/attention/layout/head_rows.h"
+#include "cpu/interface/threads.h"
+#include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/rows.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
+
+namespace tiny_llm_ext {
+namespace {
+
+constexpr double kNanosecondsPerByte = 0.1;
+
+// Rows of pages by page, head and slot.
+cpu::HeadRows rows_of_pages(const mx::array& pages, PageLayout layout) {
+  mx::Strides strides(pages.strides().begin(), pages.strides().end() - 1);
+  if (layout == PageLayout::slots_outside) std::swap(strides[1], strides[2]);
+  return {const_cast<std::byte*>(pages.data<std::byte>()),
+          static_cast<int64_t>(pages.itemsize()),
+          {pages.shape(0)},
+          strides};
+}
+
+void store(const mx::array& tokens, const mx::array& pages, const std::vector<int64_t>& slots,
+           PageLayout layout, int threads) {
+  const int64_t heads = tokens.shape(1), page = pages.shape(layout == PageLayout::slots_outside ? 1 : 2);
+  const cpu::RowReader reader(tokens);
+  const cpu::HeadRows rows = rows_of_pages(pages, layout);
+  const double cost = kNanosecondsPerByte * heads * static_cast<double>(reader.row_bytes());
+  cpu::parallel_rows(tokens.shape(0), cost, threads, [&](int64_t begin, int64_t end) {
+    void* scratch = cpu::thread_scratch(reader.row_bytes());
+    for (int64_t t = begin; t < end; t++) {
+      if (slots[t] < 0) continue;
+      for (int64_t h = 0; h < heads; h++)
+        std::memcpy(rows.at(slots[t] / page, h, slots[t] % page), reader.row(t * heads + h, scratch),
+                    reader.row_bytes());
+    }
+  });
+}
+
+}  // namespace
+
+void StoreKvCache::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  const mx::array& k_cache = inputs[2];
+  const int64_t page = k_cache.shape(layout_ == PageLayout::slots_outside ? 1 : 2);
+  cpu::wait_for(stream(), {inputs[4]});
+  const ReportError report = throws_runtime_error(kStoreKvCache);
+  std::vector<int64_t> slots = read_slots(inputs[4], k_cache.shape(0) * page, report);
+  check_writable(k_cache, inputs[3], report);
+  for (int i = 0; i < 2; i++) outputs[i].copy_shared_buffer(inputs[2 + i]);
+  if (k_cache.size() == 0 || inputs[0].size() == 0) return;
+  cpu::dispatch_placed(stream(), inputs, outputs,
+                       [slots = std::move(slots), layout = layout_, threads = cpu::default_threads()](
+                           const cpu::Arrays& arrays, cpu::Arrays& results) {
+                         for (int i = 0; i < 2; i++) store(arrays[i], results[i], slots, layout, threads);
+                       });
+}
+
+}  // namespace tiny_llm_ext
