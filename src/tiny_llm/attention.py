@@ -243,8 +243,8 @@ def flash_attention(
         "stream": stream,
     }
     options = native_options("flash_attention", query, key, value, given)
-    native = load_extension().attention
-    out, lse = native(query, key, value, scale=read_scale("flash_attention", scale), mask=mask, **options)
+    number = read_scale("flash_attention", scale)
+    out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)
     if isinstance(scale, mx.array):
         out = without_gradient(scale, out)
         lse = without_gradient(scale, lse) if return_lse else None

@@ -130,22 +130,22 @@ MISTAKES: Table = {
         Mistake(
             "pages are read in the order of their ids",
             "tiny_llm/ops/paged.py",
-            "return _Call(query, key_pages, value_pages, block_table,",
-            "return _Call(query, key_pages, value_pages, mx.sort(block_table, axis=1),",
+            "_as_int32(block_table), _as_int32(context_lens))",
+            "_as_int32(mx.sort(block_table, axis=1)), _as_int32(context_lens))",
             "test_task_2_paged_attention_follows_the_table",
         ),
         Mistake(
             "all slots of the table count as tokens",
             "tiny_llm/ops/paged.py",
-            "block_table, context_lens, number, mask",
-            "block_table, mx.full((batch,), block_table.shape[1] * page_size, mx.int32), number, mask",
+            "_as_int32(context_lens))",
+            "mx.full(context_lens.shape, block_table.shape[1] * key_pages.shape[2], mx.int32))",
             "test_task_2_paged_attention_ends_with_the_context",
         ),
         Mistake(
             "the causal mask is forgotten",
             "tiny_llm/ops/paged.py",
-            'context_lens, number, mask == "causal")',
-            "context_lens, number, False)",
+            'native.get("causal", False) or mask == "causal"',
+            'native.get("causal", False)',
             "test_task_2_paged_attention_aligns_the_last_query_with_the_last_token",
         ),
         Mistake(
