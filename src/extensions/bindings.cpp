@@ -49,8 +49,8 @@ namespace {
   "kv_lens: mlx.core.array | collections.abc.Sequence[int] | None = None, cu_seqlens_q: mlx.core.array | "   \
   "collections.abc.Sequence[int] | None = None, cu_seqlens_k: mlx.core.array | "                             \
   "collections.abc.Sequence[int] | None = None, deterministic: bool = True, "                                \
-  "batch_invariant: bool = False, on_fallback: str = 'warn', isa: str | None = None, threads: int | None = " \
-  "None, return_lse: bool = True, own_kernels: bool = True, "                                                \
+  "batch_invariant: bool = False, schedule: str = 'v2', on_fallback: str = 'warn', isa: str | None = None, " \
+  "threads: int | None = None, return_lse: bool = True, own_kernels: bool = True, "                          \
   "stream: mlx.core.Stream | mlx.core.Device | None = None) -> " result
 
 template <class Function>
@@ -62,9 +62,9 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
                        std::optional<double> scale, nb::object mask, bool causal, nb::object window,
                        std::optional<double> softcap, std::optional<mx::array> sinks, nb::object q_lens,
                        nb::object kv_start, nb::object kv_lens, nb::object cu_seqlens_q,
-                       nb::object cu_seqlens_k, bool, bool batch_invariant, std::string on_fallback,
-                       std::optional<std::string> isa, std::optional<int> threads, bool return_lse,
-                       bool own_kernels, mx::StreamOrDevice stream) {
+                       nb::object cu_seqlens_k, bool, bool batch_invariant, std::string schedule,
+                       std::string on_fallback, std::optional<std::string> isa, std::optional<int> threads,
+                       bool return_lse, bool own_kernels, mx::StreamOrDevice stream) {
         const char* shown = std::string_view(name).ends_with("reference") ? "attention_reference"
                             : cu_seqlens_q.is_none()                      ? kFunction
                                                                           : kPackedFunction;
@@ -82,6 +82,7 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
         options.cu_seqlens_q = lengths_from(shown, "cu_seqlens_q", cu_seqlens_q, 1);
         options.cu_seqlens_k = lengths_from(shown, "cu_seqlens_k", cu_seqlens_k, 1);
         options.batch_invariant = batch_invariant;
+        options.schedule = std::move(schedule);
         options.on_fallback = std::move(on_fallback);
         options.warn = warn;
         options.isa = std::move(isa);
@@ -95,8 +96,9 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
       "causal"_a = false, "window"_a = nb::none(), "softcap"_a = nb::none(), "sinks"_a = nb::none(),
       "q_lens"_a = nb::none(), "kv_start"_a = nb::none(), "kv_lens"_a = nb::none(),
       "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "deterministic"_a = true,
-      "batch_invariant"_a = false, "on_fallback"_a = "warn", "isa"_a = nb::none(), "threads"_a = nb::none(),
-      "return_lse"_a = true, "own_kernels"_a = true, "stream"_a = nb::none(), nb::sig(signature), doc);
+      "batch_invariant"_a = false, "schedule"_a = "v2", "on_fallback"_a = "warn", "isa"_a = nb::none(),
+      "threads"_a = nb::none(), "return_lse"_a = true, "own_kernels"_a = true, "stream"_a = nb::none(),
+      nb::sig(signature), doc);
 }
 
 nb::dict to_dict(const Explanation& e) {

@@ -18,7 +18,7 @@ from .ops.arguments import (
     check_scale,
     native_options,
     read_scale,
-    without_gradient,
+    results,
 )
 from .ops.dense import attend, check_inputs, check_mask
 from .ops.explanation import Explanation, explain, explains
@@ -193,6 +193,7 @@ def flash_attention(
     return_lse: bool = False,
     deterministic: bool = True,
     batch_invariant: bool = False,
+    schedule: str = "v2",
     on_fallback: str = "warn",
     k_quant: None = None,
     v_quant: None = None,
@@ -216,6 +217,7 @@ def flash_attention(
     deterministic, batch_invariant: require the same bits in each run, and bits of a row that do not depend on
         the rest of the batch. The CPU kernels guarantee both in every call. On Metal, batch_invariant runs
         prompts and single tokens with the same kernel. Without a kernel that guarantees it, it is an error.
+    schedule: order of the loops on the CPU: "v2" over queries, then keys; "v1" over keys, then all queries.
     on_fallback: "warn" (once for each reason), "allow" or "error" where no kernel applies and
         `attention_reference` runs instead; `explain` says when and why.
     k_quant, v_quant: reserved for quantized keys and values.
@@ -237,6 +239,7 @@ def flash_attention(
         "return_lse": return_lse,
         "deterministic": deterministic,
         "batch_invariant": batch_invariant,
+        "schedule": schedule,
         "on_fallback": on_fallback,
         "k_quant": k_quant,
         "v_quant": v_quant,
@@ -245,10 +248,7 @@ def flash_attention(
     options = native_options("flash_attention", query, key, value, given)
     number = read_scale("flash_attention", scale)
     out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)
-    if isinstance(scale, mx.array):
-        out = without_gradient(scale, out)
-        lse = without_gradient(scale, lse) if return_lse else None
-    return (out, lse) if return_lse else out
+    return results(scale, out, lse)
 
 
 def attention_reference(

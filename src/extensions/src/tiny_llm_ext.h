@@ -42,6 +42,7 @@ struct AttentionOptions : SequenceLengths {
   std::optional<mx::array> sinks;
   // Fused CPU kernels always are; on a GPU it limits the choice of kernels; the reference graph never is.
   bool batch_invariant = false;
+  std::string schedule = "v2";                   // "v1": the loop over keys outside; CPU only
   std::string on_fallback = "warn";              // "error", "warn" or "allow"
   std::function<void(const std::string&)> warn;  // called once for each reason to fall back
   std::optional<std::string> isa;                // CPU instruction set; none: the active one
@@ -151,6 +152,7 @@ struct AttentionParams {
   int threads = 1;
   bool readable = false;
   bool batch_invariant = false;
+  bool keys_outside = false;  // schedule v1
 
   bool operator==(const AttentionParams&) const = default;
 };

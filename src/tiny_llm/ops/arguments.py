@@ -28,6 +28,7 @@ class AttentionOptions(TypedDict, total=False):
     kv_lens: Lengths
     deterministic: bool
     batch_invariant: bool
+    schedule: str
     on_fallback: str
     k_quant: None
     v_quant: None
@@ -47,6 +48,7 @@ TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "batch_invariant": FLAG,
     "return_lse": FLAG,
     "sinks": ((mx.array, type(None)), "an mlx array or None"),
+    "schedule": (str, "'v1' or 'v2'"),
     "on_fallback": (str, "'error', 'warn' or 'allow'"),
     "stream": (get_args(StreamOrDevice), "a stream or device of MLX, or None"),
 }
@@ -111,6 +113,16 @@ def read_scale(function: str, scale: float | mx.array | None) -> float | None:
             "an array that mx.compile or mx.vmap traces, so its value is unknown",
             "a number; or multiply the query by it and pass scale=1",
         ) from traced
+
+
+def results(
+    scale: float | mx.array | None, out: mx.array, lse: mx.array | None
+) -> mx.array | tuple[mx.array, mx.array]:
+    """What a call with this scale returns: the output, and the log-sum-exp if there is one."""
+    if isinstance(scale, mx.array):
+        out = without_gradient(scale, out)
+        lse = None if lse is None else without_gradient(scale, lse)
+    return out if lse is None else (out, lse)
 
 
 def without_gradient(scale: mx.array, result: mx.array) -> mx.array:

@@ -64,7 +64,8 @@ class Explanation:
         without a kernel of ours) or reference; `last_run` returns the same
     fused: whether it is one of our kernels, with memory linear in the lengths
     reasons: why no kernel applies, or why the best one does not; then why MLX's operation does not
-    schedule: v2 (over query tiles), split (over query tiles and chunks of keys), dense, or mlx (MLX's choice)
+    schedule: v2 (over query tiles, then key tiles), v1 (over key tiles, then all query tiles of a head),
+        split (over query tiles and chunks of keys), dense, or mlx (MLX's choice)
     tile: rows and keys of one score tile; on the CPU the query heads of a GQA group count as rows
     splits: chunks into which the keys of a sequence are cut, at most
     tiles_visited: score tiles that hold a visible key

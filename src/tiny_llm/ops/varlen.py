@@ -16,7 +16,7 @@ from .arguments import (
     Window,
     native_options,
     read_scale,
-    without_gradient,
+    results,
 )
 from .explanation import Explanation, explains
 
@@ -42,6 +42,7 @@ def flash_attention_varlen(
     return_lse: bool = False,
     deterministic: bool = True,
     batch_invariant: bool = False,
+    schedule: str = "v2",
     on_fallback: str = "warn",
     k_quant: None = None,
     v_quant: None = None,
@@ -81,6 +82,7 @@ def flash_attention_varlen(
         "return_lse": return_lse,
         "deterministic": deterministic,
         "batch_invariant": batch_invariant,
+        "schedule": schedule,
         "on_fallback": on_fallback,
         "k_quant": k_quant,
         "v_quant": v_quant,
@@ -91,10 +93,7 @@ def flash_attention_varlen(
     number = read_scale(NAME, scale)
     attention = load_extension().attention
     out, lse = attention(query, key, value, scale=number, mask=mask, **packed, **options)
-    if isinstance(scale, mx.array):
-        out = without_gradient(scale, out)
-        lse = without_gradient(scale, lse) if return_lse else None
-    return (out, lse) if return_lse else out
+    return results(scale, out, lse)
 
 
 def flash_attention_prefill(

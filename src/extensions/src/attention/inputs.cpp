@@ -90,6 +90,7 @@ Problem make_problem(const AttentionInputs& inputs, const AttentionParams& param
   problem.packed = inputs.packed();
   problem.readable = params.readable;
   problem.batch_invariant = params.batch_invariant;
+  problem.keys_outside = params.keys_outside;
   problem.backend = device == mx::Device::cpu ? Backend::cpu : Backend::gpu;
   for (const mx::array& x : {q, k, v}) {
     if (x.status() == mx::array::unscheduled) continue;

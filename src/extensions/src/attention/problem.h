@@ -46,6 +46,7 @@ struct Problem {
   int64_t readable_copied_bytes;    // the same for the readable GPU kernel
   bool readable;                    // prefer the readable GPU kernel of the course
   bool batch_invariant;             // the choice of a GPU kernel must not depend on lengths
+  bool keys_outside;                // schedule v1 on the CPU
   Backend backend;
   const cpu::Kernels* kernels;
   int threads;

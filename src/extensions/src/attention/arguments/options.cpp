@@ -61,6 +61,9 @@ AttentionParams check_options(const char* function, const AttentionOptions& opti
   if (options.on_fallback != "error" && options.on_fallback != "warn" && options.on_fallback != "allow") {
     reject(function, "on_fallback", "'" + options.on_fallback + "'", "'error', 'warn' or 'allow'");
   }
+  if (options.schedule != "v1" && options.schedule != "v2")
+    reject(function, "schedule", "'" + options.schedule + "'", "'v1' or 'v2'");
+  params.keys_outside = options.schedule == "v1";
   params.kernels = options.isa ? &cpu::kernels_named(*options.isa, function) : &cpu::active_kernels();
   params.threads = check_threads(function, options.threads);
   params.readable = options.readable;

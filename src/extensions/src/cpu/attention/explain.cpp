@@ -1,6 +1,9 @@
 // What the CPU back end would do with a problem.
+#include <algorithm>
+
 #include "attention/backends.h"
 #include "attention/tiles.h"
+#include "core/divide_up.h"
 #include "core/saturating.h"
 #include "cpu/attention/plan.h"
 #include "cpu/interface/kernels.h"
@@ -20,6 +23,12 @@ void explain(const Problem& problem, Explanation& e) {
   e.tiles_total = counts.total;
   e.workspace_bytes =
       saturating_sum(saturating_product({plan.partial_floats, sizeof(float)}), problem.copied_bytes);
+  if (plan.schedule == Schedule::v1) {
+    const auto state =
+        static_cast<int64_t>(kernels.forward.scratch_bytes(static_cast<int32_t>(problem.E), plan.task_rows));
+    const int64_t at_once = std::min<int64_t>(problem.threads, plan.task_count);
+    e.workspace_bytes = saturating_sum(e.workspace_bytes, saturating_product({at_once, state + kCacheLine}));
+  }
   e.math = kernels.bf16_products ? "bf16" : "ieee-f32";
   e.batch_invariant = true;
 }

@@ -25,18 +25,20 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 // needs.
 template <class Operands>
 struct Workspace {
+  QueryTile* headers;
   float *tiles, *keys, *scores, *mask, *gathered;
   size_t tile_floats, total_floats;
 
   Workspace(void* memory, int E, int64_t rows) {
     int64_t count = (rows + kTileLanes - 1) / kTileLanes;
     tile_floats = TINY_LLM_ISA::tile_floats(Operands::steps(E), Operands::output_rows(E));
-    tiles = (float*)memory;
+    headers = (QueryTile*)memory;
+    tiles = (float*)((char*)memory + round_up(count * sizeof(QueryTile), 64));
     keys = tiles + count * tile_floats;
     scores = keys + Operands::prepared_floats(E);
     mask = scores + kScoreFloats<Operands>;
     gathered = mask + kScoreFloats<Operands>;
-    total_floats = gathered + gathered_floats(Operands::kKeyTile, E) - tiles;
+    total_floats = gathered + gathered_floats(Operands::kKeyTile, E) - (float*)memory;
   }
 };
 
@@ -70,7 +72,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
   int64_t computed = 0;
   Operands::enter();
 
-  QueryTile tile[Operands::kQueryTilesPerTask];
+  QueryTile* const tile = space.headers;
   int64_t first = kUnbounded, last = -1;
   for (int t = 0; t < tiles; t++) {
     int64_t begin = task.row_begin + t * kTileLanes;

@@ -9,6 +9,7 @@
 #include "attention/last_run.h"
 #include "attention/lengths.h"
 #include "attention/tiles.h"
+#include "core/divide_up.h"
 #include "core/strides.h"
 #include "cpu/attention/layout/head_rows.h"
 #include "cpu/attention/merge.h"
@@ -170,8 +171,12 @@ class ForwardPass {
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
     task.next_k = sequence.n_q == 1 ? next_keys(n) : nullptr;
-    void* scratch = thread_scratch(kernel().scratch_bytes(task.E, row_end - row_begin));
-    return kernel().run(task, scratch);
+    const size_t bytes = kernel().scratch_bytes(task.E, row_end - row_begin);
+    if (plan_.schedule != Schedule::v1) return kernel().run(task, thread_scratch(bytes));
+    // The state of all rows is freed again: a thread keeps its scratch.
+    const mx::allocator::Data state = allocate(static_cast<int64_t>(bytes) + kCacheLine);
+    const auto address = reinterpret_cast<uintptr_t>(state.buffer().raw_ptr());
+    return kernel().run(task, reinterpret_cast<void*>(round_up(address, kCacheLine)));
   }
 
   void merge_head(int64_t n, int64_t head) {

@@ -29,7 +29,7 @@ const PassKernel<ForwardTask>& kernel_of(const Problem& problem) {
 // Without the tasks and the place of the partial results.
 SequencePlan plan_chunks(const Problem& problem, const Sequence& sequence) {
   SequencePlan plan = {.sequence = sequence, .chunks = 1, .chunk_keys = kUnbounded};
-  if (sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
+  if (problem.keys_outside || sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
   int64_t key_tile = kernel_of(problem).key_tile;
   int64_t chunk =
       kChunkKeys * divide_up(sequence.n_q * problem.gqa_heads(), kRowsPerChunk) / key_tile * key_tile;
@@ -57,7 +57,9 @@ int64_t tasks_of(const Problem& problem, const SequencePlan& plan, int64_t task_
 
 }  // namespace
 
-const char* name_of(Schedule schedule) { return schedule == Schedule::split ? "split" : "v2"; }
+const char* name_of(Schedule schedule) {
+  return schedule == Schedule::split ? "split" : schedule == Schedule::v1 ? "v1" : "v2";
+}
 const char* path_of(Schedule schedule) { return schedule == Schedule::split ? "cpu.split" : "cpu.tiled"; }
 
 SequencePlan Plan::sequence(int64_t n) const {
@@ -117,7 +119,7 @@ Plan make_plan(const Problem& problem, double min_shared_work) {
   // A rectangle's schedule depends on its shape only: explain() names it before lengths are known.
   const bool split =
       problem.packed ? plan.splits > 1 : plan_chunks(problem, problem.whole_entry(0)).chunks > 1;
-  plan.schedule = split ? Schedule::split : Schedule::v2;
+  plan.schedule = problem.keys_outside ? Schedule::v1 : split ? Schedule::split : Schedule::v2;
 
   const auto count_tasks = [&](int64_t task_rows) {
     int64_t count = 0;
@@ -131,6 +133,10 @@ Plan make_plan(const Problem& problem, double min_shared_work) {
   while (tiles > 1 && plan.threads > 1 && count_tasks(tiles * row_tile) < plan.threads * kTasksPerThread)
     tiles = (tiles + 1) / 2;
   plan.task_rows = tiles * row_tile;
+  if (plan.schedule == Schedule::v1) {
+    for (const SequencePlan& sequence : plan.sequences)
+      plan.task_rows = std::max(plan.task_rows, rows_of(problem, sequence));
+  }
   for (SequencePlan& sequence : plan.sequences) {
     sequence.row_blocks = divide_up(rows_of(problem, sequence), plan.task_rows);
     sequence.first_task = plan.task_count;

@@ -9,8 +9,9 @@
 namespace tiny_llm_ext::cpu {
 
 // The order of the loops: `v2`, as in FlashAttention-2, has rows outside and keys inside; `split` also cuts
-// the keys into chunks.
-enum class Schedule { v2, split };
+// the keys into chunks. `v1`, as in FlashAttention, has keys outside: one task for all rows of a KV head,
+// whose state is in memory and passes through the caches once for each key tile.
+enum class Schedule { v1, v2, split };
 
 const char* name_of(Schedule schedule);  // as in Explanation
 const char* path_of(Schedule schedule);
