@@ -11,6 +11,8 @@ struct SourceRows {
   const void* data;
   int64_t stride;
   int64_t prefetch_distance = 0;  // to the next key tile, or 0
+  // The address of each row instead, where they lie in several pages; null if data and stride say it.
+  const uint16_t* const* rows = nullptr;
 };
 
 struct KeyRows {
@@ -50,6 +52,16 @@ struct PagedRows {
         for (int r = 0; r < run; r++) memcpy(out + r * width, from + r * row_stride, E * sizeof(T));
       key += run;
       out += run * width;
+    }
+  }
+
+  // The address of each row; `hidden` for those of an absent page.
+  void point(int64_t begin, int count, const T* hidden, const T** rows) const {
+    for (int key = 0; key < count;) {
+      const int64_t left = table.size - (begin + key) % table.size;
+      const int run = left < count - key ? (int)left : count - key;
+      const T* from = row(begin + key);
+      for (int r = 0; r < run; r++, key++) rows[key] = from ? from + r * row_stride : hidden;
     }
   }
 

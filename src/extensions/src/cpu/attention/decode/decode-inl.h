@@ -6,6 +6,7 @@
 //
 // Products (decode_bf16-inl.h, decode_amx-inl.h) are
 //   kMaxHeads                                    query heads of a GQA group
+//   kReadsAddresses                              whether rows of several pages are read in place
 //   pack(task, tile)                             the queries, for `scores`
 //   scores(tile, k, keys, E, scratch, prefetch)  to scratch.scores, -inf after the last key
 //   values(tile, v, keys, E, scratch, prefetch)  adds scratch.p times v to tile.o, in the order of ZippedRows
@@ -86,17 +87,46 @@ struct PrefetchRows {
   const uint16_t* rows;
   int64_t stride;
   int count;
+  const uint16_t* const* addresses = nullptr;  // of each row, instead of `rows` and `stride`
 
   // The first of `left` rows, at most `max`.
   PrefetchRows(const void* rows, int64_t stride, int64_t left, int max)
       : rows((const uint16_t*)rows), stride(stride), count((int)(left < max ? left : max)) {}
 
+  PrefetchRows(const uint16_t* const* addresses, int count)
+      : rows(nullptr), stride(0), count(count), addresses(addresses) {}
+
+  template <bool kByAddress>
   inline __attribute__((always_inline)) void line(int row, int e) const {
-    if (row < count) prefetch_l2(rows + row * stride + e);
+    if (row < count) prefetch_l2((kByAddress ? addresses[row] : rows + row * stride) + e);
   }
   void rest(int row, int E) const {
-    for (; row < count; row++) prefetch(rows + row * stride, E * sizeof(uint16_t));
+    for (; row < count; row++)
+      prefetch(addresses ? addresses[row] : rows + row * stride, E * sizeof(uint16_t));
   }
+};
+
+// The rows of a key tile in pages, by address.
+template <int kTile>
+struct TileAddresses {
+  const uint16_t *k[kTile], *v[kTile];
+  uint8_t absent[kTile];
+  bool any_absent;
+  int count;
+
+  // Of the keys from `begin` on, in the tile of `begin` and below `end`. Rows of absent pages are `zeros`.
+  void find(const ForwardTask& task, int64_t begin, int64_t end, const uint16_t* zeros) {
+    const int64_t left = (begin / kTile + 1) * kTile - begin;
+    count = (int)(begin + left < end ? left : end > begin ? end - begin : 0);
+    const PageTable& table = task.pages;
+    PagedRows<uint16_t>{table, (const uint16_t*)task.k, table.k_stride, task.k_row_stride}.point(begin, count,
+                                                                                                 zeros, k);
+    PagedRows<uint16_t>{table, (const uint16_t*)task.v, table.v_stride, task.v_row_stride}.point(begin, count,
+                                                                                                 zeros, v);
+    any_absent = mark_absent(table, begin, count, absent);
+  }
+
+  KeyRows rows() const { return {{nullptr, 0, 0, k}, {nullptr, 0, 0, v}, any_absent ? absent : nullptr}; }
 };
 
 template <Element kElement>
@@ -130,19 +160,34 @@ static int64_t decode(const ForwardTask& task, void* memory) {
   const int64_t end = tile.any_last < task.key_end ? tile.any_last + 1 : task.key_end;
   F sums[kDecodeHeads];
   for (int head = 0; head < heads; head++) sums[head] = zero();
+  // Small pages are read in place; of a large one, a tile is rows with one stride.
+  const bool by_address = Products::kReadsAddresses && task.pages.ids && task.pages.size < kTile;
+  TileAddresses<kTile> pages[2];
+  if (by_address) {
+    memset(space.gathered, 0, E * sizeof(uint16_t));
+    pages[0].find(task, first, end, (const uint16_t*)space.gathered);
+  }
   int64_t computed = 0;
   Operands::enter();
   Products::pack(task, tile);
   for (int64_t begin = first, next; begin < end; begin = next, computed++) {
     next = (begin / kTile + 1) * kTile;
     const int keys = (int)((next < end ? next : end) - begin);
-    const KeyRows from = find_rows<uint16_t>(task, begin, keys, kTile, space.gathered);
-    const PrefetchRows values(from.v.data, from.v.stride, keys, keys);
+    const TileAddresses<kTile>& here = pages[computed % 2];
+    TileAddresses<kTile>& there = pages[(computed + 1) % 2];
+    if (by_address) there.find(task, next, end, (const uint16_t*)space.gathered);
+    const KeyRows from =
+        by_address ? here.rows() : find_rows<uint16_t>(task, begin, keys, kTile, space.gathered);
+    const PrefetchRows values =
+        by_address ? PrefetchRows(here.v, keys) : PrefetchRows(from.v.data, from.v.stride, keys, keys);
     const PrefetchRows next_keys =
-        next < end ? PrefetchRows((const uint16_t*)from.k.data + from.k.prefetch_distance, from.k.stride,
-                                  end - next, kTile)
-                   : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
-    if (begin == first) PrefetchRows(from.k.data, from.k.stride, keys, keys).rest(0, E);
+        by_address   ? PrefetchRows(there.k, there.count)
+        : next < end ? PrefetchRows((const uint16_t*)from.k.data + from.k.prefetch_distance, from.k.stride,
+                                    end - next, kTile)
+                     : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
+    if (begin == first)
+      (by_address ? PrefetchRows(here.k, keys) : PrefetchRows(from.k.data, from.k.stride, keys, keys))
+          .rest(0, E);
     Products::scores(tile, from.k, keys, E, scratch, values);
     if (from.absent) hide_absent_keys(scratch, heads, keys, from.absent);
     for (int head = 0; head < heads; head++)

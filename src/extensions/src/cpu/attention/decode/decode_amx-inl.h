@@ -9,6 +9,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 struct AmxDecode {
   static constexpr int kMaxHeads = kDecodeHeads;
+  static constexpr bool kReadsAddresses = false;
   typedef DecodeScratch<AmxOperands> Scratch;
 
   static void pack(const ForwardTask& task, QueryTile& tile) { pack_queries<AmxOperands>(task, tile); }
@@ -48,8 +49,8 @@ struct AmxDecode {
           continue;
         }
         const ZippedRows zipped(row + e, key + 1 < keys ? row + v.stride + e : nullptr);
-        prefetch.line(key, e);
-        prefetch.line(key + 1, e);
+        prefetch.line<false>(key, e);
+        prefetch.line<false>(key + 1, e);
         store(pairs, zipped.low);
         store(pairs + 16, zipped.high);
       }

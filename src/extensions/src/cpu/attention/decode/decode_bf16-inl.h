@@ -11,6 +11,7 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 template <class Operands>
 struct Bf16Decode {
   static constexpr int kMaxHeads = 8;
+  static constexpr bool kReadsAddresses = true;
   typedef DecodeScratch<Operands> Scratch;
 
   // [four pairs][4 or 8 heads][pair], 0 for missing heads
@@ -24,22 +25,34 @@ struct Bf16Decode {
 
   static void scores(const QueryTile& tile, SourceRows k, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
-    for (int key = 0; key < keys; key += kLanes) {
-      if (tile.rows <= 4)
-        scores_of<1>(tile.q, k, key, keys, E, scratch.scores, prefetch);
-      else
-        scores_of<2>(tile.q, k, key, keys, E, scratch.scores, prefetch);
-    }
+    if (k.rows)
+      all_scores<true>(tile, k, keys, E, scratch, prefetch);
+    else
+      all_scores<false>(tile, k, keys, E, scratch, prefetch);
   }
 
   static void values(QueryTile& tile, SourceRows v, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
-    values_of<kMaxHeads>(tile, v, keys, E, scratch.p, prefetch);
+    if (v.rows)
+      values_of<kMaxHeads, true>(tile, v, keys, E, scratch.p, prefetch);
+    else
+      values_of<kMaxHeads, false>(tile, v, keys, E, scratch.p, prefetch);
   }
 
  private:
+  template <bool kByAddress>
+  static void all_scores(const QueryTile& tile, SourceRows k, int keys, int E, const Scratch& scratch,
+                         const PrefetchRows& prefetch) {
+    for (int key = 0; key < keys; key += kLanes) {
+      if (tile.rows <= 4)
+        scores_of<1, kByAddress>(tile.q, k, key, keys, E, scratch.scores, prefetch);
+      else
+        scores_of<2, kByAddress>(tile.q, k, key, keys, E, scratch.scores, prefetch);
+    }
+  }
+
   // kLanes keys and 4 * kQuads heads.
-  template <int kQuads>
+  template <int kQuads, bool kByAddress>
   VEC_FN void scores_of(const float* queries, SourceRows k, int key, int keys, int E, float* scores,
                         const PrefetchRows& prefetch) {
     F sums[kQuads][4];  // of four heads, for each quad of keys
@@ -50,7 +63,8 @@ struct Bf16Decode {
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++) {
         const int at = key + 4 * four + j;
-        rows[j] = (const uint16_t*)k.data + (at < keys ? at : keys - 1) * k.stride;
+        const int key_row = at < keys ? at : keys - 1;
+        rows[j] = kByAddress ? k.rows[key_row] : (const uint16_t*)k.data + key_row * k.stride;
 #pragma GCC unroll 4
         for (int n = 0; n < kQuads; n++) s[n][j] = zero();
       }
@@ -58,7 +72,7 @@ struct Bf16Decode {
       for (int e = 0; e < E; e += 8, q += kQuads * kLanes) {
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-          if (e % 32 == 0) prefetch.line(key + 4 * four + j, e);
+          if (e % 32 == 0) prefetch.line<kByAddress>(key + 4 * four + j, e);
           const F pairs = broadcast<4>((const float*)(rows[j] + e));
 #pragma GCC unroll 4
           for (int n = 0; n < kQuads; n++) s[n][j] = dot_pairs(pairs, load(q + n * kLanes), s[n][j]);
@@ -77,11 +91,11 @@ struct Bf16Decode {
   }
 
   // kHeads becomes tile.rows.
-  template <int kHeads>
+  template <int kHeads, bool kByAddress>
   static void values_of(QueryTile& tile, SourceRows v, int keys, int E, const float* p,
                         const PrefetchRows& prefetch) {
     if constexpr (kHeads > 1)
-      if (tile.rows < kHeads) return values_of<kHeads - 1>(tile, v, keys, E, p, prefetch);
+      if (tile.rows < kHeads) return values_of<kHeads - 1, kByAddress>(tile, v, keys, E, p, prefetch);
     for (int e = 0; e < E; e += 2 * kLanes) {
       F low[kHeads], high[kHeads];
       float* const o = tile.o + e;
@@ -92,9 +106,12 @@ struct Bf16Decode {
       }
       const uint16_t* row = (const uint16_t*)v.data + e;
       for (int key = 0; key < keys; key += 2, row += 2 * v.stride) {
-        const ZippedRows pairs(row, key + 1 < keys ? row + v.stride : nullptr);
-        prefetch.line(key, e);
-        prefetch.line(key + 1, e);
+        const int last = key + 1 < keys ? key + 1 : key;
+        const uint16_t* low_row = kByAddress ? v.rows[key] + e : row;
+        const uint16_t* high_row = kByAddress ? v.rows[last] + e : row + v.stride;
+        const ZippedRows pairs(low_row, key + 1 < keys ? high_row : nullptr);
+        prefetch.line<kByAddress>(key, e);
+        prefetch.line<kByAddress>(key + 1, e);
 #pragma GCC unroll 8
         for (int head = 0; head < kHeads; head++) {
           const F weight = set1(p[head * (Scratch::kKeys / 2) + key / 2]);
