@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "a query head reads another key/value head",
         "cpu/attention/forward_pass.cpp",
-        "task.k = input(k_, b, kv_head, sequence.kv_start);",
-        "task.k = input(k_, b, problem_.Hkv - 1 - kv_head, sequence.kv_start);",
+        "task.k = k_.at(sequence.entry, kv_head, sequence.k_begin);",
+        "task.k = k_.at(sequence.entry, problem_.Hkv - 1 - kv_head, sequence.k_begin);",
         ("grouped_heads",),
     ),
     Mutant(
@@ -104,15 +104,15 @@ MUTANTS = (
     Mutant(
         "the start of a sequence is dropped from an address",
         "cpu/attention/forward_pass.cpp",
-        "task.v = input(v_, b, kv_head, sequence.kv_start);",
-        "task.v = input(v_, b, kv_head, 0);",
+        "task.v = v_.at(sequence.entry, kv_head, sequence.k_begin);",
+        "task.v = v_.at(sequence.entry, kv_head, 0);",
         ("ragged_batches",),
     ),
     Mutant(
         "the mask is read from the first slot, not the first key",
         "cpu/attention/forward_pass.cpp",
-        "task.mask = mask_.view(b, batch_, head, sequence.kv_start);",
-        "task.mask = mask_.view(b, batch_, head, 0);",
+        "task.mask = mask_.view(sequence.entry, batch_, head, sequence.k_begin);",
+        "task.mask = mask_.view(sequence.entry, batch_, head, 0);",
         ("masks",),
     ),
     Mutant(
@@ -152,7 +152,7 @@ MUTANTS = (
     ),
     Mutant(
         "a window has a key too many",
-        "flash_attention.cpp",
+        "attention/arguments/options.cpp",
         "std::pair{*keys - 1, int64_t{0}}",
         "std::pair{*keys, int64_t{0}}",
         ("window",),
