@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention_case.h"
+#include "case_memory.h"
 #include "check.h"
 #include "cpu/attention/softmax_state.h"
 #include "cpu/interface/isa.h"
@@ -22,71 +23,6 @@ namespace {
 
 using cpu::ForwardTask;
 using cpu::Kernels;
-
-// The layout of [heads][rows][width]: a dense last axis, and perhaps a gap after each row.
-struct Layout {
-  int64_t heads, rows, width, head_stride, row_stride;
-
-  Layout(int64_t heads, int64_t rows, int64_t width, int64_t gap, bool heads_outside)
-      : heads(heads), rows(rows), width(width) {
-    const int64_t row = width + gap;
-    head_stride = heads_outside ? rows * row : row;
-    row_stride = heads_outside ? row : heads * row;
-  }
-  int64_t at(int64_t head, int64_t row, int64_t x) const { return head * head_stride + row * row_stride + x; }
-  size_t extent() const { return heads && rows ? at(heads - 1, rows - 1, width - 1) + 1 : 0; }
-};
-
-Guarded write(const Layout& layout, Element element, Guard side, const std::vector<double>& values) {
-  Guarded memory(layout.extent() * bytes_of(element), side);
-  size_t next = 0;
-  for (int64_t h = 0; h < layout.heads; ++h) {
-    for (int64_t r = 0; r < layout.rows; ++r) {
-      for (int64_t x = 0; x < layout.width; ++x) put(memory, element, layout.at(h, r, x), values[next++]);
-    }
-  }
-  return memory;
-}
-
-// A mask without its broadcast axes; in some cases the key axis is the outer one.
-struct MaskMemory {
-  cpu::MaskView view{};
-  std::unique_ptr<Guarded> memory;
-
-  explicit MaskMemory(const AttentionCase& c) {
-    view.kind = c.mask_kind;
-    if (c.mask_kind == MaskKind::none) return;
-    const int64_t heads = c.mask_per_head ? c.gqa_heads : 1, rows = c.mask_per_row ? c.L : 1;
-    const int64_t keys = c.mask_per_key ? c.n_k : std::min<int64_t>(c.n_k, 1);
-    view.head_stride = c.mask_per_head ? rows * keys : 0;
-    view.row_stride = c.mask_per_row ? (c.mask_keys_outside ? 1 : keys) : 0;
-    view.key_stride = c.mask_per_key ? (c.mask_keys_outside ? rows : 1) : 0;
-    const size_t size = c.mask_kind == MaskKind::boolean ? 1 : c.mask_kind == MaskKind::f32 ? 4 : 2;
-    memory = std::make_unique<Guarded>(heads * rows * keys * size, c.guard);
-    view.data = memory->as<void>();
-    for (int64_t g = 0; g < heads; ++g) {
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t t = 0; t < keys; ++t) {
-          const int64_t index = g * view.head_stride + i * view.row_stride + t * view.key_stride;
-          const double x = c.mask[(g * c.L + i) * c.n_k + t];
-          switch (c.mask_kind) {
-            case MaskKind::boolean:
-              memory->as<uint8_t>()[index] = x == 0;
-              break;
-            case MaskKind::f16:
-              put(*memory, Element::f16, index, x);
-              break;
-            case MaskKind::bf16:
-              put(*memory, Element::bf16, index, x);
-              break;
-            default:
-              put(*memory, Element::f32, index, x);
-          }
-        }
-      }
-    }
-  }
-};
 
 // The arrays of a case, and the task for all of it.
 class CaseMemory {
@@ -225,25 +161,6 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
     tiles[n] = kernels.attention[e].forward.run(task, scratch.as<void>());
   });
   return std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
-}
-
-// The (query tile, key tile) pairs with visible keys, from the first and last row of each query tile.
-int64_t expected_tiles(const AttentionCase& c, int64_t row_tile, int64_t key_tile) {
-  int64_t count = 0;
-  for (int64_t begin = 0; begin < c.n_q * c.gqa_heads; begin += row_tile) {
-    const int64_t r0 = begin / c.gqa_heads,
-                  r1 = (std::min(begin + row_tile, c.n_q * c.gqa_heads) - 1) / c.gqa_heads;
-    const int64_t last = std::min(c.n_k - 1, r1 + c.n_k - c.n_q + c.right);
-    const int64_t first = std::max<int64_t>(0, r0 + c.n_k - c.n_q - c.left);
-    if (last >= first) count += last / key_tile - first / key_tile + 1;
-  }
-  return count;
-}
-
-bool near(double got, double expected, double error) {
-  if (std::isnan(expected)) return std::isnan(got);
-  if (std::isinf(expected) || expected == 0) return got == expected || std::fabs(got) <= error;
-  return std::fabs(got - expected) <= error;
 }
 
 template <class O, class Lse>

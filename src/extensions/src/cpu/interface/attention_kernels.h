@@ -63,20 +63,57 @@ struct ForwardTask {
   const void* next_k;
 };
 
+// A matrix of rows, from head to head of a GQA group; the elements of a row lie side by side. Strides count
+// elements.
+struct HeadMatrix {
+  const void* data;
+  int64_t head_stride, row_stride;
+};
+struct HeadMatrixOut {
+  void* data;
+  int64_t head_stride, row_stride;
+};
+
+// One task of a backward pass: some query rows, or some keys, of one KV head. Rows, positions and visibility
+// are those of ForwardTask.
+struct BackwardTask {
+  HeadMatrix q, o, d_o;  // at head 0 of the GQA group, position 0
+  HeadMatrix k, v;       // at logical key 0
+  // Of each row, [head][position]: the log-sum-exp of the forward pass, and D = rowsum(dO * O) - dLSE.
+  const float* lse;
+  float* delta;
+  int64_t stats_head_stride, stats_row_stride;
+  const float* d_lse;
+  int64_t d_lse_head_stride, d_lse_row_stride;
+  MaskView mask;         // at head 0 of the GQA group, row 0, logical key 0
+  HeadMatrixOut dq;      // likewise
+  HeadMatrixOut dk, dv;  // at logical key 0
+  int32_t E, gqa_heads;
+  int64_t begin, end;  // rows of delta and dq; keys of dkv, where `begin` is a multiple of the key tile
+  int64_t n_q, n_k;
+  int64_t left, right;
+  float scale, softcap;  // softcap 0: none
+};
+
 // The kernel of one pass.
 template <class Task>
 struct PassKernel {
   // Returns the number of score tiles computed, of `row_tile` rows by `key_tile` keys.
   int64_t (*run)(const Task& task, void* scratch);
-  // Bytes of scratch, 64-byte aligned, for a task of `rows` rows; independent of the number of keys.
+  // Bytes of scratch, 64-byte aligned, for a task of `rows` rows (backward_dkv: of as many keys); independent
+  // of the other length.
   size_t (*scratch_bytes)(int32_t E, int64_t rows);
   int row_tile, key_tile;
-  int tiles_per_task;  // row tiles that one task should have, to share the work of preparing a K/V tile
+  int tiles_per_task;  // row tiles (backward_dkv: key tiles) of a task, which share prepared tiles of the
+                       // other axis
 };
 
 // The kernels of one element type: a member for each pass of support.def.
 struct AttentionKernels {
   PassKernel<ForwardTask> forward;
+  void (*backward_delta)(const BackwardTask& task);  // D of the rows of a task
+  PassKernel<BackwardTask> backward_dq;              // its rows over all keys; padding rows become 0
+  PassKernel<BackwardTask> backward_dkv;             // its keys over the rows of all heads of the GQA group
   bool bf16_products;  // whether scores and outputs are sums of bfloat16 products; else of float32 products
   // Runs `steps` rounds of these kernels' multiply-adds on registers alone and returns the floating-point
   // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as

@@ -1,6 +1,7 @@
 // The kernels of an instruction set that computes every element type in float32.
 #pragma once
 
+#include "cpu/attention/backward/backward-inl.h"
 #include "cpu/attention/forward-inl.h"
 #include "cpu/gemm/dispatch-inl.h"
 #include "cpu/quantized/dispatch-inl.h"
@@ -16,6 +17,9 @@ static Kernels f32_kernels(const char* name) {
   register_attention<FloatOperands<Element::f32>>(kernels);
   register_attention<FloatOperands<Element::f16>>(kernels);
   register_attention<FloatOperands<Element::bf16>>(kernels);
+  register_backward<FloatProducts<Element::f32>>(kernels);
+  register_backward<FloatProducts<Element::f16>>(kernels);
+  register_backward<FloatProducts<Element::bf16>>(kernels);
   register_quantized<kFmaPaths, Element::f32>(kernels);
   register_quantized<kFmaPaths, Element::f16>(kernels);
   register_quantized<kFmaPaths, Element::bf16>(kernels);

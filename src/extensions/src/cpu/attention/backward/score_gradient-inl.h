@@ -1,0 +1,100 @@
+// From raw scores and dP of a tile to P and dS.
+#pragma once
+
+#include "cpu/attention/backward/tile-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// The query rows of a tile are its lanes, or its streamed rows.
+enum class RowAxis { lanes, streamed };
+
+struct LaneNumbers {
+  alignas(64) float of[kTileLanes];
+  constexpr LaneNumbers() : of() {
+    for (int i = 0; i < kTileLanes; i++) of[i] = (float)i;
+  }
+};
+static constexpr LaneNumbers kLaneNumbers;
+
+template <RowAxis kRows>
+struct ScoreTile {
+  const RowStates& rows;
+  const float* mask;  // [streamed][lanes], or null
+  float scale, softcap;
+
+  VEC_FN F of_row(const float* values, int streamed, int lane) {
+    return kRows == RowAxis::lanes ? load(values + lane) : set1(values[streamed]);
+  }
+  inline __attribute__((always_inline)) M sees(int streamed, int lane) const {
+    const F key = kRows == RowAxis::lanes ? set1((float)streamed) : load(kLaneNumbers.of + lane);
+    return mask_and(less_equal(of_row(rows.first, streamed, lane), key),
+                    less_equal(key, of_row(rows.last, streamed, lane)));
+  }
+};
+
+struct ScoreGradient {
+  F p, ds;
+};
+
+// P = exp(score - LSE) and dS = P * (dP - D) with respect to the product of q and k times the scale. A plain
+// score is this product; others have a softcap or a mask.
+template <bool kPlain, bool kLimited, RowAxis kRows>
+VEC_FN ScoreGradient score_gradient(const ScoreTile<kRows>& tile, int streamed, int lane, int lanes, F s,
+                                    F dp) {
+  const F lse = ScoreTile<kRows>::of_row(tile.rows.lse, streamed, lane);
+  const F delta = ScoreTile<kRows>::of_row(tile.rows.delta, streamed, lane);
+  F slope = set1(1), distance;
+  if constexpr (kPlain) {
+    distance = fma(s, set1(tile.scale), sub(zero(), lse));
+  } else {
+    F x = mul(s, set1(tile.scale));
+    if (tile.softcap != 0) {
+      const F t = tanh(div(x, set1(tile.softcap)));
+      x = mul(set1(tile.softcap), t);
+      slope = sub(set1(1), mul(t, t));
+    }
+    if (tile.mask) {
+      const F bias = load(tile.mask + streamed * lanes + lane);
+      x = select(equal(bias, set1(-INFINITY)), bias, add(x, bias));
+    }
+    distance = sub(x, lse);
+  }
+  if constexpr (kLimited) distance = select(tile.sees(streamed, lane), distance, set1(-INFINITY));
+  const F p = exp2(mul(distance, set1(kLog2e)));
+  const F ds = mul(p, sub(dp, delta));
+  return {p, kPlain ? ds : mul(ds, slope)};
+}
+
+template <class Products, bool kPlain, bool kLimited, RowAxis kRows>
+static void score_gradients(const ScoreTile<kRows>& tile, int count, int lanes, float* s, float* dp) {
+  for (int m = 0; m < count; m += 2)
+    for (int lane = 0; lane < lanes; lane += kLanes) {
+      float *s_at = s + m * lanes + lane, *dp_at = dp + m * lanes + lane;
+      const ScoreGradient low =
+          score_gradient<kPlain, kLimited>(tile, m, lane, lanes, load(s_at), load(dp_at));
+      ScoreGradient high = {zero(), zero()};
+      if (m + 1 < count)
+        high = score_gradient<kPlain, kLimited>(tile, m + 1, lane, lanes, load(s_at + lanes),
+                                                load(dp_at + lanes));
+      if constexpr (kRows == RowAxis::streamed) Products::store_factors(s + lane, lanes, m, low.p, high.p);
+      Products::store_factors(dp + lane, lanes, m, low.ds, high.ds);
+    }
+  for (int lane = 0; lane < lanes; lane += kLanes) {
+    if constexpr (kRows == RowAxis::streamed) Products::end_factors(s + lane, lanes, count);
+    Products::end_factors(dp + lane, lanes, count);
+  }
+}
+
+// S becomes P (where rows are streamed) and dP becomes dS, each as a factor of a product over the streamed
+// axis. With `limited` some row does not see some key of the tile.
+template <class Products, RowAxis kRows>
+static void score_gradients(const ScoreTile<kRows>& tile, bool limited, int count, int lanes, float* s,
+                            float* dp) {
+  const bool plain = tile.softcap == 0 && !tile.mask;
+  if (plain && limited) return score_gradients<Products, true, true>(tile, count, lanes, s, dp);
+  if (plain) return score_gradients<Products, true, false>(tile, count, lanes, s, dp);
+  if (limited) return score_gradients<Products, false, true>(tile, count, lanes, s, dp);
+  score_gradients<Products, false, false>(tile, count, lanes, s, dp);
+}
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
