@@ -299,10 +299,14 @@ void define_introspection(nb::module_& m) {
         d["splits"] = run.splits;
         d["isa"] = run.isa;
         d["threads"] = run.threads;
+        d["key_tiles_visited"] = run.key_tiles_visited;
+        d["key_tiles_total"] = run.key_tiles_total;
         return d;
       },
       nb::sig("def last_run() -> dict[str, typing.Any]"),
-      "Counters of the latest attention in this process. A graph of MLX operations counts when it is built.");
+      "Counters of the latest attention in this process. A graph of MLX operations counts when it is built. "
+      "Of a\n"
+      "gradient tiles_visited is that of the pass for dQ, key_tiles_visited that of dK and dV.");
   m.def(
       "support",
       [] {

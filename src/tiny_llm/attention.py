@@ -222,11 +222,11 @@ def flash_attention(
         `attention_reference` runs instead; `explain` says when and why.
     k_quant, v_quant: reserved for quantized keys and values.
 
-    Gradients go through `attention_reference`, in O(L * S) memory, for every on_fallback. Gradients with
-    respect to the mask or to a scale in an array, mx.jvp, and derivatives of the gradient raise
-    NotImplementedError; `attention_reference` has them all. On a GPU without a kernel of ours (CUDA), unless
-    return_lse, softcap, window, lengths or batch_invariant is given, `mx.fast.scaled_dot_product_attention`
-    runs, which is no fallback: derivatives are MLX's, and NaN in a hidden key may reach the result.
+    Gradients of query, key, value and sinks have kernels on the CPU, in memory linear in L and S; elsewhere
+    they go through `attention_reference`. Gradients of the mask or of a scale in an array, mx.jvp, and
+    derivatives of the gradient raise NotImplementedError; `attention_reference` has them all. On a GPU
+    without a kernel of ours, `mx.fast.scaled_dot_product_attention` runs where it computes the same, which is
+    no fallback: derivatives are MLX's, and NaN in a hidden key may reach the result.
     """
     given = {
         "causal": causal,

@@ -1,5 +1,5 @@
 // Attention: checks the arguments, routes to the fused primitive, MLX's operation or the reference graph. The
-// gradient and vmap are in attention/transforms.cpp.
+// gradient and vmap are in attention/transforms/transforms.cpp.
 #include <mutex>
 #include <set>
 

@@ -188,6 +188,10 @@ class Attention : public mx::Primitive {
  private:
   // Throws for shapes that do not match or have no kernel.
   void check_inputs(const std::vector<mx::array>& inputs);
+  // The gradient where no backward kernel computes it.
+  std::vector<mx::array> reference_vjp(const std::vector<mx::array>& primals,
+                                       const std::vector<mx::array>& cotangents,
+                                       const std::vector<int>& argnums, const Problem& problem);
 
   AttentionParams params_;
 };

@@ -590,7 +590,8 @@ class WeightMemory:
 
 def last_run() -> dict[str, Any]:
     """
-    Counters of the latest attention in this process. A graph of MLX operations counts when it is built.
+    Counters of the latest attention in this process. A graph of MLX operations counts when it is built. Of a
+    gradient tiles_visited is that of the pass for dQ, key_tiles_visited that of dK and dV.
     """
 
 def support() -> list[dict[str, Any]]:

@@ -78,8 +78,9 @@ class Explanation:
     math: what the products are computed in: ieee-f32, bf16 with float32 sums, or mlx (MLX's choice)
     deterministic: whether each run gives the same bits
     batch_invariant: whether the bits of a row do not depend on the rest of the batch
-    backward_path: which implementation computes the gradient: reference, mlx.scaled_dot_product_attention, or
-        none where there is no gradient
+    backward_path: which implementation computes the gradient: cpu.backward, reference,
+        mlx.scaled_dot_product_attention, or none where there is no gradient. The score tiles of cpu.backward
+        have the size of `tile` for dQ, and its rows and keys exchanged for dK and dV
     """
 
     path: str

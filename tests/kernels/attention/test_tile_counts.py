@@ -5,19 +5,9 @@ import pytest
 
 from tiny_llm.attention import explain, flash_attention
 
-from ...support.attention.oracle import visible_keys
+from ...support.attention.tiles import tiles_with_a_visible_key
 from ...support.cases import DTYPE_IDS, DTYPES, lengths, qkv, random_mask
 from ...support.native import last_run
-
-
-def tiles_with_a_visible_key(L, S, rows, keys, group=1, **visibility):
-    """(visited, total) with the heads of a GQA group folded into the rows: row r is position r // group."""
-    seen = visible_keys(L, S, **visibility)
-    visited = 0
-    for first in range(0, L * group, rows):
-        positions = slice(first // group, (min(first + rows, L * group) - 1) // group + 1)
-        visited += sum(seen[positions, key : key + keys].any() for key in range(0, S, keys))
-    return visited, -(-L * group // rows) * -(-S // keys)
 
 
 @pytest.mark.parametrize(

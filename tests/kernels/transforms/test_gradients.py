@@ -76,8 +76,11 @@ def test_gradients_over_many_tiles_equal_those_of_the_reference(options):
         assert mx.abs(got - want).max() <= 2 * GRADIENT_FLOOR[mx.float32] * mx.abs(want).max()
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_explain_has_the_source_of_gradients():
-    assert explain(flash_attention, *qkv()).backward_path == "reference"
+    assert explain(flash_attention, *qkv()).backward_path == "cpu.backward"
+    assert explain(flash_attention, *qkv(L=5, E=257)).backward_path == "reference"
+    assert explain(attention_reference, *qkv()).backward_path == "reference"
 
 
 def test_a_mask_has_no_gradient():

@@ -5,6 +5,7 @@
 
 #include "attention/backends.h"
 #include "attention/support.h"
+#include "attention/transforms/gradient.h"
 #include "core/saturating.h"
 
 namespace tiny_llm_ext {
@@ -52,6 +53,12 @@ Explanation explain(const Problem& problem) {
   Verdict verdict = fused_kernel(problem);
   if (!verdict.ok) return explain_reference(problem, {verdict.reason});
   Explanation e = explain_gradient(problem);
+  if (fused_gradient(problem).ok) {
+    e.backward_path = kBackwardPath;
+    // D of each row, and the copies of inputs whose strides the kernels do not read.
+    e.workspace_bytes_backward = saturating_sum(
+        saturating_product({problem.B, problem.Hq, problem.L, sizeof(float)}), problem.copied_bytes);
+  }
   e.fused = true;
   e.mask_read = problem.mask == MaskKind::none ? "none" : problem.mask_broadcast ? "broadcast" : "tile";
   e.copies_bytes = problem.copied_bytes;

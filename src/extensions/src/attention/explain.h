@@ -9,9 +9,10 @@
 
 namespace tiny_llm_ext {
 
-// The paths that are graphs of MLX operations.
+// The paths that are graphs of MLX operations, and the kernels of gradients.
 inline constexpr const char* kReferencePath = "reference";
 inline constexpr const char* kMlxPath = "mlx.scaled_dot_product_attention";
+inline constexpr const char* kBackwardPath = "cpu.backward";
 
 // The fields of the Python class of the same name.
 struct Explanation {

@@ -13,6 +13,8 @@ struct LastRun {
   int64_t tiles_visited = 0, tiles_total = 0, splits = 0;
   std::string isa;  // empty for a graph of MLX operations
   int threads = 0;
+  // Of a gradient the tiles above are those of dQ, and these are those of dK and dV.
+  int64_t key_tiles_visited = 0, key_tiles_total = 0;
 };
 
 // The counters of a graph of MLX operations.

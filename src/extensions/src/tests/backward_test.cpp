@@ -27,14 +27,14 @@ class BackwardMemory {
       : c_(c),
         rows_(c.gqa_heads, c.L, c.E, c.query_gap, c.heads_outside),
         keys_(1, c.n_k, c.E, c.key_gap, true),
-        stats_(c.gqa_heads, c.L, 1, 0, true),
+        lse_rows_(c.gqa_heads, c.L, 1, 0, c.heads_outside),
         d_lse_rows_(c.gqa_heads, c.L, 1, 2, c.heads_outside),
         q_(write(rows_, c.element, c.guard, c.q)),
         o_(write(rows_, c.element, c.guard, c.o)),
         d_o_(write(rows_, c.element, c.guard, c.d_o)),
         k_(write(keys_, c.element, c.guard, c.k)),
         v_(write(keys_, c.element, c.guard, c.v)),
-        lse_(write(stats_, Element::f32, c.guard, c.lse)),
+        lse_(write(lse_rows_, Element::f32, c.guard, c.lse)),
         d_lse_(write(d_lse_rows_, Element::f32, c.guard, c.d_lse)),
         delta_(c.lse.size() * sizeof(float), c.guard),
         dq_(rows_.extent() * bytes_of(c.element), c.guard),
@@ -50,12 +50,13 @@ class BackwardMemory {
              .k = {k_.as<void>(), 0, keys_.row_stride},
              .v = {v_.as<void>(), 0, keys_.row_stride},
              .lse = lse_.as<float>(),
-             .delta = delta_.as<float>(),
-             .stats_head_stride = c.L,
-             .stats_row_stride = 1,
+             .lse_head_stride = lse_rows_.head_stride,
+             .lse_row_stride = lse_rows_.row_stride,
              .d_lse = d_lse_.as<float>(),
              .d_lse_head_stride = d_lse_rows_.head_stride,
              .d_lse_row_stride = d_lse_rows_.row_stride,
+             .delta = delta_.as<float>(),
+             .delta_head_stride = c.L,
              .mask = mask_.view,
              .dq = {dq_.as<void>(), rows_.head_stride, rows_.row_stride},
              .dk = {dk_.as<void>(), 0, keys_.row_stride},
@@ -99,7 +100,7 @@ class BackwardMemory {
 
  private:
   const BackwardCase& c_;
-  Layout rows_, keys_, stats_, d_lse_rows_;
+  Layout rows_, keys_, lse_rows_, d_lse_rows_;
   Guarded q_, o_, d_o_, k_, v_, lse_, d_lse_, delta_, dq_, dk_, dv_;
   MaskMemory mask_;
   BackwardTask task_;

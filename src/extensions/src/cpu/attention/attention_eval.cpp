@@ -22,20 +22,19 @@ mx::array split_heads(const mx::array& x, int heads) {
   return strided_view(x, std::move(shape), std::move(strides), 0);
 }
 
-// The sequences of the batch, once their lengths are evaluated; empty without lengths.
-std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mx::Stream stream) {
+}  // namespace
+
+std::vector<Sequence> cpu::wait_for_sequences(const AttentionInputs& call, mx::Stream stream) {
   if (!has_lengths(call)) return {};
   cpu::wait_for(stream, given_lengths(call));
   return read_sequences(call, batch_shape(call), call.query.shape(-2), call.key.shape(-2),
                         throws_runtime_error(function_of(call)));
 }
 
-}  // namespace
-
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   check_inputs(inputs);
   const AttentionInputs given = unpack(inputs, params_);
-  std::vector<Sequence> sequences = wait_for_sequences(given, stream());
+  std::vector<Sequence> sequences = cpu::wait_for_sequences(given, stream());
   if (given.packed())
     for (mx::array& output : outputs) cpu::allocate_packed(output);
   cpu::dispatch(stream(), inputs, outputs,

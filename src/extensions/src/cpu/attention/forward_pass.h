@@ -13,4 +13,7 @@ namespace tiny_llm_ext::cpu {
 void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
                  const PageTables* pages = nullptr);
 
+// The sequences of the batch of an evaluation, once their lengths are computed; empty without lengths.
+std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mlx::core::Stream stream);
+
 }  // namespace tiny_llm_ext::cpu

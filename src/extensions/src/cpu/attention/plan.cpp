@@ -19,9 +19,6 @@ constexpr int64_t kMaxSplitPositions = 64;
 constexpr int64_t kChunkKeys = 1024;
 constexpr int64_t kRowsPerChunk = 64;
 
-// With fewer tasks per thread, the other threads wait too long for the last task.
-constexpr int64_t kTasksPerThread = 4;
-
 const PassKernel<ForwardTask>& kernel_of(const Problem& problem) {
   return problem.kernels->attention[static_cast<int>(problem.dtype)].forward;
 }

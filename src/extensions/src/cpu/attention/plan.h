@@ -34,6 +34,9 @@ struct PlannedTask {
   int64_t kv_head, row_block, chunk;
 };
 
+// With fewer tasks per thread, the other threads wait too long for the last task.
+inline constexpr int64_t kTasksPerThread = 4;
+
 // In multiply-adds of the scores; the output takes as many again.
 inline constexpr ParallelThreshold kAttentionThreshold = {50e3, 200e3};
 

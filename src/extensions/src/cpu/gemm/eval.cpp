@@ -15,13 +15,13 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr cpu::ParallelThreshold kParallelThreshold = {200e3, 200e3};
+constexpr cpu::ParallelThreshold kDenseThreshold = {200e3, 200e3};
 
 void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const int64_t M = cpu::rows_of(y), N = y.shape(-1), K = inputs[0].shape(-1);
   const cpu::LinearKernel& kernel = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
-  const int threads = static_cast<double>(M) * N * K < kParallelThreshold.now() ? 1 : params.threads;
+  const int threads = static_cast<double>(M) * N * K < kDenseThreshold.now() ? 1 : params.threads;
   const cpu::RowMatrix x(inputs[0], threads), w(inputs[1], threads);
   std::optional<cpu::RowMatrix> bias;
   if (inputs.size() > 2) bias.emplace(inputs[2], threads);

@@ -79,12 +79,13 @@ struct HeadMatrixOut {
 struct BackwardTask {
   HeadMatrix q, o, d_o;  // at head 0 of the GQA group, position 0
   HeadMatrix k, v;       // at logical key 0
-  // Of each row, [head][position]: the log-sum-exp of the forward pass, and D = rowsum(dO * O) - dLSE.
-  const float* lse;
-  float* delta;
-  int64_t stats_head_stride, stats_row_stride;
+  // Of each row, with a stride from head to head and from position to position.
+  const float* lse;  // of the forward pass
+  int64_t lse_head_stride, lse_row_stride;
   const float* d_lse;
   int64_t d_lse_head_stride, d_lse_row_stride;
+  float* delta;  // D = rowsum(dO * O) - dLSE; row stride 1
+  int64_t delta_head_stride;
   MaskView mask;         // at head 0 of the GQA group, row 0, logical key 0
   HeadMatrixOut dq;      // likewise
   HeadMatrixOut dk, dv;  // at logical key 0

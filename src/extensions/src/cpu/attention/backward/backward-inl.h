@@ -38,14 +38,13 @@ static void backward_delta(const BackwardTask& task) {
   typedef StorageOf<kElement> T;
   for (int64_t row = task.begin; row < task.end; row++) {
     const int64_t i = row / task.gqa_heads, head = row % task.gqa_heads;
-    const int64_t stats = head * task.stats_head_stride + i * task.stats_row_stride;
-    if (i >= task.n_q || task.lse[stats] == -INFINITY) {
-      task.delta[stats] = 0;
+    float& delta = task.delta[head * task.delta_head_stride + i];
+    delta = 0;
+    if (i >= task.n_q || task.lse[head * task.lse_head_stride + i * task.lse_row_stride] == -INFINITY)
       continue;
-    }
-    task.delta[stats] = dot<kElement>((const T*)task.o.data + row_offset(task, row, task.o),
-                                      (const T*)task.d_o.data + row_offset(task, row, task.d_o), task.E) -
-                        task.d_lse[head * task.d_lse_head_stride + i * task.d_lse_row_stride];
+    delta = dot<kElement>((const T*)task.o.data + row_offset(task, row, task.o),
+                          (const T*)task.d_o.data + row_offset(task, row, task.d_o), task.E) -
+            task.d_lse[head * task.d_lse_head_stride + i * task.d_lse_row_stride];
   }
 }
 

@@ -69,7 +69,7 @@ static void accumulate_dkv(const BackwardTask& task, const KeyLanes& keys,
   RowStates states;
   bool limited = false;
   for (int j = 0; j < count; j++) {
-    RowStates::set(states, j, rows.state[j], lanes.begin, lanes.lanes());
+    states.set(j, rows.state[j], lanes.begin, lanes.lanes());
     limited |= rows.state[j].first > lanes.begin || rows.state[j].last < lanes.begin + lanes.count - 1;
   }
   if (task.mask.kind != MaskKind::none) copy_mask(task, lanes, rows.begin, count, space.mask);

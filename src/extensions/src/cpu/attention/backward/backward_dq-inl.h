@@ -59,8 +59,7 @@ static void accumulate_dq(const BackwardTask& task, const QueryRows& rows, int64
                           const BackwardWorkspace<Products>& space) {
   const LaneTile& lanes = rows.lanes;
   RowStates states;
-  for (int lane = 0; lane < lanes.lanes(); lane++)
-    RowStates::set(states, lane, rows.state[lane], key_begin, count);
+  for (int lane = 0; lane < lanes.lanes(); lane++) states.set(lane, rows.state[lane], key_begin, count);
   if (task.mask.kind != MaskKind::none) pack_mask(task, lanes, key_begin, count, space.mask);
   Products::multiply_along_E(k, count, lanes.score_operand, lanes.vectors, task.E, space.s);
   Products::multiply_along_E(v, count, lanes.value_operand, lanes.vectors, task.E, space.dp);
@@ -114,10 +113,15 @@ static int64_t backward_dq(const BackwardTask& task, void* scratch) {
     return (T*)task.dq.data + (row / task.gqa_heads) * task.dq.row_stride +
            (row % task.gqa_heads) * task.dq.head_stride;
   };
-  for (int t = 0; t < tiles; t++)
+  for (int t = 0; t < tiles; t++) {
+    const LaneTile& lanes = tile[t].lanes;
     store_gradient<Products::kElement>(
-        tile[t].lanes, tile[t].lanes.sums[0], E, task.scale,
-        [&](int lane) __attribute__((always_inline)) { return row_out(tile[t].lanes.begin + lane); });
+        lanes, lanes.sums[0], E, task.scale,
+        [&](int lane) __attribute__((always_inline)) { return row_out(lanes.begin + lane); });
+    // A hidden key with a value of NaN makes a NaN of P = 0.
+    for (int lane = 0; lane < lanes.count; lane++)
+      if (!tile[t].state[lane].takes_part()) memset(row_out(lanes.begin + lane), 0, E * sizeof(T));
+  }
   for (int64_t row = task.begin + rows; row < task.end; row++) memset(row_out(row), 0, E * sizeof(T));
   Products::leave();
   return computed;

@@ -36,18 +36,30 @@ struct ScoreGradient {
   F p, ds;
 };
 
-// P = exp(score - LSE) and dS = P * (dP - D) with respect to the product of q and k times the scale. A plain
-// score is this product; others have a softcap or a mask.
-template <bool kPlain, bool kLimited, RowAxis kRows>
+// `plain`: the scores are q.k times a positive scale. `large`: these, and some |LSE| exceeds kRoundedLimit.
+enum class ScoreKind { plain, large, any };
+
+// log2(P), with the rounding of the forward pass, or P would not be at most 1 for large scores.
+template <ScoreKind kKind, RowAxis kRows>
+VEC_FN F log2_of_p(const ScoreTile<kRows>& tile, int streamed, int lane, F s, F x) {
+  const auto of_row = [&](const float* values) __attribute__((always_inline)) {
+    return ScoreTile<kRows>::of_row(values, streamed, lane);
+  };
+  const F factor = set1(kKind == ScoreKind::any ? kLog2e : tile.scale * kLog2e);
+  const F near = sub(fma(kKind == ScoreKind::any ? x : s, factor, sub(zero(), of_row(tile.rows.log2_high))),
+                     of_row(tile.rows.log2_low));
+  if constexpr (kKind == ScoreKind::plain) return near;
+  const F lse = of_row(tile.rows.lse);
+  return select(less_equal(abs(lse), set1(kRoundedLimit)), near, mul(sub(x, lse), set1(kLog2e)));
+}
+
+// P = exp(score - LSE), and dS = P * (dP - D) with respect to the product of q and k times the scale.
+template <ScoreKind kKind, bool kLimited, RowAxis kRows>
 VEC_FN ScoreGradient score_gradient(const ScoreTile<kRows>& tile, int streamed, int lane, int lanes, F s,
                                     F dp) {
-  const F lse = ScoreTile<kRows>::of_row(tile.rows.lse, streamed, lane);
-  const F delta = ScoreTile<kRows>::of_row(tile.rows.delta, streamed, lane);
-  F slope = set1(1), distance;
-  if constexpr (kPlain) {
-    distance = fma(s, set1(tile.scale), sub(zero(), lse));
-  } else {
-    F x = mul(s, set1(tile.scale));
+  F slope = set1(1), x = s;
+  if constexpr (kKind != ScoreKind::plain) x = mul(s, set1(tile.scale));
+  if constexpr (kKind == ScoreKind::any) {
     if (tile.softcap != 0) {
       const F t = tanh(div(x, set1(tile.softcap)));
       x = mul(set1(tile.softcap), t);
@@ -57,25 +69,25 @@ VEC_FN ScoreGradient score_gradient(const ScoreTile<kRows>& tile, int streamed, 
       const F bias = load(tile.mask + streamed * lanes + lane);
       x = select(equal(bias, set1(-INFINITY)), bias, add(x, bias));
     }
-    distance = sub(x, lse);
   }
-  if constexpr (kLimited) distance = select(tile.sees(streamed, lane), distance, set1(-INFINITY));
-  const F p = exp2(mul(distance, set1(kLog2e)));
-  const F ds = mul(p, sub(dp, delta));
-  return {p, kPlain ? ds : mul(ds, slope)};
+  F exponent = log2_of_p<kKind>(tile, streamed, lane, s, x);
+  if constexpr (kLimited) exponent = select(tile.sees(streamed, lane), exponent, set1(-INFINITY));
+  const F p = exp2(exponent);
+  const F ds = mul(p, sub(dp, ScoreTile<kRows>::of_row(tile.rows.delta, streamed, lane)));
+  return {p, kKind == ScoreKind::any ? mul(ds, slope) : ds};
 }
 
-template <class Products, bool kPlain, bool kLimited, RowAxis kRows>
+template <class Products, ScoreKind kKind, bool kLimited, RowAxis kRows>
 static void score_gradients(const ScoreTile<kRows>& tile, int count, int lanes, float* s, float* dp) {
   for (int m = 0; m < count; m += 2)
     for (int lane = 0; lane < lanes; lane += kLanes) {
       float *s_at = s + m * lanes + lane, *dp_at = dp + m * lanes + lane;
       const ScoreGradient low =
-          score_gradient<kPlain, kLimited>(tile, m, lane, lanes, load(s_at), load(dp_at));
+          score_gradient<kKind, kLimited>(tile, m, lane, lanes, load(s_at), load(dp_at));
       ScoreGradient high = {zero(), zero()};
       if (m + 1 < count)
-        high = score_gradient<kPlain, kLimited>(tile, m + 1, lane, lanes, load(s_at + lanes),
-                                                load(dp_at + lanes));
+        high = score_gradient<kKind, kLimited>(tile, m + 1, lane, lanes, load(s_at + lanes),
+                                               load(dp_at + lanes));
       if constexpr (kRows == RowAxis::streamed) Products::store_factors(s + lane, lanes, m, low.p, high.p);
       Products::store_factors(dp + lane, lanes, m, low.ds, high.ds);
     }
@@ -90,11 +102,14 @@ static void score_gradients(const ScoreTile<kRows>& tile, int count, int lanes, 
 template <class Products, RowAxis kRows>
 static void score_gradients(const ScoreTile<kRows>& tile, bool limited, int count, int lanes, float* s,
                             float* dp) {
-  const bool plain = tile.softcap == 0 && !tile.mask;
-  if (plain && limited) return score_gradients<Products, true, true>(tile, count, lanes, s, dp);
-  if (plain) return score_gradients<Products, true, false>(tile, count, lanes, s, dp);
-  if (limited) return score_gradients<Products, false, true>(tile, count, lanes, s, dp);
-  score_gradients<Products, false, false>(tile, count, lanes, s, dp);
+  const auto run = [&]<ScoreKind kKind>() __attribute__((always_inline)) {
+    if (limited) return score_gradients<Products, kKind, true>(tile, count, lanes, s, dp);
+    score_gradients<Products, kKind, false>(tile, count, lanes, s, dp);
+  };
+  const bool plain = tile.softcap == 0 && !tile.mask && tile.scale > 0 && tile.scale * kLog2e <= kMaxFloat;
+  if (!plain) return run.template operator()<ScoreKind::any>();
+  if (tile.rows.large) return run.template operator()<ScoreKind::large>();
+  run.template operator()<ScoreKind::plain>();
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

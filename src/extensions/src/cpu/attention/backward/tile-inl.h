@@ -10,6 +10,7 @@
 
 #include "cpu/attention/mask-inl.h"
 #include "cpu/attention/pages-inl.h"
+#include "cpu/attention/softmax_state.h"
 #include "cpu/gemm/microkernel-inl.h"
 #include "cpu/interface/kernels.h"
 
@@ -50,27 +51,36 @@ VEC_FN int64_t row_offset(const BackwardTask& task, int64_t row, const HeadMatri
 }
 
 VEC_FN RowState row_state(const BackwardTask& task, int64_t row) {
-  const int64_t i = row / task.gqa_heads, position = i + task.n_k - task.n_q;
-  const int64_t stats = (row % task.gqa_heads) * task.stats_head_stride + i * task.stats_row_stride;
-  RowState state = {first_key(position, task.left), last_key(position, task.n_k, task.right), task.lse[stats],
-                    task.delta[stats]};
+  const int64_t i = row / task.gqa_heads, head = row % task.gqa_heads, position = i + task.n_k - task.n_q;
+  RowState state = {first_key(position, task.left), last_key(position, task.n_k, task.right),
+                    task.lse[head * task.lse_head_stride + i * task.lse_row_stride],
+                    task.delta[head * task.delta_head_stride + i]};
   if (state.last < state.first) state.first = 0, state.last = -1;
   if (state.lse == -INFINITY || state.last < 0) state.lse = INFINITY, state.delta = 0;
   return state;
 }
 
-constexpr int kMaxTileRows = 128;
+constexpr int kMaxTileRows = 128;  // in the lanes or streamed
+static_assert(kTileLanes <= kMaxTileRows);
 
 // What a score tile needs to know of its query rows. Keys are relative to the first key of the tile.
 struct RowStates {
   alignas(64) float lse[kMaxTileRows], delta[kMaxTileRows], first[kMaxTileRows], last[kMaxTileRows];
+  // LSE / ln(2), in two parts: rounded to one, it would lose a digit of P for every digit of LSE.
+  alignas(64) float log2_high[kMaxTileRows], log2_low[kMaxTileRows];
+  bool large = false;  // whether some |LSE| exceeds kRoundedLimit
 
-  VEC_FN void set(RowStates& to, int row, const RowState& state, int64_t key_begin, int keys) {
-    const int64_t first = state.first - key_begin, last = state.last - key_begin;
-    to.lse[row] = state.lse;
-    to.delta[row] = state.delta;
-    to.first[row] = (float)(first > keys ? keys : first < 0 ? 0 : first);
-    to.last[row] = (float)(last > keys ? keys : last < -1 ? -1 : last);
+  inline __attribute__((always_inline)) void set(int row, const RowState& state, int64_t key_begin,
+                                                 int keys) {
+    const int64_t first_key = state.first - key_begin, last_key = state.last - key_begin;
+    lse[row] = state.lse;
+    delta[row] = state.delta;
+    first[row] = (float)(first_key > keys ? keys : first_key < 0 ? 0 : first_key);
+    last[row] = (float)(last_key > keys ? keys : last_key < -1 ? -1 : last_key);
+    const double log2 = state.lse * (1 / kLn2);
+    log2_high[row] = (float)log2;
+    log2_low[row] = state.takes_part() ? (float)(log2 - (double)log2_high[row]) : 0;
+    large |= state.takes_part() && !cpu::uses_rounded_product(state.lse);
   }
 };
 
@@ -81,6 +91,7 @@ struct BackwardWorkspace {
   float *tiles, *streamed[2], *s, *dp, *mask;
   size_t operand_floats, sum_floats, total_floats;
   int sums;
+  static_assert(Products::kStreamRows <= kMaxTileRows && Products::kStreamRows % 2 == 0);
 
   BackwardWorkspace(void* memory, int E, int64_t extent, int sums) : sums(sums) {
     const int64_t count = divide_up(extent, kTileLanes);
@@ -124,7 +135,7 @@ VEC_FN void pack_operand(const LaneTile& tile, int E, float* out, Row row) {
                       __attribute__((always_inline)) { return Products::read(row(lane), unit, E); });
 }
 
-// Stores accumulated gradients times `factor`; row(lane) is the address to write to, or null.
+// Stores accumulated gradients times `factor`; row(lane) is the address to write to.
 template <Element kElement, class Row>
 VEC_FN void store_gradient(const LaneTile& tile, const float* sums, int E, float factor, Row row) {
   typedef StorageOf<kElement> T;

@@ -1,14 +1,15 @@
 // The gradient and vmap of the primitive.
 #include "attention/inputs.h"
 #include "attention/last_run.h"
+#include "attention/transforms/gradient.h"
 #include "core/checks.h"
 #include "cpu/runtime/dispatch.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-// The identity, without derivatives. It wraps the gradient of fused attention, so that a second derivative is
-// an error: a backward kernel will not have one.
+// The identity, without derivatives. It wraps the gradient of the reference graph, so that a second
+// derivative is an error as it is with backward kernels.
 class FirstDerivative : public mx::Primitive {
  public:
   FirstDerivative(mx::Stream stream, LastRun run) : mx::Primitive(stream), run_(std::move(run)) {}
@@ -25,11 +26,11 @@ class FirstDerivative : public mx::Primitive {
 
   std::vector<mx::array> vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
                              const std::vector<int>&, const std::vector<mx::array>&) override {
-    refuse();
+    refuse_second_derivative();
   }
   std::vector<mx::array> jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
                              const std::vector<int>&) override {
-    refuse();
+    refuse_second_derivative();
   }
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override {
@@ -56,37 +57,59 @@ class FirstDerivative : public mx::Primitive {
   }
 
  private:
-  [[noreturn]] static void refuse() {
-    throw NotImplemented("second derivative of flash_attention is not supported; use attention_reference");
-  }
-
   LastRun run_;
 };
 
-// Moves the mapped axis of an optional input before its batch axes; `rank` counts those and the trailing
-// axes.
-mx::array mapped_axis_first(const mx::array& x, int axis, int rank, mx::Stream stream) {
-  mx::array moved = mx::moveaxis(x, axis, 0, stream);
-  std::vector<int> missing;
-  for (int i = static_cast<int>(moved.ndim()); i < rank; i++)
-    missing.push_back(1 + static_cast<int>(missing.size()));
-  return missing.empty() ? moved : mx::expand_dims(moved, missing, stream);
+// The sum over the axes along which `shape` broadcast.
+mx::array sum_to_shape(const mx::array& x, const mx::Shape& shape, mx::Stream stream) {
+  const int missing = static_cast<int>(x.ndim() - shape.size());
+  std::vector<int> repeated;
+  for (int axis = 0; axis < static_cast<int>(x.ndim()); axis++) {
+    if (axis < missing || shape[axis - missing] != x.shape(axis)) repeated.push_back(axis);
+  }
+  return repeated.empty() ? x : mx::reshape(mx::sum(x, repeated, true, stream), shape, stream);
 }
 
 }  // namespace
 
 std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
                                       const std::vector<mx::array>& cotangents,
-                                      const std::vector<int>& argnums, const std::vector<mx::array>&) {
-  std::vector<mx::array> wanted;
+                                      const std::vector<int>& argnums,
+                                      const std::vector<mx::array>& outputs) {
+  GradientParams wanted = {params_, false, false, false};
   for (int n : argnums) {
-    std::string name = input_name(n, params_);
+    const std::string name = input_name(n, params_);
     if (name != "query" && name != "key" && name != "value" && name != "sinks") {
       throw NotImplemented("flash_attention: the gradient with respect to " + name +
                            " is not supported; use attention_reference, or stop_gradient on " + name);
     }
-    wanted.push_back(primals[n]);
+    wanted.query |= n == 0;
+    wanted.key_value |= n == 1 || n == 2;
+    wanted.sinks |= n > 2;
   }
+  const Problem problem = make_problem(unpack(primals, params_), params_, stream().device);
+  if (!fused_gradient(problem).ok) return reference_vjp(primals, cotangents, argnums, problem);
+
+  std::vector<mx::array> inputs = primals;
+  inputs.insert(inputs.end(),
+                {outputs[0], outputs[1], mx::astype(cotangents[0], outputs[0].dtype(), stream()),
+                 mx::astype(cotangents[1], outputs[1].dtype(), stream())});
+  const std::vector<mx::array> computed = AttentionGradient::apply(inputs, wanted, stream());
+  std::vector<mx::array> gradients;
+  for (int n : argnums) {
+    const size_t first_key = wanted.query ? 1 : 0;
+    if (n == 0) gradients.push_back(computed.front());
+    if (n == 1 || n == 2) gradients.push_back(computed[first_key + n - 1]);
+    if (n > 2) gradients.push_back(sum_to_shape(computed.back(), primals[n].shape(), stream()));
+  }
+  return gradients;
+}
+
+std::vector<mx::array> Attention::reference_vjp(const std::vector<mx::array>& primals,
+                                                const std::vector<mx::array>& cotangents,
+                                                const std::vector<int>& argnums, const Problem& problem) {
+  std::vector<mx::array> wanted;
+  for (int n : argnums) wanted.push_back(primals[n]);
   auto reference = [&](const std::vector<mx::array>& variables) {
     std::vector<mx::array> arrays = primals;
     for (size_t i = 0; i < argnums.size(); i++) arrays[argnums[i]] = variables[i];
@@ -94,8 +117,8 @@ std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
     auto [o, lse] = reference_graph(function_of(inputs), inputs, params_, stream());
     return std::vector<mx::array>{o, lse};
   };
-  LastRun run = graph_run(kReferencePath, make_problem(unpack(primals, params_), params_, stream().device));
-  return FirstDerivative::apply(mx::vjp(reference, wanted, cotangents).second, stream(), run);
+  return FirstDerivative::apply(mx::vjp(reference, wanted, cotangents).second, stream(),
+                                graph_run(kReferencePath, problem));
 }
 
 std::vector<mx::array> Attention::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
@@ -107,29 +130,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> Attention::vmap(const std::v
                                                                     const std::vector<int>& axes) {
   if (unpack(inputs, params_).packed())
     throw NotImplemented(std::string(kPackedFunction) + ": vmap is not supported; pack all sequences");
-  int size = 0;
-  for (size_t i = 0; i < inputs.size(); i++) {
-    if (axes[i] >= 0) size = inputs[i].shape(axes[i]);
-  }
-  std::vector<mx::array> mapped;
-  for (int i = 0; i < 3; i++) {
-    if (axes[i] >= 0) {
-      mapped.push_back(mx::moveaxis(inputs[i], axes[i], 0, stream()));
-    } else {
-      mx::Shape shape = inputs[i].shape();
-      shape.insert(shape.begin(), size);
-      mapped.push_back(mx::broadcast_to(inputs[i], shape, stream()));
-    }
-  }
-  int batch_axes = static_cast<int>(mapped[0].ndim()) - 3;
-  int next = 3;
-  for (size_t i = 0; i < kOptionalInputs.size(); i++) {
-    if (!params_.present[i]) continue;
-    int rank = batch_axes + kOptionalInputs[i].trailing_axes;
-    mapped.push_back(axes[next] >= 0 ? mapped_axis_first(inputs[next], axes[next], rank, stream())
-                                     : inputs[next]);
-    next++;
-  }
+  const std::vector<mx::array> mapped = map_inputs(inputs, axes, params_, stream());
   auto shapes = output_shapes(mapped);
   auto outputs = mx::array::make_arrays(shapes, {mapped[0].dtype(), mx::float32},
                                         std::make_shared<Attention>(stream(), params_), mapped);
