@@ -109,11 +109,11 @@ def pytorch(case: Case, inputs: Inputs, threads: int) -> Contestant:
         "enable_gqa": lambda: attention(query, key, value, is_causal=causal, enable_gqa=True),
         "repeated heads": lambda: attention(query, *repeated, is_causal=causal),
     }
-    form = min(forms, key=lambda name: _fastest_of_three(forms[name]))
+    form = min(forms, key=lambda name: fastest_of_three(forms[name]))
     return Contestant(PYTORCH, forms[form], variant=form, baseline=False)
 
 
-def _fastest_of_three(call: Callable[[], Any]) -> float:
+def fastest_of_three(call: Callable[[], Any]) -> float:
     call()
     return min(time_once(call)[1] for _ in range(3))
 
