@@ -95,6 +95,25 @@ def test_only_the_naive_layer_returns_weights_and_their_rows_add_up_to_one():
     assert all(make(layer)(tokens())[1] is None for layer in TILED)
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_scores_beyond_the_range_of_float16_give_what_float32_gives(layer):
+    """Queries and keys are exact in float16, their products of up to 10^6 are not."""
+    made = make(layer, bias=False, causal=True)
+    for name in ("qkv_proj", "q_proj", "k_proj"):
+        if name in made:
+            made[name].weight = mx.where(mx.arange(made[name].weight.shape[0])[:, None] < 64, 300.0, 0.0) * (
+                mx.arange(32)[None] == mx.arange(made[name].weight.shape[0])[:, None] % 32
+            )
+    x = mx.round(tokens())
+    wide = made(x)[0]
+    assert mx.abs(made.project(x)[0]).max() >= 600
+    made.set_dtype(mx.float16)
+    half = made(x.astype(mx.float16))[0]
+    assert half.dtype == mx.float16
+    assert mx.isfinite(half).all()
+    assert mx.allclose(half.astype(mx.float32), wide, rtol=4e-3, atol=4e-3)
+
+
 @pytest.mark.parametrize("layer", TILED)
 def test_dropout_is_refused_in_training_mode_and_nothing_in_evaluation(layer):
     made = make(layer, dropout=0.5)

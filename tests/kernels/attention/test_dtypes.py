@@ -27,6 +27,17 @@ def test_scores_beyond_the_range_of_float16(dtype):
 
 
 @pytest.mark.parametrize("L", [1, 33])
+def test_products_of_half_types_are_added_in_float32(L):
+    """A score is 2048 + 126 - 2048: in float16 the numbers between are lost."""
+    terms = mx.ones(128)
+    terms[0], terms[127] = 2048, -2048
+    k = mx.broadcast_to(mx.where(mx.arange(65)[:, None] == 3, terms, 0), (2, 2, 65, 128)).astype(mx.float16)
+    q, _, v = qkv(L=L, S=65, E=128, dtype=mx.float16)
+    want = check(mx.ones_like(q), k, v, scale=0.1)
+    assert np.abs(want.lse - 12.6).max() < 1e-3
+
+
+@pytest.mark.parametrize("L", [1, 33])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
 def test_scores_near_the_end_of_the_range(dtype, L):
     """1.5 * 2^127 and its negative alternate: multiplied by log2(e), they would overflow."""

@@ -89,6 +89,14 @@ def test_a_mask_has_no_gradient():
         mx.eval(mx.grad(lambda mask: flash_attention(q, k, v, mask=mask).sum())(mx.zeros((33, 33))))
 
 
+def test_the_gradient_of_a_mask_is_refused_before_anything_is_evaluated():
+    q, k, v = qkv()
+    loss = lambda mask: flash_attention(q, k, v, mask=mask).sum()  # noqa: E731
+    for transform in (mx.grad, mx.value_and_grad):
+        with pytest.raises(NotImplementedError, match=r"^flash_attention: the gradient with respect to mask"):
+            transform(loss)(mx.zeros((33, 33)))
+
+
 def test_a_second_derivative_is_refused():
     q, k, v = qkv()
     gradient_of_q = mx.grad(lambda q: flash_attention(q, k, v).sum())
