@@ -167,7 +167,7 @@ class _Call(NamedTuple):
     """Checked arguments: floats of one dtype, integers as int32; options of the native function."""
 
     arrays: tuple[mx.array, mx.array, mx.array, mx.array, mx.array]
-    scale: float
+    scale: float | None  # None: the kernel's default
     options: dict[str, Any]
 
 
@@ -220,7 +220,6 @@ def _checked(
     query, key_pages, value_pages = _of_one_type(floats, convert=not packed)
     check_integers(NAME, **integers)
     arrays = (query, key_pages, value_pages, _as_int32(block_table), _as_int32(context_lens))
-    number = query.shape[-1] ** -0.5 if number is None else number
     return _Call(arrays, number, {**native, "hide_absent": not packed})
 
 
@@ -235,7 +234,8 @@ def _gathered(call: _Call) -> mx.array:
     for name, value in call.options.items():
         if name not in ("causal", "stream") and value not in (plain.get(name), None, False):
             raise UnsupportedError(NAME, name, "an option on a GPU", "a batch without it, or stream=mx.cpu")
-    return gathered_attention(*call.arrays, call.scale, call.options["causal"])
+    scale = call.arrays[0].shape[-1] ** -0.5 if call.scale is None else call.scale
+    return gathered_attention(*call.arrays, scale, call.options["causal"])
 
 
 def gathered_attention(

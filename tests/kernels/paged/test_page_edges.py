@@ -154,3 +154,13 @@ def test_decode_adds_products_of_half_types_in_float32(page_size):
     out, lse = paged_attention(query, *pages, 0.1, cu_seqlens_q=[0, 1], return_lse=True)
     assert_close(lse, np.full((1, 2), 12.6 + np.log1p(39 * np.exp(-12.6))), floor=1e-5)
     assert_close(out, to_float64(mx.repeat(value[:, :, 3], 2, axis=1)), floor=FLOOR[mx.float16])
+
+
+def test_every_head_size_has_the_bits_of_dense_keys():
+    """Also without a scale: the default is the same number in each function."""
+    for E in range(1, 257):
+        key, value = normal(2, 1, 1, 33, E)
+        query = normal(5, 1, E, seed=1)
+        got = paged_attention(query, *paged(key, value, [33], 7), cu_seqlens_q=[0, 5], return_lse=True)
+        dense = (x[0].swapaxes(0, 1) for x in (key, value))
+        assert same_bits(flash_attention_varlen(query, *dense, [0, 5], [0, 33], return_lse=True), got), E
