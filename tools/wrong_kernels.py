@@ -149,6 +149,20 @@ MUTANTS = (
         ("late_lengths",),
     ),
     Mutant(
+        "the slot is dropped from the address of a key in a page",
+        "cpu/attention/pages-inl.h",
+        "base + page * page_stride + key % table.size * row_stride",
+        "base + page * page_stride",
+        ("paged/page_edges",),
+    ),
+    Mutant(
+        "a page has 16 slots, whatever the pool says",
+        "cpu/attention/pages-inl.h",
+        "key % table.size * row_stride",
+        "key % 16 * row_stride",
+        ("paged/page_edges",),
+    ),
+    Mutant(
         "dK lacks the scale",
         "cpu/attention/backward/backward_dkv-inl.h",
         "tile[t].lanes.sums[1], E, task.scale,",

@@ -101,12 +101,12 @@ def test_scores_beyond_the_range_of_float16_give_what_float32_gives(layer):
     made = make(layer, bias=False, causal=True)
     for name in ("qkv_proj", "q_proj", "k_proj"):
         if name in made:
-            made[name].weight = mx.where(mx.arange(made[name].weight.shape[0])[:, None] < 64, 300.0, 0.0) * (
-                mx.arange(32)[None] == mx.arange(made[name].weight.shape[0])[:, None] % 32
-            )
+            rows = mx.arange(len(made[name].weight))[:, None]  # of query, key and value, 32 of each
+            made[name].weight = mx.where(mx.arange(32) == rows % 32, mx.where(rows < 64, 300.0, 1.0), 0)
     x = mx.round(tokens())
     wide = made(x)[0]
     assert mx.abs(made.project(x)[0]).max() >= 600
+    assert wide.any()
     made.set_dtype(mx.float16)
     half = made(x.astype(mx.float16))[0]
     assert half.dtype == mx.float16
