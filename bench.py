@@ -4,7 +4,7 @@ import importlib
 import signal
 import sys
 
-SUITES = "model attention kernels layers peers primitives training prefill decode gpu".split()
+SUITES = "model attention kernels layers peers primitives training prefill crossover decode gpu".split()
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback

@@ -42,8 +42,9 @@ def _cells(contestant: Record, bases: list[float | None]) -> list[str]:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits."""
-    return f"{seconds * 1e3:#.3g}".rstrip(".")
+    """At least three digits, without an exponent."""
+    time = seconds * 1e3
+    return f"{time:.0f}" if time >= 100 else f"{time:#.3g}"
 
 
 def bars(record: Record) -> str:
