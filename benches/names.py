@@ -2,6 +2,9 @@
 
 TINY_LLM, STEP, BATCH = "ours", "ours, model alone", "ours, 8 sequences"
 NO_WINDOW = "ours, no window"
+STANDARD, NAIVE_TILE = "standard", "naive tile"
+NAIVE, V1, GQA = "naive", "V1", "GQA"
+DENSE, GATHERED = "ours, dense", "gathered"
 LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
 MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"

@@ -1,4 +1,4 @@
-"""The command line of `pdm bench attention|kernels|layers|peers`: cases in, table, JSON and picture out."""
+"""The command line of `pdm bench NAME`: cases in, table, JSON and picture out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Suite:
     is_quick: Callable[[Any], bool]
     measure: Callable[[Any, argparse.Namespace], Iterable[Result]]
     plot: Callable[[Record], str] | None = None
-    repeats: int = 11
+    table: Callable[[Record], str] = tables.markdown
+    repeats: int | None = 11  # None: each row has its own number
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     prepare: Callable[[argparse.Namespace], Record] = lambda options: {}  # additions to the record
     process_for_threads: bool = False  # for kernels without a `threads` argument
@@ -103,7 +104,7 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
             os.environ["TINY_LLM_THREADS"] = str(options.threads[0])  # read at the first call of a kernel
         _measure_all(suite, options, chosen, record)
 
-    table = tables.markdown(record)
+    table = suite.table(record)
     print(table)
     outputs = {options.table: table + "\n"}
     if suite.process_for_threads:
@@ -140,7 +141,8 @@ def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[st
         for threads in options.threads:
             file = Path(folder, f"{threads}.json")
             command = [sys.executable, "-m", f"benches.{suite.name}", "--threads", str(threads)]
-            command += ["--repeats", str(options.repeats), "--json", str(file), "--rows", *options.rows]
+            command += ["--json", str(file), "--rows", *options.rows]
+            command += ["--repeats", str(options.repeats)] if options.repeats else []
             paths = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
             done = subprocess.run(
                 [*command, *(["--quick"] if options.quick else [])],
@@ -173,7 +175,8 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--repeats", type=integer(1), default=suite.repeats, metavar="R",
-        help="samples of every contestant; tables show the median (default: %(default)s)",
+        help="samples of every contestant; tables show the median "
+        f"(default: {suite.repeats or 'that of each row'})",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="skip rows that take minutes")
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the record to this file")

@@ -44,6 +44,12 @@ class Gate:
             self._passed = result.copy()
         return error
 
+    def absolute_error(self, result: Matrix) -> float:
+        """The largest difference from float64, for the reader of a record."""
+        if result.shape != self._shape:
+            return float("inf")
+        return float(np.abs(result[np.ix_(self.rows, self._columns)] - self._expected).max(initial=0.0))
+
     def passes(self, error: float) -> bool:
         return error <= self.tolerance
 

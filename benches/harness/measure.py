@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import mlx.core as mx
+
 from benches.harness import ceilings
 from benches.harness.contestant import Case, Contestant, Operation
 from benches.harness.gate import Gate
@@ -22,6 +24,8 @@ class Outcome:
     error: float
     passed: bool
     seconds: float
+    absolute_error: float
+    peak_bytes: int | None  # None: memory that MLX does not count
 
     @property
     def once(self) -> bool:
@@ -45,9 +49,18 @@ def measure(
 
 
 def check(contestant: Contestant, gate: Gate) -> Outcome:
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
     out, seconds = time_first(contestant.call)
-    error = gate.error(contestant.result(out))
-    return Outcome(contestant, error, gate.passes(error), seconds)
+    peak = max(mx.get_peak_memory() - before, 0) if of_mlx(out) else None
+    result = contestant.result(out)
+    error = gate.error(result)
+    return Outcome(contestant, error, gate.passes(error), seconds, gate.absolute_error(result), peak)
+
+
+def of_mlx(out: object) -> bool:
+    """Whether a result is an array of MLX, or several."""
+    return all(isinstance(each, mx.array) for each in (out if isinstance(out, list | tuple) else [out]))
 
 
 def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: int) -> None:
@@ -79,6 +92,8 @@ def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: i
                 isa=contestant.isa,
                 variant=contestant.variant,
                 error=outcome.error,
+                absolute_error=outcome.absolute_error,
+                peak_bytes=outcome.peak_bytes,
                 seconds=timed if outcome.passed else None,
                 flops=flops,
                 floor=floor,

@@ -22,6 +22,8 @@ class Entry:
     seconds: Samples | None
     flops: float
     floor: float  # seconds that the hardware alone would need, by its measured ceilings
+    absolute_error: float | None = None
+    peak_bytes: int | None = None  # by MLX's counter, beyond what existed before the call
 
     @property
     def share_of_peak(self) -> float | None:
@@ -35,6 +37,8 @@ class Entry:
             "variant": self.variant,
             "passed": self.seconds is not None,
             "error": self.error,
+            "absolute_error": self.absolute_error,
+            "peak_bytes": self.peak_bytes,
             "seconds": self.seconds.record() if self.seconds else None,
             "gflops": self.flops / self.seconds.median / 1e9 if self.seconds else None,
             "floor_seconds": self.floor,

@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benches import crossover, decode, flashtile, prefill
 from benches.report.glance import glance
+from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
 from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
@@ -28,8 +30,20 @@ TITLES = {
     "kernels": "Quantized products and operations on rows",
     "layers": "Layers",
     "attention": "Attention",
+    "prefill": "Packed prompts",
+    "crossover": "Packed prompts by length",
+    "decode": "Tokens over pages",
+    "flashtile": "Attention layers",
 }
-PICTURES: dict[str, Callable[[Record], str]] = {"kernels": roofline, "attention": shares}  # by benchmark
+# Benchmarks with tables of their own.
+PAGES: dict[str, Callable[[Record], str]] = {
+    each.SUITE.name: each.page for each in (prefill, crossover, decode, flashtile)
+}
+PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
+    "kernels": roofline,
+    "attention": shares,
+    **dict.fromkeys(PAGES, bars),
+}
 # The front page has the attention of this machine, in short.
 ATTENTION_MACHINE, ATTENTION_GROUPS = "epyc-zen5", ("f32", "decode")
 TABLE = re.compile(r"(<!-- table: generated -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -62,7 +76,7 @@ def machine_page(machine: str, records: dict[str, Record]) -> str:
         parts.append(f"## {_title(name)}")
         if record["benchmark"] in PICTURES:
             parts.append(f"![{_title(name)}]({picture_file(machine, name)})")
-        parts.append(markdown(record))
+        parts.append(PAGES.get(record["benchmark"], markdown)(record))
     return "\n\n".join(parts) + "\n"
 
 

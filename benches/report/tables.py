@@ -14,10 +14,10 @@ Record = dict[str, Any]
 
 def markdown(record: Record) -> str:
     """One table for every group of rows in a results file."""
-    parts = [_origin(record)]
+    parts = [origin(record)]
     for group, rows in groupby(record["rows"], key=lambda row: row["group"]):
         parts += [f"### {group}: {record['groups'][group]}", _table(list(rows))]
-    parts.append(_tally(record))
+    parts.append(tally(record))
     return "\n\n".join(parts)
 
 
@@ -121,7 +121,8 @@ def quantity(value: float, unit: str) -> str:
     return f"{value:.2f}{unit}"
 
 
-def _origin(record: Record) -> str:
+def origin(record: Record) -> str:
+    """Machine, versions, commit and date of a record."""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     state = " with uncommitted changes" if record["changed_files"] else ""
     return (
@@ -138,7 +139,8 @@ def _rounds(record: Record) -> str:
     return " to ".join(map(str, sorted({min(rounds), max(rounds)}))) if rounds else str(record["repeats"])
 
 
-def _tally(record: Record) -> str:
+def tally(record: Record) -> str:
+    """How many targets were met."""
     verdicts = [target["met"] for row in record["rows"] for target in row["targets"]]
     met, missed, unknown = (verdicts.count(kind) for kind in (True, False, None))
     return f"Targets: {met} met, {missed} missed, {unknown} not measured."

@@ -111,4 +111,7 @@ def test_garbage_collection_is_off_while_timing_and_on_again_after_an_error(cloc
 def test_the_median_ignores_an_outlier_and_the_quartiles_show_the_spread() -> None:
     samples = Samples((1.0, 2.0, 3.0, 4.0, 500.0))
     assert (samples.low, samples.median, samples.high) == (2.0, 3.0, 4.0)
-    assert Samples((7.0,)).record() == {"median": 7.0, "low": 7.0, "high": 7.0, "samples": 1}
+    assert Samples((7.0,)).record() == {
+        **dict.fromkeys(("median", "low", "high", "p10", "p90"), 7.0),
+        "samples": 1,
+    }

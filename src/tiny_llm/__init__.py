@@ -62,6 +62,7 @@ from .generation.result import Result, Statistics, TokenLogprobs
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
 from .models import shortcut_name_to_full_name
+from .ops.packed_prompts import naive_tile_attention, standard_attention
 from .ops.schedules import flash_attention_v1, flash_attention_v2
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
@@ -150,6 +151,7 @@ __all__ = [
     "models",
     "mx",
     "mx_quantized_matmul",
+    "naive_tile_attention",
     "paged_attention",
     "paged_attention_decode",
     "paged_kv_cache",
@@ -170,6 +172,7 @@ __all__ = [
     "simple_generate_with_kv_cache",
     "softmax",
     "speculative_generate",
+    "standard_attention",
     "store_kvcache",
     "stream_generate",
 ]

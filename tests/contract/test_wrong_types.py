@@ -60,6 +60,13 @@ def kinds(kind: str, *names: str) -> dict[str, str]:
 QKV = {"query": mx.zeros((1, 2, 3, 4)), "key": mx.zeros((1, 1, 3, 4)), "value": mx.zeros((1, 1, 3, 4))}
 ONE_HEAD = {name: x[:, :1] for name, x in QKV.items()}
 ROWS = {name: x[0].swapaxes(0, 1) for name, x in QKV.items()}  # one packed sequence
+PROMPTS = {
+    **dict(zip("qkv", ROWS.values(), strict=True)), "cu_seqlens": [0, 3], "scale": 1.0,
+    "num_heads": 2, "num_kv_heads": 1, "head_dim": 4,
+}  # fmt: skip
+PROMPT_KINDS = {
+    **kinds("array", *"qkv"), "scale": "number", **kinds("size", "num_heads", "num_kv_heads", "head_dim")
+}  # fmt: skip
 PAGES = {
     "query": mx.zeros((1, 2, 1, 4)),
     "key_pages": mx.zeros((2, 1, 4, 4)),
@@ -97,11 +104,15 @@ CALLS = (
     Call("flash_attention_varlen", t.flash_attention_varlen, {**ROWS, "cu_seqlens_q": [0, 3]},
          {**kinds("array", *QKV), **kinds("number", "scale", "softcap"),
           **kinds("flag", "causal", "return_lse")}),
-    Call("flash_attention_prefill", t.flash_attention_prefill,
-         {**dict(zip("qkv", ROWS.values(), strict=True)), "cu_seqlens": [0, 3], "scale": 1.0,
-          "num_heads": 2, "num_kv_heads": 1, "head_dim": 4},
-         {**kinds("array", *"qkv"), "scale": "number",
-          **kinds("size", "num_heads", "num_kv_heads", "head_dim")}),
+    Call("flash_attention_prefill", t.flash_attention_prefill, PROMPTS, PROMPT_KINDS),
+    Call("standard_attention", t.standard_attention, PROMPTS, {**PROMPT_KINDS, "cu_seqlens": "lengths"}),
+    Call("naive_tile_attention", t.naive_tile_attention, {**PROMPTS, "max_seq_len": 4},
+         {**PROMPT_KINDS, "cu_seqlens": "lengths", "max_seq_len": "size or None"}),
+    Call("Attention", nn.Attention, {"num_heads": 2, "head_dim": 4, "scale": 1.0, "block_size": 4},
+         {**kinds("size", "num_heads", "head_dim"), "scale": "number", "block_size": "size or None"}),
+    Call("Attention", nn.Attention(2, 4, num_kv_heads=1),
+         {**{name: PROMPTS[name] for name in "qkv"}, "metadata": nn.PrefillMetadata([0, 3])},
+         {**kinds("array", *"qkv"), "metadata": "object"}),
     Call("attention_reference", t.attention_reference, QKV, {**kinds("array", *QKV), "scale": "number"}),
     Call("flash_attention_v1", t.flash_attention_v1, ONE_HEAD,
          {**kinds("array", *QKV), "scale": "number", "causal": "flag", "on_visit": "function"}),

@@ -59,7 +59,9 @@ class Samples:
 
     def record(self) -> dict[str, float | int]:
         """The summary for a results file."""
-        return {"median": self.median, "low": self.low, "high": self.high, "samples": len(self.values)}
+        tails = {"p10": self.quantile(0.1), "p90": self.quantile(0.9)}
+        spread = {"median": self.median, "low": self.low, "high": self.high, **tails}
+        return {**spread, "samples": len(self.values)}
 
 
 def time_once(call: Callable[[], Any], clock: Clock = time.perf_counter) -> tuple[Any, float]:

@@ -11,12 +11,15 @@ from .masked import MaskedAttention
 from .masks import create_causal_mask, create_padding_mask, visible_keys
 from .multi_query import MultiQueryAttention
 from .naive import NaiveAttention
+from .paged import Attention, DecodeMetadata, PrefillMetadata
 from .sliding_window import SlidingWindowAttention
 from .tiled import TiledAttention
 from .validation import ValidationError, validate_attention
 
 __all__ = [
+    "Attention",
     "BaseAttention",
+    "DecodeMetadata",
     "FlashAttentionV1",
     "FlashAttentionV2",
     "FusedFlashAttention",
@@ -24,6 +27,7 @@ __all__ = [
     "MaskedAttention",
     "MultiQueryAttention",
     "NaiveAttention",
+    "PrefillMetadata",
     "SlidingWindowAttention",
     "TiledAttention",
     "ValidationError",

@@ -121,18 +121,22 @@ def flash_attention_prefill(
     """
     name = "flash_attention_prefill"
     check_arrays(name, q=q, k=k, v=v)
-    for argument, size in (
-        ("num_heads", num_heads),
-        ("num_kv_heads", num_kv_heads),
-        ("head_dim", head_dim),
-    ):
+    check_prompt_sizes(name, q, k, v, num_heads, num_kv_heads, head_dim)
+    with calling(name, query="q", key="k", value="v", cu_seqlens_q="cu_seqlens"):
+        out: mx.array = flash_attention_varlen(q, k, v, cu_seqlens, cu_seqlens_k, scale, causal=True)
+    return out
+
+
+def check_prompt_sizes(
+    name: str, q: mx.array, k: mx.array, v: mx.array, num_heads: int, num_kv_heads: int, head_dim: int
+) -> None:
+    """The three sizes are those of the arrays."""
+    sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    for argument, size in sizes.items():
         check_int(name, argument, size)
     check_shape(name, "q", q.shape, ("T", num_heads, head_dim))
     check_shape(name, "k", k.shape, ("T", num_kv_heads, head_dim))
     check_shape(name, "v", v.shape, k.shape)
-    with calling(name, query="q", key="k", value="v", cu_seqlens_q="cu_seqlens"):
-        out: mx.array = flash_attention_varlen(q, k, v, cu_seqlens, cu_seqlens_k, scale, causal=True)
-    return out
 
 
 @explains(flash_attention_varlen)

@@ -1,0 +1,75 @@
+"""`pdm bench crossover`: prompts of twelve lengths, with and without tiles."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from benches.cases.packed import CROSSOVER_GROUPS, Prompts, crossover, is_quick
+from benches.contestants import packed as contestants
+from benches.harness.contestant import Case as Measurable
+from benches.harness.contestant import Operation
+from benches.harness.measure import Outcome, measure
+from benches.harness.row import Row
+from benches.names import NAIVE_TILE, Missing
+from benches.report.crossover import sweep
+from benches.report.grid import grid
+from benches.report.latencies import bars
+from benches.report.tables import origin
+from benches.suite import Record, Suite, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 1 if a result of tiny_llm was wrong."""
+    return run(SUITE, argv)
+
+
+def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
+    """A row for each number of threads; the whole score matrix takes part where one tile does not fit."""
+    inputs = contestants.Inputs(case)
+    gate = contestants.gate(case, inputs)
+
+    def build(count: int) -> Operation:
+        found = [contestants.tiny_llm(case, inputs, count), contestants.mx_fast(case, inputs)]
+        operation = Operation(case.dtype, case.flops, 0, gate, found)
+        try:
+            found.append(contestants.naive_tile(case, inputs))
+        except Missing as reason:
+            operation.missing[NAIVE_TILE] = str(reason)
+            found.append(contestants.standard(case, inputs))
+        return operation
+
+    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
+    for count in threads:
+        work = Measurable(case.group, case.name, build)
+        row, outcomes = measure(work, count, repeats or case.samples, slow)
+        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+        row.details = case.record()
+        yield row
+
+
+def page(record: Record) -> str:
+    """The table of the sweep, and how many threadgroups a GPU would start."""
+    return "\n\n".join([origin(record), sweep(record), grid(record)])
+
+
+def _rows(case: Prompts, options: argparse.Namespace) -> Iterator[Row]:
+    return rows_of(case, options.threads, options.repeats)
+
+
+SUITE = Suite(
+    name="crossover",
+    about="Measures causal attention of two prompts of 16 to 1024 tokens in float16, 32 query heads and 8\n"
+    "of keys, head size 128: tiny_llm, mx.fast, and one tile a prompt, or the whole score matrix where a\n"
+    "prompt does not fit into a tile. Every result is checked before it is timed.",
+    groups=CROSSOVER_GROUPS,
+    cases=crossover,
+    is_quick=is_quick,
+    measure=_rows,
+    plot=bars,
+    table=page,
+    repeats=None,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main())

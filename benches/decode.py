@@ -1,0 +1,85 @@
+"""`pdm bench decode`: one new token a sequence over pages, by tiny_llm and MLX."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from benches.cases.decode import GROUPS, Case, cases, is_quick
+from benches.contestants import decode as contestants
+from benches.harness import ceilings
+from benches.harness.contestant import Case as Measurable
+from benches.harness.contestant import Operation
+from benches.harness.measure import Outcome, measure
+from benches.harness.row import Row, Verdict
+from benches.names import DENSE, MX_FAST, TINY_LLM
+from benches.report.latencies import bars, latencies
+from benches.report.tables import origin, tally
+from benches.suite import Record, Suite, run
+from tiny_llm.runtime.extension import load_extension
+
+TARGET_THREADS = 2  # targets are defined for two cores
+OVER_DENSE = 1.10  # of the time without pages
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
+    return run(SUITE, argv)
+
+
+def rows_of(case: Case, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
+    """A row for each number of threads, with its target."""
+    inputs = contestants.Inputs(case)
+    gate = contestants.gate(case, inputs)
+
+    def build(count: int) -> Operation:
+        found = [contestants.tiny_llm(case, inputs, count), contestants.dense(case, inputs, count)]
+        found += [contestants.mx_fast(case, inputs), contestants.gathered(case, inputs)]
+        operation = Operation(case.dtype, case.flops, case.kv_bytes, gate, found)
+        isa = str(load_extension().cpu_isa())
+        operation.empty_call = ceilings.empty_call(case.dtype, case.D, isa, count)
+        return operation
+
+    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
+    for count in threads:
+        work = Measurable(case.group, case.name, build)
+        row, outcomes = measure(work, count, repeats or case.samples, slow)
+        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+        row.details = case.record()
+        if count == TARGET_THREADS:
+            row.verdicts.append(against_dense(row))
+        yield row
+
+
+def against_dense(row: Row) -> Verdict:
+    """The time with pages, relative to the time without."""
+    own, other = row.seconds(TINY_LLM), row.seconds(DENSE)
+    return Verdict("time against dense", "<=", OVER_DENSE, own / other if own and other else None, "x")
+
+
+def page(record: Record) -> str:
+    """The table of times, and how many targets were met."""
+    return "\n\n".join([origin(record), latencies(record, (DENSE, MX_FAST)), tally(record)])
+
+
+def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:
+    return rows_of(case, options.threads, options.repeats)
+
+
+SUITE = Suite(
+    name="decode",
+    about="Measures attention of one new token a sequence over keys and values in shuffled pages, in\n"
+    "float16: tiny_llm on pages and on dense arrays, mx.fast on dense arrays that exist before, and mx.fast\n"
+    "after gathering the pages, in one process and in turn. Every row is checked before it is timed.\n"
+    "Targets are defined for two threads.",
+    groups=GROUPS,
+    cases=cases,
+    is_quick=is_quick,
+    measure=_rows,
+    plot=bars,
+    table=page,
+    repeats=None,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main())

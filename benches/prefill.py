@@ -1,0 +1,74 @@
+"""`pdm bench prefill`: prompts of MinivLLM's sizes by tiny_llm, MLX, the whole score matrix and one tile."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from benches.cases.packed import PREFILL_GROUPS, Prompts, is_quick, prefill
+from benches.contestants import packed as contestants
+from benches.harness.contestant import Case as Measurable
+from benches.harness.contestant import Operation
+from benches.harness.measure import Outcome, measure
+from benches.harness.row import Row
+from benches.names import NAIVE_TILE, Missing
+from benches.report.grid import grid
+from benches.report.latencies import bars, latencies
+from benches.report.tables import origin
+from benches.suite import Record, Suite, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 1 if a result of tiny_llm was wrong."""
+    return run(SUITE, argv)
+
+
+def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
+    """A row for each number of threads."""
+    inputs = contestants.Inputs(case)
+    gate = contestants.gate(case, inputs)
+
+    def build(count: int) -> Operation:
+        found = [contestants.tiny_llm(case, inputs, count), contestants.mx_fast(case, inputs)]
+        found.append(contestants.standard(case, inputs))
+        operation = Operation(case.dtype, case.flops, 0, gate, found)
+        try:
+            found.append(contestants.naive_tile(case, inputs))
+        except Missing as reason:
+            operation.missing[NAIVE_TILE] = str(reason)
+        return operation
+
+    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
+    for count in threads:
+        work = Measurable(case.group, case.name, build)
+        row, outcomes = measure(work, count, repeats or case.samples, slow)
+        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+        row.details = case.record()
+        yield row
+
+
+def page(record: Record) -> str:
+    """The table of times, and how many threadgroups a GPU would start."""
+    return "\n\n".join([origin(record), latencies(record), grid(record)])
+
+
+def _rows(case: Prompts, options: argparse.Namespace) -> Iterator[Row]:
+    return rows_of(case, options.threads, options.repeats)
+
+
+SUITE = Suite(
+    name="prefill",
+    about="Measures causal attention of packed prompts in float16, 32 query heads and 8 of keys, head size\n"
+    "128: tiny_llm, mx.fast, the whole score matrix (standard) and one tile a prompt (naive tile), in one\n"
+    "process and in turn. Every result is checked before it is timed.",
+    groups=PREFILL_GROUPS,
+    cases=prefill,
+    is_quick=is_quick,
+    measure=_rows,
+    plot=bars,
+    table=page,
+    repeats=None,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,78 @@
+"""Records as a line for each contestant: median, tails, speedup, error and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benches.names import MX_FAST, STANDARD
+from benches.report.tables import label, table
+from tiny_llm.benchmark.pictures import new_figure, svg_text
+
+Record = dict[str, Any]
+COMPARED = (STANDARD, MX_FAST)
+
+
+def latencies(record: Record, compared: tuple[str, ...] = COMPARED) -> str:
+    """A table; `compared` names the contestants whose time is divided by that of the line."""
+    speedups = [f"over {name}" for name in compared]
+    header = ["config", "threads", "implementation", "median ms", "p10", "p90", *speedups]
+    header += ["max error", "peak MB"]
+    body = []
+    for row in record["rows"]:
+        medians = {c["name"]: c["seconds"]["median"] for c in row["contestants"] if c["seconds"]}
+        for contestant in row["contestants"]:
+            bases = [medians.get(name) for name in compared]
+            cells = [row["row"], str(row["threads"]), label(contestant), *_cells(contestant, bases)]
+            body.append(cells)
+        for name, why in row["missing"].items():
+            body.append([row["row"], str(row["threads"]), f"{name}: {why}", *[""] * (len(header) - 3)])
+    return table(header, body)
+
+
+def _cells(contestant: Record, bases: list[float | None]) -> list[str]:
+    error, peak = contestant["absolute_error"], contestant["peak_bytes"]
+    ends = [f"{error:.2g}", "" if peak is None else f"{peak / 1e6:.4g}"]
+    timed = contestant["seconds"]
+    if timed is None:
+        return ["wrong result", "", "", *[""] * len(bases), *ends]
+    times = [milliseconds(timed[name]) for name in ("median", "p10", "p90")]
+    if timed["samples"] == 1:
+        times[1:] = ["once", "once"]
+    return [*times, *(f"{base / timed['median']:.2f}x" if base else "" for base in bases), *ends]
+
+
+def milliseconds(seconds: float) -> str:
+    """At least three digits, without an exponent."""
+    time = seconds * 1e3
+    return f"{time:.0f}" if time >= 100 else f"{time:#.3g}"
+
+
+def bars(record: Record) -> str:
+    """The medians with the largest number of threads, on a logarithmic axis."""
+    most = max(record["threads"])
+    rows = [row for row in record["rows"] if row["threads"] == most]
+    names = list(dict.fromkeys(c["name"] for row in rows for c in row["contestants"]))
+    title = f"{record['benchmark']}: median time, {most} threads, {record['cpu']}"
+    size = 0.8 / max(len(names), 1)
+    with new_figure(8, 1.2 + 0.16 * len(rows) * max(len(names), 1)) as figure:
+        axes = figure.subplots()
+        for number, name in enumerate(names):
+            times = [_median(row, name) for row in rows]
+            places = [place - 0.4 + (number + 0.5) * size for place in range(len(rows))]
+            drawn = axes.barh(places, times, size, label=name)
+            texts = [f"{time:.3g}" if time else "" for time in times]
+            axes.bar_label(drawn, texts, padding=2, fontsize=6)
+        axes.set(xscale="log", xlabel="ms")
+        axes.set_title(title, loc="left", fontsize=9)
+        axes.set_yticks(range(len(rows)), [row["row"] for row in rows], fontsize=7)
+        axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+        axes.margins(x=0.12)
+        axes.grid(axis="x", alpha=0.4)
+        axes.set_axisbelow(True)
+        figure.legend(loc="outside lower right", ncols=max(len(names), 1), fontsize=8)
+        return svg_text(figure, title)
+
+
+def _median(row: Record, name: str) -> float:
+    timed = next((c["seconds"] for c in row["contestants"] if c["name"] == name), None)
+    return timed["median"] * 1e3 if timed else float("nan")
