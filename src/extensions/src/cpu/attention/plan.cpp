@@ -25,7 +25,10 @@ const PassKernel<ForwardTask>& kernel_of(const Problem& problem) {
 
 // Without the tasks and the place of the partial results.
 SequencePlan plan_chunks(const Problem& problem, const Sequence& sequence) {
-  SequencePlan plan = {.sequence = sequence, .chunks = 1, .chunk_keys = kUnbounded};
+  SequencePlan plan = {};
+  plan.sequence = sequence;
+  plan.chunks = 1;
+  plan.chunk_keys = kUnbounded;
   if (problem.keys_outside || sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
   int64_t key_tile = kernel_of(problem).key_tile;
   int64_t chunk =
