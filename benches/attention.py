@@ -13,7 +13,7 @@ from benches.contestants.attention_memory import extra_bytes
 from benches.harness import ceilings
 from benches.harness.contestant import Case as Measurable
 from benches.harness.contestant import Contestant, Operation
-from benches.harness.measure import Outcome, measure
+from benches.harness.measure import Outcome, measure_threads
 from benches.harness.row import Row
 from benches.names import NO_WINDOW, PYTORCH, TINY_LLM, Missing
 from benches.report.shares import shares
@@ -40,10 +40,7 @@ def rows_of(case: Case, isas: list[str], threads: list[int], repeats: int) -> It
         yield _memory_row(case, isas[0], threads[-1])
         return
     work = _Work(case, isas)
-    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
-    for count in threads:
-        row, outcomes = measure(work.measurable, count, repeats, slow)
-        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+    for row, outcomes in measure_threads(work.measurable, threads, repeats):
         row.details = _details(case)
         if case.window is not None:
             row.details["tiles"] = _visited_tiles(outcomes)

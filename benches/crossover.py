@@ -9,7 +9,7 @@ from benches.cases.packed import CROSSOVER_GROUPS, Prompts, crossover, is_quick
 from benches.contestants import packed as contestants
 from benches.harness.contestant import Case as Measurable
 from benches.harness.contestant import Operation
-from benches.harness.measure import Outcome, measure
+from benches.harness.measure import measure_threads
 from benches.harness.row import Row
 from benches.names import NAIVE_TILE, Missing
 from benches.report.crossover import sweep
@@ -39,11 +39,8 @@ def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> It
             found.append(contestants.standard(case, inputs))
         return operation
 
-    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
-    for count in threads:
-        work = Measurable(case.group, case.name, build)
-        row, outcomes = measure(work, count, repeats or case.samples, slow)
-        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+    work = Measurable(case.group, case.name, build)
+    for row, _ in measure_threads(work, threads, repeats or case.samples):
         row.details = case.record()
         yield row
 

@@ -10,7 +10,7 @@ from benches.contestants import decode as contestants
 from benches.harness import ceilings
 from benches.harness.contestant import Case as Measurable
 from benches.harness.contestant import Operation
-from benches.harness.measure import Outcome, measure
+from benches.harness.measure import measure_threads
 from benches.harness.row import Row, Verdict
 from benches.names import DENSE, MX_FAST, TINY_LLM
 from benches.report.latencies import bars, latencies
@@ -40,13 +40,10 @@ def rows_of(case: Case, threads: list[int], repeats: int | None = None) -> Itera
         operation.empty_call = ceilings.empty_call(case.dtype, case.D, isa, count)
         return operation
 
-    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
-    for count in threads:
-        work = Measurable(case.group, case.name, build)
-        row, outcomes = measure(work, count, repeats or case.samples, slow)
-        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+    work = Measurable(case.group, case.name, build)
+    for row, _ in measure_threads(work, threads, repeats or case.samples):
         row.details = case.record()
-        if count == TARGET_THREADS:
+        if row.threads == TARGET_THREADS:
             row.verdicts.append(against_dense(row))
         yield row
 

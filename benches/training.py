@@ -10,7 +10,7 @@ from benches.cases.training import GROUPS, WORK, cases
 from benches.contestants import training as contestants
 from benches.harness.contestant import Case as Measurable
 from benches.harness.contestant import Operation
-from benches.harness.measure import Outcome, measure
+from benches.harness.measure import measure_threads
 from benches.harness.row import Row, speedup
 from benches.names import MX_FAST, PYTORCH, Missing
 from benches.suite import Suite, run
@@ -44,12 +44,10 @@ def rows_of(case: Case, threads: list[int], repeats: int) -> Iterator[Row]:
             operation.missing[PYTORCH] = str(reason)
         return operation
 
-    slow: dict[str, Outcome] = {}  # one core and one sample: the same for every number of threads
-    for count in threads:
-        row, outcomes = measure(Measurable(case.group, case.name, build), count, repeats, slow)
-        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+    work = Measurable(case.group, case.name, build)
+    for row, _ in measure_threads(work, threads, repeats):
         row.details = case.record()
-        if count == TARGET_THREADS:
+        if row.threads == TARGET_THREADS:
             row.verdicts.append(speedup(row, PYTORCH, OVER_PYTORCH))
             if case.L == MOST_DENSE_TOKENS:
                 row.verdicts.append(speedup(row, MX_FAST, OVER_MX_FAST))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -46,6 +46,17 @@ def measure(
     }
     time_row(row, operation, list(outcomes.values()), repeats)
     return row, outcomes
+
+
+def measure_threads(
+    case: Case, threads: Iterable[int], repeats: int
+) -> Iterator[tuple[Row, dict[str, Outcome]]]:
+    """A row for each number of threads. A single sample on one core serves all of them."""
+    slow: dict[str, Outcome] = {}
+    for count in threads:
+        row, outcomes = measure(case, count, repeats, slow)
+        slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
+        yield row, outcomes
 
 
 def check(contestant: Contestant, gate: Gate) -> Outcome:

@@ -248,7 +248,7 @@ def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(attention, "measure", lambda *_: pytest.fail("a row was measured"))
+    monkeypatch.setattr(attention, "measure_threads", lambda *_: pytest.fail("a row was measured"))
     assert main(["--rows", "short", "--plot", str(tmp_path / "shares.svg")]) == 1
     assert capsys.readouterr().err == (
         "bench attention: pictures need matplotlib: pip install 'tiny-llm[plots]'\n"
