@@ -138,3 +138,8 @@ def test_pages_are_needed_where_they_are_read():
         server.layer(rows[0], rows[1][:1], rows[2], DecodeMetadata(mx.array([1, 1]), TABLES))
     with refused("metadata", TypeError, "Attention"):
         server.layer(*rows, None)
+
+
+def test_equal_starts_in_another_container_need_no_pages():
+    assert PrefillMetadata([0, 3, 8], (0, 3, 8)).context_lens is None
+    assert PrefillMetadata(mx.array([0, 3, 8]), [0, 3, 8]).context_lens is None

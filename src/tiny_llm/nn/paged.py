@@ -1,6 +1,5 @@
 """Attention of a server: packed tokens, keys and values in pages, and no weights of its own."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -147,5 +146,8 @@ class Attention:
         return self.k_cache, self.v_cache
 
 
-def _numbers(cu_seqlens: Lengths) -> Sequence[int] | None:
-    return cu_seqlens.tolist() if isinstance(cu_seqlens, mx.array) else cu_seqlens  # type: ignore[return-value]
+def _numbers(cu_seqlens: Lengths) -> list[int] | None:
+    if cu_seqlens is None:
+        return None
+    numbers: list[int] = list(cu_seqlens.tolist() if isinstance(cu_seqlens, mx.array) else cu_seqlens)  # type: ignore[arg-type]
+    return numbers
