@@ -389,6 +389,7 @@ NB_MODULE(_ext, m) {
   define_row_operations(m);
   define_cached_attention(m);
   define_decoder_block(m);
+  define_packed_step(m);
   define_weight_memory(m);
   define_introspection(m);
   define_machine(m);

@@ -1,8 +1,10 @@
-// Names, keywords and docstrings of `DecoderBlock`.
+// Names, keywords and docstrings of `DecoderBlock` and `PackedStep`.
 #include "decoder_block.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -11,6 +13,7 @@
 #include "bindings/blocks.h"
 #include "bindings/caches.h"
 #include "core/checks.h"
+#include "packed_block.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -130,7 +133,49 @@ void define_decoder_block(nb::module_& m) {
                   "stream: mlx.core.Stream | mlx.core.Device | None = None) "
                   "-> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]"),
           "x (B, L, K) through the block: a result like x, and the caches with the new tokens.\n\n"
-          "Caches and offset are those of `cached_attention`.");
+          "Caches and offset are those of `cached_attention`.")
+      .def(
+          "packed",
+          [](const Decoder& decoder, const mx::array& x, const mx::array& key_pages,
+             const mx::array& value_pages, const std::shared_ptr<PackedStep>& step,
+             mx::StreamOrDevice stream) {
+            const auto [y, keys, values] =
+                packed_decoder_block(decoder.parts, x, key_pages, value_pages, step, stream);
+            return std::tuple(y, keys, values);
+          },
+          "x"_a, "key_pages"_a, "value_pages"_a, "step"_a, nb::kw_only(), "stream"_a = nb::none(),
+          nb::sig(
+              "def packed(self, x: mlx.core.array, key_pages: mlx.core.array, value_pages: mlx.core.array, "
+              "step: PackedStep, *, stream: mlx.core.Stream | mlx.core.Device | None = None) "
+              "-> tuple[mlx.core.array, mlx.core.array, mlx.core.array]"),
+          "x (1, T, K), the rows of a step, through the block: a result like x, key pages, value pages.\n\n"
+          "The pages (P, H, page, E) are written in place, as by `store_kvcache`.");
+}
+
+void define_packed_step(nb::module_& m) {
+  if (adopt_type<PackedStep>(m, kPackedStep)) return;
+  nb::class_<PackedStep>(
+      m, kPackedStep,
+      "The new tokens of many sequences, whose keys and values are in pages: the rows of one "
+      "forward pass.\nChecked here, once for all layers.")
+      .def(
+          "__init__",
+          [](PackedStep* step, std::vector<int64_t> new_tokens, std::vector<int64_t> context_lens,
+             std::vector<std::vector<int32_t>> block_tables, int64_t page_size, int64_t num_pages) {
+            new (step) PackedStep(PackedStepArguments{std::move(new_tokens), std::move(context_lens),
+                                                      std::move(block_tables), page_size, num_pages});
+          },
+          "new_tokens"_a, "context_lens"_a, "block_tables"_a, nb::kw_only(), "page_size"_a, "num_pages"_a,
+          nb::sig("def __init__(self, new_tokens: collections.abc.Sequence[int], "
+                  "context_lens: collections.abc.Sequence[int], "
+                  "block_tables: collections.abc.Sequence[collections.abc.Sequence[int]], *, "
+                  "page_size: int, num_pages: int) -> None"),
+          "Sequence b has new_tokens[b] rows, the last of its context_lens[b] tokens. Token t is in slot\n"
+          "t % page_size of page block_tables[b][t // page_size], one of 0 .. num_pages - 1.")
+      .def_prop_ro("rows", &PackedStep::rows, "The number of new tokens.")
+      .def_prop_ro("positions", &PackedStep::positions, "The position of each row in its sequence.")
+      .def_prop_ro("slots", &PackedStep::slots, "The slot of each row, counted over all pages.")
+      .def_prop_ro("block_table", &PackedStep::block_table, "int32 (B, pages), padded with -1.");
 }
 
 }  // namespace tiny_llm_ext

@@ -1,4 +1,4 @@
-// A block of a decoder, for Python.
+// A block of a decoder, and the steps of a packed batch, for Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,5 +6,6 @@
 namespace tiny_llm_ext {
 
 void define_decoder_block(nanobind::module_& m);
+void define_packed_step(nanobind::module_& m);
 
 }  // namespace tiny_llm_ext

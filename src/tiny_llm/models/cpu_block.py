@@ -59,7 +59,7 @@ def run_on_cpu(
     reservation = reserve(cache, tokens, x.dtype)
     starts = row_offsets(offset, rows=x.shape[0])
     table = attention.rope.table(starts, x.shape[1])
-    fused = None if reservation is None else _fused_operation(block, x.dtype, table)
+    fused = None if reservation is None else fused_operation(block, x.dtype, table)
     if reservation is None or fused is None:
         return None
     y: mx.array
@@ -73,7 +73,7 @@ def is_fused(block: TransformerBlock, cache: TinyKvCache) -> bool:
     return block.fused is not None and is_full_cache(cache)
 
 
-def _fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> FusedBlock | None:
+def fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> FusedBlock | None:
     """The fused operation of a block, built again if a layer or a weight was replaced."""
     attention = block.self_attn
     arrays: list[mx.array] = []

@@ -1,0 +1,31 @@
+// The operations of a decoder block on arrays with memory, computed at once.
+#pragma once
+
+#include <optional>
+
+#include "core/dtype.h"
+#include "cpu/interface/kernels.h"
+#include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/thread_pool.h"
+#include "decoder_block_steps.h"
+
+namespace tiny_llm_ext::cpu {
+
+// Keeps the threads of a block awake between its operations: most are too small to wake a thread for, in
+// small models all of them. Does nothing if the block is too small itself.
+class KeepThreadsAwake {
+ public:
+  KeepThreadsAwake(const DecoderParts& parts, int64_t rows, int threads);
+
+ private:
+  std::optional<KeepSpinning> spinning_;
+};
+
+// As `quantized_linear`; the result of the last product is `block_result`.
+Arrays multiply(const mx::array& x, const PackedLayer& layer, const ProductOptions& options,
+                const mx::array& block_result, const Kernels& kernels, int threads);
+
+// As `rms_norm`, in place.
+mx::array normalise(mx::array& heads, const FirstNorm& norm, const Kernels& kernels, int threads);
+
+}  // namespace tiny_llm_ext::cpu

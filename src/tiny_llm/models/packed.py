@@ -1,0 +1,109 @@
+"""One step of a packed batch: new tokens of many requests in one forward pass, over pages of keys and values.
+
+Decoding, chunks of prompts and drafts to verify are rows of the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from ..attention import paged_attention
+from ..cache.storage import PagedStorage
+from ..runtime.extension import cpu_kernels, load_extension
+from .cpu_block import fused_operation
+from .layers import TransformerBlock
+from .weights import multiply
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRequest:
+    """The rows of one request: its new tokens, the last of `context` tokens, whose pages are `pages`.
+
+    The logits of the last `num_logits` of its rows are computed.
+    """
+
+    token_ids: Sequence[int]
+    context: int
+    pages: Sequence[int]
+    num_logits: int = 1
+
+
+class Batch:
+    """The rows of one step, checked once for all layers."""
+
+    def __init__(self, requests: Sequence[PackedRequest], storage: PagedStorage):
+        self.counts = [len(request.token_ids) for request in requests]
+        self.contexts = [request.context for request in requests]
+        self.step: Any = load_extension().PackedStep(
+            self.counts,
+            self.contexts,
+            [list(request.pages) for request in requests],
+            page_size=storage.page_size,
+            num_pages=storage.num_pages,
+        )
+        self.positions: list[int] = self.step.positions
+        self.token_ids = mx.array([token for request in requests for token in request.token_ids])
+        rows, end = [], 0
+        for request in requests:
+            end += len(request.token_ids)
+            rows += range(end - request.num_logits, end)
+        self.logit_rows = rows
+
+
+def packed_logits(model: Any, batch: Batch, storage: PagedStorage) -> mx.array:
+    """The logits [R, V] of the rows for which the batch wants them, in order; keys and values are stored."""
+    x = model.embedding(batch.token_ids)[None]
+    for layer, block in enumerate(model.layers_inner):
+        x = _run_block(block, x, batch, storage, layer)
+    if len(batch.logit_rows) < x.shape[1]:
+        x = x[:, mx.array(batch.logit_rows, mx.int32)]
+    logits: mx.array = model.score(x[0])
+    return logits
+
+
+def _run_block(
+    block: TransformerBlock, x: mx.array, batch: Batch, storage: PagedStorage, layer: int
+) -> mx.array:
+    """x [1, T, hidden] -> output of the block [1, T, hidden]."""
+    if mx.default_device() == mx.cpu and cpu_kernels(x.dtype) is not None:
+        table = block.self_attn.rope.table(max(batch.contexts), 0)
+        fused = fused_operation(block, x.dtype, table)
+        if fused is not None:
+            y: mx.array
+            y, storage.keys[layer], storage.values[layer] = fused.operation.packed(
+                x, storage.keys[layer], storage.values[layer], batch.step
+            )
+            return y
+    return _run_layers(block, x, batch, storage, layer)
+
+
+def _run_layers(
+    block: TransformerBlock, x: mx.array, batch: Batch, storage: PagedStorage, layer: int
+) -> mx.array:
+    """The same, operation by operation."""
+    attention = block.self_attn
+    query, key, value = attention.project(x, block.input_layernorm)
+
+    def rotate(heads: mx.array) -> mx.array:
+        """[1, T, H, D] -> [T, H, D]."""
+        return attention.rope.heads_first(heads.swapaxes(0, 1), batch.positions)[:, :, 0]
+
+    storage.write(layer, rotate(key), value[0], mx.array(batch.step.slots))
+    cumulative = [0]
+    for count in batch.counts:
+        cumulative.append(cumulative[-1] + count)
+    attended = paged_attention(
+        rotate(query),
+        storage.keys[layer],
+        storage.values[layer],
+        batch.step.block_table,
+        mx.array(batch.contexts),
+        causal=True,
+        cu_seqlens_q=cumulative,
+    )
+    x = multiply(mx.flatten(attended, 1, 2)[None], attention.wo, residual=x)
+    return block.mlp(x, norm=block.post_attention_layernorm, residual=x)
