@@ -55,8 +55,9 @@ def against_dense(row: Row) -> Verdict:
 
 
 def page(record: Record) -> str:
-    """The table of times, and how many targets were met."""
-    return "\n\n".join([origin(record), latencies(record, (DENSE, MX_FAST)), tally(record)])
+    """The table of times and of bytes read, and how many targets were met."""
+    times = latencies(record, (DENSE, MX_FAST), rates=True)
+    return "\n\n".join([origin(record), times, tally(record)])
 
 
 def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:

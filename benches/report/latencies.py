@@ -5,28 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 from benches.names import MX_FAST, STANDARD
-from benches.report.tables import label, table
+from benches.report.tables import label, table, targets_cell
 from tiny_llm.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 COMPARED = (STANDARD, MX_FAST)
+RATES = ("K/V MB", "GB/s")
 
 
-def latencies(record: Record, compared: tuple[str, ...] = COMPARED) -> str:
-    """A table; `compared` names the contestants whose time is divided by that of the line."""
+def latencies(record: Record, compared: tuple[str, ...] = COMPARED, *, rates: bool = False) -> str:
+    """A table; `compared` names the contestants whose time is divided by that of the line.
+
+    With `rates` also the bytes of keys and values, and how many of them pass in a second. If rows have
+    targets, these are the last column in the first line of a row.
+    """
     speedups = [f"over {name}" for name in compared]
     header = ["config", "threads", "implementation", "median ms", "p10", "p90", *speedups]
-    header += ["max error", "peak MB"]
-    body = []
-    for row in record["rows"]:
-        medians = {c["name"]: c["seconds"]["median"] for c in row["contestants"] if c["seconds"]}
-        for contestant in row["contestants"]:
-            bases = [medians.get(name) for name in compared]
-            cells = [row["row"], str(row["threads"]), label(contestant), *_cells(contestant, bases)]
-            body.append(cells)
-        for name, why in row["missing"].items():
-            body.append([row["row"], str(row["threads"]), f"{name}: {why}", *[""] * (len(header) - 3)])
-    return table(header, body)
+    header += ["max error", "peak MB", *(RATES if rates else ())]
+    lines = [(row, _lines(row, compared, len(header), rates)) for row in record["rows"]]
+    if any(row["targets"] for row, _ in lines):
+        header.append("targets")
+        for row, cells in lines:
+            for number, line in enumerate(cells):
+                line.append("" if number else targets_cell(row))
+    return table(header, [line for _, cells in lines for line in cells])
+
+
+def _lines(row: Record, compared: tuple[str, ...], width: int, rates: bool) -> list[list[str]]:
+    """A line for each contestant, also for a missing one; one line for a row that is not a timing."""
+    medians = {c["name"]: c["seconds"]["median"] for c in row["contestants"] if c["seconds"]}
+    bases = [medians.get(name) for name in compared]
+    found = [
+        [label(each), *_cells(each, bases), *(_rate(row, each) if rates else ())]
+        for each in row["contestants"]
+    ]
+    found += [[f"{name}: {why}"] for name, why in row["missing"].items()]
+    start = [row["row"], str(row["threads"])]
+    return [[*start, *cells, *[""] * (width - len(start) - len(cells))] for cells in found or [[]]]
 
 
 def _cells(contestant: Record, bases: list[float | None]) -> list[str]:
@@ -41,6 +56,11 @@ def _cells(contestant: Record, bases: list[float | None]) -> list[str]:
     return [*times, *(f"{base / timed['median']:.2f}x" if base else "" for base in bases), *ends]
 
 
+def _rate(row: Record, contestant: Record) -> list[str]:
+    timed, nbytes = contestant["seconds"], row["kv_bytes"]
+    return [f"{nbytes / 1e6:.4g}", f"{nbytes / timed['median'] / 1e9:.3g}" if timed else ""]
+
+
 def milliseconds(seconds: float) -> str:
     """At least three digits, without an exponent."""
     time = seconds * 1e3
@@ -50,7 +70,7 @@ def milliseconds(seconds: float) -> str:
 def bars(record: Record) -> str:
     """The medians with the largest number of threads, on a logarithmic axis."""
     most = max(record["threads"])
-    rows = [row for row in record["rows"] if row["threads"] == most]
+    rows = [row for row in record["rows"] if row["threads"] == most and row["contestants"]]
     names = list(dict.fromkeys(c["name"] for row in rows for c in row["contestants"]))
     title = f"{record['benchmark']}: median time, {most} threads, {record['cpu']}"
     size = 0.8 / max(len(names), 1)
