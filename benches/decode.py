@@ -41,7 +41,7 @@ def rows_of(case: Case, threads: list[int], repeats: int | None = None) -> Itera
         return operation
 
     work = Measurable(case.group, case.name, build)
-    for row, _ in measure_threads(work, threads, repeats or case.samples):
+    for row, _ in measure_threads(work, threads, repeats or case.samples, case.warmups):
         row.details = case.record()
         if row.threads == TARGET_THREADS:
             row.verdicts.append(against_dense(row))

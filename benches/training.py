@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from benches.cases.attention import Case
 from benches.cases.training import GROUPS, WORK, LayerCase, cases, is_quick
@@ -61,9 +62,13 @@ def rows_of(case: Case | LayerCase, threads: list[int], repeats: int) -> Iterato
 
 def _memory_row(case: Case | LayerCase, threads: int) -> Row:
     row = Row(case.group, case.name, threads, 0, details=case.record())
-    if isinstance(case, Case):
-        row.verdicts.append(targets.memory(*training_memory.of_attention(case, threads)))
-    row.verdicts.append(targets.growth(training_memory.growth(case, threads)))
+    if isinstance(case, LayerCase):
+        peak, half = (training_memory.of_layer(each) for each in (case, case.half()))
+    else:
+        peak, needed = training_memory.of_attention(case, threads)
+        half, _ = training_memory.of_attention(replace(case, L=case.L // 2, S=case.S // 2), threads)
+        row.verdicts.append(targets.memory(peak, needed))
+    row.verdicts.append(targets.growth(peak, half))
     return row
 
 

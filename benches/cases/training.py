@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from benches.cases.attention import Case
@@ -43,7 +43,7 @@ class LayerCase:
     layer: str
     dtype: Dtype = "float32"
     length: int = MEMORY_TOKENS
-    embed_dim: int = 256
+    embed_dim: int = 64
     heads: int = 4
     group: Literal["layers"] = "layers"
 
@@ -51,6 +51,10 @@ class LayerCase:
     def name(self) -> str:
         sizes = f"{self.heads} heads D={self.embed_dim // self.heads}"
         return f"{SHORT_NAMES[self.dtype]} layer {self.layer}, N={self.length} {sizes} causal"
+
+    def half(self) -> LayerCase:
+        """The same layer on half the tokens."""
+        return replace(self, length=self.length // 2)
 
     def record(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -36,14 +35,6 @@ def of_layer(case: LayerCase) -> int:
         return layer(x)[0].square().sum()
 
     return _peak(lambda: _evaluated(mx.grad(loss, argnums=(0, 1))(parameters, x)))
-
-
-def growth(case: Case | LayerCase, threads: int) -> float:
-    """The peak of a case relative to that of half its length."""
-    if isinstance(case, LayerCase):
-        return of_layer(case) / of_layer(replace(case, length=case.length // 2))
-    half = replace(case, L=case.L // 2, S=case.S // 2)
-    return of_attention(case, threads)[0] / of_attention(half, threads)[0]
 
 
 def _layer(case: LayerCase) -> BaseAttention:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from benches.names import MX_FAST, STANDARD
+from benches.names import (
+    DENSE,
+    GATHERED,
+    GQA,
+    MX_FAST,
+    NAIVE,
+    NAIVE_TILE,
+    NO_WINDOW,
+    PYTORCH,
+    STANDARD,
+    TINY_LLM,
+    V1,
+)
 from benches.report.tables import label, table, targets_cell
 from tiny_llm.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 COMPARED = (STANDARD, MX_FAST)
+COLOURS = {
+    TINY_LLM: "C0", MX_FAST: "C1", STANDARD: "C3", NAIVE: "C3", NAIVE_TILE: "C4", V1: "C2", GQA: "C4",
+    DENSE: "C2", GATHERED: "C3", PYTORCH: "C2", NO_WINDOW: "C9",
+}  # fmt: skip
+OTHER_COLOUR = "C7"
 RATES = ("K/V MB", "GB/s")
 
 
@@ -71,21 +88,34 @@ def bars(record: Record) -> str:
     """The medians with the largest number of threads, on a logarithmic axis."""
     most = max(record["threads"])
     rows = [row for row in record["rows"] if row["threads"] == most and row["contestants"]]
+    timed = [{c["name"]: c["seconds"]["median"] for c in row["contestants"] if c["seconds"]} for row in rows]
     names = list(dict.fromkeys(c["name"] for row in rows for c in row["contestants"]))
     title = f"{record['benchmark']}: median time, {most} threads, {record['cpu']}"
-    size = 0.8 / max(len(names), 1)
-    with new_figure(8, 1.2 + 0.16 * len(rows) * max(len(names), 1)) as figure:
+    places = _places(timed)
+    lowest = places[-1][1] + 1 if places else 1
+    with new_figure(8, 1.2 + 0.16 * lowest) as figure:
         axes = figure.subplots()
-        for number, name in enumerate(names):
-            times = [_median(row, name) for row in rows]
-            places = [place - 0.4 + (number + 0.5) * size for place in range(len(rows))]
-            drawn = axes.barh(places, times, size, label=name)
-            texts = [f"{time:.3g}" if time else "" for time in times]
+        for name in names:
+            found = [
+                (first + list(times).index(name), times[name])
+                for (first, _), times in zip(places, timed, strict=True)
+                if name in times
+            ]
+            drawn = axes.barh(
+                [place for place, _ in found],
+                [seconds * 1e3 for _, seconds in found],
+                0.95,
+                label=name,
+                color=colour(name),
+            )
+            texts = [milliseconds(seconds) for _, seconds in found]
             axes.bar_label(drawn, texts, padding=2, fontsize=6)
         axes.set(xscale="log", xlabel="ms")
         axes.set_title(title, loc="left", fontsize=9)
-        axes.set_yticks(range(len(rows)), [row["row"] for row in rows], fontsize=7)
-        axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+        middles = [(first + last) / 2 for first, last in places]
+        axes.set_yticks(middles, [row["row"] for row in rows], fontsize=7)
+        axes.set_ylim(lowest, -1)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.margins(x=0.12)
         axes.grid(axis="x", alpha=0.4)
         axes.set_axisbelow(True)
@@ -93,6 +123,16 @@ def bars(record: Record) -> str:
         return svg_text(figure, title)
 
 
-def _median(row: Record, name: str) -> float:
-    timed = next((c["seconds"] for c in row["contestants"] if c["name"] == name), None)
-    return timed["median"] * 1e3 if timed else float("nan")
+def _places(timed: list[dict[str, float]]) -> list[tuple[int, int]]:
+    """The first and the last bar of each row, with a gap between rows and none for who is missing."""
+    places, first = [], 0
+    for times in timed:
+        last = first + max(len(times), 1) - 1
+        places.append((first, last))
+        first = last + 2
+    return places
+
+
+def colour(name: str) -> str:
+    """A contestant has one colour in all pictures."""
+    return COLOURS.get(name, OTHER_COLOUR)

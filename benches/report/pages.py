@@ -46,6 +46,8 @@ PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     "kernels": roofline,
     "attention": shares,
     **dict.fromkeys(PAGES, bars),
+    "crossover": crossover.picture,
+    "flashtile": flashtile.picture,
 }
 # The front page has the attention of this machine, in short.
 ATTENTION_MACHINE, ATTENTION_GROUPS = "epyc-zen5", ("f32", "decode")

@@ -41,6 +41,6 @@ def memory(peak: int, needed: int) -> Verdict:
     return Verdict("peak over saved tensors and gradients", "<=", MEMORY_SLACK, peak / needed, "x")
 
 
-def growth(measured: float) -> Verdict:
+def growth(peak: int, half: int) -> Verdict:
     """The peak against that of half the tokens."""
-    return Verdict("peak over that of half the tokens", "<=", GROWTH, measured, "x")
+    return Verdict("peak over that of half the tokens", "<=", GROWTH, peak / half, "x")
