@@ -33,12 +33,13 @@ def rows_of(case: Case | LayerCase, threads: list[int], repeats: int) -> Iterato
         return
     inputs = contestants.Inputs(case)
     gate = contestants.gate(case, inputs)
+    whole_gate = contestants.gate(contestants.without_mask(case), inputs) if case.window else None
 
     def build(count: int) -> Operation:
         found = [contestants.tiny_llm(case, inputs, count)]
         operation = Operation(case.dtype, WORK * case.flops, 0, gate, found)
-        if case.window is not None:
-            found.append(contestants.without_window(case, inputs, count))
+        if whole_gate:
+            found.append(contestants.without_window(case, inputs, count, whole_gate))
         peers = {
             MX_FAST: lambda: contestants.mx_fast(case, inputs),
             PYTORCH: lambda: contestants.pytorch(case, inputs, count),

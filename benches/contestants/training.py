@@ -43,11 +43,16 @@ def tiny_llm(case: Case, inputs: Inputs, threads: int) -> Contestant:
     return Contestant(TINY_LLM, call, by_head, isa=load_extension().cpu_isa(), baseline=False)
 
 
-def without_window(case: Case, inputs: Inputs, threads: int) -> Contestant:
-    """The same kernels where every query sees every key, with a gate of their own."""
-    whole = replace(case, window=None, causal=False)
+def without_mask(case: Case) -> Case:
+    """The case in which every query sees every key."""
+    return replace(case, window=None, causal=False)
+
+
+def without_window(case: Case, inputs: Inputs, threads: int, own_gate: Gate | None) -> Contestant:
+    """The same kernels where every query sees every key; `own_gate` is that of `without_mask`."""
+    whole = without_mask(case)
     own = tiny_llm(whole, inputs, threads)
-    return replace(own, name=NO_WINDOW, flops=WORK * whole.flops, gate=gate(whole, inputs))
+    return replace(own, name=NO_WINDOW, flops=WORK * whole.flops, gate=own_gate)
 
 
 def visited_tiles(contestant: Contestant) -> tuple[int, int]:

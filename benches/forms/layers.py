@@ -18,7 +18,7 @@ from benches.report.tables import table
 from tiny_llm.benchmark.pictures import check_plotting
 from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.output_files import write_whole
-from tiny_llm.profile import BenchmarkDashboard, MemoryScalingPlot, PerformancePlot
+from tiny_llm.profile import BenchmarkDashboard
 
 Record = dict[str, Any]
 Numbers = list[float | None]
@@ -26,7 +26,6 @@ MB = 1e6
 WARMUPS = 2
 MOST_SCORE_BYTES = 2**31  # of one score matrix of all heads; those that hold all scores keep several
 IMPLEMENTATIONS = tuple(NAMES)  # the first is the baseline
-PLOTS = {"dashboard": BenchmarkDashboard, "memory": MemoryScalingPlot, "time": PerformancePlot}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.save_dir:
         options.save_dir.mkdir(parents=True, exist_ok=True)
         write_whole(options.save_dir / "results.json", text)
-        for name, plot in PLOTS.items() if draws else ():
-            plot(options.theme).plot(record).save(options.save_dir / f"{name}.png")
+        if draws:
+            BenchmarkDashboard(options.theme).plot(record).save(options.save_dir / "dashboard.png")
         print(as_table(record))
     else:
         print(text, end="")
@@ -159,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measures attention layers in float32 with both projections: time and peak memory by\n"
         f"sequence length ({', '.join(map(str, LENGTHS))}), after {WARMUPS} warm-ups. Every result is\n"
         "checked before it is timed. A MB is 1e6 bytes. Prints JSON, or with --save-dir writes\n"
-        "results.json and plots there and prints a table.",
+        "results.json and dashboard.png there and prints a table.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -169,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--embed-dim", type=integer(1), default=512, metavar="E", help="default: 512")
     add("--num-heads", type=integer(1), default=8, metavar="H", help="default: 8; gqa has about a quarter")
     add("--num-runs", type=integer(1), default=5, metavar="R", help="samples; the median counts (default: 5)")
-    add("--save-dir", type=Path, metavar="DIR", help="write results.json and plots to this folder")
+    add("--save-dir", type=Path, metavar="DIR", help="write results.json and dashboard.png to this folder")
     add("--theme", choices=["light", "dark"], help="of the plots (default: light)")
     add("--non-causal", action="store_true", help="every token sees every other")
     add("--no-plots", action="store_true", help="write results.json only")
