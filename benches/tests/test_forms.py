@@ -107,9 +107,7 @@ def test_a_folder_gets_the_record_and_plots_of_a_theme(tmp_path, capsys, monkeyp
         flashtile.main(["layers", *sizes, "--save-dir", str(folder), "--theme", "dark", "--non-causal"]) == 0
     )
     assert "| 16 | flash_v2 |" in capsys.readouterr().out
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "dashboard.png", "results.json"
-    ]  # fmt: skip
+    assert sorted(path.name for path in folder.iterdir()) == ["dashboard.png", "results.json"]
     config = json.loads((folder / "results.json").read_text())["config"]
     assert (config["causal"], config["num_kv_heads"], config["num_warmups"]) == (False, 1, 2)
 
