@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from benches.cases.flashtile import GROUPS, Case, cases, is_quick
 from benches.contestants import flashtile as contestants
-from benches.forms import functions, layers
 from benches.harness.contestant import Case as Measurable
 from benches.harness.contestant import Operation
+from benches.harness.forms import functions, layers
 from benches.harness.measure import measure
 from benches.harness.row import Row
 from benches.names import MX_FAST, NAIVE

@@ -13,8 +13,8 @@ import pytest
 from benches import flashtile
 from benches.cases.flashtile import Case
 from benches.contestants import flashtile as contestants
-from benches.forms import functions, layers
-from benches.forms.layers import kv_heads_of
+from benches.harness.forms import functions, layers
+from benches.harness.forms.layers import kv_heads_of
 from tiny_llm.profile import Peaks
 
 COLUMNS = (

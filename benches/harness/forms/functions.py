@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from benches.cases.flashtile import Case
 from benches.contestants import flashtile as contestants
-from benches.forms.rows import DENSE, NAMES, measure_case
+from benches.harness.forms.rows import DENSE, NAMES, measure_case
 from benches.harness.row import Entry
 from benches.harness.types import ITEM_BYTES
 from benches.report.tables import table

@@ -12,8 +12,8 @@ from typing import Any
 import mlx.core as mx
 
 from benches.cases.flashtile import LENGTHS, Case
-from benches.forms.rows import DENSE, NAMES, measure_case
 from benches.harness import machine
+from benches.harness.forms.rows import DENSE, NAMES, measure_case
 from benches.report.tables import table
 from tiny_llm.benchmark.pictures import check_plotting
 from tiny_llm.cli.arguments import integer
