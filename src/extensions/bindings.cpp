@@ -120,6 +120,7 @@ nb::dict to_dict(const Explanation& e) {
   d["deterministic"] = e.deterministic;
   d["batch_invariant"] = e.batch_invariant;
   d["backward_path"] = e.backward_path;
+  d["backward_schedule"] = e.backward_schedule;
   return d;
 }
 
@@ -301,6 +302,7 @@ void define_introspection(nb::module_& m) {
         d["threads"] = run.threads;
         d["key_tiles_visited"] = run.key_tiles_visited;
         d["key_tiles_total"] = run.key_tiles_total;
+        d["backward_schedule"] = run.backward_schedule;
         return d;
       },
       nb::sig("def last_run() -> dict[str, typing.Any]"),

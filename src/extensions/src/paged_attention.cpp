@@ -236,7 +236,7 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
         {2, problem.B, problem.Hkv, problem.S, problem.E + problem.V, problem.element_bytes()});
     e.workspace_bytes = saturating_sum(e.workspace_bytes, e.copies_bytes);
   } else {
-    e.backward_path = "none";
+    e.backward_path = e.backward_schedule = "none";
     e.saved_bytes = e.workspace_bytes_backward = 0;
   }
   return e;
