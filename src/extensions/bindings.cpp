@@ -180,6 +180,7 @@ void define_introspection(nb::module_& m) {
         d["threads"] = run.threads;
         d["key_tiles_visited"] = run.key_tiles_visited;
         d["key_tiles_total"] = run.key_tiles_total;
+        d["backward_schedule"] = run.backward_schedule;
         return d;
       },
       nb::sig("def last_run() -> dict[str, typing.Any]"),

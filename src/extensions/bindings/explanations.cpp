@@ -27,6 +27,7 @@ nb::dict to_dict(const Explanation& e) {
   d["deterministic"] = e.deterministic;
   d["batch_invariant"] = e.batch_invariant;
   d["backward_path"] = e.backward_path;
+  d["backward_schedule"] = e.backward_schedule;
   return d;
 }
 

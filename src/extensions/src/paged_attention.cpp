@@ -264,7 +264,7 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
     Problem problem = problem_of(inputs, call.params, call.stream.device);
     problem.sequences = sequences;
     Explanation e = explain(problem);
-    e.backward_path = "none";
+    e.backward_path = e.backward_schedule = "none";
     e.saved_bytes = e.workspace_bytes_backward = 0;
     return e;
   }

@@ -31,13 +31,14 @@ class CaseMemory {
       : c_(c),
         rows_(c.gqa_heads, c.L, c.E, c.query_gap, c.heads_outside),
         keys_(1, c.n_k, c.E, c.key_gap, true),
+        lse_rows_(c.gqa_heads, c.L, 1, c.heads_outside ? 0 : 2, c.heads_outside),
         q_(write(rows_, c.element, c.guard, c.q)),
         k_(write(keys_, c.element, c.guard, c.k)),
         v_(write(keys_, c.element, c.guard, c.v)),
         mask_(c),
         sinks_(c.sinks.size() * sizeof(float), c.guard),
         o_(rows_.extent() * bytes_of(c.element), c.guard),
-        lse_(c.gqa_heads * c.L * sizeof(float), c.guard) {
+        lse_(lse_rows_.extent() * sizeof(float), c.guard) {
     for (size_t g = 0; g < c.sinks.size(); ++g) put(sinks_, Element::f32, g, c.sinks[g]);
     task_ = {.q = q_.as<void>(),
              .q_head_stride = rows_.head_stride,
@@ -52,8 +53,8 @@ class CaseMemory {
              .o_head_stride = rows_.head_stride,
              .o_row_stride = rows_.row_stride,
              .lse = lse_.as<float>(),
-             .lse_head_stride = c.L,
-             .lse_row_stride = 1,
+             .lse_head_stride = lse_rows_.head_stride,
+             .lse_row_stride = lse_rows_.row_stride,
              .partial = nullptr,
              .E = c.E,
              .gqa_heads = c.gqa_heads,
@@ -76,28 +77,32 @@ class CaseMemory {
   // The bytes of the outputs, including gaps.
   std::string bytes() const {
     return std::string(o_.as<char>(), rows_.extent() * bytes_of(c_.element)) +
-           std::string(lse_.as<char>(), c_.gqa_heads * c_.L * sizeof(float));
+           std::string(lse_.as<char>(), lse_rows_.extent() * sizeof(float));
   }
 
   double o(int64_t g, int64_t i, int64_t e) const { return get(o_, c_.element, rows_.at(g, i, e)); }
-  double lse(int64_t g, int64_t i) const { return lse_.as<float>()[g * c_.L + i]; }
+  double lse(int64_t g, int64_t i) const { return lse_.as<float>()[lse_rows_.at(g, i, 0)]; }
 
   bool gaps_untouched() const {
-    std::vector<char> written(rows_.extent() * bytes_of(c_.element), 0);
-    for (int64_t g = 0; g < c_.gqa_heads; ++g) {
-      for (int64_t i = 0; i < c_.L; ++i) {
-        std::memset(&written[rows_.at(g, i, 0) * bytes_of(c_.element)], 1, c_.E * bytes_of(c_.element));
-      }
+    return gaps_untouched(o_, rows_, bytes_of(c_.element)) && gaps_untouched(lse_, lse_rows_, sizeof(float));
+  }
+
+ private:
+  static bool gaps_untouched(const Guarded& memory, const Layout& rows, size_t itemsize) {
+    std::vector<char> written(rows.extent() * itemsize, 0);
+    for (int64_t g = 0; g < rows.heads; ++g) {
+      for (int64_t i = 0; i < rows.rows; ++i)
+        std::memset(&written[rows.at(g, i, 0) * itemsize], 1, rows.width * itemsize);
     }
     for (size_t n = 0; n < written.size(); ++n) {
-      if (!written[n] && o_.as<uint8_t>()[n] != 0xff) return false;
+      if (!written[n] && memory.as<uint8_t>()[n] != 0xff) return false;
     }
     return true;
   }
 
- private:
   const AttentionCase& c_;
   Layout rows_, keys_;
+  Layout lse_rows_;  // with heads inside as of packed sequences: between other heads' numbers
   Guarded q_, k_, v_;
   MaskMemory mask_;
   Guarded sinks_, o_, lse_;

@@ -90,7 +90,9 @@ struct BackwardTask {
   HeadMatrixOut dq;      // likewise
   HeadMatrixOut dk, dv;  // at logical key 0
   int32_t E, gqa_heads;
-  int64_t begin, end;  // rows of delta and dq; keys of dkv, where `begin` is a multiple of the key tile
+  // Rows of delta and dq; keys of dkv, where `begin` is a multiple of the key tile; all rows of dqkv, whose
+  // keys are 0 .. n_k - 1.
+  int64_t begin, end;
   int64_t n_q, n_k;
   int64_t left, right;
   float scale, softcap;  // softcap 0: none
@@ -105,8 +107,9 @@ struct PassKernel {
   // of the other length.
   size_t (*scratch_bytes)(int32_t E, int64_t rows);
   int row_tile, key_tile;
-  int tiles_per_task;  // row tiles (backward_dkv: key tiles) of a task, which share prepared tiles of the
-                       // other axis
+  // Row tiles (backward_dkv: key tiles) of a task, which share prepared tiles of the other axis. A task of
+  // backward_dqkv has all rows, and as many key tiles at a time share them.
+  int tiles_per_task;
 };
 
 // The kernels of one element type: a member for each pass of support.def.
@@ -115,6 +118,7 @@ struct AttentionKernels {
   void (*backward_delta)(const BackwardTask& task);  // D of the rows of a task
   PassKernel<BackwardTask> backward_dq;              // its rows over all keys; padding rows become 0
   PassKernel<BackwardTask> backward_dkv;             // its keys over the rows of all heads of the GQA group
+  PassKernel<BackwardTask> backward_dqkv;  // all gradients of a KV head, bitwise equal; float32 only
   bool bf16_products;  // whether scores and outputs are sums of bfloat16 products; else of float32 products
   // Runs `steps` rounds of these kernels' multiply-adds on registers alone and returns the floating-point
   // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as
