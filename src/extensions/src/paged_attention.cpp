@@ -91,6 +91,7 @@ Problem problem_of(const PagedInputs& inputs, const PagedParams& params, mx::Dev
   if (params.num_heads > 0) call.query = unflattened(call.query, params.num_heads);
   Problem problem = make_problem(call, params, device);
   problem.S = inputs.slots_per_sequence();
+  problem.paged = true;
   return problem;
 }
 
