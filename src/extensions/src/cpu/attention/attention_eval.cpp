@@ -68,6 +68,7 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   }
                   Problem problem = make_problem(call, params, device);
                   problem.S = paged.slots_per_sequence();
+                  problem.paged = true;
                   problem.sequences = sequences;
                   const cpu::PageTables pages(paged.block_table, call.key);
                   cpu::run_forward(call, problem, o, lse, &pages);
