@@ -1,4 +1,4 @@
-"""A process for untrusted work with a time limit: it answers requests one at a time, and is killed if late."""
+"""A process for untrusted work with a time limit: it answers one request at a time, and is killed if late."""
 
 import atexit
 import json
@@ -18,7 +18,8 @@ class WorkerStopped(Exception):
 
 
 class WorkerProcess:
-    """A process that runs `handle` of a file: one request at a time, replaced when it has ended or was stopped.
+    """A process that runs `handle` of a file: one request at a time, replaced when it has ended or was
+    stopped.
 
     It ends together with this process, because it reads requests until its standard input is closed.
     """

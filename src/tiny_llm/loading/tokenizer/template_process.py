@@ -1,4 +1,4 @@
-"""Renders chat templates in a sandbox: the handler of the process for templates (`runtime/worker_program.py`).
+"""Renders chat templates in a sandbox: the handler of a process (`runtime/worker_program.py`).
 
 It imports nothing of this package, so that the process starts fast.
 """
