@@ -66,7 +66,7 @@ SCHEMAS = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "is_valid"), SCHEMAS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("schema", "is_valid"), SCHEMAS, ids=[str(schema)[:40] for schema, _ in SCHEMAS])
 def test_each_kind_of_value_is_valid(llm, schema, is_valid):
     for seed in range(3):
         result = llm.generate(QUESTION, Sampling(temp=2.0, seed=seed), response_format=schema)

@@ -116,8 +116,8 @@ def test_greedy_rows_take_the_argmax_beside_others():
 
 
 @pytest.mark.parametrize("counts", [[0, 3, None, 20], [None, None, None, 0], [2, 2, 2, 2]])
-def test_log_probabilities_are_those_of_the_raw_logits(counts):
-    indices = [0, 3, 6, 7]
+@pytest.mark.parametrize("indices", [[0, 3, 6, 7], [6, 7, 8, 9]], ids=["mixed", "all changed"])
+def test_log_probabilities_are_those_of_the_raw_logits(counts, indices):
     logits = mx.concatenate([logits_of(index, 0) for index in indices])
     rows = [row(index) for index in indices]
     for each in rows:
