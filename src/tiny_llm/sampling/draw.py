@@ -32,9 +32,7 @@ def draw(logits: mx.array, sampling: Sampling, key: mx.array | None = None) -> m
 
 
 def draw_at(logits: mx.array, sampling: Sampling, uniform: mx.array) -> mx.array:
-    """Like `draw`, by numbers `uniform` [...] in [0, 1), one for each row."""
-    if sampling.temp == 0:
-        return argmax(logits)
+    """Like `draw` at a temperature above 0, by numbers `uniform` [...] in [0, 1), one for each row."""
     ids, scores = _filtered(logits, sampling)
     choice = categorical_at(scores, uniform)
     return choice if ids is None else mx.take_along_axis(ids, choice[..., None], axis=-1).squeeze(-1)

@@ -88,5 +88,5 @@ class RowSampler:
         return masks
 
     def forced(self) -> list[int]:
-        """Tokens that must follow by the grammar: drafts that are always accepted."""
+        """Tokens of the text that must follow by the grammar: good drafts."""
         return [] if self.grammar is None else self.grammar.forced()

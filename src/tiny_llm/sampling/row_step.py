@@ -11,7 +11,7 @@ from ..errors import GrammarError, NumericError, TinyLlmError
 from .draw import draw_at, probabilities
 from .grammar import apply_masks
 from .row_sampler import ACCEPT, RowSampler
-from .select import categorical_at, logsumexp, selected_logits, top_k
+from .select import argmax, categorical_at, logsumexp, selected_logits, top_k
 from .verify import count_accepted, residual_probs
 
 Top = tuple[tuple[int, float], ...]
@@ -63,11 +63,13 @@ class RowStep:
             groups[self._rows[row].changes_logits, *filters].append(row)
         drawn = []
         for members in groups.values():
-            scores = self._scores(members)
-            numbers = [
-                self._rows[row].uniform(p) for row in members for p in range(len(self._positions[row]))
-            ]
-            ids = draw_at(scores, self._rows[members[0]].sampling, mx.array(numbers, mx.float32))
+            scores, sampling = self._scores(members), self._rows[members[0]].sampling
+            if sampling.temp == 0:
+                ids = argmax(scores)
+            else:
+                places = [(row, place) for row in members for place in range(len(self._positions[row]))]
+                numbers = [self._rows[row].uniform(place) for row, place in places]
+                ids = draw_at(scores, sampling, mx.array(numbers))
             drawn.append((members, ids, selected_logits(scores, ids)))
         mx.eval([arrays for _, *arrays in drawn])
         for members, ids, selected in drawn:
@@ -98,13 +100,13 @@ class RowStep:
     def results(self) -> list[list[Drawn]]:
         """The tokens of each row up to the first that is no accepted draft, or up to an error."""
         kept = [self._kept(row) for row in range(len(self._rows))]
-        positions = [position for row in kept for position in row]
-        totals = self._totals(positions)
-        listed = self._listed(positions, totals)
+        all_kept = [position for positions in kept for position in positions]
+        totals = self._totals(all_kept)
+        listed = self._listed(all_kept, totals)
         found = []
-        for row, its in enumerate(kept):
+        for row, positions in enumerate(kept):
             drawn: list[Drawn] = []
-            for position in its:
+            for position in positions:
                 error = self._errors.get(row) or self._error(position, totals)
                 if error is not None:
                     drawn.append(Drawn(-1, error=error))

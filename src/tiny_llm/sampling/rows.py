@@ -22,7 +22,8 @@ def sample_rows(
     token itself; None for neither. These are of the raw logits in float32. NaN or a grammar at its limit is
     the `error` of that row alone.
     """
-    if logprobs is None and all(row.is_plain for row in rows):
+    needs_logprobs = logprobs is not None and any(count is not None for count in logprobs)
+    if not needs_logprobs and all(row.is_plain for row in rows):
         ids = argmax(logits)
         best = selected_logits(logits, ids)
         mx.eval(ids, best)

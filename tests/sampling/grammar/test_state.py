@@ -163,6 +163,27 @@ def test_a_grammar_is_compiled_once(tokenizer, monkeypatch):
     assert allowed(start_grammar(tokenizer, grammar)) != allowed(first)
 
 
+def test_without_llguidance_the_command_that_installs_it_is_named(tokenizer, monkeypatch):
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"expected none: llguidance is not installed; pip install"):
+        start_grammar(tokenizer, PATTERN)
+
+
+def test_an_answer_with_a_grammar_goes_on_from_its_tokens(tokenizer):
+    logits = mx.array(np.random.default_rng(5).standard_normal((1, 4096)).astype(np.float32) * 4)
+
+    def answer(done: list[int]) -> list[int]:
+        state = start_grammar(tokenizer, PERSON)
+        row = RowSampler(Sampling(temp=1.0), 1, 0, [1], tokenizer.eos_token_ids, state)
+        row.accept(done)
+        while not row.tokens or row.tokens[-1] not in tokenizer.eos_token_ids:
+            row.accept([sample_rows(logits, [row])[0].token_id])
+        return row.tokens
+
+    whole = answer([])
+    assert answer(whole[:3]) == answer(whole[:-1]) == whole
+
+
 def test_a_tokenizer_of_another_library_is_refused():
     with pytest.raises(
         UnsupportedError, match=r"^Grammar: grammar: got a grammar, expected none with a tokenizer"

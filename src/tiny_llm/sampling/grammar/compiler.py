@@ -78,6 +78,8 @@ class GrammarCompiler:
                 answer = GRAMMAR_WORKER.request(order, seconds)
         except WorkerStopped as stopped:
             answer = {"error": f"it {stopped}"}
+        if "unknown" in answer:  # a grammar of another thread ended the process in between
+            answer = {"error": "its process was stopped"}
         if "error" in answer:
             got = f"a {grammar.kind} that does not compile: {answer['error']}"
             raise ArgumentError("Grammar", "grammar", got, f"one that llguidance compiles in {seconds:g} s")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks.types import check_text, check_type
+from ...checks.types import check_text, check_type, kind
 from ...errors import ArgumentError, ArgumentTypeError, calling
 from .schema import MAX_DEPTH, check_depth, check_schema
 
@@ -63,9 +63,7 @@ def read_response_format(given: object) -> Grammar:
     if isinstance(given, Grammar):
         return given
     if not isinstance(given, Mapping):
-        raise ArgumentTypeError(
-            "", "response_format", type(given).__name__, "a Grammar or a JSON schema (dict)"
-        )
+        raise ArgumentTypeError("", "response_format", kind(given), "a Grammar or a JSON schema (dict)")
     return Grammar.json_schema(given)
 
 

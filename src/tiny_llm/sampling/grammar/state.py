@@ -72,7 +72,7 @@ class GrammarState:
             self._check()
 
     def forced(self) -> list[int]:
-        """The tokens that must follow, as far as there is one choice only: drafts that cost nothing."""
+        """Tokens of the text that must follow, if there is any; others may spell the same text."""
         return self._matcher.compute_ff_tokens()
 
     def _check(self) -> None:
