@@ -51,6 +51,7 @@ from .embedding import Embedding
 from .errors import (
     ArgumentError,
     ArgumentTypeError,
+    GrammarError,
     NumericError,
     OutOfMemoryError,
     RefusedArgument,
@@ -80,6 +81,7 @@ from .qwen2_week2 import Qwen2ModelWeek2
 from .qwen2_week3 import Qwen2ModelWeek3
 from .qwen3 import Qwen3Model, Qwen3ModelWeek1, Qwen3ModelWeek3
 from .sampler import make_sampler
+from .sampling.grammar import Grammar
 from .sampling.params import Sampling
 
 models.dispatch_model = dispatch_model  # where the course looks for it
@@ -100,6 +102,8 @@ __all__ = [
     "Checkpoint",
     "Embedding",
     "Explanation",
+    "Grammar",
+    "GrammarError",
     "LoadError",
     "NumericError",
     "OutOfMemoryError",

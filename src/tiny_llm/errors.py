@@ -65,6 +65,17 @@ class NumericError(TinyLlmError, ArithmeticError):
         return type(self), (self.results,)
 
 
+class GrammarError(TinyLlmError, RuntimeError):
+    """The answer cannot follow its grammar: a limit of llguidance, or a token that is not allowed."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return f"the answer cannot follow its grammar: {self.reason}"
+
+
 class OutOfMemoryError(TinyLlmError, MemoryError):
     """A computation did not fit into the memory of the GPU.
 

@@ -1,6 +1,6 @@
 """Answers to one prompt: with and without a cache, with a draft model, and as a stream of text."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from .generation.text import (
     TextStream,
     answer_limit,
     check_model,
+    check_sampling,
     check_tokenizer,
     check_vocabularies,
     check_vocabulary_sizes,
@@ -29,9 +30,10 @@ from .generation.text import (
     end_tokens,
 )
 from .generation.tokens import TokenSampler, cached_tokens, full_context_tokens
-from .sampler import Sampler, sampler_of
+from .sampler import Sampler
+from .sampling.grammar import Grammar, read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
-from .sampling.penalty import LogitsProcessor, logits_processors
+from .sampling.penalty import LogitsProcessor
 from .sampling.stop import StopStrings
 
 NUM_DRAFT_TOKENS = 4  # drafted before each pass of the target model
@@ -100,8 +102,9 @@ def speculative_generate(
     check_type("speculative_generate", "sampling", sampling, Sampling, "a Sampling")
     check_vocabularies("speculative_generate", draft_tokenizer, tokenizer)
     check_vocabulary_sizes("speculative_generate", draft_model, model)
-    if sampling.repetition_penalty is not None:
-        raise UnsupportedError("speculative_generate", "sampling", "a repetition penalty", "none")
+    if sampling.changed_logits is not None:
+        raise UnsupportedError("speculative_generate", "sampling", sampling.changed_logits, "none")
+    check_sampling("speculative_generate", sampling, [model, draft_model], None)
     source = partial(_speculate, draft_model, model, sampling, prefill_chunk())
     return "".join(_begin("speculative_generate", [model, draft_model], tokenizer, prompt, source, sampling))
 
@@ -121,6 +124,7 @@ def stream_generate(
     logprobs: int | None = None,
     context: int | None = None,
     prompt_cache: PromptCache | None = None,
+    response_format: Grammar | Mapping[str, Any] | None = None,
 ) -> Generation:
     """Answer `prompt` piece by piece; the result also has statistics and the reason why the answer ended.
 
@@ -129,8 +133,8 @@ def stream_generate(
     replace those of `sampling` unless they are None. With `logprobs`, the result has the log probability of
     each token and of the `logprobs` most probable tokens at its position. With a `prompt_cache`, which
     belongs to one model, tokens of the prompt that are in it are not prefilled again. The prompt is processed
-    in chunks of `prefill_step` tokens; None is 512 on the CPU, 2048 on a GPU. Errors in the
-    arguments are raised here, not later.
+    in chunks of `prefill_step` tokens; None is 512 on the CPU, 2048 on a GPU. With a `response_format`, a
+    `Grammar` or a JSON schema, the answer has this form. Errors in the arguments are raised here, not later.
     """
     check_model("stream_generate", "model", model)
     check_tokenizer("stream_generate", "tokenizer", tokenizer)
@@ -147,7 +151,7 @@ def stream_generate(
     models = [model]
     if draft_model is not None:
         check_model("stream_generate", "draft_model", draft_model, CREATE_KV_CACHE)
-        _check_draft(model, sampling, processors, logprobs, prompt_cache)
+        _check_draft(model, sampling, processors, logprobs, prompt_cache, response_format)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
@@ -157,14 +161,24 @@ def stream_generate(
         raise ArgumentError(
             "stream_generate", "prompt_cache", "a PromptCache", "None: the model has no KV cache"
         )
-    processors = [*processors, *logits_processors(sampling)]
+    with calling("stream_generate", schema="response_format", grammar="response_format"):
+        grammar = None if response_format is None else read_response_format(response_format)
+        check_sampling("", limits, models, grammar)
+        state = None if grammar is None else start_grammar(tokenizer, grammar)
     logprob_queue = make_logprob_queue("stream_generate", logprobs)
     cached = 0
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         if draft_model is not None:
             return _speculate(draft_model, model, sampling, prefill_step, ids, limit)
-        sampler = TokenSampler(ids, sampler_of(sampling), processors, logprob_queue)
+        sampler = TokenSampler.make(
+            sampling,
+            ids,
+            end_tokens(tokenizer),
+            processors=processors,
+            logprob_queue=logprob_queue,
+            grammar=state,
+        )
         if prompt_cache is not None:
             nonlocal cached
             cached = prompt_cache.reuse(ids)
@@ -199,7 +213,13 @@ def _begin(
     text = TextStream(tokenizer.detokenizer)
     stops = StopStrings(sampling.stop)
     return Generation(
-        source(ids, limit), text, end_tokens(tokenizer), stops, len(ids), logprob_queue=logprob_queue
+        source(ids, limit),
+        text,
+        sampling.ending_tokens(end_tokens(tokenizer)),
+        stops,
+        len(ids),
+        logprob_queue=logprob_queue,
+        min_tokens=sampling.min_tokens,
     )
 
 
@@ -222,6 +242,7 @@ def _check_draft(
     processors: Sequence[LogitsProcessor],
     logprobs: int | None,
     prompt_cache: PromptCache | None,
+    response_format: object,
 ) -> None:
     if not has_kv_cache(model):
         raise ArgumentError(
@@ -230,10 +251,12 @@ def _check_draft(
             "a draft model",
             "None: the model has no KV cache to rewind rejected drafts in",
         )
-    if logits_processors(sampling):
+    if sampling.changed_logits is not None:
         raise UnsupportedError(
-            "stream_generate", "sampling", "a repetition penalty", "none with a draft model"
+            "stream_generate", "sampling", sampling.changed_logits, "none with a draft model"
         )
+    if response_format is not None:
+        raise UnsupportedError("stream_generate", "response_format", "a grammar", "None with a draft model")
     if processors:
         raise UnsupportedError(
             "stream_generate", "processors", "logits processors", "none with a draft model"

@@ -1,7 +1,7 @@
 """The Python API to a model: load it by name, then generate, chat or stream."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
@@ -21,6 +21,7 @@ from .generation.result import Result
 from .generation.stream import Stream
 from .generation.text import (
     answer_limit,
+    check_sampling,
     check_vocabularies,
     check_vocabulary_sizes,
     encode_prompt,
@@ -28,7 +29,11 @@ from .generation.text import (
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .runtime.gpu import default_attention
+from .sampling.grammar import Grammar, read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
+
+ResponseFormat = Grammar | Mapping[str, Any]
+FORMAT = {"schema": "response_format", "grammar": "response_format"}  # arguments of inner functions
 
 
 class Options(TypedDict, total=False):
@@ -37,6 +42,7 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     stop: str | Sequence[str] | None
     logprobs: int | None
+    response_format: ResponseFormat | None
 
 
 class LLM:
@@ -144,6 +150,7 @@ class LLM:
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
+        response_format: ResponseFormat | None = None,
         batch_size: int | None = None,
     ) -> Result | list[Result]:
         """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
@@ -157,8 +164,13 @@ class LLM:
             empty `stop` removes its stop strings. Without a limit an answer ends after 1024 tokens.
         logprobs: also return the log probability of each token, and this many most probable tokens at its
             position.
+        response_format: the form of the answer: a JSON schema (a dict), or a `Grammar` for a regular
+            expression and more. The answer has this form if it ends by itself (`finish_reason` "stop"):
+
+                schema = {"enum": ["yes", "no"]}
+                json.loads(llm.generate("Is water wet?", response_format=schema).text)
         """
-        with calling("LLM.generate", prompt="prompts"):
+        with calling("LLM.generate", prompt="prompts", **FORMAT):
             if batch_size is not None:
                 check_size("", "batch_size", batch_size)
                 if self._draft is not None and batch_size != 1:
@@ -166,11 +178,16 @@ class LLM:
                     raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
-                return _complete(self._start(prompts, sampling, logprobs))
+                return _complete(self._start(prompts, sampling, logprobs, response_format))
             prompt_ids = self._encode(prompts)
             if self._draft is not None:  # speculative decoding has no batches
-                return self._answer_each(prompts, sampling, logprobs)
-            return self._answer_all(prompts, prompt_ids, sampling, logprobs, batch_size or LLM_BATCH_SIZE)
+                return self._answer_each(prompts, sampling, logprobs, response_format)
+            grammar = None if response_format is None else read_response_format(response_format)
+            check_sampling("", sampling, self._models, grammar)
+            if grammar is not None:
+                start_grammar(self.tokenizer, grammar)  # it is refused before anything is computed
+            size = batch_size or LLM_BATCH_SIZE
+            return self._answer_all(prompts, prompt_ids, sampling, logprobs, grammar, size)
 
     def chat(
         self,
@@ -180,6 +197,7 @@ class LLM:
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
+        response_format: ResponseFormat | None = None,
         enable_thinking: bool = False,
     ) -> Result:
         """Answer a conversation, rendered by the model's chat template.
@@ -190,10 +208,10 @@ class LLM:
 
         The other arguments are those of `generate`.
         """
-        with calling("LLM.chat", prompt="messages"):
+        with calling("LLM.chat", prompt="messages", **FORMAT):
             sampling = self._limited(sampling, max_tokens, stop)
             text = render_prompt("", self.name, self.tokenizer, messages, enable_thinking)
-            return _complete(self._start(text, sampling, logprobs))
+            return _complete(self._start(text, sampling, logprobs, response_format))
 
     def stream(
         self,
@@ -203,20 +221,23 @@ class LLM:
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         logprobs: int | None = None,
+        response_format: ResponseFormat | None = None,
         enable_thinking: bool = False,
     ) -> Stream:
         """Stream an answer: a text is continued as by `generate`, messages are answered as by `chat`."""
-        with calling("LLM.stream", messages="prompt"):
+        with calling("LLM.stream", messages="prompt", **FORMAT):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
                 text = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
-                return self._start(text, sampling, logprobs)
+                return self._start(text, sampling, logprobs, response_format)
             if enable_thinking:
                 raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
-            return self._start(prompt, sampling, logprobs)
+            return self._start(prompt, sampling, logprobs, response_format)
 
-    def _start(self, prompt: str, sampling: Sampling, logprobs: int | None) -> Stream:
+    def _start(
+        self, prompt: str, sampling: Sampling, logprobs: int | None, response_format: ResponseFormat | None
+    ) -> Stream:
         generation = stream_generate(
             self.model,
             self.tokenizer,
@@ -225,6 +246,7 @@ class LLM:
             draft_model=self._draft,
             logprobs=logprobs,
             context=self.context,
+            response_format=response_format,
         )
         return Stream(generation, self.device)
 
@@ -238,10 +260,16 @@ class LLM:
                 prompt_ids.append(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
         return prompt_ids
 
-    def _answer_each(self, prompts: Sequence[str], sampling: Sampling, logprobs: int | None) -> list[Result]:
+    def _answer_each(
+        self,
+        prompts: Sequence[str],
+        sampling: Sampling,
+        logprobs: int | None,
+        response_format: ResponseFormat | None,
+    ) -> list[Result]:
         results, failed = [], False
         for prompt in prompts:
-            stream = self._start(prompt, sampling, logprobs)
+            stream = self._start(prompt, sampling, logprobs, response_format)
             try:
                 _complete(stream)
             except NumericError:
@@ -257,6 +285,7 @@ class LLM:
         prompt_ids: list[list[int]],
         sampling: Sampling,
         logprobs: int | None,
+        grammar: Grammar | None,
         batch_size: int,
     ) -> list[Result]:
         arrival_time = time.perf_counter()
@@ -274,6 +303,7 @@ class LLM:
                 limit=answer_limit(self._models, len(ids), sampling.max_tokens, self.context),
                 prompt_ids=ids,
                 arrival_time=arrival_time,
+                grammar=grammar,
             )
 
         with on_device(self.device):

@@ -23,6 +23,7 @@ from .conftest import Run
 FULL, CACHED, PAGED = LOADERS
 SHORT = ("--max-tokens", "8")
 CLEAR = "What is a token?"  # each token of the answer is chosen by more than the rounding of 16-bit types
+WARM = ("--sampler-temp", "3", "--seed", "1")  # penalties of at most 2 decide close choices only
 HOT = ("--sampler-temp", "20", "--seed", "1")  # at lower temperatures tiny always gives the same answer
 
 
@@ -68,6 +69,11 @@ ACTING = {
     "--max-tokens": (("--max-tokens", "3"), ("text", "generated_tokens"), ()),
     "--stop": (("--stop", "tiles", "--stop", "exact"), ("text", "finish_reason"), SHORT),
     "--repetition-penalty": (("--repetition-penalty", "3"), ("text",), ("--max-tokens", "30")),
+    "--presence-penalty": (("--presence-penalty", "2"), ("text",), (*WARM, "--max-tokens", "30")),
+    "--frequency-penalty": (("--frequency-penalty", "2"), ("text",), (*WARM, "--max-tokens", "30")),
+    "--min-tokens": (("--min-tokens", "40"), ("generated_tokens",), ("--max-tokens", "40")),
+    "--ignore-eos": (("--ignore-eos",), ("finish_reason", "generated_tokens"), ("--max-tokens", "40")),
+    "--regex": (("--regex", "(yes|no)"), ("text", "finish_reason"), SHORT),
     "--sampler-temp": (("--sampler-temp", "3", "--seed", "0"), ("text",), SHORT),
     "--seed": (("--seed", "2"), ("text",), (*HOT[:2], "--seed", "1")),
     "--sampler-top-k": (("--sampler-top-k", "1"), ("text",), HOT),
@@ -188,6 +194,15 @@ def test_a_drafted_answer_can_be_sampled(run: Run) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_an_answer_is_valid_by_the_schema_of_a_file(run: Run, tmp_path) -> None:
+    file = tmp_path / "schema.json"
+    schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+    file.write_text(json.dumps(schema | {"additionalProperties": False}))
+    record = run("generate", "--json", "--json-schema", str(file)).record
+    assert type(json.loads(record["text"])["sure"]) is bool
+    assert record["finish_reason"] == "stop"
+
+
 def test_the_prompt_may_come_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("Who are you?\n"))
     assert run("generate", "--json", "--prompt", "-", *SHORT).record["prompt"] == "Who are you?\n"
@@ -221,6 +236,7 @@ def test_every_flag_has_a_test() -> None:
         "--dtype",
         "--enable-thinking",
         "--draft-model",
+        "--json-schema",
     }
     assert flags == set(ACTING) | elsewhere
 

@@ -38,6 +38,8 @@ LATE_IMPORTS = {
         "loading.tokenizer.chat_template",
         "loading.tokenizer.template_process",
     ): "jinja2 is slow to import, and only a trusted template needs it here",
+    ("sampling.grammar.compiler", "sampling.grammar.check_process"): "llguidance is optional",
+    ("sampling.grammar.state", "sampling.grammar.check_process"): "llguidance is optional",
 }
 
 # src/extensions/src; "." are the files at the top. GRAPH is what MLX sees: checks, primitives, gradients.

@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from ..generation.defaults import MAX_TOKENS
 from .device import DEVICES, DTYPES
@@ -179,6 +180,34 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         "--repetition-penalty", type=number_where(lambda x: x > 0, "above 0"), metavar="R",
         help="penalty for tokens that already occurred; above 1 makes them less probable",
     )  # fmt: skip
+    for name, what in (("presence", "each token"), ("frequency", "each occurrence of a token")):
+        group.add_argument(
+            f"--{name}-penalty", type=number_where(lambda x: -2 <= x <= 2, "from -2 to 2"), default=0.0,
+            metavar="X",
+            help=f"penalty for {what} in the answer so far; above 0 makes repetition less probable "
+            "(default: 0)",
+        )  # fmt: skip
+    group.add_argument(
+        "--min-tokens", type=integer(0), default=0, metavar="N",
+        help="minimum number of new tokens: before, neither an end token nor --stop ends the answer "
+        "(default: 0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--ignore-eos", action="store_true",
+        help="end tokens do not end the answer, only --stop and the maximum length do",
+    )  # fmt: skip
+
+
+def add_response_format(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("form of the answer (needs llguidance: pip install 'tiny-llm[serve]')")
+    either = group.add_mutually_exclusive_group()
+    either.add_argument(
+        "--json-schema", type=Path, metavar="FILE",
+        help="the answer is JSON that is valid by the JSON schema in this file",
+    )  # fmt: skip
+    either.add_argument(
+        "--regex", type=text, metavar="PATTERN", help="the whole answer matches this regular expression"
+    )
 
 
 def add_json(

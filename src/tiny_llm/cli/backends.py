@@ -15,6 +15,7 @@ from ..generation.protocols import has_kv_cache
 from ..generation.text import shortest_context
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
+from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from .exit_codes import Refusal
 from .prefill_progress import PrefillReporter
@@ -36,7 +37,12 @@ class Backend(ABC):
 
     @abstractmethod
     def generate(
-        self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
+        self,
+        prompt: str,
+        sampling: Sampling,
+        progress: Progress,
+        prompt_cache: PromptCache | None = None,
+        grammar: Grammar | None = None,
     ) -> Generation:
         """Start an answer to a rendered prompt; ArgumentError for one that does not fit."""
 
@@ -83,7 +89,12 @@ class TinyLlmBackend(Backend):
         return PromptCache() if can_cache else None
 
     def generate(
-        self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
+        self,
+        prompt: str,
+        sampling: Sampling,
+        progress: Progress,
+        prompt_cache: PromptCache | None = None,
+        grammar: Grammar | None = None,
     ) -> Generation:
         model = PrefillReporter(self.model, progress)
         generation = stream_generate(
@@ -94,6 +105,7 @@ class TinyLlmBackend(Backend):
             draft_model=self._draft and self._draft[0],
             draft_tokenizer=self._draft and self._draft[1],
             prompt_cache=prompt_cache,
+            response_format=grammar,
         )
         model.total = generation.statistics.prompt_tokens
         return generation

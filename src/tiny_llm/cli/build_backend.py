@@ -14,6 +14,7 @@ from ..generation.text import check_vocabularies, check_vocabulary_sizes
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
 from ..runtime.gpu import AttentionChoice, default_attention
+from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from .arguments import SYSTEM
 from .backends import Backend, TinyLlmBackend
@@ -22,6 +23,9 @@ from .exit_codes import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Stage
 from .mlx_lm_backend import MlxLmBackend, check_mlx_lm
 
+# Parameters that change logits, which neither a draft model nor mlx-lm has.
+LOGITS_FLAGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens")
+FORMAT_FLAGS = ("json_schema", "regex")
 SAMPLING_FLAGS = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
 
 
@@ -31,21 +35,50 @@ def read_sampling(options: argparse.Namespace) -> Sampling:
         for name in SAMPLING_FLAGS:
             if getattr(options, name) is not None:
                 raise Refusal(f"{flag(name)}: needs a --sampler-temp above 0: at 0 nothing is sampled")
-    if options.draft_model is not None and options.repetition_penalty is not None:
-        raise Refusal("--repetition-penalty: cannot be combined with --draft-model")
     try:
-        return Sampling(
+        sampling = Sampling(
             options.sampler_temp,
             options.sampler_top_p,
             options.sampler_top_k,
             options.sampler_min_p,
             options.seed,
             repetition_penalty=options.repetition_penalty,
+            presence_penalty=options.presence_penalty,
+            frequency_penalty=options.frequency_penalty,
             max_tokens=options.max_tokens,
+            min_tokens=options.min_tokens,
             stop=options.stop,
+            ignore_eos=options.ignore_eos,
         )
-    except ArgumentError as error:  # only the upper limit of the seed is unchecked so far
+    except ArgumentError as error:  # limits of the seed and of stop strings, min_tokens above max_tokens
         raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
+    for name in LOGITS_FLAGS:
+        if getattr(options, name) and options.draft_model is not None:
+            raise Refusal(f"{flag(name)}: cannot be combined with --draft-model")
+        # mlx-lm gives its processors a part of the prompt only, so lengths and counts would be wrong.
+        if getattr(options, name) and options.solution == "mlx" and name != "repetition_penalty":
+            raise Refusal(f"{flag(name)}: cannot be combined with --solution mlx")
+    return sampling
+
+
+def read_grammar(options: argparse.Namespace) -> Grammar | None:
+    """The grammar of --json-schema or --regex; a flag that contradicts it is refused."""
+    given = next((name for name in FORMAT_FLAGS if getattr(options, name) is not None), None)
+    if given is None:
+        return None
+    if options.draft_model is not None or options.solution == "mlx" or options.ignore_eos:
+        other = "--ignore-eos" if options.ignore_eos else "--draft-model or --solution mlx"
+        raise Refusal(f"{flag(given)}: cannot be combined with {other}")
+    try:
+        if given == "regex":
+            return Grammar.regex(options.regex)
+        return Grammar.json_schema(options.json_schema.read_text(encoding="utf-8"))
+    except ArgumentError as error:
+        raise Refusal(f"{flag(given)}: {error.reason}") from error
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{flag(given)}: {options.json_schema}: expected text in UTF-8") from error
+    except OSError as error:
+        raise Refusal(f"{flag(given)}: {options.json_schema}: {error.strerror}") from error
 
 
 def check_raw(options: argparse.Namespace) -> None:

@@ -11,10 +11,11 @@ from ..generation.generation import Generation
 from ..generation.messages import build_messages
 from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress
+from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from . import arguments, summary
 from .backends import Backend
-from .build_backend import build_backend, check_raw, read_sampling
+from .build_backend import build_backend, check_raw, flag, read_grammar, read_sampling
 from .exit_codes import Refusal
 from .json_output import print_json
 from .progress import ProgressBar, dimmed
@@ -41,11 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_machine(parser)
     arguments.add_conversation(parser)
     arguments.add_answer(parser)
+    arguments.add_response_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the answer piece by piece, then its statistics; or all of it as JSON."""
     sampling = read_sampling(options)
+    grammar = read_grammar(options)
     check_raw(options)
     question = read_question(options.prompt)
     with ProgressBar() as progress:
@@ -56,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             with as_refusal_of("--prompt"):
                 conversation = build_messages(options.system, [], question)
                 prompt = backend.render(conversation, options.enable_thinking)
-        generation = start_generation(backend, prompt, sampling, progress)
+        generation = start_generation(backend, prompt, sampling, progress, grammar=grammar)
         first = next(generation, "")
         if options.json:
             progress(ANSWERING, 0, None)
@@ -84,12 +87,15 @@ def read_question(given: str) -> str:
 
 
 @contextmanager
-def as_refusal_of(source: str) -> Iterator[None]:
-    """Turn an ArgumentError about the prompt into a Refusal that names its source, such as a flag."""
+def as_refusal_of(source: str, response_format: str = "") -> Iterator[None]:
+    """Turn an ArgumentError into a Refusal that names the source of the prompt, or the flag of the format."""
     try:
         yield
     except ArgumentError as error:
-        place = source if error.argument in ("prompt", "messages", "system") else error.argument
+        sources = dict.fromkeys(("prompt", "messages", "system"), source) | {
+            "response_format": response_format
+        }
+        place = sources.get(error.argument, error.argument)
         raise Refusal(f"{place}: {error.reason}") from error
 
 
@@ -101,10 +107,11 @@ def start_generation(
     *,
     source: str = "--prompt",
     prompt_cache: PromptCache | None = None,
+    grammar: Grammar | None = None,
 ) -> Generation:
-    """Start an answer; a prompt or a length that does not fit into the context is refused."""
-    with as_refusal_of(source):
-        generation = backend.generate(prompt, sampling, progress, prompt_cache)
+    """Start an answer; a prompt or a length that does not fit into the context, or a grammar, is refused."""
+    with as_refusal_of(source, "" if grammar is None else flag(grammar.kind)):
+        generation = backend.generate(prompt, sampling, progress, prompt_cache, grammar)
     length, requested = generation.statistics.prompt_tokens, sampling.max_tokens
     if requested is not None and requested > backend.context - length:
         raise Refusal(

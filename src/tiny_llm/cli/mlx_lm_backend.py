@@ -20,8 +20,9 @@ from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..runtime.kernel_cache import kernel_cache
 from ..sampler import sampler_of
+from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from ..sampling.penalty import logits_processors
+from ..sampling.processors import logits_processors
 from ..sampling.stop import StopStrings
 from .backends import Backend
 from .exit_codes import Failure
@@ -41,8 +42,14 @@ class MlxLmBackend(Backend):
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
 
     def generate(
-        self, prompt: str, sampling: Sampling, progress: Progress, prompt_cache: PromptCache | None = None
+        self,
+        prompt: str,
+        sampling: Sampling,
+        progress: Progress,
+        prompt_cache: PromptCache | None = None,
+        grammar: Grammar | None = None,
     ) -> Generation:
+        """Start an answer; the command refuses a grammar for mlx-lm's models."""
         from mlx_lm.generate import generate_step
 
         ids = encode_prompt("mlx", [self._limits], self.tokenizer, prompt)
@@ -53,7 +60,7 @@ class MlxLmBackend(Backend):
                 self.model,
                 max_tokens=min(sampling.max_tokens or MAX_TOKENS, self.context - len(ids)),
                 sampler=sampler_of(sampling),
-                logits_processors=logits_processors(sampling),
+                logits_processors=logits_processors(sampling, len(ids)),
                 prefill_step_size=prefill_chunk(),
                 prompt_progress_callback=prefill_progress(progress, kernel_cache()),
             )
@@ -62,7 +69,8 @@ class MlxLmBackend(Backend):
                 yield int(token)
 
         text = TextStream(new_detokenizer(self.tokenizer))
-        return Generation(tokens(), text, end_tokens(self.tokenizer), StopStrings(sampling.stop), len(ids))
+        ends = sampling.ending_tokens(end_tokens(self.tokenizer))
+        return Generation(tokens(), text, ends, StopStrings(sampling.stop), len(ids))
 
 
 def check_mlx_lm() -> None:

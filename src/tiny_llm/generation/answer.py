@@ -11,8 +11,8 @@ from .text import TextStream
 class Answer:
     """The tokens of one answer, and their text without end token and stop string.
 
-    `token_ids` includes the end token, and `at_end_token` is True after it. `finish_reason` is None until
-    the end.
+    `token_ids` includes the end token, one of `end_tokens`, and `at_end_token` is True after it.
+    `finish_reason` is None until the end.
     """
 
     def __init__(
@@ -22,6 +22,8 @@ class Answer:
         stops: StopStrings,
         prompt_tokens: int,
         logprob_queue: LogprobQueue | None = None,
+        *,
+        min_tokens: int = 0,
     ):
         self.token_ids: list[int] = []
         self.text = ""
@@ -32,6 +34,7 @@ class Answer:
         self._end_tokens = end_tokens
         self._stops = stops
         self._logprob_queue = logprob_queue
+        self._min_tokens = min_tokens
         self.at_end_token = False
 
     @property
@@ -46,7 +49,11 @@ class Answer:
         if self._logprob_queue is not None:
             self._logprobs.append(self._logprob_queue.pop())
         self.at_end_token = token in self._end_tokens
-        return "" if self.at_end_token else self._show(self._stops.add(self._stream.add(token)))
+        if self.at_end_token:
+            return ""
+        piece = self._stream.add(token)
+        # The text of the first `min_tokens` tokens contains no stop string that counts.
+        return self._show(piece if len(self.token_ids) <= self._min_tokens else self._stops.add(piece))
 
     def finish(self) -> str:
         """End the answer here; return the text that was held back."""

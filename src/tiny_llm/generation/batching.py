@@ -9,9 +9,9 @@ import mlx.core as mx
 
 from ..cache.batching import BatchingKvCache
 from ..errors import NumericError
-from ..sampling.select import argmax
+from ..sampling.select import argmax, selected_logits
 from .request import Request
-from .tokens import next_logits, selected_logits
+from .tokens import next_logits
 
 Finished = Callable[[Request], None]
 

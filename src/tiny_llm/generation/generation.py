@@ -30,8 +30,9 @@ class Generation(Iterator[str]):
         clock: Clock = time.perf_counter,
         *,
         logprob_queue: LogprobQueue | None = None,
+        min_tokens: int = 0,
     ):
-        self._answer = Answer(text, end_tokens, stops, prompt_tokens, logprob_queue)
+        self._answer = Answer(text, end_tokens, stops, prompt_tokens, logprob_queue, min_tokens=min_tokens)
         # A function without `self`: in a reference cycle, pages would wait for the garbage collector.
         self._pieces = _pieces(self._answer, tokens, clock)
 

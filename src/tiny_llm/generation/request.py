@@ -7,16 +7,15 @@ import mlx.core as mx
 
 from ..checks.types import check_size
 from ..errors import ArgumentError
-from ..sampler import sampler_of
+from ..sampling.grammar import Grammar, start_grammar
 from ..sampling.params import GREEDY, Sampling
-from ..sampling.penalty import logits_processors
 from ..sampling.stop import StopStrings
 from .answer import Answer
 from .defaults import BATCH_PREFILL_STEP
 from .logprobs import make_logprob_queue
 from .protocols import CREATE_KV_CACHE, CachedModel, Tokenizer
 from .result import Result
-from .text import TextStream, check_model, encode_prompt, end_tokens, new_detokenizer
+from .text import TextStream, check_model, check_sampling, encode_prompt, end_tokens, new_detokenizer
 from .tokens import TokenSampler, eval_caches, next_logits
 
 
@@ -27,6 +26,7 @@ class Request:
     next_token: the newest token, not yet in the cache.
     limit: maximum number of new tokens.
     prompt_ids: the checked ids of `prompt`, if the caller has them.
+    grammar: the form of the answer.
     arrival_time: a value of `time.perf_counter()`; the time from then until now is `queued_seconds`.
     """
 
@@ -43,6 +43,7 @@ class Request:
         limit: int | None = None,
         arrival_time: float | None = None,
         prompt_ids: list[int] | None = None,
+        grammar: Grammar | None = None,
     ):
         check_model("Request", "model", model, CREATE_KV_CACHE)
         check_size("Request", "prefill_max_step", prefill_max_step)
@@ -61,15 +62,24 @@ class Request:
         self.is_prefill_done = False
         self.next_token: int | None = None
         self.offset = 0
-        self.sampler = TokenSampler(ids, sampler_of(sampling), logits_processors(sampling), logprob_queue)
+        check_sampling("Request", sampling, [model], grammar)
+        ends = end_tokens(tokenizer)
+        self.sampler = TokenSampler.make(
+            sampling,
+            ids,
+            ends,
+            logprob_queue=logprob_queue,
+            grammar=None if grammar is None else start_grammar(tokenizer, grammar),
+        )
         self._limit = limit
         self._start_time = time.perf_counter()
         self._answer = Answer(
             TextStream(self.detokenizer),
-            end_tokens(tokenizer),
+            sampling.ending_tokens(ends),
             StopStrings(sampling.stop),
             len(ids),
             logprob_queue,
+            min_tokens=sampling.min_tokens,
         )
         if arrival_time is not None:
             self._answer.statistics.queued_seconds = self._start_time - arrival_time

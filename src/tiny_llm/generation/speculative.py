@@ -12,9 +12,10 @@ import mlx.core as mx
 
 from ..sampling.draw import draw, probabilities, random_keys
 from ..sampling.params import Sampling
-from ..sampling.select import argmax
+from ..sampling.select import argmax, selected_logits
+from ..sampling.verify import count_accepted, count_leading, residual_probs
 from .protocols import CachedModel
-from .tokens import SequenceState, refuse_nan, selected_logits, token_id
+from .tokens import SequenceState, refuse_nan, token_id
 
 
 def speculative_tokens(
@@ -96,21 +97,10 @@ def verify_sampled(
     is replaced by a sample from max(0, target - draft), normalised. The result is distributed as
     `target_probs`.
     """
-    columns = draft_ids[:, None]
-    target = mx.take_along_axis(target_probs[:-1], columns, axis=-1).squeeze(-1)
-    draft = mx.take_along_axis(draft_probs, columns, axis=-1).squeeze(-1)
     u = mx.random.uniform(shape=draft_ids.shape, key=keys[0])
-    accepted = count_leading(u * draft < target)
-    # If all drafts are accepted, the next token is sampled from the last row of `target_probs`.
-    draft_probs = mx.concatenate([draft_probs, mx.zeros((1, target_probs.shape[-1]))])
-    residual = mx.maximum(target_probs[accepted] - draft_probs[accepted], 0)
-    residual = mx.where(residual.sum() > 0, residual, target_probs[accepted])  # rows equal up to rounding
+    accepted = count_accepted(target_probs, draft_probs, draft_ids, u)
+    residual = residual_probs(target_probs, draft_probs, accepted)
     return accepted, mx.random.categorical(mx.log(residual), key=keys[1])
-
-
-def count_leading(flags: mx.array) -> mx.array:
-    """The number of True in `flags` [k] before the first False."""
-    return mx.cumprod(flags.astype(mx.int32)).sum()
 
 
 def fit_vocabulary(logits: mx.array, size: int) -> mx.array:

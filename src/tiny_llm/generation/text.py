@@ -5,6 +5,8 @@ from typing import Any
 
 from ..checks.types import check_attributes, check_text
 from ..errors import ArgumentError
+from ..sampling.grammar import Grammar
+from ..sampling.params import Sampling
 from .protocols import Detokenizer, Tokenizer
 
 # Decoders return this for incomplete characters: a token may end inside a character.
@@ -111,6 +113,18 @@ def context_length(model: Any) -> int | None:
 def check_model(function: str, argument: str, model: object, *abilities: str) -> None:
     """Check for a callable with these attributes."""
     check_attributes(function, argument, model, ("__call__", *abilities), "a model")
+
+
+def check_sampling(function: str, sampling: Sampling, models: list[Any], grammar: Grammar | None) -> None:
+    """Refuse ids outside of a vocabulary, and parameters that contradict a grammar."""
+    for model in models:
+        vocabulary = getattr(model, "vocab_size", None)
+        if vocabulary is not None:
+            sampling.check_vocabulary(function, vocabulary)
+    if grammar is not None and sampling.ignore_eos:
+        raise ArgumentError(
+            function, "ignore_eos", True, "False with a grammar, which ends with an end token"
+        )
 
 
 def check_tokenizer(function: str, argument: str, tokenizer: object) -> None:

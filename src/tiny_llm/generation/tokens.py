@@ -9,18 +9,22 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import NumericError
-from ..runtime.gpu import computes_on_gpu
+from ..sampler import sampler_of
+from ..sampling.grammar import GrammarState, apply_masks
+from ..sampling.params import Sampling
 from ..sampling.penalty import LogitsProcessor
-from ..sampling.select import argmax, logsumexp
+from ..sampling.processors import logits_processors
+from ..sampling.select import argmax, logsumexp, selected_logits
 from .logprobs import LogprobQueue
 from .protocols import CachedModel, FullContextModel, LayerCache
 
 
 class TokenSampler:
-    """Samples the next token from logits [B, V]: logits processors first, then the sampler.
+    """Samples the next token from logits [B, V]: logits processors first, then the grammar, then the sampler.
 
     `sample` returns unevaluated ids, `result` waits for them, in the same order. `logprob_queue` gets the log
-    probabilities of each token, from the logits before the processors.
+    probabilities of each token, from the logits before the processors. With a `grammar`, B is 1 and `sample`
+    waits for the token before; `held_back` are not allowed for the first `min_tokens` tokens.
     """
 
     def __init__(
@@ -29,17 +33,51 @@ class TokenSampler:
         sampler: Callable[[mx.array], mx.array] | None = None,
         processors: Sequence[LogitsProcessor] = (),
         logprob_queue: LogprobQueue | None = None,
+        *,
+        grammar: GrammarState | None = None,
+        held_back: frozenset[int] = frozenset(),
+        min_tokens: int = 0,
     ):
         self._tokens = mx.array(prompt)
         self._sampler = sampler
         self._processors = processors
         self._logprob_queue = logprob_queue
         self._selected: deque[mx.array] = deque()  # the logit of each sampled token
+        self._grammar = grammar
+        self._held_back = held_back
+        self._min_tokens = min_tokens
+        self._sampled = 0
+        self._newest: mx.array | None = None
+
+    @classmethod
+    def make(
+        cls,
+        sampling: Sampling,
+        prompt: list[int],
+        end_tokens: frozenset[int],
+        *,
+        processors: Sequence[LogitsProcessor] = (),
+        logprob_queue: LogprobQueue | None = None,
+        grammar: GrammarState | None = None,
+    ) -> "TokenSampler":
+        """The sampler of one answer of a model with `end_tokens`; the given `processors` come first."""
+        endings = sampling.ending_tokens(end_tokens)
+        own = logits_processors(sampling, len(prompt), endings if grammar is None else ())
+        return cls(
+            prompt,
+            sampler_of(sampling),
+            [*processors, *own],
+            logprob_queue,
+            grammar=grammar,
+            held_back=endings,
+            min_tokens=sampling.min_tokens,
+        )
 
     @property
     def is_greedy(self) -> bool:
         """Whether it is a plain argmax, so that the rows of a batch can share one."""
-        return self._sampler is None and not self._processors and self._logprob_queue is None
+        is_plain = not self._processors and self._grammar is None
+        return self._sampler is None and is_plain and self._logprob_queue is None
 
     @property
     def pending_arrays(self) -> list[tuple[mx.array, ...]]:
@@ -51,6 +89,8 @@ class TokenSampler:
         model_logits = logits
         for process in self._processors:
             logits = process(self._tokens, logits)
+        if self._grammar is not None:
+            logits = self._constrain(self._grammar, logits)
         if self._sampler is None:
             ids = argmax(logits)
         else:
@@ -61,7 +101,16 @@ class TokenSampler:
             self._tokens = mx.concatenate([self._tokens, ids])
         if self._logprob_queue is not None:
             self._logprob_queue.add(model_logits, ids)
+        self._newest = ids
+        self._sampled += 1
         return ids
+
+    def _constrain(self, grammar: GrammarState, logits: mx.array) -> mx.array:
+        """The logits with -inf for tokens that may not follow the newest one."""
+        if self._newest is not None:
+            grammar.accept([token_id(self._newest)])
+        held_back = self._held_back if self._sampled < self._min_tokens else ()
+        return apply_masks(logits, [grammar.allowed(held_back)])
 
     def result(self, ids: mx.array) -> int:
         """Wait for the oldest token, `ids` [1]; NumericError if its logit is NaN."""
@@ -123,16 +172,6 @@ def token_id(token: mx.array) -> int:
     """Wait for the id in an array of one."""
     number: Any = token.item()
     return int(number)
-
-
-def selected_logits(logits: mx.array, ids: mx.array) -> mx.array:
-    """The logits [B, 1] of the tokens `ids` [B]; NaN for an argmax of a row with a NaN.
-
-    On a GPU the largest of each row, which is NaN in the same cases: MLX compiles no kernel for it.
-    """
-    if computes_on_gpu():
-        return mx.max(logits, axis=-1, keepdims=True)
-    return mx.take_along_axis(logits, ids[:, None], axis=-1)
 
 
 def refuse_nan(logits: Any) -> None:

@@ -1,1 +1,1 @@
-"""From logits to a token: parameters, the draw, penalties, and stop strings."""
+"""From logits to a token: parameters, the draw, penalties, grammars, rows of a batch, stop strings."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 
 from .params import Sampling
-from .select import argmax, categorical, logsumexp, top_k
+from .select import argmax, categorical, categorical_at, logsumexp, top_k
 
 # A float32 sum of probabilities may stay this far below the exact sum.
 CUMSUM_ERROR = 1e-6
@@ -28,6 +28,13 @@ def draw(logits: mx.array, sampling: Sampling, key: mx.array | None = None) -> m
         return argmax(logits)
     ids, scores = _filtered(logits, sampling)
     choice = categorical(scores, key)
+    return choice if ids is None else mx.take_along_axis(ids, choice[..., None], axis=-1).squeeze(-1)
+
+
+def draw_at(logits: mx.array, sampling: Sampling, uniform: mx.array) -> mx.array:
+    """Like `draw` at a temperature above 0, by numbers `uniform` [...] in [0, 1), one for each row."""
+    ids, scores = _filtered(logits, sampling)
+    choice = categorical_at(scores, uniform)
     return choice if ids is None else mx.take_along_axis(ids, choice[..., None], axis=-1).squeeze(-1)
 
 

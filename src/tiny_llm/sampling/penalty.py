@@ -1,4 +1,4 @@
-"""A logits processor against repetition: tokens of prompt and answer become less probable."""
+"""Logits processors against repetition: tokens of prompt and answer become less probable."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from ..errors import ArgumentError
-from .params import Sampling
 
 # (tokens so far [T], logits [B, V]) -> logits [B, V], before they are normalised and sampled.
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
@@ -30,7 +29,18 @@ def make_repetition_penalty(penalty: float) -> LogitsProcessor:
     return penalise
 
 
-def logits_processors(sampling: Sampling) -> list[LogitsProcessor]:
-    """The logits processors of `sampling`: [] or a repetition penalty."""
-    penalty = sampling.repetition_penalty
-    return [] if penalty is None else [make_repetition_penalty(penalty)]
+def make_count_penalty(presence: float, frequency: float, prompt_tokens: int) -> LogitsProcessor:
+    """Subtract `presence` from the logit of each token of the answer, and `frequency` for each occurrence.
+
+    The answer is what follows the first `prompt_tokens` tokens. The result is float32.
+    """
+
+    def penalise(tokens: mx.array, logits: mx.array) -> mx.array:
+        logits = logits.astype(mx.float32)
+        answer = tokens[prompt_tokens:]
+        if answer.size == 0:
+            return logits
+        counts = mx.zeros(logits.shape[-1]).at[answer].add(1.0)
+        return logits - (frequency * counts + mx.where(counts > 0, presence, 0.0))
+
+    return penalise

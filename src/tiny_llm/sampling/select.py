@@ -3,6 +3,7 @@
 import mlx.core as mx
 
 from ..runtime.extension import cpu_kernels
+from ..runtime.gpu import computes_on_gpu
 
 
 def argmax(logits: mx.array) -> mx.array:
@@ -47,3 +48,26 @@ def categorical(logits: mx.array, key: mx.array | None) -> mx.array:
         return mx.random.categorical(logits, key=key)
     ids: mx.array = native.categorical(logits, mx.random.uniform(shape=logits.shape[:-1], key=key))
     return ids
+
+
+def categorical_at(logits: mx.array, uniform: mx.array) -> mx.array:
+    """The id [...] at which the cumulative probability of each row of float32 `logits` [..., V] exceeds
+    `uniform` [...], numbers in [0, 1): a draw that is a function of its arguments."""
+    native = cpu_kernels(logits.dtype)
+    if native is not None:
+        ids: mx.array = native.categorical(logits, uniform)
+        return ids
+    sums = mx.cumsum(mx.softmax(logits, axis=-1), axis=-1)
+    total = sums[..., -1:]
+    place = (sums <= uniform[..., None] * total).sum(axis=-1)
+    return mx.minimum(place, (sums < total).sum(axis=-1))  # rounding must not lead past the last token
+
+
+def selected_logits(logits: mx.array, ids: mx.array) -> mx.array:
+    """The logits [B, 1] of the tokens `ids` [B]; NaN for an argmax of a row with a NaN.
+
+    On a GPU the largest of each row, which is NaN in the same cases: MLX compiles no kernel for it.
+    """
+    if computes_on_gpu():
+        return mx.max(logits, axis=-1, keepdims=True)
+    return mx.take_along_axis(logits, ids[:, None], axis=-1)

@@ -117,6 +117,11 @@ class Tokenizer:
         return Detokenizer(self._bytes)
 
     @property
+    def definition(self) -> str:
+        """The text of tokenizer.json."""
+        return self._tokenizer.to_str()
+
+    @property
     def vocab_size(self) -> int:
         """The number of tokens, added ones included."""
         return self._tokenizer.get_vocab_size()

@@ -1,0 +1,73 @@
+"""Compiles grammars: the handler of the process that tries them first (`runtime/worker_program.py`).
+
+llguidance is native code: a hostile grammar can take it minutes or all memory. It imports nothing of this
+package, so that the process starts fast.
+"""
+
+from typing import Any
+
+import llguidance
+
+MEMORY = 2**31  # bytes; a tokenizer of 150 000 tokens takes 200 MB
+TOO_MUCH_MEMORY = {"error": "it takes too much memory"}
+MAX_ERROR_CHARS = 300
+# Spaces as json.dumps writes them: with free white space, small models often write nothing else forever.
+JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# Limits of native work, about half of llguidance's own: the work of a step delays all requests of a batch.
+LIMITS = {"step_lexer_fuel": 100_000, "step_max_items": 25_000, "verbose_errors": False}
+MAX_TOKENIZERS = 4
+
+_tokenizers: dict[str, llguidance.LLTokenizer] = {}
+
+
+def make_tokenizer(definition: str, end_tokens: list[int]) -> llguidance.LLTokenizer:
+    """llguidance's tokenizer from the text of a tokenizer.json."""
+    return llguidance.LLTokenizer(definition, eos_token=end_tokens)
+
+
+def make_matcher(tokenizer: llguidance.LLTokenizer, kind: str, text: str) -> llguidance.LLMatcher:
+    """A matcher at its beginning, perhaps in a state of error."""
+    matcher = llguidance.LLMatcher
+    source = {
+        "json_schema": lambda: matcher.grammar_from_json_schema(text, overrides=JSON_STYLE),
+        "regex": lambda: matcher.grammar_from_regex(text),
+        "lark": lambda: matcher.grammar_from_lark(text),
+    }[kind]()
+    limits: Any = llguidance.LLParserLimits(**LIMITS)  # type: ignore[arg-type]
+    return matcher(tokenizer, source, log_level=0, limits=limits)
+
+
+def find_error(matcher: llguidance.LLMatcher) -> str | None:
+    """Why a matcher at its beginning cannot be used; None if it can."""
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    reason = brief_error(matcher)
+    return "no text matches it" if reason.startswith("NoExtension") else reason or None
+
+
+def brief_error(matcher: llguidance.LLMatcher) -> str:
+    """The error on one line, without the place where llguidance would print the grammar."""
+    return " ".join(matcher.get_error().partition("<non-verbose/>")[0].split())[:MAX_ERROR_CHARS]
+
+
+def handle(
+    tokenizer: str, end_tokens: list[int], definition: str | None = None, kind: str = "", text: str = ""
+) -> dict[str, Any]:
+    """{} if the grammar can be used with the tokenizer of that name, or {"error": ...}.
+
+    With a `definition`, keep a tokenizer under this name instead; {"unknown": ...} asks for that.
+    """
+    try:
+        if definition is not None:
+            while len(_tokenizers) >= MAX_TOKENIZERS:
+                _tokenizers.pop(next(iter(_tokenizers)))
+            _tokenizers[tokenizer] = make_tokenizer(definition, end_tokens)
+            return {}
+        if tokenizer not in _tokenizers:
+            return {"unknown": tokenizer}
+        error = find_error(make_matcher(_tokenizers[tokenizer], kind, text))
+        return {} if error is None else {"error": error}
+    except MemoryError:
+        return TOO_MUCH_MEMORY
+    except BaseException as error:  # a panic of native code is a subclass of BaseException
+        return {"error": f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]}

@@ -1,0 +1,82 @@
+"""Where one answer is in its grammar: which tokens may follow, and steps forward and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import GrammarError
+
+if TYPE_CHECKING:
+    import llguidance
+
+
+class GrammarState:
+    """The state after the tokens of an answer so far; where nothing more may follow, end tokens may.
+
+    GrammarError if the grammar exceeds llguidance's limits for a step, or a token is not allowed.
+    """
+
+    def __init__(self, matcher: llguidance.LLMatcher, end_tokens: frozenset[int], past_end: int = 0):
+        self._matcher = matcher
+        self._end_tokens = end_tokens
+        # End tokens where nothing else could follow: the matcher does not count these.
+        self._past_end = past_end
+
+    def copy(self) -> GrammarState:
+        """An independent state after the same tokens."""
+        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._past_end)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer may end here."""
+        return self._matcher.is_accepting()
+
+    def allowed(self, held_back: Collection[int] = ()) -> bytes:
+        """A bit for each token, the lowest of each byte first: whether it may follow.
+
+        Tokens of `held_back` may not, unless no other may.
+        """
+        mask = self._matcher.compute_bitmask()
+        self._check()
+        if held_back:
+            others = bytearray(mask)
+            for token in held_back:
+                if token < 8 * len(others):
+                    others[token // 8] &= ~(1 << token % 8)
+            if others.count(0) < len(others):
+                return bytes(others)
+        return mask
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Add tokens of the answer."""
+        for token in tokens:
+            self._check()
+            if self._matcher.is_stopped():
+                if token not in self._end_tokens:
+                    raise GrammarError(f"the token {token} follows its end")
+                self._past_end += 1
+            elif not self._matcher.consume_token(token):
+                self._check()
+
+    def count_valid(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens, from the first, may follow; the state stays."""
+        self._check()
+        return self._matcher.validate_tokens(list(tokens))
+
+    def rollback(self, count: int) -> None:
+        """Remove the newest tokens."""
+        past_end = min(count, self._past_end)
+        self._past_end -= past_end
+        if count > past_end and not self._matcher.rollback(count - past_end):
+            self._check()
+
+    def forced(self) -> list[int]:
+        """Tokens of the text that must follow, if there is any; others may spell the same text."""
+        return self._matcher.compute_ff_tokens()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            from .check_process import brief_error  # needs llguidance, which is optional
+
+            raise GrammarError(brief_error(self._matcher))

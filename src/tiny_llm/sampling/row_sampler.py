@@ -1,0 +1,92 @@
+"""What the sampler of a batch knows about one answer."""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Sequence
+
+import mlx.core as mx
+
+from ..errors import ArgumentError
+from .grammar import GrammarState
+from .params import Sampling
+from .processors import logits_processors
+
+DRAW, ACCEPT = 0, 1  # what a number of `RowSampler.uniform` is for
+
+
+class RowSampler:
+    """How the next token of one answer is chosen: parameters, seed, and the tokens of the answer so far.
+
+    The state is a function of the arguments and the accepted tokens, and the draw of a token is one of seed,
+    choice and index of the token; so an answer is the same alone, in a batch, and when it is continued from
+    its tokens. `choice` numbers the answers to one prompt; `end_tokens` are those of the model.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        seed: int,
+        choice: int,
+        prompt_ids: Sequence[int],
+        end_tokens: Iterable[int],
+        grammar: GrammarState | None = None,
+    ):
+        if grammar is not None and sampling.ignore_eos:
+            raise ArgumentError("RowSampler", "ignore_eos", True, "False with a grammar")
+        self.sampling = sampling
+        self.tokens: list[int] = []
+        self.grammar = grammar
+        self.ending_tokens = sampling.ending_tokens(end_tokens)
+        self._seed = seed
+        self._choice = choice
+        self._processors = logits_processors(
+            sampling, len(prompt_ids), self.ending_tokens if grammar is None else ()
+        )
+        self._prompt = mx.array(list(prompt_ids), mx.int32) if self._processors else None
+        self.changes_logits = bool(self._processors) or grammar is not None
+        self.is_plain = sampling.temp == 0 and not self.changes_logits  # a plain argmax
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Add the next tokens of the answer."""
+        if self.grammar is not None:
+            self.grammar.accept(tokens)
+        self.tokens += tokens
+
+    def fork(self, choice: int) -> "RowSampler":
+        """Another answer that begins with the same tokens and continues with its own draws."""
+        other = object.__new__(RowSampler)
+        other.__dict__ = self.__dict__ | {"tokens": list(self.tokens), "_choice": choice}
+        other.grammar = None if self.grammar is None else self.grammar.copy()
+        return other
+
+    def uniform(self, place: int, purpose: int = DRAW) -> float:
+        """A number in [0, 1) for the token that follows `place` further ones."""
+        key = struct.pack("<qqqB", self._seed, self._choice, len(self.tokens) + place, purpose)
+        digest = hashlib.blake2b(key, digest_size=4).digest()
+        return (int.from_bytes(digest, "little") >> 8) / 2**24  # exact in float32
+
+    def process(self, logits: mx.array, drafts: Sequence[int]) -> mx.array:
+        """`logits` [1, V] after penalties and biases, as if the answer went on with `drafts`."""
+        if self._prompt is not None:
+            tokens = mx.concatenate([self._prompt, mx.array([*self.tokens, *drafts], mx.int32)])
+            for processor in self._processors:
+                logits = processor(tokens, logits)
+        return logits
+
+    def masks(self, drafts: Sequence[int]) -> list[bytes | None]:
+        """What the grammar allows after 0, 1, ... of `drafts`; None after a draft that it does not allow."""
+        if self.grammar is None:
+            return [None] * (len(drafts) + 1)
+        valid = self.grammar.count_valid(drafts) if drafts else 0
+        masks: list[bytes | None] = [None] * (len(drafts) + 1)
+        for place in range(valid + 1):
+            is_early = len(self.tokens) + place < self.sampling.min_tokens
+            masks[place] = self.grammar.allowed(self.ending_tokens if is_early else ())
+            if place < valid:
+                self.grammar.accept(drafts[place : place + 1])
+        self.grammar.rollback(valid)
+        return masks
+
+    def forced(self) -> list[int]:
+        """Tokens of the text that must follow by the grammar: good drafts."""
+        return [] if self.grammar is None else self.grammar.forced()

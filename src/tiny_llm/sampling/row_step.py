@@ -1,0 +1,202 @@
+"""One draw for all rows of a batch: a row has a position, and one more for each of its drafts."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from ..errors import GrammarError, NumericError, TinyLlmError
+from .draw import draw_at, probabilities
+from .grammar import apply_masks
+from .row_sampler import ACCEPT, RowSampler
+from .select import argmax, categorical_at, logsumexp, selected_logits, top_k
+from .verify import count_accepted, residual_probs
+
+Top = tuple[tuple[int, float], ...]
+
+
+class Drawn(NamedTuple):
+    """A token with its log probability and the most probable ones, if requested; or what failed."""
+
+    token_id: int
+    logprob: float | None = None
+    top: Top = ()
+    error: TinyLlmError | None = None
+
+
+class RowStep:
+    """One call of `verify_rows`: first `draw` or `reject` each row, then `results`."""
+
+    def __init__(
+        self,
+        logits: mx.array,
+        rows: Sequence[RowSampler],
+        drafts: Sequence[Sequence[int]],
+        logprobs: Sequence[int | None],
+    ):
+        self._logits = logits
+        self._rows = rows
+        self._drafts = drafts
+        self._logprobs = logprobs
+        self._positions: list[range] = []  # of each row
+        for each in drafts:
+            first = self._positions[-1].stop if self._positions else 0
+            self._positions.append(range(first, first + len(each) + 1))
+        self._owners = [row for row, positions in enumerate(self._positions) for _ in positions]
+        self._errors: dict[int, TinyLlmError] = {}  # by row
+        self._accepted: dict[int, int] = {}  # how many drafts, by row with rejection sampling
+        # By position: the token, and the logit by which it was chosen.
+        self._tokens: dict[int, int] = {}
+        self._chosen_by: dict[int, float] = {}
+        # The positions of rows that change logits, and their changed logits in this order.
+        self._changed = [p for p, row in enumerate(self._owners) if rows[row].changes_logits]
+        self._changed_logits = self._change() if self._changed else logits
+
+    def draw(self, rows: Sequence[int]) -> None:
+        """Draw a token at every position of these rows: one operation for all rows of equal filters."""
+        groups = defaultdict(list)
+        for row in rows:
+            sampling = self._rows[row].sampling
+            filters = (sampling.temp, sampling.top_k, sampling.top_p, sampling.min_p)
+            groups[self._rows[row].changes_logits, *filters].append(row)
+        drawn = []
+        for members in groups.values():
+            scores, sampling = self._scores(members), self._rows[members[0]].sampling
+            if sampling.temp == 0:
+                ids = argmax(scores)
+            else:
+                places = [(row, place) for row in members for place in range(len(self._positions[row]))]
+                numbers = [self._rows[row].uniform(place) for row, place in places]
+                ids = draw_at(scores, sampling, mx.array(numbers))
+            drawn.append((members, ids, selected_logits(scores, ids)))
+        mx.eval([arrays for _, *arrays in drawn])
+        for members, ids, selected in drawn:
+            tokens: Any = ids.tolist()
+            values: Any = selected.squeeze(-1).tolist()
+            positions = [position for row in members for position in self._positions[row]]
+            self._tokens |= zip(positions, tokens, strict=True)
+            self._chosen_by |= zip(positions, values, strict=True)
+
+    def reject(self, row: int, draft_probs: mx.array) -> None:
+        """Rejection sampling of the drafts of a row."""
+        sampler, drafts = self._rows[row], self._drafts[row]
+        scores = self._scores([row])
+        target = probabilities(scores, sampler.sampling)
+        numbers = mx.array([sampler.uniform(place, ACCEPT) for place in range(len(drafts))], mx.float32)
+        accepted = count_accepted(target, draft_probs, mx.array(list(drafts), mx.int32), numbers)
+        count: Any = accepted.item()
+        residual = mx.log(residual_probs(target, draft_probs, accepted))
+        token: Any = categorical_at(residual, mx.array(sampler.uniform(count))).item()
+        positions = self._positions[row]
+        self._accepted[row] = count
+        tokens = [*drafts[:count], token]
+        selected = mx.take_along_axis(scores[: count + 1], mx.array(tokens)[:, None], axis=-1)
+        values: Any = selected.squeeze(-1).tolist()
+        self._tokens |= zip(positions, tokens, strict=False)
+        self._chosen_by |= zip(positions, values, strict=False)
+
+    def results(self) -> list[list[Drawn]]:
+        """The tokens of each row up to the first that is no accepted draft, or up to an error."""
+        kept = [self._kept(row) for row in range(len(self._rows))]
+        all_kept = [position for positions in kept for position in positions]
+        totals = self._totals(all_kept)
+        listed = self._listed(all_kept, totals)
+        found = []
+        for row, positions in enumerate(kept):
+            drawn: list[Drawn] = []
+            for position in positions:
+                error = self._errors.get(row) or self._error(position, totals)
+                if error is not None:
+                    drawn.append(Drawn(-1, error=error))
+                    break
+                drawn.append(Drawn(self._tokens[position], *listed.get(position, ())))
+            found.append(drawn)
+        return found
+
+    def _kept(self, row: int) -> range:
+        """The positions of accepted drafts and of the token after them."""
+        positions, endings = self._positions[row], self._rows[row].ending_tokens
+        for place, draft in enumerate(self._drafts[row]):
+            token = self._tokens[positions[place]]
+            is_accepted = place < self._accepted[row] if row in self._accepted else token == draft
+            if not is_accepted or token in endings:
+                return positions[: place + 1]
+        return positions
+
+    def _error(self, position: int, totals: dict[int, float]) -> TinyLlmError | None:
+        row = self._rows[self._owners[position]]
+        if row.is_plain:  # as in `sample_rows`, where nothing else is known
+            return NumericError() if math.isnan(self._chosen_by[position]) else None
+        if not math.isfinite(totals[position]):
+            return NumericError()
+        if self._chosen_by[position] == -math.inf:
+            return GrammarError("the model gives every allowed token the probability 0")
+        return None
+
+    def _totals(self, positions: Sequence[int]) -> dict[int, float]:
+        """logsumexp of the raw logits by position, where it is needed; NaN if one of them is."""
+        needed = [
+            p for p in positions if not self._rows[self._owners[p]].is_plain or self._wants(p) is not None
+        ]
+        if not needed:
+            return {}
+        totals: Any = logsumexp(_take(self._logits, needed)).squeeze(-1).tolist()
+        return dict(zip(needed, totals, strict=True))
+
+    def _listed(self, positions: Sequence[int], totals: dict[int, float]) -> dict[int, tuple[float, Top]]:
+        """Log probability of the token, and most probable tokens, by position where requested."""
+        listed = [position for position in positions if self._wants(position) is not None]
+        if not listed:
+            return {}
+        logits = _take(self._logits, listed)
+        total = mx.array([totals[position] for position in listed])[:, None]
+        ids = mx.array([self._tokens[position] for position in listed])
+        most = min(max(self._wants(position) or 0 for position in listed), logits.shape[-1])
+        best, best_ids = top_k(logits, max(most, 1))
+        arrays = [
+            mx.take_along_axis(logits, ids[:, None], axis=-1).astype(mx.float32) - total,
+            best_ids,
+            best.astype(mx.float32) - total,
+        ]
+        mx.eval(arrays)
+        values: list[Any] = [array.tolist() for array in arrays]
+        return {
+            position: (logprob, tuple(zip(top_ids, top, strict=True))[: self._wants(position)])
+            for position, (logprob,), top_ids, top in zip(listed, *values, strict=True)
+        }
+
+    def _wants(self, position: int) -> int | None:
+        return self._logprobs[self._owners[position]]
+
+    def _scores(self, rows: Sequence[int]) -> mx.array:
+        """The logits of all positions of these rows, which all change logits or none does."""
+        positions = [position for row in rows for position in self._positions[row]]
+        if not self._rows[rows[0]].changes_logits:
+            return _take(self._logits, positions)
+        places = {position: place for place, position in enumerate(self._changed)}
+        return _take(self._changed_logits, [places[position] for position in positions])
+
+    def _change(self) -> mx.array:
+        """The float32 logits after penalties, biases and grammars, for all positions that have any."""
+        changed: list[mx.array] = []
+        masks: list[bytes | None] = []
+        for index, (row, drafts) in enumerate(zip(self._rows, self._drafts, strict=True)):
+            if not row.changes_logits:
+                continue
+            for place, position in enumerate(self._positions[index]):
+                logits = row.process(self._logits[position : position + 1], drafts[:place])
+                changed.append(logits.astype(mx.float32))
+            try:
+                masks += row.masks(drafts)
+            except GrammarError as error:
+                self._errors[index] = error
+                masks += [None] * (len(drafts) + 1)
+        together = mx.concatenate(changed)
+        return apply_masks(together, masks) if any(mask is not None for mask in masks) else together
+
+
+def _take(array: mx.array, positions: Sequence[int]) -> mx.array:
+    """Those rows of `array`."""
+    return array if list(positions) == list(range(array.shape[0])) else array[mx.array(list(positions))]

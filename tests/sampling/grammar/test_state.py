@@ -1,0 +1,281 @@
+"""The state of an answer in its grammar: what may follow, steps back, copies; and grammars that fail."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tiny_llm import GrammarError, Sampling, UnsupportedError, load
+from tiny_llm.sampling.grammar import Grammar, GrammarState, apply_masks, compiler, start_grammar
+from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER
+from tiny_llm.sampling.rows import RowSampler, sample_rows, verify_rows
+
+from ...support.generation.byte_text import ByteTokenizer
+from ...support.refusal import refused
+
+PATTERN = Grammar.regex("(yes|no)!")
+PERSON = Grammar.json_schema(
+    {
+        "type": "object",
+        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["age"],
+        "additionalProperties": False,
+    }
+)
+# Each pattern of an intersection doubles the work; llguidance has no limit for this.
+ENDLESS = Grammar.json_schema(
+    {"allOf": [{"type": "string", "pattern": f".*a.{{{count}}}"} for count in range(10, 60)]}
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load("tiny").tokenizer
+
+
+def allowed(state: GrammarState, held_back=()) -> set[int]:
+    bits = np.unpackbits(np.frombuffer(state.allowed(held_back), np.uint8), bitorder="little")
+    return set(np.flatnonzero(bits).tolist())
+
+
+def test_only_what_the_grammar_allows_may_follow_and_at_its_end_an_end_token(tokenizer):
+    state = start_grammar(tokenizer, PATTERN)
+    texts = {tokenizer.decode([token]) for token in allowed(state)}
+    assert {"y", "n"} <= texts
+    assert all("yes!".startswith(text) or "no!".startswith(text) for text in texts)
+    state.accept(tokenizer.encode("no"))
+    assert {tokenizer.decode([token]) for token in allowed(state)} == {"!"}
+    assert not state.is_complete
+    state.accept(tokenizer.encode("!"))
+    assert state.is_complete
+    assert allowed(state) == tokenizer.eos_token_ids
+    state.accept([tokenizer.eos_token_id])
+    assert allowed(state) == tokenizer.eos_token_ids
+
+
+def test_steps_can_be_taken_back_and_copies_are_independent(tokenizer):
+    state = start_grammar(tokenizer, PATTERN)
+    at_the_start = allowed(state)
+    tokens = [*tokenizer.encode("yes!"), tokenizer.eos_token_id]
+    assert state.count_valid([*tokens[:2], 77]) == 2
+    assert allowed(state) == at_the_start
+    state.accept(tokens[:1])
+    after_one, copy = allowed(state), state.copy()
+    state.accept(tokens[1:])
+    state.rollback(len(tokens) - 1)
+    assert allowed(state) == after_one
+    state.rollback(1)
+    assert allowed(state) == at_the_start
+    assert allowed(copy) == after_one
+
+
+def test_a_token_that_is_not_allowed_is_an_error_of_that_answer(tokenizer):
+    state, other = (start_grammar(tokenizer, PATTERN) for _ in range(2))
+    with pytest.raises(GrammarError, match=r"^the answer cannot follow its grammar: "):
+        state.accept(tokenizer.encode("maybe"))
+    assert allowed(other)
+
+
+def test_end_tokens_are_held_back_while_anything_else_may_follow(tokenizer):
+    state = start_grammar(tokenizer, Grammar.regex("a{1,2}"))
+    (a,) = tokenizer.encode("a")
+    ends = tokenizer.eos_token_ids
+    state.accept([a])
+    assert allowed(state) >= {a, *ends}
+    assert not allowed(state, ends) & ends
+    state.accept([a])
+    assert allowed(state, ends) == ends
+
+
+def test_what_must_follow_is_known(tokenizer):
+    row = RowSampler(Sampling(), 1, 0, [1], tokenizer.eos_token_ids, start_grammar(tokenizer, PERSON))
+    assert tokenizer.decode(row.forced()).startswith("{")
+    assert RowSampler(Sampling(), 1, 0, [1], {0}).forced() == []
+
+
+@pytest.mark.parametrize("vocabulary", [1, 31, 32, 33, 70])
+def test_masks_are_applied_bit_by_bit(vocabulary):
+    """Tokens beyond a mask are not allowed; a row without a mask stays."""
+    random = np.random.default_rng(vocabulary)
+    masks = [random.bytes(8), None, random.bytes(4)]
+    logits = random.standard_normal((3, vocabulary)).astype(np.float32)
+    wanted = logits.copy()
+    for row, mask in enumerate(masks):
+        for token in range(vocabulary):
+            if mask is not None and not (token < 8 * len(mask) and mask[token // 8] >> token % 8 & 1):
+                wanted[row, token] = -np.inf
+    found = apply_masks(mx.array(logits), masks)
+    np.testing.assert_array_equal(np.array(found), wanted)
+
+
+WRONG = {
+    "a group that is not closed": (Grammar.regex("("), "unclosed group"),
+    "look-around": (Grammar.regex("a(?=b)"), "look-around"),
+    "a back-reference": (Grammar.regex(r"(a)\1"), "backreferences"),
+    "deep groups": (Grammar.regex("(" * 20_000 + "a" + ")" * 20_000), "invalid regex"),
+    "no text at all": (Grammar.regex(r"[^\s\S]"), "no text matches it"),
+    "a rule that is missing": (Grammar.lark("start: other"), "unknown name"),
+    "deep rules": (Grammar.lark("start: " + "(" * 20_000 + '"a"' + ")" * 20_000), "too deeply nested"),
+    "no type": (Grammar.json_schema({"type": "text"}), "Invalid type"),
+    "a contradiction": (
+        Grammar.json_schema({"type": "string", "minLength": 3, "maxLength": 2}),
+        "Unsatisfiable",
+    ),
+    "a circle by allOf": (Grammar.json_schema({"allOf": [{"$ref": "#"}]}), "no text matches it"),
+    "a keyword that is not implemented": (
+        Grammar.json_schema({"oneOf": [{"minimum": 1}, {"maximum": 5}]}),
+        "oneOf",
+    ),
+    "an explosion": (
+        Grammar.json_schema(
+            {"allOf": [{"anyOf": [{"properties": {f"{a}{b}": {}}} for b in range(4)]} for a in range(9)]}
+        ),
+        "schema too large",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_grammar_that_does_not_compile_is_refused(tokenizer, name):
+    grammar, words = WRONG[name]
+    with refused("grammar", function="Grammar") as caught:
+        start_grammar(tokenizer, grammar)
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_grammar_that_takes_too_long_is_stopped_and_the_next_compiles(tokenizer):
+    start_grammar(tokenizer, Grammar.regex("first"))
+    process = GRAMMAR_WORKER.pid
+    with refused("grammar", function="Grammar") as caught:
+        start_grammar(tokenizer, ENDLESS, seconds=0.3)
+    assert "it took more than 0.3 s" in str(caught.value)
+    assert allowed(start_grammar(tokenizer, Grammar.regex("next")))
+    assert GRAMMAR_WORKER.pid not in (process, None)
+
+
+def test_a_grammar_is_compiled_once(tokenizer, monkeypatch):
+    grammar = Grammar.regex("only once")
+    first = start_grammar(tokenizer, grammar)
+    first.accept(tokenizer.encode("only"))
+    monkeypatch.setattr(compiler, "GRAMMAR_WORKER", None)
+    assert allowed(start_grammar(tokenizer, grammar)) != allowed(first)
+
+
+def test_without_llguidance_the_command_that_installs_it_is_named(tokenizer, monkeypatch):
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"expected none: llguidance is not installed; pip install"):
+        start_grammar(tokenizer, PATTERN)
+
+
+def test_an_answer_with_a_grammar_goes_on_from_its_tokens(tokenizer):
+    logits = mx.array(np.random.default_rng(5).standard_normal((1, 4096)).astype(np.float32) * 4)
+
+    def answer(done: list[int]) -> list[int]:
+        state = start_grammar(tokenizer, PERSON)
+        row = RowSampler(Sampling(temp=1.0), 1, 0, [1], tokenizer.eos_token_ids, state)
+        row.accept(done)
+        while not row.tokens or row.tokens[-1] not in tokenizer.eos_token_ids:
+            row.accept([sample_rows(logits, [row])[0].token_id])
+        return row.tokens
+
+    whole = answer([])
+    assert answer(whole[:3]) == answer(whole[:-1]) == whole
+
+
+def test_a_tokenizer_of_another_library_is_refused():
+    with pytest.raises(
+        UnsupportedError, match=r"^Grammar: grammar: got a grammar, expected none with a tokenizer"
+    ):
+        start_grammar(ByteTokenizer(), PATTERN)
+
+
+@pytest.mark.parametrize("given", [{}, {"temp": 2.0}], ids=str)
+def test_rows_with_grammars_follow_them_beside_others(tokenizer, given):
+    """Every row with a grammar gives a whole text of it; the tokens of others stay what they were."""
+    ends = tokenizer.eos_token_ids
+
+    def rows(count):
+        return [
+            *(
+                RowSampler(Sampling(**given), seed, 0, [1], ends, start_grammar(tokenizer, grammar))
+                for seed in range(count)
+                for grammar in (PATTERN, PERSON)
+            ),
+            RowSampler(Sampling(**given), 5, 0, [1], ends),
+        ]
+
+    together, alone = rows(3), rows(0)
+    random = np.random.default_rng(1)
+    for _ in range(40):
+        logits = mx.array(random.standard_normal((1, 4096)).astype(np.float32) * 4)
+        for batch in (together, alone):
+            drawn = sample_rows(mx.broadcast_to(logits, (len(batch), 4096)), batch)
+            for row, token in zip(batch, drawn, strict=True):
+                if not (row.grammar and row.tokens and row.tokens[-1] in ends):
+                    row.accept([token.token_id])
+    assert together[-1].tokens == alone[-1].tokens
+    texts = [tokenizer.decode(row.tokens[:-1]) for row in together[:-1]]
+    assert set(texts[::2]) <= {"yes!", "no!"}
+    assert all(text.startswith('{"age": ') and text.endswith("}") for text in texts[1::2])
+
+
+@pytest.mark.parametrize("given", [{}, {"temp": 1.0}], ids=str)
+def test_drafts_with_a_grammar_change_nothing(tokenizer, given):
+    """Right drafts, wrong ones, ones that the grammar forbids, and an end token as a draft."""
+
+    def logits_after(tokens):
+        return mx.array(np.random.default_rng([3, *tokens]).standard_normal(4096).astype(np.float32) * 3)
+
+    def answer(drafts_of):
+        row = RowSampler(
+            Sampling(**given), 4, 0, [1], tokenizer.eos_token_ids, start_grammar(tokenizer, PERSON)
+        )
+        while not (row.tokens and row.tokens[-1] in tokenizer.eos_token_ids):
+            drafts = drafts_of(row.tokens)
+            logits = mx.stack(
+                [logits_after([*row.tokens, *drafts[:place]]) for place in range(len(drafts) + 1)]
+            )
+            (drawn,) = verify_rows(logits, [row], [drafts])
+            row.accept([each.token_id for each in drawn])
+        return row.tokens
+
+    plain = answer(lambda tokens: [])
+    assert answer(lambda tokens: plain[len(tokens) : len(tokens) + 4]) == plain
+    assert answer(lambda tokens: [*plain[len(tokens) : len(tokens) + 1], 77, 78]) == plain
+    assert answer(lambda tokens: [tokenizer.eos_token_id, 5]) == plain
+
+
+def test_a_fork_continues_in_the_grammar_on_its_own(tokenizer):
+    row = RowSampler(
+        Sampling(temp=1.0), 1, 0, [1], tokenizer.eos_token_ids, start_grammar(tokenizer, PATTERN)
+    )
+    row.accept(tokenizer.encode("n"))
+    other = row.fork(1)
+    row.accept(tokenizer.encode("o!"))
+    assert row.grammar is not None
+    assert other.grammar is not None
+    assert (row.grammar.is_complete, other.grammar.is_complete) == (True, False)
+
+
+def test_a_grammar_at_its_limit_fails_its_own_row(tokenizer):
+    """A row whose state is in error, as after a step beyond llguidance's limits."""
+    broken, good = (
+        RowSampler(Sampling(), 1, 0, [1], tokenizer.eos_token_ids, start_grammar(tokenizer, PATTERN))
+        for _ in range(2)
+    )
+    assert broken.grammar is not None
+    with pytest.raises(GrammarError):
+        broken.grammar.accept([77])
+    logits = mx.zeros((3, 4096))
+    free = RowSampler(Sampling(), 1, 0, [1], ())
+    found = sample_rows(logits, [broken, good, free])
+    assert isinstance(found[0].error, GrammarError)
+    assert [drawn.error for drawn in found[1:]] == [None, None]
+    assert found[1] == sample_rows(logits[:1], [good])[0]
+
+
+def test_a_grammar_and_ignored_end_tokens_contradict_each_other(tokenizer):
+    with refused("ignore_eos", function="RowSampler"):
+        RowSampler(Sampling(ignore_eos=True), 1, 0, [1], {0}, start_grammar(tokenizer, PATTERN))
