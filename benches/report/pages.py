@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, a page for each machine, docs/gpu.md, and pictures, all from the records."""
+"""docs/benchmarks.md, a page for each machine, tables of docs/gpu.md and docs/scheduler.md, and pictures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
 from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
+from benches.report.scheduler import scheduler_page
 from benches.report.shares import shares
 from benches.report.summary import summary
 from benches.report.tables import Record, markdown
@@ -21,6 +22,7 @@ from benches.report.tables import Record, markdown
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
 PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
+SCHEDULER = RESULTS / "scheduler.json"  # likewise, and the times of one machine
 MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 # Sections of a machine's page in this order, by the name of the record.
 TITLES = {
@@ -97,7 +99,7 @@ def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:
     """The texts of all pages, by path."""
-    front, gpu = docs / "benchmarks.md", docs / "gpu.md"
+    front, gpu, scheduler = docs / "benchmarks.md", docs / "gpu.md", docs / "scheduler.md"
     texts = {
         docs / "benchmarks" / f"{name}.md": machine_page(name, found) for name, found in machines.items()
     }
@@ -106,6 +108,8 @@ def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]
     if gpu.exists():
         records = (json.loads(path.read_text()) for path in (PRIMITIVES, MEASURED_ON_A_GPU))
         texts[gpu] = gpu_page(gpu.read_text(), *records)
+    if scheduler.exists():
+        texts[scheduler] = scheduler_page(scheduler.read_text(), json.loads(SCHEDULER.read_text()))
     return texts
 
 
