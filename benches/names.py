@@ -8,7 +8,14 @@ DENSE, GATHERED = "ours, dense", "gathered"
 LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
 MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"
+NANO_VLLM, PLAIN = "nano-vllm", "plain, simulated"
 SEQUENCES = 8  # of BATCH
+
+# The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
+SUITES = (
+    "model attention kernels layers peers primitives training prefill crossover decode flashtile "
+    "schedules gpu scheduler"
+).split()
 
 
 class Missing(Exception):

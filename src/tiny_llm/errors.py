@@ -76,6 +76,31 @@ class GrammarError(TinyLlmError, RuntimeError):
         return f"the answer cannot follow its grammar: {self.reason}"
 
 
+class QueueFull(TinyLlmError, RuntimeError):
+    """No more requests can wait: try again later. `limit` is the number that may wait."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(limit)
+
+    def __str__(self) -> str:
+        return f"the queue of {self.limit} waiting requests is full"
+
+
+class Draining(TinyLlmError, RuntimeError):
+    """The engine finishes its requests and accepts no new ones."""
+
+    def __str__(self) -> str:
+        return "the engine accepts no new requests: it is being closed"
+
+
+class EngineFailed(TinyLlmError, RuntimeError):
+    """The engine stopped after a fault."""
+
+    def __str__(self) -> str:
+        return "the engine stopped after a fault"
+
+
 class OutOfMemoryError(TinyLlmError, MemoryError):
     """A computation did not fit into the memory of the GPU.
 

@@ -1,0 +1,127 @@
+"""One answer that is being made: tokens in, events out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..generation.result import TokenLogprobs
+from ..generation.text import TextStream, new_detokenizer
+from ..sampling.rows import Drawn, RowSampler
+from ..sampling.stop import StopStrings
+from .events import Event, EventReason
+from .handle import Handle
+from .lookup import PromptLookup
+from .request import EngineRequest
+from .statistics import Timings
+
+
+class Answer:
+    """The sampler, the text and the end of one answer of a request."""
+
+    def __init__(
+        self,
+        request: EngineRequest,
+        handle: Handle,
+        choice: int,
+        tokenizer: Any,
+        sampler: RowSampler,
+        max_tokens: int,
+        now: float,
+        *,
+        lookup: bool,
+    ):
+        self.request, self.handle, self.choice = request, handle, choice
+        self.sampler = sampler
+        self._tokenizer = tokenizer
+        self._text = TextStream(new_detokenizer(tokenizer))
+        self._stops = StopStrings(request.sampling.stop)
+        self._end_tokens = sampler.ending_tokens
+        self._lookup = PromptLookup() if lookup else None
+        self._max_tokens = max_tokens
+        self._generated = 0
+        self._submitted_at = now
+        self.started_at: float | None = None
+        self._first_token_at: float | None = None
+        self.finish_reason: EventReason | None = None
+
+    def fork(self, choice: int) -> Answer:
+        """Another answer to the same prompt, before the first token."""
+        other = Answer(
+            self.request,
+            self.handle,
+            choice,
+            self._tokenizer,
+            self.sampler.fork(choice),
+            self._max_tokens,
+            self._submitted_at,
+            lookup=self._lookup is not None,
+        )
+        other.started_at = self.started_at
+        return other
+
+    def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """Drafts that may follow prompt and answer so far."""
+        forced = self.sampler.forced()
+        if forced or self._lookup is None:
+            return forced
+        return self._lookup.propose(token_ids)
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """How many drafts of the last step were right."""
+        if self._lookup is not None:
+            self._lookup.learn(drafted, accepted)
+
+    def kept(self, drawn: Sequence[Drawn]) -> Sequence[Drawn]:
+        """The tokens up to the first end token, and to the limit of the answer."""
+        for number, each in enumerate(drawn, start=1):
+            if each.token_id in self._end_tokens or self._generated + number == self._max_tokens:
+                return drawn[:number]
+        return drawn
+
+    def accept(self, drawn: Sequence[Drawn], now: float) -> Event:
+        """The event of the next tokens, which `kept` has returned."""
+        if self._first_token_at is None:
+            self._first_token_at = now
+        self._generated += len(drawn)
+        self.sampler.accept([each.token_id for each in drawn])
+        text = ""
+        for each in drawn:
+            if each.token_id in self._end_tokens:
+                self.finish_reason = "stop"
+                break
+            text += self._stops.add(self._text.add(each.token_id))
+            if self._stops.found:
+                self.finish_reason = "stop"
+                break
+        if self.finish_reason is None and self._generated == self._max_tokens:
+            self.finish_reason = "length"
+        if self.finish_reason is not None:
+            text += self._stops.add(self._text.finish()) + self._stops.finish()
+            if self._stops.found:
+                self.finish_reason = "stop"
+        logprobs = None
+        if self.request.logprobs is not None:
+            logprobs = tuple(TokenLogprobs(each.token_id, each.logprob or 0.0, each.top) for each in drawn)
+        return Event(self.choice, text, tuple(each.token_id for each in drawn), logprobs, self.finish_reason)
+
+    def end(self, reason: EventReason, error: Exception | None = None) -> Event:
+        """The last event of an answer that ends without further tokens."""
+        self.finish_reason = reason
+        text = self._stops.add(self._text.finish()) + self._stops.finish()
+        return Event(self.choice, text, (), None, reason, error)
+
+    def timings(self, now: float) -> Timings:
+        """Of an answer that has ended."""
+        assert self.finish_reason is not None
+        begin, started = self._submitted_at, self.started_at
+        first = self._first_token_at
+        return Timings(
+            self.finish_reason,
+            self.handle.prompt_tokens,
+            self.handle.cached_tokens,
+            self._generated,
+            (now if started is None else started) - begin,
+            None if first is None else first - begin,
+            now - begin,
+        )

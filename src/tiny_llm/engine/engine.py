@@ -1,0 +1,385 @@
+"""Plan, run, sample, publish: the loop that answers all requests of a model."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ..cache.pages import PagePool
+from ..checks.types import check_function, check_number, check_size, check_type
+from ..errors import ArgumentError, Draining, EngineFailed
+from ..generation.text import end_tokens
+from ..llm import LLM
+from ..runtime.device import on_device
+from ..sampling.grammar import start_grammar
+from ..sampling.rows import Drawn, RowSampler
+from ..scheduler import Plan, RequestState, Scheduler
+from .answer import Answer
+from .handle import Handle
+from .request import EngineRequest
+from .runner import Runner
+from .sampling import Samplers, sample
+from .sizes import PAGE_SIZE, PoolSize, pool_size
+from .statistics import EngineStatistics, Timings
+
+STEP_TOKENS = 512
+MAX_RUNNING = 64
+MAX_WAITING = 256
+RECENT_STEPS = 1024
+IDLE_BEAT = 0.5  # seconds
+
+
+class Engine:
+    """Answers many requests at once; each gets what it would get alone.
+
+        >>> from tiny_llm import LLM
+        >>> from tiny_llm.engine import Engine, EngineRequest
+        >>> with Engine(LLM("tiny")) as engine:
+        ...     prompt = engine.llm.tokenizer.encode("Once upon a time")
+        ...     handle = engine.submit(EngineRequest(prompt_ids=prompt))
+        ...     text = "".join(event.text for event in handle)
+        >>> text.startswith(", there")
+        True
+
+    llm: a model, or its name.
+    kv_memory: bytes for the keys and values of all requests; by default enough for eight of the longest ones,
+        and at most a fifth of the machine's memory. Allocated at once.
+    max_context: maximum number of tokens of a prompt and its answer; by default that of the model.
+    step_tokens: the budget of a step. A smaller one shortens the gaps between the tokens of running answers
+        while prompts come in.
+    max_running, max_waiting: answers at a time, and requests that may wait; a further one is a `QueueFull`.
+    page_size: tokens of a page; prompts share whole pages.
+    prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
+
+    lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
+
+    May be used from any thread, and from asyncio. A `with` block ends with `close()`.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | str = "tiny",
+        *,
+        kv_memory: int | None = None,
+        max_context: int | None = None,
+        step_tokens: int = STEP_TOKENS,
+        max_running: int = MAX_RUNNING,
+        max_waiting: int = MAX_WAITING,
+        page_size: int = PAGE_SIZE,
+        prefix_cache: bool = True,
+        lookup: bool = True,
+    ):
+        sizes = {
+            "step_tokens": step_tokens,
+            "max_running": max_running,
+            "max_waiting": max_waiting,
+            "page_size": page_size,
+            "kv_memory": kv_memory,
+            "max_context": max_context,
+        }
+        for name, value in sizes.items():
+            if value is not None:
+                check_size("Engine", name, value)
+        check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
+        check_type("Engine", "lookup", lookup, bool, "a bool")
+        self._lookup = lookup
+        self.llm = LLM(llm) if isinstance(llm, str) else llm
+        check_type("Engine", "llm", self.llm, LLM, "an LLM or its name")
+        if max_context is not None and max_context > self.llm.context:
+            raise ArgumentError(
+                "Engine", "max_context", max_context, f"at most the model's {self.llm.context}"
+            )
+        with on_device(self.llm.device):
+            self.pool: PoolSize = pool_size(
+                self.llm.model, max_context or self.llm.context, page_size, kv_memory
+            )
+        self.context = min(max_context or self.llm.context, self.pool.tokens)
+        self._pages = PagePool(self.pool.num_pages, page_size)
+        self._scheduler = Scheduler(
+            self._pages,
+            step_tokens,
+            max_running,
+            max_waiting,
+            prefix_cache=prefix_cache,
+            model=self.llm.name,
+        )
+        self._end_tokens = end_tokens(self.llm.tokenizer)
+        self._answers: dict[RequestState, Answer] = {}
+        self._observers: list[Callable[[Timings], None]] = []
+        self._recent_steps: deque[int] = deque(maxlen=RECENT_STEPS)
+        self._totals = {"prompt_tokens": 0, "generation_tokens": 0}
+        self._last_step_at = time.monotonic()
+        self._closing = False  # no new requests
+        self._closed = False  # no further step
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()  # guards all of the above
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="tiny-llm engine", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        atexit.register(self.close)  # a thread that computes while Python ends would crash it
+
+    def submit(self, request: EngineRequest) -> Handle:
+        """Queue a request.
+
+        ArgumentError for one that can never run; QueueFull if too many wait; Draining after `drain` or
+        `close`; EngineFailed after a fault that the engine did not survive.
+        """
+        check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
+        prompt_ids, max_tokens = self._checked(request)
+        now = time.monotonic()
+        deadline = None if request.deadline is None else now + request.deadline
+        state = RequestState(
+            request.id,
+            prompt_ids,
+            max_tokens,
+            salt=request.salt,
+            choices=request.n,
+            deadline=deadline,
+        )
+        handle = Handle(request.id, len(prompt_ids), request.n, lambda: self._cancel(handle))
+        sampling = request.sampling.with_seed()
+        assert sampling.seed is not None
+        grammar = None if request.grammar is None else start_grammar(self.llm.tokenizer, request.grammar)
+        sampler = RowSampler(sampling, sampling.seed, 0, prompt_ids, self._end_tokens, grammar)
+        answer = Answer(
+            request,
+            handle,
+            0,
+            self.llm.tokenizer,
+            sampler,
+            max_tokens,
+            now,
+            lookup=self._lookup,
+        )
+        with self._changed:
+            if self._failure is not None:
+                raise EngineFailed() from self._failure
+            if self._closing:
+                raise Draining()
+            self._scheduler.add(state)
+            self._answers[state] = answer
+            self._changed.notify_all()
+        return handle
+
+    def statistics(self) -> EngineStatistics:
+        """The present state, and totals since the start."""
+        with self._changed:
+            scheduler, counters = self._scheduler, self._scheduler.counters
+            return EngineStatistics(
+                running=len(scheduler.running),
+                waiting=len(scheduler.waiting),
+                pages_total=self.pool.num_pages,
+                pages_used=self._pages.num_used,
+                page_size=self.pool.page_size,
+                prefix_queries=counters.prefix_queries,
+                prefix_hits=counters.prefix_hits,
+                preemptions=counters.preemptions,
+                prompt_tokens=self._totals["prompt_tokens"],
+                generation_tokens=self._totals["generation_tokens"],
+                drafted_tokens=counters.drafted_tokens,
+                accepted_tokens=counters.accepted_tokens,
+                steps=counters.steps,
+                step_tokens=tuple(self._recent_steps),
+                last_step_at=self._last_step_at,
+            )
+
+    def observe(self, callback: Callable[[Timings], None]) -> None:
+        """Call `callback` with the timings of each answer that ends, from the engine's thread."""
+        check_function("Engine.observe", "callback", callback)
+        with self._changed:
+            self._observers.append(callback)
+
+    def alive(self, max_age: float) -> bool:
+        """Whether the engine has made a step, or rested, within the last `max_age` seconds."""
+        check_number("Engine.alive", "max_age", max_age)
+        return self._failure is None and time.monotonic() - self._last_step_at <= max_age
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Accept no new requests, and wait until all have ended; False if some have not within `timeout`."""
+        with self._changed:
+            self._closing = True
+            return self._changed.wait_for(lambda: not self._answers, timeout)
+
+    def close(self) -> None:
+        """Cancel all requests, accept no new ones, and free the pages."""
+        with self._changed:
+            self._closing = self._closed = True
+            for state in list(self._answers):
+                self._end(state, "cancelled")
+            self._changed.notify_all()
+        atexit.unregister(self.close)
+        if self.llm.device == "cpu" and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _checked(self, request: EngineRequest) -> tuple[tuple[int, ...], int]:
+        """The ids of the prompt, and the limit of the answer."""
+        name, vocabulary = "Engine.submit", self.llm.model.vocab_size
+        prompt_ids = tuple(request.prompt_ids)
+        if not prompt_ids:
+            raise ArgumentError(name, "prompt_ids", "no tokens", "at least one")
+        # MLX checks no index: an unknown id would read past the table of tokens.
+        if not all(isinstance(token, int) and 0 <= token < vocabulary for token in prompt_ids):
+            raise ArgumentError(name, "prompt_ids", "an unknown token id", f"ids from 0 to {vocabulary - 1}")
+        request.sampling.check_vocabulary(name, vocabulary)
+        room = self.context - len(prompt_ids)
+        if room < 1:
+            raise ArgumentError(
+                name, "prompt_ids", f"{len(prompt_ids)} tokens", f"fewer than the context of {self.context}"
+            )
+        wanted = request.sampling.max_tokens
+        if wanted is not None and wanted > room:
+            raise ArgumentError(
+                name,
+                "max_tokens",
+                f"{wanted} after a prompt of {len(prompt_ids)} tokens",
+                f"at most {room}, as the context has {self.context}",
+            )
+        return prompt_ids, room if wanted is None else wanted
+
+    def _cancel(self, handle: Handle) -> None:
+        with self._changed:
+            for state, answer in list(self._answers.items()):
+                if answer.handle is handle:
+                    self._end(state, "cancelled")
+
+    def _serve(self) -> None:
+        """The engine's thread, which owns all arrays."""
+        try:
+            with on_device(self.llm.device):
+                self._runner = Runner(self.llm.model, self.pool)
+                self._ready.set()
+                while (plan := self._next_plan()) is not None:
+                    self._step(plan)
+                del self._runner
+            if self.llm.device != "cpu":  # MLX for CUDA does not survive the end of a thread that has used it
+                threading.Event().wait()
+        except BaseException as error:
+            self._give_up(error)
+
+    def _next_plan(self) -> Plan | None:
+        """Wait for a step with work in it; None after `close`."""
+        with self._changed:
+            while not self._closed:
+                self._last_step_at = time.monotonic()
+                plan = self._scheduler.plan(self._last_step_at)
+                for state in plan.expired:
+                    self._end(state, "deadline")
+                for state in plan.started:
+                    self._note_start(state)
+                if plan.rows:
+                    return plan
+                self._changed.wait(IDLE_BEAT)
+            return None
+
+    def _step(self, plan: Plan) -> None:
+        try:
+            logits = self._runner.logits(plan)
+            drawn = sample(logits, plan, self._samplers(plan))
+        except Exception as error:
+            self._recover(plan, error)
+            return
+        with self._changed:
+            self._publish(plan, drawn, time.monotonic())
+
+    def _samplers(self, plan: Plan) -> Samplers:
+        """The answers that sample from the logits of each row. Here a prompt splits into its answers."""
+        with self._changed:
+            samplers = {}
+            for row in plan.rows:
+                answer = self._answers.get(row.state)
+                if not row.logits or answer is None:  # cancelled meanwhile
+                    continue
+                states = self._scheduler.fork(row.state)
+                for choice, state in enumerate(states[1:], start=1):
+                    self._answers[state] = answer.fork(choice)
+                samplers[row.state] = [
+                    (state, self._answers[state].sampler, answer.request.logprobs) for state in states
+                ]
+            return samplers
+
+    def _publish(self, plan: Plan, drawn: dict[RequestState, list[Drawn]], now: float) -> None:
+        """Give the answers their tokens, and start the next ones from there; the lock is held."""
+        tokens = {}
+        for state, results in drawn.items():
+            if results[-1].error is not None:
+                self._end(state, "error", results[-1].error)
+            elif state in self._answers:
+                tokens[state] = self._answers[state].kept(results)
+        self._scheduler.commit(
+            plan, {state: [each.token_id for each in kept] for state, kept in tokens.items()}
+        )
+        self._recent_steps.append(sum(len(row.token_ids) for row in plan.rows))
+        for row in plan.rows:
+            if row.state in tokens:
+                self._answers[row.state].learn(len(row.drafts), len(tokens[row.state]) - 1)
+        for state, kept in tokens.items():
+            answer = self._answers[state]
+            event = answer.accept(kept, now)
+            self._totals["generation_tokens"] += len(kept)
+            if event.finish_reason is None:
+                state.drafts = answer.propose(state.token_ids)
+            else:
+                self._scheduler.finish(state, event.finish_reason)
+                self._forget(state)
+            answer.handle.put(event)
+
+    def _note_start(self, state: RequestState) -> None:
+        answer = self._answers[state]
+        if answer.started_at is None:
+            answer.started_at = self._last_step_at
+            answer.handle.cached_tokens = state.cached_tokens
+            self._totals["prompt_tokens"] += len(state.prompt_ids)
+
+    def _end(self, state: RequestState, reason: Any, error: Exception | None = None) -> None:
+        """End an answer without further tokens; the lock is held."""
+        answer = self._answers.get(state)
+        if answer is None:
+            return
+        self._scheduler.finish(state, reason)
+        events = [answer.end(reason, error)]
+        if state.choices > 1:  # not forked yet
+            events += [answer.fork(choice).end(reason, error) for choice in range(1, state.choices)]
+        self._forget(state)
+        for event in events:
+            answer.handle.put(event)
+
+    def _forget(self, state: RequestState) -> None:
+        answer = self._answers.pop(state)
+        timings = answer.timings(time.monotonic())
+        for observe in self._observers:
+            observe(timings)
+        self._changed.notify_all()
+
+    def _recover(self, plan: Plan, error: Exception) -> None:
+        """After a step that failed: end the running requests, and go on with new pages."""
+        with self._changed:
+            self._scheduler.discard(plan)
+            for state in [*self._answers]:
+                if state not in self._scheduler.waiting:
+                    self._end(state, "error", error)
+            self._scheduler.forget_pages()
+            self._runner.forget()
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = error
+            failed = error if isinstance(error, Exception) else EngineFailed()
+            for state in list(self._answers):
+                self._end(state, "error", failed)
+            self._ready.set()

@@ -1,0 +1,27 @@
+"""What an engine says about a request, step by step."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..generation.result import TokenLogprobs
+
+EventReason = Literal["stop", "length", "cancelled", "deadline", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """New tokens of one answer, and its end.
+
+    choice: the number of the answer among those of its request.
+    text: what became certain; the texts of an answer, joined, are its text.
+    logprobs: one entry for each of `token_ids` if requested, else None.
+    finish_reason: why the answer ended; None before its last event.
+    error: with finish_reason "error".
+    """
+
+    choice: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    finish_reason: EventReason | None = None
+    error: Exception | None = None

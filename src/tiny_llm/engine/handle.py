@@ -1,0 +1,65 @@
+"""A submitted request: its events, for a thread or for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from threading import Condition
+
+from .events import Event
+
+
+class Handle(Iterator[Event], AsyncIterator[Event]):
+    """The events of a request as they come; `for` and `async for` end after the last answer has ended.
+
+    One reader at a time. `cached_tokens` is known after the first event.
+    """
+
+    def __init__(self, request_id: str, prompt_tokens: int, choices: int, cancel: Callable[[], None]):
+        self.id = request_id
+        self.prompt_tokens = prompt_tokens
+        self.choices = choices
+        self.cached_tokens = 0
+        self.cancel = cancel  # ends the request within one step; may be called again, from any thread
+        self._open = choices  # answers without a last event
+        self._events: deque[Event] = deque()
+        self._changed = Condition()
+        self._wake: Callable[[], object] | None = None  # the asyncio reader
+
+    def put(self, event: Event) -> None:
+        """Add an event, from the engine's thread."""
+        with self._changed:
+            self._events.append(event)
+            self._open -= event.finish_reason is not None
+            self._changed.notify_all()
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
+
+    def __next__(self) -> Event:
+        with self._changed:
+            while not self._events:
+                if self._open == 0:
+                    raise StopIteration
+                self._changed.wait()
+            return self._events.popleft()
+
+    async def __anext__(self) -> Event:
+        while True:
+            with self._changed:
+                if self._events:
+                    return self._events.popleft()
+                if self._open == 0:
+                    raise StopAsyncIteration
+                arrived = asyncio.Event()
+                self._wake = _waker(asyncio.get_running_loop(), arrived)
+            await arrived.wait()
+
+
+def _waker(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> Callable[[], None]:
+    def wake() -> None:
+        if not loop.is_closed():  # a reader that has left
+            loop.call_soon_threadsafe(arrived.set)
+
+    return wake

@@ -1,0 +1,40 @@
+"""From the rows of a plan to logits: a model, and the pages of its keys and values."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from ..cache.storage import PagedStorage
+from ..models.packed import Batch, PackedRequest, packed_logits
+from ..scheduler.plan import Plan
+from .sizes import PoolSize
+
+
+class Runner:
+    """Runs steps of a model. Everything here belongs to one thread."""
+
+    def __init__(self, model: Any, size: PoolSize):
+        self.model = model
+        self._size = size
+        self.storage = self._new_storage()
+
+    def logits(self, plan: Plan) -> mx.array:
+        """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
+        self.storage.copy_pages(plan.copies)
+        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows]
+        return packed_logits(self.model, Batch(requests, self.storage), self.storage)
+
+    def forget(self) -> None:
+        """Start with new pages: after a step that failed, arrays may be unusable."""
+        self.storage = self._new_storage()
+
+    def arrays(self) -> Sequence[mx.array]:
+        """Keys and values of all layers, to be evaluated with a step."""
+        return [*self.storage.keys, *self.storage.values]
+
+    def _new_storage(self) -> PagedStorage:
+        size = self._size
+        return PagedStorage(
+            size.layers, size.num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype
+        )

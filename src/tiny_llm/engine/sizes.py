@@ -1,0 +1,70 @@
+"""How many pages an engine has: from the memory that it may use, and the longest request."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from ..cache.storage import PagedStorage
+from ..errors import ArgumentError
+from ..runtime.gpu import computes_on_gpu
+
+PAGE_SIZE = 32
+DEFAULT_SHARE = 0.2  # of the machine's memory, at most
+DEFAULT_REQUESTS = 8  # of the longest kind
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """The pages of an engine, and what one holds."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: mx.Dtype
+    page_size: int
+    num_pages: int
+
+    @property
+    def page_bytes(self) -> int:
+        """The memory of one page of all layers."""
+        return PagedStorage.page_bytes(self.layers, self.kv_heads, self.page_size, self.head_dim, self.dtype)
+
+    @property
+    def memory(self) -> int:
+        """The memory of all pages, in bytes."""
+        return self.num_pages * self.page_bytes
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that fit into all pages."""
+        return self.num_pages * self.page_size
+
+
+def pool_size(model: Any, context: int, page_size: int, kv_memory: int | None) -> PoolSize:
+    """The pages that fit into `kv_memory` bytes; by default, room for eight requests of `context` tokens.
+
+    The default takes at most a fifth of the machine's memory.
+    """
+    attention = model.layers_inner[0].self_attn
+    layers, kv_heads, head_dim = len(model.layers_inner), attention.num_kv_heads, attention.head_dim
+    bytes_per_page = PagedStorage.page_bytes(layers, kv_heads, page_size, head_dim, model.precision)
+    if kv_memory is None:
+        wanted = DEFAULT_REQUESTS * -(-context // page_size)
+        num_pages = min(wanted, int(DEFAULT_SHARE * machine_memory()) // bytes_per_page)
+    else:
+        num_pages = kv_memory // bytes_per_page
+    if num_pages < 1:
+        raise ArgumentError(
+            "Engine", "kv_memory", f"{kv_memory} bytes", f"at least one page of {bytes_per_page} bytes"
+        )
+    return PoolSize(layers, kv_heads, head_dim, model.precision, page_size, num_pages)
+
+
+def machine_memory() -> int:
+    """Bytes of memory of the device that computes."""
+    if computes_on_gpu():
+        info: Any = mx.device_info(mx.gpu)
+        return int(info["memory_size"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
