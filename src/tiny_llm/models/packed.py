@@ -47,7 +47,8 @@ class Batch:
         )
         self.positions: list[int] = self.step.positions
         self.token_ids = mx.array([token for request in requests for token in request.token_ids])
-        rows, end = [], 0
+        rows: list[int] = []
+        end = 0
         for request in requests:
             end += len(request.token_ids)
             rows += range(end - request.num_logits, end)
