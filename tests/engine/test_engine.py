@@ -178,7 +178,7 @@ def test_too_many_requests_are_refused(llm):
         first = engine.submit(request_of(llm, PROMPTS[0], 300, sampling={"ignore_eos": True}))
         next(first)
         second = engine.submit(request_of(llm, PROMPTS[1]))
-        with pytest.raises(QueueFull, match="1 requests are waiting"):
+        with pytest.raises(QueueFull, match="queue of 1 waiting requests is full"):
             engine.submit(request_of(llm, PROMPTS[1]))
         first.cancel()
         assert read(second) == alone(llm, PROMPTS[1])
