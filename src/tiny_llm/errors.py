@@ -65,6 +65,17 @@ class NumericError(TinyLlmError, ArithmeticError):
         return type(self), (self.results,)
 
 
+class QueueFull(TinyLlmError, RuntimeError):
+    """No more requests can wait: try again later. `limit` is the number that may wait."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(limit)
+
+    def __str__(self) -> str:
+        return f"the queue of {self.limit} waiting requests is full"
+
+
 class OutOfMemoryError(TinyLlmError, MemoryError):
     """A computation did not fit into the memory of the GPU.
 

@@ -13,6 +13,7 @@ PYTHON = [
     ["ops", "basics", "embedding", "layer_norm", "positional_encoding", "quantize", "attention"],
     ["nn"],
     ["cache"],
+    ["scheduler"],
     ["sampling", "sampler"],
     ["models"],
     ["loading"],

@@ -1,0 +1,131 @@
+"""The pages of requests: how they start, grow, fork, shrink and go back to the pool."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ..cache.pages import PagePool
+from ..cache.prefix_index import PrefixIndex
+from ..errors import ArgumentError
+from .request import RequestState
+
+Copies = list[tuple[int, int]]
+
+
+class PageTables:
+    """Gives pages of one pool to requests, and finds pages that hold the same tokens already."""
+
+    def __init__(self, pool: PagePool, index: PrefixIndex | None):
+        self.pool = pool
+        self._index = index
+
+    def check_fits(self, state: RequestState) -> None:
+        """Raise ArgumentError if all pages together do not hold the request with its longest answer."""
+        room = self.pool.num_pages * self.pool.page_size
+        prompt = len(state.prompt_ids)
+        if prompt > room:
+            raise ArgumentError(
+                "Scheduler.add", "prompt_ids", f"{prompt} tokens", f"at most {room}, the room of all pages"
+            )
+        if state.longest > room:
+            most = f"at most {room - prompt + 1} after this prompt, the room of all pages"
+            raise ArgumentError("Scheduler.add", "max_tokens", state.max_tokens, most)
+
+    def start(self, state: RequestState, spare: int) -> bool:
+        """Give a waiting request pages for all its tokens; False if fewer than `spare` pages stayed free.
+
+        Its first tokens may be in cached pages. At least the last token is left to compute, because its
+        logits are needed.
+        """
+        pool, total = self.pool, len(state.token_ids)
+        if pool.num_free <= spare:  # at least the page of the last token is new: no need to search
+            return False
+        found: list[int] = []
+        if self._index is not None:
+            num_pages = (total - 1) // pool.page_size
+            found = self._index.find(state.keys, state.token_ids, num_pages, state.salt)
+        new = pool.pages_for(total) - len(found)
+        revived = sum(pool.owners(page) == 0 for page in found)
+        if pool.num_free - revived - new < spare:
+            return False
+        for page in found:  # before the first allocation, which could take one of them
+            pool.share(page)
+        state.pages.extend(found)
+        state.computed = len(found) * pool.page_size
+        state.registered = len(found)
+        self._allocate(state, new)
+        return True
+
+    def grow(self, state: RequestState, copies: Copies) -> bool:
+        """Make room for the next token, in a page without other owners; False if no page is free for that."""
+        number = state.computed // self.pool.page_size
+        is_there = number < len(state.pages)
+        if is_there and self.pool.owners(state.pages[number]) == 1:
+            return True
+        if self.pool.num_free == 0:
+            return False
+        page = self._take()
+        if is_there:  # copy on write
+            old, state.pages[number] = state.pages[number], page
+            self._give_back(old)
+            copies.append((old, page))
+        else:
+            state.pages.append(page)
+        return True
+
+    def grow_for_drafts(self, state: RequestState, wanted: int) -> int:
+        """Make room for up to `wanted` drafts after the next token; return for how many there is."""
+        pool, total = self.pool, len(state.token_ids)
+        number = min(wanted, (len(state.pages) + pool.num_free) * pool.page_size - total)
+        self._allocate(state, pool.pages_for(total + number) - len(state.pages))
+        return number
+
+    def shrink(self, state: RequestState) -> None:
+        """Give back the pages without a computed token: those of rejected drafts."""
+        keep = self.pool.pages_for(state.computed)
+        while len(state.pages) > keep:
+            self._give_back(state.pages.pop())
+
+    def register(self, state: RequestState) -> None:
+        """Make the pages that are full now findable."""
+        full = state.computed // self.pool.page_size
+        if self._index is not None and full > state.registered:
+            for number in range(state.registered, full):
+                page = state.pages[number]
+                self._index.register(page, state.keys, state.token_ids, number, state.salt)
+        state.registered = full
+
+    def share(self, state: RequestState) -> None:
+        """Count a fork as an owner of its pages."""
+        for page in state.pages:
+            self.pool.share(page)
+
+    def release(self, state: RequestState) -> None:
+        """Give back all pages, the last one first: the end of a prefix is useless without its beginning."""
+        while state.pages:
+            self._give_back(state.pages.pop())
+        state.computed = state.registered = 0
+
+    def check(self, owners: Iterable[RequestState]) -> None:
+        """Raise AssertionError unless the owners of each page are the requests that list it."""
+        self.pool.check()
+        listed = Counter(page for state in owners for page in state.pages)
+        for page in range(self.pool.num_pages):
+            owned = self.pool.owners(page)
+            assert owned == listed[page], f"page {page} has {owned} owners, but {listed[page]} list it"
+        if self._index is not None:
+            self._index.check()
+            blank = [page for page in self._index if not self.pool.has_content(page)]
+            assert blank == [], f"the prefix index finds blank pages: {blank}"
+
+    def _allocate(self, state: RequestState, number: int) -> None:
+        for _ in range(number):
+            state.pages.append(self._take())
+
+    def _take(self) -> int:
+        page = self.pool.allocate()
+        if self._index is not None:
+            self._index.forget(page)
+        return page
+
+    def _give_back(self, page: int) -> None:
+        self.pool.release(page, keep=self._index is not None and page in self._index)

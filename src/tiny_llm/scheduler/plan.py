@@ -1,0 +1,58 @@
+"""What one step computes: rows of tokens, pages to copy before, and the requests that left."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from .request import RequestState
+
+
+class Row(NamedTuple):
+    """Tokens of one request in a step: a decoded token, its drafts, or a chunk of a prompt.
+
+    They are at positions `start` and following, and see all tokens before them. `pages` are those of the
+    request in order, including the ones that the new tokens are written to.
+    """
+
+    state: RequestState
+    start: int
+    token_ids: array[int]
+    logits: int  # the last so many tokens need logits: 0 inside a prompt, 1 + the number of drafts at its end
+    pages: array[int]
+    page_size: int
+
+    @property
+    def stop(self) -> int:
+        """The number of tokens after this row: the context length of its last token."""
+        return self.start + len(self.token_ids)
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether the first token was known when the request started, for the first time or again."""
+        return self.start < self.state.prefill_end
+
+    @property
+    def slots(self) -> array[int]:
+        """Where the new tokens are written: page * page_size + offset, in 64 bits."""
+        size = self.page_size
+        places = range(self.start, self.stop)
+        return array("q", [self.pages[place // size] * size + place % size for place in places])
+
+    @property
+    def drafts(self) -> array[int]:
+        """The last tokens, which are to be verified."""
+        return self.token_ids[len(self.token_ids) - self.logits + 1 :] if self.logits else array("i")
+
+
+class Plan(NamedTuple):
+    """One step. Before its rows are computed, the pages of `copies` are copied, in this order.
+
+    A source may be the target of a later copy, but not the other way round, so all sources may be read first.
+    """
+
+    rows: tuple[Row, ...] = ()
+    copies: tuple[tuple[int, int], ...] = ()  # (from page, to page)
+    started: tuple[RequestState, ...] = ()  # for the first time, or again after a preemption
+    preempted: tuple[RequestState, ...] = ()  # they wait again; their samplers and texts stay as they are
+    expired: tuple[RequestState, ...] = ()  # finished, because their deadline has passed

@@ -1,0 +1,125 @@
+"""Which tokens a step computes: decodes first, then drafts, then prefill, within one budget of tokens."""
+
+from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
+
+from .page_tables import Copies, PageTables
+from .plan import Row
+from .queues import Queues
+from .request import RequestState
+
+
+class Limits(NamedTuple):
+    """What bounds a step."""
+
+    step_tokens: int  # rows of a forward pass
+    max_running: int
+    watermark: Fraction  # free pages for each running request that a start must leave
+
+
+class Chosen(NamedTuple):
+    """The rows of a step, and what they cost others."""
+
+    rows: list[Row]
+    copies: Copies
+    preempted: list[RequestState]
+    started: list[RequestState]
+
+
+def choose(queues: Queues, tables: PageTables, limits: Limits) -> Chosen:
+    """Choose the rows of the next step, take their pages, and move requests between the queues."""
+    copies: Copies = []
+    decoding, preempted = _decodes(queues, tables, copies)
+    left = limits.step_tokens - len(decoding)
+    # Drafts may be wrong, prefill is not: half of the budget stays for it.
+    is_prefilling = len(decoding) < len(queues.running)
+    for_drafts = left // 2 if is_prefilling or queues.waiting else left
+    rows = []
+    for state in decoding:
+        drafts = _drafts(state, tables, for_drafts) if state.drafts else 0
+        for_drafts -= drafts
+        left -= drafts
+        rows.append(_row(state, 1, drafts, tables))
+    if is_prefilling:
+        prefilling = set(queues.running).difference(decoding)
+        left = _prefill([state for state in queues.running if state in prefilling], left, rows, tables)
+    # A request that was preempted now would take back what the older ones need.
+    started = [] if preempted else _start(queues, tables, limits, left, rows)
+    return Chosen(rows, copies, preempted, started)
+
+
+def _decodes(
+    queues: Queues, tables: PageTables, copies: Copies
+) -> tuple[list[RequestState], list[RequestState]]:
+    """The requests that decode a token, and the newest ones, which lose their pages to them.
+
+    The oldest request is never preempted: alone it fits, or `Scheduler.add` had refused it.
+    """
+    decoding: list[RequestState] = []
+    preempted: list[RequestState] = []
+    running = queues.running
+    number = 0
+    while number < len(running):
+        state = running[number]
+        number += 1
+        if state.pending != 1:
+            continue
+        while not tables.grow(state, copies):
+            victim = queues.put_back()
+            tables.release(victim)
+            victim.preemptions += 1
+            preempted.append(victim)
+            if victim is state:
+                break
+        else:
+            decoding.append(state)
+    return decoding, preempted
+
+
+def _drafts(state: RequestState, tables: PageTables, budget: int) -> int:
+    """How many drafts are verified. They preempt nobody, and the answer cannot become too long."""
+    if state.choices > 1:  # all answers follow the same last token of the prompt
+        return 0
+    remaining = state.max_tokens - state.num_output - 1
+    return tables.grow_for_drafts(state, max(0, min(len(state.drafts), remaining, budget)))
+
+
+def _prefill(states: list[RequestState], left: int, rows: list[Row], tables: PageTables) -> int:
+    """Chunks in the order of arrival; return the budget that is left."""
+    for state in states:
+        if left == 0:
+            break
+        chunk = min(state.pending, left)
+        rows.append(_row(state, chunk, 0, tables))
+        left -= chunk
+    return left
+
+
+def _start(
+    queues: Queues, tables: PageTables, limits: Limits, left: int, rows: list[Row]
+) -> list[RequestState]:
+    """Start waiting requests in the order of arrival; none overtakes one that does not fit."""
+    started: list[RequestState] = []
+    places = queues.places if queues.waiting else 0
+    while left and queues.waiting:
+        state = queues.waiting[0]
+        if places + state.choices > limits.max_running:
+            break
+        if not tables.start(state, spare=ceil(limits.watermark * places)):
+            break
+        queues.start_next()
+        places += state.choices
+        state.prefill_end = len(state.token_ids)
+        started.append(state)
+        left = _prefill([state], left, rows, tables)
+    return started
+
+
+def _row(state: RequestState, number: int, drafts: int, tables: PageTables) -> Row:
+    start, stop = state.computed, state.computed + number
+    tokens = state.token_ids[start:stop]
+    if drafts:
+        tokens.extend(state.drafts[:drafts])
+    logits = 1 + drafts if stop == len(state.token_ids) else 0
+    return Row(state, start, tokens, logits, state.pages[:], tables.pool.page_size)
