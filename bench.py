@@ -6,7 +6,7 @@ import sys
 
 SUITES = (
     "model attention kernels layers peers primitives training prefill crossover decode flashtile "
-    "schedules gpu"
+    "schedules gpu scheduler"
 )
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ DENSE, GATHERED = "ours, dense", "gathered"
 LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
 MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"
+NANO_VLLM, PLAIN = "nano-vllm", "plain, simulated"
 SEQUENCES = 8  # of BATCH
 
 

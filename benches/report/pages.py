@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, a page for each machine, gpu.md, schedules.md, and pictures, all from the records."""
+"""docs/benchmarks.md, a page for each machine, gpu.md, schedules.md, scheduler.md, pictures: all from the records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
 from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
+from benches.report.scheduler import scheduler_page
 from benches.report.schedules import schedules_page
 from benches.report.shares import shares
 from benches.report.summary import summary
@@ -23,6 +24,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
 PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
 SCHEDULES = RESULTS / "schedules.json"  # counts, too
+SCHEDULER = RESULTS / "scheduler.json"  # likewise, and the times of one machine
 MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 # Sections of a machine's page in this order, by the name of the record.
 TITLES = {
@@ -102,7 +104,8 @@ def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:
     """The texts of all pages, by path."""
-    front, gpu, schedules = (docs / name for name in ("benchmarks.md", "gpu.md", "schedules.md"))
+    names = ("benchmarks.md", "gpu.md", "schedules.md", "scheduler.md")
+    front, gpu, schedules, scheduler = (docs / name for name in names)
     texts = {
         docs / "benchmarks" / f"{name}.md": machine_page(name, found) for name, found in machines.items()
     }
@@ -113,6 +116,8 @@ def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]
         texts[gpu] = gpu_page(gpu.read_text(), *records)
     if schedules.exists():
         texts[schedules] = schedules_page(schedules.read_text(), json.loads(SCHEDULES.read_text()))
+    if scheduler.exists():
+        texts[scheduler] = scheduler_page(scheduler.read_text(), json.loads(SCHEDULER.read_text()))
     return texts
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from benches.cases.models import cache_bytes, model_shape
 from benches.cases.primitives import WORK
 from benches.names import MLX_LM, TINY_LLM
 from benches.report.gpu import measured_table
+from benches.report.marked import with_tables
 from benches.report.tables import Record, rate_text, seconds_text, table
 from tiny_llm.loading.weights.layout import Matrix, layout
 from tools.roofline.model import DEVICES
@@ -24,15 +23,7 @@ def gpu_page(text: str, record: Record, measured: Record) -> str:
         "counts": counts_table(record),
         "steps": steps_table(record),
     }
-    for name, new in tables.items():
-        marks = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        before, *rest = marks.split(text)
-        if len(rest) != 3:
-            found = len(rest) // 3
-            raise ValueError(f"gpu_page: text: got {found} places for the table {name!r}, expected 1")
-        start, end, after = rest
-        text = f"{before}{start}\n{new}\n\n{end}{after}"
-    return text
+    return with_tables("gpu_page", text, tables)
 
 
 def counts_table(record: Record) -> str:
