@@ -116,6 +116,20 @@ def test_a_resumed_request_finds_its_own_pages() -> None:
     assert newest.cached_tokens == 0  # what it found again was no saving for its user
 
 
+def test_a_plan_does_not_start_what_it_preempts() -> None:
+    """The newest of two equal requests would find all its tokens in the pages of the older one."""
+    engine = FakeEngine(Scheduler(PagePool(7, 4), watermark=0))
+    older = engine.add([1] * 12, max_tokens=8)
+    newer = engine.add([1] * 12, max_tokens=8)
+    third = engine.add([2] * 3, max_tokens=2)
+    while not third.preemptions and not newer.preemptions:
+        plan = engine.step()
+    assert plan.started == ()
+    engine.run()
+    for state in (older, newer, third):
+        assert_answer(state)
+
+
 def test_the_same_answers_with_and_without_preemption() -> None:
     answers = []
     for num_pages in (5, 100):
