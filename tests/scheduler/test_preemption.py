@@ -72,11 +72,10 @@ def test_a_request_that_lacks_a_page_and_is_the_newest_waits_itself() -> None:
         assert_answer(state)
 
 
-def test_preempted_requests_go_on_before_new_ones() -> None:
-    engine = crowded(6, 7, 7, 7)
+def test_preempted_requests_go_on_before_those_that_waited_already() -> None:
+    engine = crowded(6, 7, 7, 7, 7)
     while not preempted(engine):
         engine.step()
-    engine.add([20])
     assert [state.id for state in engine.scheduler.waiting] == ["2", "3"]
     engine.run()
     starts = [state.id for plan in engine.plans for state in plan.started]
