@@ -11,6 +11,12 @@ MLX, MLX_FLOAT32 = "mlx", "mlx f32"
 NANO_VLLM, PLAIN = "nano-vllm", "plain, simulated"
 SEQUENCES = 8  # of BATCH
 
+# The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
+SUITES = (
+    "model attention kernels layers peers primitives training prefill crossover decode flashtile "
+    "schedules gpu scheduler"
+).split()
+
 
 class Missing(Exception):
     """A contestant cannot take part; the text says why."""

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, a page for each machine, gpu.md, schedules.md, scheduler.md, pictures: all from the records."""
+"""Pages and pictures from the records: benchmarks.md, machines, gpu.md, schedules.md and scheduler.md."""
 
 from __future__ import annotations
 
