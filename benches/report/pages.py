@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, a page for each machine, tables of gpu, schedules and scheduler, and pictures."""
+"""Pages and pictures from the records: benchmarks.md, machines, gpu.md, schedules.md and scheduler.md."""
 
 from __future__ import annotations
 
@@ -104,9 +104,8 @@ def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:
     """The texts of all pages, by path."""
-    front, gpu, schedules, scheduler = (
-        docs / name for name in ("benchmarks.md", "gpu.md", "schedules.md", "scheduler.md")
-    )
+    names = ("benchmarks.md", "gpu.md", "schedules.md", "scheduler.md")
+    front, gpu, schedules, scheduler = (docs / name for name in names)
     texts = {
         docs / "benchmarks" / f"{name}.md": machine_page(name, found) for name, found in machines.items()
     }

@@ -70,5 +70,6 @@ MAX_ENTRIES = 25
 # Folders with more entries, and why. A folder that fits must not be listed.
 LARGE_FOLDERS = {
     "src/tiny_llm": "the course opens its modules here by fixed names",
+    "benches": "a module for each benchmark, so that `pdm bench NAME` finds it",
     "tests": "the test files of the course are here, one for each chapter",
 }

@@ -86,6 +86,15 @@ def test_a_prompt_in_chunks_forks_at_its_end() -> None:
         assert_answer(state)
 
 
+def test_answers_come_before_the_requests_that_arrived_later() -> None:
+    engine = engine_of()
+    engine.add([1] * 3, choices=2)
+    engine.add([2] * 3)
+    engine.step()
+    order = [(state.id, state.choice) for state in engine.scheduler.running]
+    assert order == [("0", 0), ("0", 1), ("1", 0)]
+
+
 def test_a_fork_is_refused_before_the_end_of_the_prompt_and_after_commit() -> None:
     scheduler = Scheduler(PagePool(50, SIZE), step_tokens=4, max_running=2)
     engine = FakeEngine(scheduler)

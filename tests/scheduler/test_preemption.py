@@ -72,11 +72,10 @@ def test_a_request_that_lacks_a_page_and_is_the_newest_waits_itself() -> None:
         assert_answer(state)
 
 
-def test_preempted_requests_go_on_before_new_ones() -> None:
-    engine = crowded(6, 7, 7, 7)
+def test_preempted_requests_go_on_before_those_that_waited_already() -> None:
+    engine = crowded(6, 7, 7, 7, 7)
     while not preempted(engine):
         engine.step()
-    engine.add([20])
     assert [state.id for state in engine.scheduler.waiting] == ["2", "3"]
     engine.run()
     starts = [state.id for plan in engine.plans for state in plan.started]
@@ -114,6 +113,20 @@ def test_a_resumed_request_finds_its_own_pages() -> None:
     assert newest.preemptions == 1
     assert engine.scheduler.counters.recomputed_tokens < newest.furthest - 6
     assert newest.cached_tokens == 0  # what it found again was no saving for its user
+
+
+def test_a_plan_does_not_start_what_it_preempts() -> None:
+    """The newest of two equal requests would find all its tokens in the pages of the older one."""
+    engine = FakeEngine(Scheduler(PagePool(7, 4), watermark=0))
+    older = engine.add([1] * 12, max_tokens=8)
+    newer = engine.add([1] * 12, max_tokens=8)
+    third = engine.add([2] * 3, max_tokens=2)
+    while not third.preemptions and not newer.preemptions:
+        plan = engine.step()
+    assert plan.started == ()
+    engine.run()
+    for state in (older, newer, third):
+        assert_answer(state)
 
 
 def test_the_same_answers_with_and_without_preemption() -> None:

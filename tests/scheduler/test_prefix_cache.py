@@ -111,6 +111,18 @@ def test_the_least_recently_used_pages_are_reused_first() -> None:
     assert found == {"a": 8, "b": 0}
 
 
+def test_pages_that_nothing_finds_are_reused_before_older_ones_that_can_be_found() -> None:
+    engine = engine_of(num_pages=3, watermark=0)
+    engine.add([1] * 5, max_tokens=1)  # a full page and one with a single token
+    engine.add([2] * 2, max_tokens=2)  # ends later, without a full page
+    engine.run()
+    engine.add([3] * 5, max_tokens=1)
+    engine.run()
+    again = engine.add([1] * 5, max_tokens=1)
+    engine.run()
+    assert again.cached_tokens == 4
+
+
 def test_the_end_of_a_prefix_is_reused_before_its_beginning() -> None:
     engine = engine_of(num_pages=4)
     engine.add([1] * 13, max_tokens=1)

@@ -109,6 +109,7 @@ class Schedules(RuleBasedStateMachine):
     @invariant()
     def answers_are_right_and_pages_are_owned(self) -> None:
         self.scheduler.check()
+        assert all(state.pending == 1 for state in self.scheduler.running[:-1])
         for state in self.engine.states:
             assert_answer(state)
             assert state.num_output <= state.max_tokens
@@ -124,7 +125,7 @@ class Schedules(RuleBasedStateMachine):
         assert list(plan.expired) == expired
         assert sum(len(row.token_ids) for row in plan.rows) <= self.step_tokens
         assert left[:1] == [row.state for row in plan.rows if row.state is left[0]]
-        assert not set(left[:1]) & set(plan.preempted)
+        assert not {*left[:1], *plan.started} & set(plan.preempted)
         decodes = [len(row.token_ids) <= row.logits for row in plan.rows if row.state not in plan.started]
         assert decodes == sorted(decodes, reverse=True)
         return plan

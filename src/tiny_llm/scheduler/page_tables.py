@@ -103,7 +103,7 @@ class PageTables:
         """Give back all pages, the last one first: the end of a prefix is useless without its beginning."""
         while state.pages:
             self._give_back(state.pages.pop())
-        state.computed = state.registered = 0
+        state.computed = 0
 
     def forget(self) -> None:
         """No free page has a content that can be found."""

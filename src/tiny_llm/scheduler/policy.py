@@ -31,20 +31,18 @@ def choose(queues: Queues, tables: PageTables, limits: Limits) -> Chosen:
     """Choose the rows of the next step, take their pages, and move requests between the queues."""
     copies: Copies = []
     decoding, preempted = _decodes(queues, tables, copies)
+    prefilling = queues.running[len(decoding) :]
     left = limits.step_tokens - len(decoding)
     # Drafts may be wrong, prefill is not: half of the budget stays for it.
-    is_prefilling = len(decoding) < len(queues.running)
-    for_drafts = left // 2 if is_prefilling or queues.waiting else left
+    for_drafts = left // 2 if prefilling or queues.waiting else left
     rows = []
     for state in decoding:
         drafts = _drafts(state, tables, for_drafts) if state.drafts else 0
         for_drafts -= drafts
         left -= drafts
         rows.append(_row(state, 1, drafts, tables))
-    if is_prefilling:
-        prefilling = set(queues.running).difference(decoding)
-        left = _prefill([state for state in queues.running if state in prefilling], left, rows, tables)
-    # A request that was preempted now would take back what the older ones need.
+    left = _prefill(prefilling, left, rows, tables)
+    # No plan starts what it preempts, although a request may find its tokens in pages of an older one.
     started = [] if preempted else _start(queues, tables, limits, left, rows)
     return Chosen(rows, copies, preempted, started)
 
@@ -63,8 +61,8 @@ def _decodes(
     while number < len(running):
         state = running[number]
         number += 1
-        if state.pending != 1:
-            continue
+        if state.pending > 1:  # only the newest one is in prefill: the others got their tokens before it
+            break
         while not tables.grow(state, copies):
             victim = queues.put_back()
             tables.release(victim)
