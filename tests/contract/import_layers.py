@@ -21,6 +21,7 @@ PYTHON = [
     ["generation", "generate", "batch"],
     ["llm"],
     ["engine"],
+    ["server"],
     ["chat"],
     ["benchmark"],
     ["profile"],

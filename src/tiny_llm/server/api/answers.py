@@ -1,0 +1,109 @@
+"""From a job to its answer: one JSON object, or the events of a stream."""
+
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from ..door import Event, Handle
+from ..errors import ApiError, as_api_error
+from ..metrics import Meter
+from .events import events
+from .job import Job
+
+LOG = logging.getLogger(__name__)
+DONE = b"data: [DONE]\n\n"
+encode = msgspec.json.Encoder().encode
+
+
+class Running:
+    """A job in the engine."""
+
+    def __init__(self, job: Job, meter: Meter):
+        """Submit all requests of the job, or none of them."""
+        self.job = job
+        self._meter = meter
+        self._generated = 0
+        self._reason = "stop"
+        self.handles: list[Handle] = []
+        try:
+            for request in job.requests:
+                self.handles.append(job.model.engine.submit(request))
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        for handle in self.handles:
+            handle.cancel()
+
+    async def whole(self) -> bytes:
+        """The answer when all choices have ended; an ApiError if one has failed."""
+        try:
+            async for index, event in events(self.job, self.handles):
+                self._count(event)
+                for _ in self.job.choices[index].deltas(event):
+                    pass
+        except BaseException:
+            self._reason = "error" if self._reason == "stop" else self._reason
+            self.cancel()
+            raise
+        finally:
+            self._meter.finish(self._reason)
+        choices = [choice.whole() for choice in self.job.choices]
+        return encode({**self._head(self.job.object), "choices": choices, "usage": self._usage()})
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The events of the answer; an error ends them without [DONE]."""
+        head = self._head(self.job.chunk_object)
+        tail: dict[str, Any] = {"usage": None} if self.job.include_usage else {}
+        try:
+            async for index, event in events(self.job, self.handles):
+                self._count(event)
+                for delta in self.job.choices[index].deltas(event):
+                    yield _data({**head, "choices": [delta], **tail})
+            if self.job.include_usage:
+                yield _data({**head, "choices": [], "usage": self._usage()})
+            yield DONE
+        except Exception as error:
+            self._reason = "error" if self._reason == "stop" else self._reason
+            failure = as_api_error(error)
+            if failure.status == 500:
+                LOG.error("a stream failed", exc_info=error)
+            yield _data(failure.body)
+        finally:
+            self.cancel()
+            self._meter.finish(self._reason)
+
+    def _count(self, event: Event) -> None:
+        """Count the tokens of an event; raise if it says that the answer cannot be completed."""
+        self._meter.event(len(event.token_ids))
+        self._generated += len(event.token_ids)
+        reason = event.finish_reason
+        if reason is None:
+            return
+        self._reason = reason
+        if reason == "error":
+            raise event.error or RuntimeError("the engine failed without a reason")
+        if reason == "deadline":
+            raise ApiError(503, "the answer took longer than its time limit", code="deadline")
+        if reason == "cancelled":
+            raise ApiError(503, "the answer was cancelled", code="cancelled")
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        job = self.job
+        return {"id": job.id, "object": kind, "created": job.created, "model": job.model.name}
+
+    def _usage(self) -> dict[str, Any]:
+        cached = sum(handle.cached_tokens for handle in self.handles)
+        return {
+            "prompt_tokens": self.job.prompt_tokens,
+            "completion_tokens": self._generated,
+            "total_tokens": self.job.prompt_tokens + self._generated,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+
+def _data(record: dict[str, Any]) -> bytes:
+    return b"data: " + encode(record) + b"\n\n"

@@ -1,0 +1,70 @@
+"""A checked request: what goes to the engine, and the choices that its answers fill."""
+
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from ...sampling.params import Sampling
+from ..door import EngineRequest
+from ..errors import bad_value
+from ..models import ServedModel
+from ..settings import Settings
+from .fields import AnswerFields
+from .outputs import Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Choice c of request r is number r * n + c of `choices`. Without requests, the choices are empty."""
+
+    model: ServedModel
+    requests: list[EngineRequest]
+    choices: list[Choice]
+    object: str  # names the kind of a whole answer
+    chunk_object: str  # and of a piece of a stream
+    stream: bool
+    include_usage: bool
+    prompt_tokens: int
+    id: str
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def choices_per_request(self) -> int:
+        return len(self.choices) // max(len(self.requests), 1)
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(16)}"
+
+
+def engine_request(
+    fields: AnswerFields, ids: list[int], sampling: Sampling, logprobs: int | None, job_id: str
+) -> EngineRequest:
+    return EngineRequest(
+        prompt_ids=tuple(ids),
+        sampling=sampling,
+        n=fields.n or 1,
+        logprobs=logprobs,
+        salt=fields.cache_salt or "",
+        id=job_id,
+    )
+
+
+def check_choices(fields: AnswerFields, prompts: int, settings: Settings) -> None:
+    """Every choice costs memory and time, so their number has a limit."""
+    if (fields.n or 1) > settings.max_choices:
+        raise bad_value("n", f"at most {settings.max_choices}")
+    if (fields.n or 1) * prompts > settings.max_choices:
+        raise bad_value("prompt", f"at most {settings.max_choices} answers, n times the number of prompts")
+
+
+def check_logprobs(count: int | None, param: str, settings: Settings) -> None:
+    if count is not None and count > settings.max_logprobs:
+        raise bad_value(param, f"at most {settings.max_logprobs}")
+
+
+def read_stream(fields: AnswerFields) -> tuple[bool, bool]:
+    """Whether to stream, and whether the usage is the last chunk."""
+    if fields.stream_options is not None and not fields.stream:
+        raise bad_value("stream_options", "null unless stream is true")
+    return bool(fields.stream), bool(fields.stream_options and fields.stream_options.include_usage)
