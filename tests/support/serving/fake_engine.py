@@ -107,8 +107,7 @@ class FakeHandle:
         choices = [self._answer(choice) for choice in range(self._request.n)]
         try:
             for turn in range(max(map(len, choices))):
-                if self._engine.delay:
-                    await asyncio.sleep(self._engine.delay)
+                await asyncio.sleep(self._engine.delay)
                 if self._engine.failure is not None and turn == self._engine.fail_after:
                     yield FakeEvent(0, "", (), None, "error", self._engine.failure)
                     return
