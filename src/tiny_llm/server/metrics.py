@@ -56,14 +56,7 @@ class Metrics:
         )
         self.whole = self._seconds("e2e_request_latency_seconds", "From the request to its last token")
         self.queue = self._seconds("request_queue_time_seconds", "From the request to its first step")
-        self.step_tokens = Histogram(
-            "tiny_llm_iteration_tokens_total",
-            "Tokens in a step",
-            MODEL,
-            buckets=TOKENS,
-            registry=self.registry,
-        )
-        self.registry.register(EngineCollector(models, self.step_tokens))
+        self.registry.register(EngineCollector(models))
         for model in models:
             self._prepare(model)
 
@@ -75,7 +68,7 @@ class Metrics:
         queue = self.queue.labels(model.name)
         for reason in REASONS:
             self.success.labels(model.name, reason)
-        for histogram in (self.first_token, self.between, self.per_token, self.whole, self.step_tokens):
+        for histogram in (self.first_token, self.between, self.per_token, self.whole):
             histogram.labels(model.name)
         model.engine.observe(lambda timings: queue.observe(timings.queue_seconds))
 
@@ -83,9 +76,12 @@ class Metrics:
 class EngineCollector(Collector):
     """Reads the engines' statistics at each scrape."""
 
-    def __init__(self, models: Models, step_tokens: Histogram):
+    def __init__(self, models: Models):
         self._models = models
-        self._step_tokens = step_tokens
+        name, text = "tiny_llm_iteration_tokens_total", "Tokens in a step"
+        self._step_tokens = Histogram(name, text, MODEL, buckets=TOKENS, registry=None)
+        for model in models:
+            self._step_tokens.labels(model.name)
         self._steps: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -94,6 +90,7 @@ class EngineCollector(Collector):
         with self._lock:
             for name, now in statistics.items():
                 self._note_steps(name, now)
+        yield from self._step_tokens.collect()
         families: list[Any] = []  # of different classes
         for name, text, value in GAUGES:
             families.append((GaugeMetricFamily(f"tiny_llm_{name}", text, labels=MODEL), value))

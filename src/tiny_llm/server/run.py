@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -27,7 +27,10 @@ BACKLOG = 512
 class Server(uvicorn.Server):
     """uvicorn's server with a drain: it listens until all requests are answered, and refuses new ones."""
 
-    def __init__(self, engines: Mapping[str, Engine], settings: Settings):
+    def __init__(
+        self, engines: Mapping[str, Engine], settings: Settings, on_start: Callable[[], None] = lambda: None
+    ):
+        self._on_start = on_start  # called when connections are accepted
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
         self._stop_at: float | None = None
@@ -51,6 +54,10 @@ class Server(uvicorn.Server):
         """Begin to drain. Callable from a signal handler and from any thread."""
         self._stop_at = time.monotonic() + self._drain_timeout
         self.lifecycle.draining = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn asks ten times a second whether to stop."""
@@ -78,7 +85,7 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening address; OSError if it is in use. Binding comes first, because loading a model is slow."""
+    """A socket with this address; OSError if it is in use. Loading a model is slow, so this comes before."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family, kind, protocol)
     try:
@@ -90,9 +97,11 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve(engines: Mapping[str, Engine], settings: Settings, bound: socket.socket) -> None:
+def serve(
+    engines: Mapping[str, Engine], settings: Settings, bound: socket.socket, on_start: Callable[[], None]
+) -> None:
     """Answer requests on this socket until a signal."""
-    asyncio.run(Server(engines, settings).serve(sockets=[bound]))
+    asyncio.run(Server(engines, settings, on_start).serve(sockets=[bound]))
 
 
 def address_of(bound: socket.socket) -> str:
