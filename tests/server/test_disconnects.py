@@ -41,7 +41,7 @@ def test_a_client_that_leaves_cancels_its_request(stream: bool, leave) -> None:
         wait_until(lambda: server.engine.running == [])
         assert all(handle.cancelled for handle in handles)
         assert sum(handle.generated for handle in handles) < LONG
-        assert server.server.lifecycle.in_flight == 0
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
         assert server.chat().status == 200
 
 

@@ -33,7 +33,8 @@ def repaired(server: RunningServer) -> Iterator[None]:
         (QueueFull(), 429, "queue_full", "1"),
         (Draining(), 503, "draining", "1"),
         (EngineFailed(), 503, "engine_failed", "1"),
-        (ArgumentError("submit", "max_tokens", 900, "at most 800"), 400, "invalid_value", None),
+        (ArgumentError("submit", "prompt_ids", 900, "at most 800"), 400, "context_length_exceeded", None),
+        (ArgumentError("submit", "grammar", "a", "b"), 400, "invalid_value", None),
         (KeyError("an internal detail"), 500, "internal_error", None),
     ],
 )

@@ -1,6 +1,7 @@
 """`tiny-llm serve`: answer the requests of OpenAI's clients over HTTP."""
 
 import argparse
+import asyncio
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from .progress import ProgressBar
 from .streams import print_stderr
 
 if TYPE_CHECKING:
-    from ..server.door import Engine
+    from ..server.door import Engine, Grammars
 
 SUMMARY = "answer requests of OpenAI's clients over HTTP"
 DESCRIPTION = """Serve models over HTTP, with the interface of OpenAI. The first Ctrl-C or SIGTERM lets the
@@ -111,7 +112,7 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
+def run_with(make_engine: MakeEngine, options: argparse.Namespace, grammars: "Grammars | None" = None) -> int:
     """Serve until a signal. `make_engine` loads a model and starts its engine.
 
     Options and the address are checked before anything is loaded.
@@ -133,7 +134,12 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
         if not settings.api_keys and options.host not in LOCAL_HOSTS:
             print_stderr("warning: everybody who reaches this address can use the server: see --api-key-file")
         address = run.address_of(bound)
-        run.serve(engines, settings, bound, lambda: announce(address, list(names), bool(settings.api_keys)))
+
+        def on_start() -> None:
+            announce(address, list(names), bool(settings.api_keys))
+
+        server = run.Server(engines, settings, grammars=grammars, on_start=on_start)
+        asyncio.run(server.serve(sockets=[bound]))
     return 0
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from ..errors import TinyLlmError
-from .door import Engine
+from .door import Engine, Grammars
 from .endpoint import Service
 from .errors import ApiError, as_api_error
 from .guard.access import Access
@@ -28,11 +28,18 @@ THREADS = 4  # that render and encode prompts
 
 
 def create_app(
-    engines: Mapping[str, Engine], settings: Settings | None = None, lifecycle: Lifecycle | None = None
+    engines: Mapping[str, Engine],
+    settings: Settings | None = None,
+    *,
+    grammars: Grammars | None = None,
+    lifecycle: Lifecycle | None = None,
 ) -> ASGIApp:
-    """The server of these engines, under the names that requests use; the first is the default."""
+    """The server of these engines, under the names that requests use; the first is the default.
+
+    grammars: makes the grammars of structured output; without it, requests for that are refused.
+    """
     settings = settings or Settings()
-    models = Models(engines)
+    models = Models(engines, grammars)
     service = Service(
         models=models,
         settings=settings,

@@ -1,6 +1,6 @@
 """What the server needs of an engine: interfaces only, so that any engine can stand behind it."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -97,6 +97,18 @@ class Model(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
+class Grammars(Protocol):
+    """Makes grammars: values for `EngineRequest.grammar`. What cannot be one is an ArgumentError."""
+
+    def json_object(self) -> Any: ...
+
+    def json_schema(self, schema: Mapping[str, Any] | str) -> Any: ...
+
+    def regex(self, pattern: str) -> Any: ...
+
+    def lark(self, text: str) -> Any: ...
+
+
 class Statistics(Protocol):
     """Counters since the start, and the present state. `step_tokens` has the sizes of the latest steps."""
 
@@ -140,7 +152,10 @@ class Engine(Protocol):
         ...
 
     def submit(self, request: EngineRequest) -> Handle:
-        """Raises ArgumentError for what can never run, QueueFull, Draining or EngineFailed."""
+        """Raises ArgumentError for what can never run, QueueFull, Draining or EngineFailed.
+
+        Called from any thread; it may take seconds, to compile a grammar.
+        """
         ...
 
     def statistics(self) -> Statistics: ...

@@ -62,9 +62,8 @@ class AnswerEndpoint:
         fields = decode(body, self._fields)
         model = service.models.find(fields.model)
         meter = Meter(service.metrics, model.name)
-        job = await self._in_thread(fields, model)
-        running = Running(job, meter)
-        if job.stream:
+        running = await self._in_thread(self._start, fields, model, meter)
+        if running.job.stream:
             comment_after = service.settings.keep_alive_comment
             stream = EventStream(running.stream(), running.cancel, comment_after)
             await stream(scope, receive, send)
@@ -73,9 +72,12 @@ class AnswerEndpoint:
             whole = await running.whole()
         await Response(whole, media_type="application/json")(scope, receive, send)
 
-    async def _in_thread(self, fields: AnswerFields, model: ServedModel) -> Job:
-        """The job; its log lines have the id of this request."""
+    def _start(self, fields: AnswerFields, model: ServedModel, meter: Meter) -> Running:
+        """Render, encode and submit: each may take a while."""
+        return Running(self._prepare(fields, model, self._service.settings), meter)
+
+    async def _in_thread(self, function: Callable[..., Running], *arguments: Any) -> Running:
+        """The result of a call; its log lines have the id of this request."""
         run = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
-        threads = self._service.threads
-        return await loop.run_in_executor(threads, run, self._prepare, fields, model, self._service.settings)
+        return await loop.run_in_executor(self._service.threads, run, function, *arguments)

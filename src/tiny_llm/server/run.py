@@ -1,6 +1,5 @@
 """Runs the application until a signal: the first lets requests finish, the second ends the process."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -15,7 +14,7 @@ import uvicorn
 
 from .app import create_app
 from .connection import connection_class
-from .door import Engine
+from .door import Engine, Grammars
 from .lifecycle import Lifecycle
 from .settings import Settings
 
@@ -28,14 +27,19 @@ class Server(uvicorn.Server):
     """uvicorn's server with a drain: it listens until all requests are answered, and refuses new ones."""
 
     def __init__(
-        self, engines: Mapping[str, Engine], settings: Settings, on_start: Callable[[], None] = lambda: None
+        self,
+        engines: Mapping[str, Engine],
+        settings: Settings,
+        *,
+        grammars: Grammars | None = None,
+        on_start: Callable[[], None] = lambda: None,
     ):
         self._on_start = on_start  # called when connections are accepted
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
         self._stop_at: float | None = None
         config = uvicorn.Config(
-            create_app(engines, settings, self.lifecycle),
+            create_app(engines, settings, grammars=grammars, lifecycle=self.lifecycle),
             http=connection_class(settings),
             ws="none",
             lifespan="off",
@@ -95,13 +99,6 @@ def bind(host: str, port: int) -> socket.socket:
         bound.close()
         raise
     return bound
-
-
-def serve(
-    engines: Mapping[str, Engine], settings: Settings, bound: socket.socket, on_start: Callable[[], None]
-) -> None:
-    """Answer requests on this socket until a signal."""
-    asyncio.run(Server(engines, settings, on_start).serve(sockets=[bound]))
 
 
 def address_of(bound: socket.socket) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ...errors import ArgumentError
 from ..door import Event, Handle
 from ..errors import ApiError, as_api_error
 from ..metrics import Meter
@@ -13,6 +14,7 @@ from .events import events
 from .job import Job
 
 LOG = logging.getLogger(__name__)
+LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of the engine: our field
 DONE = b"data: [DONE]\n\n"
 encode = msgspec.json.Encoder().encode
 
@@ -30,6 +32,9 @@ class Running:
         try:
             for request in job.requests:
                 self.handles.append(job.model.engine.submit(request))
+        except ArgumentError as error:
+            self.cancel()
+            raise _never_fits(error) from error
         except BaseException:
             self.cancel()
             raise
@@ -103,6 +108,14 @@ class Running:
             "total_tokens": self.job.prompt_tokens + self._generated,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
+
+
+def _never_fits(error: ArgumentError) -> ApiError:
+    """What the engine refuses for its length has the code that clients know."""
+    param = LENGTHS.get(error.argument)
+    if param is None:
+        return as_api_error(error)
+    return ApiError(400, f"{param}: {error.reason}", param=param, code="context_length_exceeded")
 
 
 def _data(record: dict[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ from ..errors import ApiError, bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import ChatFields
-from .grammar import refuse_grammar
+from .grammar import read_grammar
 from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .messages import read_messages
 from .outputs import CHAT_STREAM, CHAT_WHOLE, ChatChoice
@@ -25,7 +25,7 @@ def prepare_chat(fields: ChatFields, model: ServedModel, settings: Settings) -> 
     check_choices(fields, 1, settings)
     stream, include_usage = read_stream(fields)
     logprobs = read_logprobs(fields, settings)
-    refuse_grammar(fields)
+    grammar = read_grammar(fields, model.grammars)
     thinking = read_thinking(fields, model)
     tools = read_tools(fields, model, settings)
     text = render(fields, model, thinking, tools, settings)
@@ -46,7 +46,7 @@ def prepare_chat(fields: ChatFields, model: ServedModel, settings: Settings) -> 
 
     return Job(
         model=model,
-        requests=[engine_request(fields, ids, sampling, logprobs, job_id)],
+        requests=[engine_request(fields, ids, sampling, logprobs, grammar, job_id)],
         choices=[new_choice(index) for index in range(fields.n or 1)],
         object=CHAT_WHOLE,
         chunk_object=CHAT_STREAM,

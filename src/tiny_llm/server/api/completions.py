@@ -5,7 +5,7 @@ from ..errors import ApiError, bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import CompletionFields
-from .grammar import refuse_grammar
+from .grammar import read_grammar
 from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .outputs import COMPLETION, Choice, CompletionChoice
 from .sampling import answer_limit, check_ids, read_sampling
@@ -24,7 +24,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
     check_logprobs(fields.logprobs, "logprobs", settings)
     if fields.echo and fields.logprobs is not None:
         raise unsupported("logprobs", "log probabilities of the prompt, for echo, are not computed")
-    refuse_grammar(fields)
+    grammar = read_grammar(fields, model.grammars)
     if fields.max_tokens == 0 and not fields.echo:
         raise bad_value("max_tokens", "at least 1 without echo")
     job_id, choices, requests = new_id("cmpl"), list[Choice](), []
@@ -37,7 +37,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         context = model.engine.context
         limit = answer_limit(fields.max_tokens, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
-        requests.append(engine_request(fields, ids, sampling, fields.logprobs, job_id))
+        requests.append(engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id))
     return Job(
         model=model,
         requests=requests,

@@ -3,6 +3,7 @@
 import secrets
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...sampling.params import Sampling
 from ..door import EngineRequest
@@ -38,13 +39,19 @@ def new_id(prefix: str) -> str:
 
 
 def engine_request(
-    fields: AnswerFields, ids: list[int], sampling: Sampling, logprobs: int | None, job_id: str
+    fields: AnswerFields,
+    ids: list[int],
+    sampling: Sampling,
+    logprobs: int | None,
+    grammar: Any,
+    job_id: str,
 ) -> EngineRequest:
     return EngineRequest(
         prompt_ids=tuple(ids),
         sampling=sampling,
         n=fields.n or 1,
         logprobs=logprobs,
+        grammar=grammar,
         salt=fields.cache_salt or "",
         id=job_id,
     )

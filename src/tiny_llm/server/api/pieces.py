@@ -8,6 +8,7 @@ import msgspec
 THINK, END_OF_THINK = "<think>", "</think>"
 CALL, END_OF_CALL = "<tool_call>", "</tool_call>"
 MAX_CALL_CHARS = 2**18
+MAX_SPACE = 1000  # characters of space that wait for a tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class AnswerReader:
         self._state = "reasoning" if inside else "start" if thinking else "content"
         self._held: list[str] = []  # parts of the text that are not in a piece yet
         self._tail = ""  # of a call: where its end may begin
-        self._after_thinking = False  # white space before the content is dropped
+        self._skip_space = inside  # white space next to a tag is dropped
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain after this part of the text."""
-        if self._state == "content" and not (self._tools or self._held or self._after_thinking):
+        if self._state == "content" and not (self._tools or self._held or self._skip_space):
             return [Content(text)] if text else []  # the common case
         self._held.append(text)
         if self._state == "call":
@@ -78,56 +79,58 @@ class AnswerReader:
 
     def _step(self, text: str, final: bool, pieces: list[Piece]) -> str:
         """Move what is certain from `text` to `pieces`; return the rest."""
+        if self._skip_space:
+            text = text.lstrip()
+            self._skip_space = not text
         match self._state:
             case "start":
                 stripped = text.lstrip()
                 if stripped.startswith(THINK):
-                    self._state = "reasoning"
-                    return stripped[len(THINK) :].removeprefix("\n")
-                if not final and THINK.startswith(stripped):
+                    self._state, self._skip_space = "reasoning", True
+                    return stripped[len(THINK) :]
+                if not final and THINK.startswith(stripped) and len(text) <= MAX_SPACE:
                     return text
                 self._state = "content"
                 return text
             case "reasoning":
-                thought, found, rest = text.partition(END_OF_THINK)
-                if not found and not final:
-                    thought, rest = split_before_tag(text, "\n" + END_OF_THINK, END_OF_THINK)
-                elif found:
-                    self._state, self._after_thinking = "content", True
-                    thought = thought.removesuffix("\n")
+                thought, found, rest = split_at_tag(text, END_OF_THINK, final)
+                if found:
+                    self._state, self._skip_space = "content", True
                 if thought:
                     pieces.append(Reasoning(thought))
                 return rest
             case "content":
-                if self._after_thinking:
-                    text = text.lstrip()
-                    self._after_thinking = not text
-                said, found, rest = text.partition(CALL) if self._tools else (text, "", "")
+                said, found, rest = split_at_tag(text, CALL, final) if self._tools else (text, False, "")
                 if found:
                     self._state = "call"
-                elif self._tools and not final:
-                    said, rest = split_before_tag(text, "\n" + CALL, CALL)
-                if said.strip() or not found:
-                    said = said.removesuffix("\n") if found else said
-                    if said:
-                        pieces.append(Content(said))
+                if said:
+                    pieces.append(Content(said))
                 return rest
             case _:
-                written, found, rest = text.partition(END_OF_CALL)
-                if not found:
+                written, end, rest = text.partition(END_OF_CALL)
+                if not end:
                     return text
-                self._state, self._after_thinking = "content", True
+                self._state, self._skip_space = "content", True
                 pieces.append(read_call(written) or Content(CALL + written + END_OF_CALL))
                 return rest
 
 
-def split_before_tag(text: str, *tags: str) -> tuple[str, str]:
-    """`text` up to a beginning of a tag at its end, and that beginning."""
-    for tag in tags:
-        for length in range(min(len(tag) - 1, len(text)), 0, -1):
-            if text.endswith(tag[:length]):
-                return text[:-length], text[-length:]
-    return text, ""
+def split_at_tag(text: str, tag: str, final: bool) -> tuple[str, bool, str]:
+    """The text before the tag, whether the tag was found, and the text after it.
+
+    Space before a tag is dropped. Without the tag, what may be its beginning is returned as the third part,
+    with the space before; unless the text is final.
+    """
+    before, tag_found, after = text.partition(tag)
+    if tag_found:
+        return before.rstrip(), True, after
+    if final:
+        return text, False, ""
+    begun = next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
+    certain = text[: len(text) - begun].rstrip()
+    if len(text) - len(certain) > MAX_SPACE:
+        certain = text[: len(text) - begun]
+    return certain, False, text[len(certain) :]
 
 
 def read_call(written: str) -> Call | None:
