@@ -182,6 +182,12 @@ HTTP: list[Row] = [
         None,
     ),
     ("a body that is too large", http_request(b" " * (8 * 2**20 + 1)), 413, None),
+    (
+        "chunks that are too large",
+        http_request(b"%x\r\n%s\r\n" % (2**22, b" " * 2**22) * 3, headers="Transfer-Encoding: chunked\r\n"),
+        413,
+        None,
+    ),
     ("a chunk that is not one", http_request(b"zz\r\n", headers="Transfer-Encoding: chunked\r\n"), 400, None),
     ("a large header", http_request(b"", headers=f"X-Large: {'a' * 20_000}\r\n"), 431, None),
     ("no HTTP", b"hello\r\n\r\n", 400, None),

@@ -37,6 +37,11 @@ def test_each_key_opens(closed: RunningServer, scheme: str, key: str) -> None:
     assert closed.get("/v1/models", authorization=f"{scheme} {key}").status == 200
 
 
+def test_the_header_of_anthropic_opens_too(closed: RunningServer) -> None:
+    assert closed.get("/v1/models", x_api_key=KEY).status == 200
+    assert closed.get("/v1/models", x_api_key="wrong").status == 401
+
+
 def test_another_scheme_does_not_open(closed: RunningServer) -> None:
     assert closed.get("/v1/models", authorization=f"Basic {KEY}").status == 401
 

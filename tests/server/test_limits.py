@@ -58,7 +58,7 @@ def test_a_byte_at_a_time_does_not_extend_the_time_limit(server: RunningServer) 
 
 
 def test_half_open_connections_leave_room_for_requests() -> None:
-    with running(FakeEngine(), head_timeout=10, max_connections=20) as server:
+    with running(FakeEngine(), head_timeout=300, max_connections=20) as server:
         half_open = [server.connect() for _ in range(100)]
         for connection in half_open:
             connection.sendall(HEAD)

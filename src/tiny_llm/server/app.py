@@ -63,4 +63,6 @@ async def answer_error(request: Request, error: Exception) -> Response:
         error = ApiError(error.status_code, f"{request.method}: {phrase}", code=code, headers=headers)
     answer = as_api_error(error)
     headers_of = dict(answer.headers)
-    return Response(answer.encode(), answer.status, headers_of, media_type="application/json")
+    return Response(
+        answer.encode(request.scope["path"]), answer.status, headers_of, media_type="application/json"
+    )

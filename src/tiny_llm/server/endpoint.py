@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from .api.answers import Running
 from .api.decode import decode
-from .api.fields import AnswerFields
+from .api.fields import RequestFields
 from .api.job import Job
 from .disconnect import watch
 from .guard.body import BodyTooLarge, read_body, send_and_linger
@@ -41,7 +41,7 @@ class AnswerEndpoint:
     def __init__(
         self,
         service: Service,
-        fields: type[AnswerFields],
+        fields: type[RequestFields],
         prepare: Callable[[Any, ServedModel, Settings], Job],
     ):
         self._service = service
@@ -53,7 +53,7 @@ class AnswerEndpoint:
             try:
                 body = await read_body(Request(scope, receive), self._service.settings)
             except BodyTooLarge as error:
-                await send_and_linger(error, receive, send)
+                await send_and_linger(error, scope, receive, send)
                 return
             await self._answer(body, scope, receive, send)
 
@@ -72,7 +72,7 @@ class AnswerEndpoint:
             whole = await running.whole()
         await Response(whole, media_type="application/json")(scope, receive, send)
 
-    def _start(self, fields: AnswerFields, model: ServedModel, meter: Meter) -> Running:
+    def _start(self, fields: RequestFields, model: ServedModel, meter: Meter) -> Running:
         """Render, encode and submit: each may take a while."""
         return Running(self._prepare(fields, model, self._service.settings), meter)
 

@@ -13,6 +13,8 @@ TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+ANTHROPIC_PATH = "/v1/messages"
+ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
 RETRY_SECONDS = 1  # in Retry-After: a full queue moves within seconds
 INTERNAL = "the server failed to answer; its log has the reason under this request id"
 
@@ -44,8 +46,12 @@ class ApiError(Exception):
         kind = TYPES.get(self.status, default)
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self.body)
+    def encode(self, path: str = "") -> bytes:
+        """As JSON, in the form that the clients of this path know."""
+        if path != ANTHROPIC_PATH:
+            return msgspec.json.encode(self.body)
+        kind = ANTHROPIC_TYPES.get(self.status, self.body["error"]["type"])
+        return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": self.message}})
 
 
 def bad_value(param: str, expected: str, code: str = "invalid_value") -> ApiError:

@@ -7,9 +7,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..runtime.version import version
+from .api.anthropic.fields import AnthropicFields
+from .api.anthropic.read import prepare_messages
 from .api.chat import prepare_chat
 from .api.completions import prepare_completion
 from .api.fields import ChatFields, CompletionFields
+from .api.responses.fields import ResponseFields
+from .api.responses.read import prepare_response
 from .endpoint import AnswerEndpoint, Service
 from .errors import ApiError
 
@@ -22,9 +26,13 @@ class Routes:
     def all(self) -> list[Route]:
         chat = AnswerEndpoint(self._service, ChatFields, prepare_chat)
         completion = AnswerEndpoint(self._service, CompletionFields, prepare_completion)
+        response = AnswerEndpoint(self._service, ResponseFields, prepare_response)
+        messages = AnswerEndpoint(self._service, AnthropicFields, prepare_messages)
         return [
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completion, methods=["POST"]),
+            Route("/v1/responses", response, methods=["POST"]),
+            Route("/v1/messages", messages, methods=["POST"]),
             Route("/v1/models", self.list_models),
             Route("/v1/models/{name:path}", self.show_model),
             Route("/health", self.health),

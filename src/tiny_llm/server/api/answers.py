@@ -2,21 +2,17 @@
 
 import logging
 from collections.abc import AsyncGenerator
-from typing import Any
-
-import msgspec
 
 from ...errors import ArgumentError
 from ..door import Event, Handle
 from ..errors import ApiError, as_api_error
 from ..metrics import Meter
 from .events import events
-from .job import Job
+from .form import encode
+from .job import Job, Usage
 
 LOG = logging.getLogger(__name__)
 LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of the engine: our field
-DONE = b"data: [DONE]\n\n"
-encode = msgspec.json.Encoder().encode
 
 
 class Running:
@@ -56,27 +52,27 @@ class Running:
             raise
         finally:
             self._meter.finish(self._reason)
-        choices = [choice.whole() for choice in self.job.choices]
-        return encode({**self._head(self.job.object), "choices": choices, "usage": self._usage()})
+        return encode(self.job.form.whole(self.job, self._usage()))
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The events of the answer; an error ends them without [DONE]."""
-        head = self._head(self.job.chunk_object)
-        tail: dict[str, Any] = {"usage": None} if self.job.include_usage else {}
+        """The events of the answer, or of the part of it before an error."""
+        job, form = self.job, self.job.form
         try:
-            async for index, event in events(self.job, self.handles):
+            for sent in form.begin(job):
+                yield sent
+            async for index, event in events(job, self.handles):
                 self._count(event)
-                for delta in self.job.choices[index].deltas(event):
-                    yield _data({**head, "choices": [delta], **tail})
-            if self.job.include_usage:
-                yield _data({**head, "choices": [], "usage": self._usage()})
-            yield DONE
+                for delta in job.choices[index].deltas(event):
+                    yield form.chunk(job, delta)
+            for sent in form.end(job, self._usage()):
+                yield sent
         except Exception as error:
             self._reason = "error" if self._reason == "stop" else self._reason
             failure = as_api_error(error)
             if failure.status == 500:
                 LOG.error("a stream failed", exc_info=error)
-            yield _data(failure.body)
+            for sent in form.fail(job, failure):
+                yield sent
         finally:
             self.cancel()
             self._meter.finish(self._reason)
@@ -96,18 +92,9 @@ class Running:
         if reason == "cancelled":
             raise ApiError(503, "the answer was cancelled", code="cancelled")
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        job = self.job
-        return {"id": job.id, "object": kind, "created": job.created, "model": job.model.name}
-
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> Usage:
         cached = sum(handle.cached_tokens for handle in self.handles)
-        return {
-            "prompt_tokens": self.job.prompt_tokens,
-            "completion_tokens": self._generated,
-            "total_tokens": self.job.prompt_tokens + self._generated,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
+        return Usage(self.job.prompt_tokens, self._generated, cached)
 
 
 def _never_fits(error: ArgumentError) -> ApiError:
@@ -116,7 +103,3 @@ def _never_fits(error: ArgumentError) -> ApiError:
     if param is None:
         return as_api_error(error)
     return ApiError(400, f"{param}: {error.reason}", param=param, code="context_length_exceeded")
-
-
-def _data(record: dict[str, Any]) -> bytes:
-    return b"data: " + encode(record) + b"\n\n"

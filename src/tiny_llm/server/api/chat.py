@@ -1,18 +1,20 @@
 """POST /v1/chat/completions: from its fields to a job."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from ...loading.errors import LoadError
+from ..door import Tokenizer
 from ..errors import ApiError, bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import ChatFields
+from .form import ChoicesForm
 from .grammar import read_grammar
-from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
+from .job import Form, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .messages import read_messages
-from .outputs import CHAT_STREAM, CHAT_WHOLE, ChatChoice
+from .outputs import CHAT_STREAM, CHAT_WHOLE, ChatChoice, Choice
 from .pieces import THINK, AnswerReader
 from .sampling import answer_limit, read_sampling
 from .tools import read_tools
@@ -20,10 +22,27 @@ from .tools import read_tools
 TEMPLATE_SWITCHES = {"enable_thinking"}
 
 
-def prepare_chat(fields: ChatFields, model: ServedModel, settings: Settings) -> Job:
-    """Renders and encodes the prompt, which takes time: not for the event loop."""
+class ChatForm(Form, Protocol):
+    """A form whose choices are made of the pieces of a text."""
+
+    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> Choice: ...
+
+
+class ChatChoicesForm(ChoicesForm):
+    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> Choice:
+        return ChatChoice(index, tokenizer, reader)
+
+
+def prepare_chat(
+    fields: ChatFields, model: ServedModel, settings: Settings, form: ChatForm | None = None
+) -> Job:
+    """Renders and encodes the prompt, which takes time: not for the event loop.
+
+    Other interfaces, whose requests were made to `fields`, have a `form` of their own.
+    """
     check_choices(fields, 1, settings)
     stream, include_usage = read_stream(fields)
+    form = form or ChatChoicesForm(CHAT_WHOLE, CHAT_STREAM, include_usage, "chatcmpl")
     logprobs = read_logprobs(fields, settings)
     grammar = read_grammar(fields, model.grammars)
     thinking = read_thinking(fields, model)
@@ -39,19 +58,14 @@ def prepare_chat(fields: ChatFields, model: ServedModel, settings: Settings) -> 
     limit = answer_limit(asked, param, len(ids), model.engine.context, None)
     sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
     inside = text.rstrip().endswith(THINK)
-    job_id = new_id("chatcmpl")
-
-    def new_choice(index: int) -> ChatChoice:
-        return ChatChoice(index, tokenizer, AnswerReader(thinking, inside, bool(tools)))
-
+    readers = [AnswerReader(thinking, inside, bool(tools)) for _ in range(fields.n or 1)]
+    job_id = new_id(form.id_prefix)
     return Job(
         model=model,
         requests=[engine_request(fields, ids, sampling, logprobs, grammar, job_id)],
-        choices=[new_choice(index) for index in range(fields.n or 1)],
-        object=CHAT_WHOLE,
-        chunk_object=CHAT_STREAM,
+        choices=[form.new_choice(index, tokenizer, reader) for index, reader in enumerate(readers)],
+        form=form,
         stream=stream,
-        include_usage=include_usage,
         prompt_tokens=len(ids),
         id=job_id,
     )

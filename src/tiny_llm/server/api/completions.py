@@ -5,6 +5,7 @@ from ..errors import ApiError, bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import CompletionFields
+from .form import ChoicesForm
 from .grammar import read_grammar
 from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .outputs import COMPLETION, Choice, CompletionChoice
@@ -27,7 +28,8 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
     grammar = read_grammar(fields, model.grammars)
     if fields.max_tokens == 0 and not fields.echo:
         raise bad_value("max_tokens", "at least 1 without echo")
-    job_id, choices, requests = new_id("cmpl"), list[Choice](), []
+    form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")
+    job_id, choices, requests = new_id(form.id_prefix), list[Choice](), []
     for ids in prompts:
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
@@ -42,10 +44,8 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         model=model,
         requests=requests,
         choices=choices,
-        object=COMPLETION,
-        chunk_object=COMPLETION,
+        form=form,
         stream=stream,
-        include_usage=include_usage,
         prompt_tokens=sum(map(len, prompts)),
         id=job_id,
     )

@@ -37,10 +37,15 @@ class StructuredOutputs(Struct, kw_only=True):
     json_object: bool | None = None
 
 
-class AnswerFields(Struct, kw_only=True):
-    """What /v1/chat/completions and /v1/completions have in common."""
+class RequestFields(Struct, kw_only=True):
+    """What all routes that answer with a model have in common."""
 
     model: str | None = None
+
+
+class AnswerFields(RequestFields, kw_only=True):
+    """What /v1/chat/completions and /v1/completions have in common."""
+
     max_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None

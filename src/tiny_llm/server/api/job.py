@@ -2,16 +2,42 @@
 
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...sampling.params import Sampling
 from ..door import EngineRequest
-from ..errors import bad_value
+from ..errors import ApiError, bad_value
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import AnswerFields
 from .outputs import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Numbers of tokens. Prompts count once for all choices; `cached` of their tokens were known."""
+
+    prompt: int
+    generated: int
+    cached: int
+
+
+class Form(Protocol):
+    """Each method but `whole` gives events of a stream, ready to be sent."""
+
+    id_prefix: str
+
+    def begin(self, job: "Job") -> Iterator[bytes]: ...
+
+    def chunk(self, job: "Job", delta: dict[str, Any]) -> bytes: ...
+
+    def end(self, job: "Job", usage: Usage) -> Iterator[bytes]: ...
+
+    def fail(self, job: "Job", error: ApiError) -> Iterator[bytes]: ...
+
+    def whole(self, job: "Job", usage: Usage) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +47,8 @@ class Job:
     model: ServedModel
     requests: list[EngineRequest]
     choices: list[Choice]
-    object: str  # names the kind of a whole answer
-    chunk_object: str  # and of a piece of a stream
+    form: Form
     stream: bool
-    include_usage: bool
     prompt_tokens: int
     id: str
     created: int = field(default_factory=lambda: int(time.time()))

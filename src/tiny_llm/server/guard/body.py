@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message, Receive, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import ApiError
 from ..settings import Settings
@@ -48,7 +48,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     return bytes(body)
 
 
-async def send_and_linger(error: ApiError, receive: Receive, send: Send) -> None:
+async def send_and_linger(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     """Send an error while a body comes in, and read on for a while.
 
     Closing at once would reset the connection, and most clients would lose the answer.
@@ -57,7 +57,7 @@ async def send_and_linger(error: ApiError, receive: Receive, send: Send) -> None
     async def send_open(message: Message) -> None:
         await send({**message, "more_body": True} if "body" in message else message)
 
-    await send_error(send_open, error)
+    await send_error(scope, send_open, error)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SECONDS):
             while (message := await receive())["type"] == "http.request" and message.get("more_body"):

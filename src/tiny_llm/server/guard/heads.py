@@ -16,7 +16,7 @@ class HeadGuard:
             await self._app(scope, receive, send)
             return
         sentence = f"the header is too large: expected at most {self._limit} bytes"
-        await send_error(send, ApiError(431, sentence, code="header_too_large"))
+        await send_error(scope, send, ApiError(431, sentence, code="header_too_large"))
 
 
 def head_size(scope: Scope) -> int:

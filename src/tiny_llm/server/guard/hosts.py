@@ -20,7 +20,7 @@ class HostGuard:
             await self._app(scope, receive, send)
             return
         sentence = "the header Host names a host that is not allowed; `--allowed-host NAME` allows it"
-        await send_error(send, ApiError(403, sentence, code="host_not_allowed"))
+        await send_error(scope, send, ApiError(403, sentence, code="host_not_allowed"))
 
     def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
         hosts = [value for name, value in headers if name == b"host"]

@@ -26,7 +26,7 @@ class KeyGuard:
             return
         sentence = "the key is missing or wrong: send the header Authorization: Bearer KEY"
         headers = (("www-authenticate", "Bearer"),)
-        await send_error(send, ApiError(401, sentence, code="invalid_api_key", headers=headers))
+        await send_error(scope, send, ApiError(401, sentence, code="invalid_api_key", headers=headers))
 
     def _is_known(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Compares with every key, in a time that does not depend on how much of one is right."""
@@ -36,5 +36,7 @@ class KeyGuard:
         for name, value in headers:
             if name == b"authorization" and value[: len(SCHEME)].lower() == SCHEME:
                 given = value[len(SCHEME) :].strip()
+            elif name == b"x-api-key":  # of Anthropic's clients
+                given = value
         known = [hmac.compare_digest(given, key) for key in self._keys]
         return any(known)

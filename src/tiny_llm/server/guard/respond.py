@@ -1,12 +1,12 @@
 """Sends an error, outside of the routes."""
 
-from starlette.types import Send
+from starlette.types import Scope, Send
 
 from ..errors import ApiError
 
 
-async def send_error(send: Send, error: ApiError) -> None:
-    body = error.encode()
+async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
+    body = error.encode(scope["path"])
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
