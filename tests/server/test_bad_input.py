@@ -210,11 +210,11 @@ ROWS = [*NOT_JSON, *NUMBERS, *LISTS, *PROMPTS, *FEATURES, *HTTP]
 def test_bad_input_is_refused_and_the_next_request_is_answered(
     server: RunningServer, sent: bytes, status: int, param: str | None
 ) -> None:
-    before = server.chat(temperature=0).record["choices"]
+    before = server.chat().record["choices"]
     answer = parse(server.send_raw(sent))
     assert answer.status == status, answer.body
     assert answer.error["param"] == param
-    assert server.chat(temperature=0).record["choices"] == before
+    assert server.chat().record["choices"] == before
     assert server.engine.running == []
 
 

@@ -10,6 +10,7 @@ from tiny_llm.server.door import Draining, QueueFull
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
 
+GREEDY = {"model": "fake", "max_tokens": 8, "temperature": 0}
 MESSAGES: list = [{"role": "user", "content": "Hello"}]
 
 
@@ -18,12 +19,19 @@ def client_of(server: RunningServer, key: str = "unused") -> openai.OpenAI:
 
 
 @pytest.fixture(scope="module")
-def client(server: RunningServer) -> openai.OpenAI:
-    return client_of(server)
+def client(any_server: RunningServer) -> openai.OpenAI:
+    return client_of(any_server)
 
 
 def test_a_chat_stream_is_the_whole_answer(client: openai.OpenAI) -> None:
-    options = {"model": "fake", "messages": MESSAGES, "max_tokens": 8, "logprobs": True, "top_logprobs": 1}
+    options = {
+        "model": "fake",
+        "messages": MESSAGES,
+        "max_tokens": 8,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 1,
+    }
     whole = client.chat.completions.create(**options)
     chunks = list(
         client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True})
@@ -45,7 +53,7 @@ def test_a_chat_stream_is_the_whole_answer(client: openai.OpenAI) -> None:
 
 
 def test_a_completion_stream_is_the_whole_answer(client: openai.OpenAI) -> None:
-    options = {"model": "fake", "prompt": "Once", "max_tokens": 8, "n": 2}
+    options = {**GREEDY, "prompt": "Once", "n": 2}
     whole = client.completions.create(**options)
     texts = ["", ""]
     for chunk in client.completions.create(**options, stream=True):

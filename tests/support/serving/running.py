@@ -81,11 +81,14 @@ class RunningServer:
         )
 
     def chat(self, **fields: Any) -> Answer:
-        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, **fields}
+        """A greedy answer of eight tokens, unless `fields` ask for another."""
+        hello = [{"role": "user", "content": "Hello"}]
+        body = {"messages": hello, "max_tokens": 8, "temperature": 0, **fields}
         return self.request("POST", "/v1/chat/completions", body)
 
     def complete(self, **fields: Any) -> Answer:
-        return self.request("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 8, **fields})
+        body = {"prompt": "Once", "max_tokens": 8, "temperature": 0, **fields}
+        return self.request("POST", "/v1/completions", body)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=SECONDS)
