@@ -193,6 +193,8 @@ HTTP: list[Row] = [
     ("no HTTP", b"hello\r\n\r\n", 400, None),
     ("no host", b"GET /v1/models HTTP/1.1\r\n\r\n", 400, None),
     ("another type", http_request(b"{}").replace(b"application/json", b"text/plain"), 415, None),
+    ("a compressed body", http_request(b"{}", headers="Content-Encoding: gzip\r\n"), 415, None),
+    ("an unknown transfer", http_request(b"", headers="Transfer-Encoding: gzip\r\n"), 501, None),
     ("no type", http_request(b"{}").replace(b"Content-Type: application/json\r\n", b""), 415, None),
     ("a wrong method", http_request(b"", method="GET"), 405, None),
     ("an unknown method", http_request(b"", method="HELLO"), 405, None),

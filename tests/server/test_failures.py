@@ -71,6 +71,18 @@ def test_a_request_that_fails_on_the_way(
     assert f'"code":"{code}"' in last
 
 
+def test_the_reason_of_a_failure_is_logged_once(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for stream in (False, True):
+        server.engine.failure = RuntimeError("an internal detail")
+        server.complete(stream=stream)
+        failures = [record for record in caplog.records if record.exc_info]
+        assert len(failures) == 1
+        assert failures[0].exc_info[1] is server.engine.failure
+        caplog.clear()
+
+
 def test_if_one_prompt_is_refused_the_others_are_cancelled(server: RunningServer) -> None:
     server.engine.max_running = 1
     answer = server.complete(prompt=["a", "b"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from tiny_llm.errors import ArgumentError
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, running
+from ..support.serving.running import SECONDS, RunningServer, running, wait_until
 
 TOOL = {
     "type": "function",
@@ -158,6 +160,27 @@ def test_a_grammar_reaches_the_engine(server: RunningServer, fields: dict[str, A
     for answer in (server.chat(**fields), server.complete(**fields)):
         assert answer.status == 200
         assert server.engine.requests[-1].grammar == grammar
+
+
+def test_a_slow_grammar_delays_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are threads of any kind are compiled, for as long as the test runs."""
+    engine = FakeEngine()
+    over = threading.Event()
+    submit = engine.submit
+
+    def compile_and_submit(request: Any) -> Any:
+        if request.grammar is not None:
+            assert over.wait(SECONDS)
+        return submit(request)
+
+    monkeypatch.setattr(engine, "submit", compile_and_submit)
+    with running(engine, grammars=FakeGrammars()) as server, ThreadPoolExecutor(8) as clients:
+        form = {"type": "json_object"}
+        slow = [clients.submit(lambda: server.chat(response_format=form).status) for _ in range(8)]
+        wait_until(lambda: server.server.lifecycle.in_flight == 8)
+        assert server.chat().status == 200
+        over.set()
+        assert [each.result() for each in slow] == [200] * 8
 
 
 HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "hostile"}}}

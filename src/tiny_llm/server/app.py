@@ -1,5 +1,6 @@
 """The ASGI application: guards around routes."""
 
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -24,7 +25,9 @@ from .models import Models
 from .routes import Routes
 from .settings import Settings
 
+LOG = logging.getLogger(__name__)
 THREADS = 4  # that render and encode prompts
+GRAMMAR_THREADS = 2
 
 
 def create_app(
@@ -46,6 +49,7 @@ def create_app(
         lifecycle=lifecycle or Lifecycle(),
         metrics=Metrics(models),
         threads=ThreadPoolExecutor(THREADS, thread_name_prefix="prompt"),
+        grammar_threads=ThreadPoolExecutor(GRAMMAR_THREADS, thread_name_prefix="grammar"),
     )
     handled = (ApiError, TinyLlmError, HTTPException, Exception)
     routes = Starlette(routes=Routes(service).all, exception_handlers=dict.fromkeys(handled, answer_error))
@@ -62,6 +66,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
         code = phrase.replace(" ", "_")
         error = ApiError(error.status_code, f"{request.method}: {phrase}", code=code, headers=headers)
     answer = as_api_error(error)
+    if answer.status == 500:
+        LOG.error("a request failed", exc_info=error)
     headers_of = dict(answer.headers)
     return Response(
         answer.encode(request.scope["path"]), answer.status, headers_of, media_type="application/json"

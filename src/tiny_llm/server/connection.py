@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -30,12 +31,7 @@ class Connection(H11Protocol):
         self._idle_since = time.monotonic()
         self._arm()
         if len(self.connections) > self.settings.max_connections:
-            idle = [each for each in self.connections if isinstance(each, Connection) and each._is_idle]
-            oldest = min(idle, key=lambda each: each._idle_since)
-            if oldest is self:
-                self._refuse(ApiError(503, "too many connections", code="too_many_connections"))
-            else:
-                oldest.transport.abort()
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -74,6 +70,18 @@ class Connection(H11Protocol):
             self._write_deadline.cancel()
             self._write_deadline = None
 
+    def _make_room(self) -> None:
+        """Close the longest idle of the open connections, if these are too many. It may be this one."""
+        connections = [each for each in self.connections if isinstance(each, Connection)]
+        open_ones = [each for each in connections if not each.transport.is_closing()]
+        if len(open_ones) <= self.settings.max_connections:
+            return
+        oldest = min((each for each in open_ones if each._is_idle), key=lambda each: each._idle_since)
+        if oldest is self:
+            self._refuse(ApiError(503, "too many connections", code="too_many_connections"))
+        else:
+            oldest.transport.abort()
+
     @property
     def _is_idle(self) -> bool:
         """Whether no request is being answered."""
@@ -106,7 +114,7 @@ class Connection(H11Protocol):
             (HEADER, new_request_id().encode()),
             *((name.encode(), value.encode()) for name, value in error.headers),
         ]
-        reason = b""
+        reason = HTTPStatus(error.status).phrase.encode()
         try:
             for event in (h11.Response(status_code=error.status, headers=headers, reason=reason),
                           h11.Data(data=body), h11.EndOfMessage()):  # fmt: skip

@@ -26,13 +26,17 @@ from .sse import EventStream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What all routes share. Prompts are rendered and encoded in `threads`."""
+    """What all routes share. Prompts are rendered and encoded in `threads`.
+
+    A grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
+    """
 
     models: Models
     settings: Settings
     lifecycle: Lifecycle
     metrics: Metrics
     threads: Executor
+    grammar_threads: Executor
 
 
 class AnswerEndpoint:
@@ -62,7 +66,10 @@ class AnswerEndpoint:
         fields = decode(body, self._fields)
         model = service.models.find(fields.model)
         meter = Meter(service.metrics, model.name)
-        running = await self._in_thread(self._start, fields, model, meter)
+        started = await _in_thread(service.threads, self._start, fields, model, meter)
+        if isinstance(started, Job):
+            started = await _in_thread(service.grammar_threads, Running, started, meter)
+        running: Running = started
         if running.job.stream:
             comment_after = service.settings.keep_alive_comment
             stream = EventStream(running.stream(), running.cancel, comment_after)
@@ -72,12 +79,13 @@ class AnswerEndpoint:
             whole = await running.whole()
         await Response(whole, media_type="application/json")(scope, receive, send)
 
-    def _start(self, fields: RequestFields, model: ServedModel, meter: Meter) -> Running:
-        """Render, encode and submit: each may take a while."""
-        return Running(self._prepare(fields, model, self._service.settings), meter)
+    def _start(self, fields: RequestFields, model: ServedModel, meter: Meter) -> Running | Job:
+        """Render and encode; submit what has no grammar. Each may take a while."""
+        job = self._prepare(fields, model, self._service.settings)
+        return job if any(request.grammar for request in job.requests) else Running(job, meter)
 
-    async def _in_thread(self, function: Callable[..., Running], *arguments: Any) -> Running:
-        """The result of a call; its log lines have the id of this request."""
-        run = contextvars.copy_context().run
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._service.threads, run, function, *arguments)
+
+async def _in_thread(threads: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call; its log lines have the id of this request."""
+    run = contextvars.copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(threads, run, function, *arguments)

@@ -36,8 +36,9 @@ class Access:
 
         try:
             await self._app(scope, receive, send_with_id)
-        except Exception as error:  # the answer was sent by Starlette; the server goes on
-            LOG.error("a request failed", exc_info=error)
+        except Exception as error:  # Starlette raises again what it has answered with 500
+            if status != 500:
+                LOG.error("a request failed", exc_info=error)
         finally:
             self._log(scope, status, time.perf_counter() - start)
             request_id.reset(token)

@@ -30,6 +30,8 @@ async def read_body(request: Request, settings: Settings) -> bytes:
         raise ApiError(
             415, "expected the header Content-Type: application/json", code="unsupported_media_type"
         )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(415, "expected a body without Content-Encoding", code="unsupported_media_type")
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > settings.max_body:
         raise BodyTooLarge(settings.max_body)
