@@ -21,6 +21,7 @@ PYTHON = [
     ["generation", "generate", "batch"],
     ["llm"],
     ["engine"],
+    ["server"],
     ["chat"],
     ["benchmark"],
     ["profile"],
@@ -32,6 +33,8 @@ ENTRIES = {"kv_cache", "paged_kv_cache", "__init__", "__main__"}
 LATE_IMPORTS = {
     ("__init__", "runtime.version"): "reads pyproject.toml, which only __version__ needs",
     ("__main__", "cli"): "Ctrl-C during these imports ends the program without a traceback",
+    ("cli.serve", "server.logs"): "only `serve` needs the packages of the extra `serve`",
+    ("cli.serve", "server.run"): "only `serve` needs the packages of the extra `serve`",
     (
         "loading.find",
         "loading.hub.download",
@@ -69,6 +72,7 @@ CPP_EXCEPTIONS = {
 MAX_ENTRIES = 25
 # Folders with more entries, and why. A folder that fits must not be listed.
 LARGE_FOLDERS = {
+    "src/tiny_llm/cli": "one module for each command, and what they share",
     "src/tiny_llm": "the course opens its modules here by fixed names",
     "benches": "a module for each benchmark, so that `pdm bench NAME` finds it",
     "tests": "the test files of the course are here, one for each chapter",

@@ -69,5 +69,11 @@ def test_mlx_and_nanobind_have_one_version_in_all_of_pyproject():
     assert nanobind in project["dependency-groups"]["build"]
 
 
+def test_a_set_up_for_development_has_the_packages_of_the_server():
+    project = pyproject()
+    serve = project["project"]["optional-dependencies"]["serve"]
+    assert set(serve) <= set(project["dependency-groups"]["test"])
+
+
 def test_the_lock_file_names_no_host():
     assert re.findall(r"\w+://", (ROOT / "pdm.lock").read_text()) == []

@@ -1,0 +1,238 @@
+"""`tiny-llm serve`: answer the requests of OpenAI's clients over HTTP."""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..loading.progress import Progress
+from ..server.settings import LOCAL_HOSTS, Settings
+from . import arguments
+from .exit_codes import Failure, Refusal
+from .progress import ProgressBar
+from .streams import print_stderr
+
+if TYPE_CHECKING:
+    from ..server.door import Engine, Grammars
+
+SUMMARY = "answer requests of OpenAI's clients over HTTP"
+DESCRIPTION = """Serve models over HTTP, with the interface of OpenAI. The first Ctrl-C or SIGTERM lets the
+requests in flight finish, the second ends the program at once."""
+KEY_VARIABLE = "TINY_LLM_API_KEY"
+LOG_FORMATS = ("text", "json")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+KEY = re.compile(r"[!-~]+")  # what a header can carry
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """The options of the engines; None leaves a choice to the engine."""
+
+    offline: bool | None
+    kv_memory: int | None  # bytes, for each model
+    max_context: int | None
+    step_tokens: int | None
+    max_running: int | None
+    max_waiting: int | None
+
+
+MakeEngine = Callable[[str, EngineOptions, Progress], "Engine"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models = parser.add_argument_group("models")
+    models.add_argument(
+        "--model", type=arguments.nonblank_text, action="append", metavar="NAME", dest="models",
+        help="as in generate; may be given several times: requests choose by name, the first is the default "
+        "(default: tiny)",
+    )  # fmt: skip
+    models.add_argument(
+        "--offline", action="store_true", default=None,
+        help="do not use the network; fail if a model is not on this machine",
+    )  # fmt: skip
+    _add_engine(parser)
+    _add_network(parser)
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("memory and batches, for each model")
+    group.add_argument(
+        "--kv-memory", type=size, metavar="SIZE",
+        help="memory for keys and values, such as 512M or 4G (default: what fits this machine)",
+    )  # fmt: skip
+    number = arguments.integer
+    for name, minimum, text in (
+        ("--max-context", 2, "maximum number of tokens of prompt and answer together (default: the model's)"),
+        (
+            "--step-tokens",
+            1,
+            "maximum number of tokens in a step; fewer shorten the wait of running requests",
+        ),
+        ("--max-running", 1, "maximum number of requests in a step"),
+        ("--max-waiting", 1, "maximum number of requests in the queue; more are answered with 429"),
+    ):
+        group.add_argument(name, type=number(minimum), metavar="N", help=text)
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("network and keys")
+    group.add_argument(
+        "--host", type=arguments.nonblank_text, default="127.0.0.1", metavar="ADDRESS",
+        help="address to listen at; 0.0.0.0 is every network of this machine (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--port", type=port, default=8000, metavar="N", help="0 takes a free one (default: %(default)s)"
+    )
+    group.add_argument(
+        "--api-key-file", type=Path, metavar="FILE",
+        help="a file with the keys that open the server, one on each line "
+        f"(default: the key in {KEY_VARIABLE}, else none is needed)",
+    )  # fmt: skip
+    group.add_argument("--open-metrics", action="store_true", help="answer /metrics without a key")
+    group.add_argument(
+        "--allowed-host", action="append", default=[], type=arguments.nonblank_text, metavar="NAME",
+        help=f"a name under which clients reach the server, besides {', '.join(LOCAL_HOSTS)} and --host; "
+        "may be given several times; * allows every name",
+    )  # fmt: skip
+    group.add_argument(
+        "--drain-timeout", type=arguments.number_where(lambda x: x >= 0, "of at least 0"),
+        default=DEFAULTS.drain_timeout, metavar="SECONDS",
+        help="time for requests in flight after Ctrl-C or SIGTERM (default: %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--log-format", choices=LOG_FORMATS, default="text", help="lines on standard error (default: text)"
+    )
+
+
+def run_with(make_engine: MakeEngine, options: argparse.Namespace, grammars: "Grammars | None" = None) -> int:
+    """Serve until a signal. `make_engine` loads a model and starts its engine.
+
+    Options and the address are checked before anything is loaded.
+    """
+    names = model_names(options.models or ["tiny"])
+    settings = read_settings(options)
+    try:
+        from ..server import logs, run  # starlette, uvicorn and others are no packages of other commands
+    except ModuleNotFoundError as missing:
+        advice = "install the packages of the server: pip install 'tiny-llm[serve]'"
+        raise Failure(f"{missing.name}: not installed; {advice}") from missing
+    with closing(bind(run.bind, options.host, options.port)) as bound, ExitStack() as engines_to_close:
+        engines = {}
+        with ProgressBar() as progress:
+            for name, model in names.items():
+                engine: Any = make_engine(model, engine_options(options), progress)
+                engines[name] = engines_to_close.enter_context(engine)
+        logs.set_up_logs(options.log_format)
+        if not settings.api_keys and options.host not in LOCAL_HOSTS:
+            print_stderr("warning: everybody who reaches this address can use the server: see --api-key-file")
+        address = run.address_of(bound)
+
+        def on_start() -> None:
+            announce(address, list(names), bool(settings.api_keys))
+
+        server = run.Server(engines, settings, grammars=grammars, on_start=on_start)
+        asyncio.run(server.serve(sockets=[bound]))
+    return 0
+
+
+def model_names(models: list[str]) -> dict[str, str]:
+    """What to load for each name of a request: a folder has its own name, without those above it."""
+    names: dict[str, str] = {}
+    for model in models:
+        name = Path(model).resolve().name if Path(model).is_dir() else model
+        if name in names:
+            raise Refusal(f"--model: {name} is given twice")
+        names[name] = model
+    return names
+
+
+def engine_options(options: argparse.Namespace) -> EngineOptions:
+    return EngineOptions(
+        offline=options.offline,
+        kv_memory=options.kv_memory,
+        max_context=options.max_context,
+        step_tokens=options.step_tokens,
+        max_running=options.max_running,
+        max_waiting=options.max_waiting,
+    )
+
+
+def read_settings(options: argparse.Namespace) -> Settings:
+    keys = read_keys(options.api_key_file)
+    if options.open_metrics and not keys:
+        raise Refusal("--open-metrics: has no effect without a key: see --api-key-file")
+    return Settings(
+        api_keys=keys,
+        allowed_hosts=(*LOCAL_HOSTS, options.host, *options.allowed_host),
+        open_metrics=options.open_metrics,
+        drain_timeout=options.drain_timeout,
+    )
+
+
+def read_keys(file: Path | None) -> tuple[str, ...]:
+    """The keys in the file or the environment; an empty or unusable one is refused, not ignored."""
+    given = os.environ.get(KEY_VARIABLE)
+    if file is None:
+        return () if given is None else checked_keys(KEY_VARIABLE, [given])
+    if given is not None:
+        raise Refusal(f"--api-key-file: cannot be combined with {KEY_VARIABLE}")
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except OSError as error:
+        raise Refusal(f"--api-key-file: {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Refusal(f"--api-key-file: {file}: expected ASCII characters") from error
+    return checked_keys(f"--api-key-file: {file}", [line.strip() for line in lines if line.strip()])
+
+
+def checked_keys(source: str, keys: list[str]) -> tuple[str, ...]:
+    if not keys or not all(map(KEY.fullmatch, keys)):
+        raise Refusal(f"{source}: expected keys of printable ASCII characters without spaces")
+    return tuple(keys)
+
+
+def bind(open_address: Callable[[str, int], socket.socket], host: str, number: int) -> socket.socket:
+    try:
+        return open_address(host, number)
+    except socket.gaierror as error:
+        raise Refusal(
+            f"--host: got {host}, expected an address of this machine ({error.strerror})"
+        ) from error
+    except OSError as error:
+        raise Failure(f"--port: cannot listen at {host}, port {number}: {error.strerror}") from error
+
+
+def announce(address: str, names: list[str], with_key: bool) -> None:
+    """Print the address, and a command to try."""
+    question = {"model": names[0], "messages": [{"role": "user", "content": "What is FlashAttention?"}]}
+    key = ' -H "Authorization: Bearer $KEY"' if with_key else ""
+    print(f"Serving {', '.join(names)} at {address}/v1. Try:")
+    print(
+        f"curl {address}/v1/chat/completions{key} -H 'Content-Type: application/json' "
+        f"-d '{json.dumps(question | {'temperature': 0})}'",
+        flush=True,
+    )
+
+
+def port(text: str) -> int:
+    """An argparse type."""
+    number = arguments.integer(0)(text)
+    if number > 65535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected at most 65535")
+    return number
+
+
+def size(text: str) -> int:
+    """An argparse type: bytes, with a unit such as M or G."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a size such as 512M or 4G")
+    return int(float(match[1]) * UNITS[match[2].upper()])

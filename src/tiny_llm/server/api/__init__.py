@@ -1,0 +1,1 @@
+"""Requests and answers of OpenAI's interface: fields, checks, and JSON."""

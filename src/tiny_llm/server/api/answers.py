@@ -1,0 +1,105 @@
+"""From a job to its answer: one JSON object, or the events of a stream."""
+
+import logging
+from collections.abc import AsyncGenerator
+
+from ...errors import ArgumentError
+from ..door import Event, Handle
+from ..errors import ApiError, as_api_error
+from ..metrics import Meter
+from .events import events
+from .form import encode
+from .job import Job, Usage
+
+LOG = logging.getLogger(__name__)
+LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of the engine: our field
+
+
+class Running:
+    """A job in the engine."""
+
+    def __init__(self, job: Job, meter: Meter):
+        """Submit all requests of the job, or none of them."""
+        self.job = job
+        self._meter = meter
+        self._generated = 0
+        self._reason = "stop"
+        self.handles: list[Handle] = []
+        try:
+            for request in job.requests:
+                self.handles.append(job.model.engine.submit(request))
+        except ArgumentError as error:
+            self.cancel()
+            raise _never_fits(error) from error
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        for handle in self.handles:
+            handle.cancel()
+
+    async def whole(self) -> bytes:
+        """The answer when all choices have ended; an ApiError if one has failed."""
+        try:
+            async for index, event in events(self.job, self.handles):
+                self._count(event)
+                for _ in self.job.choices[index].deltas(event):
+                    pass
+        except BaseException:
+            self._reason = "error" if self._reason == "stop" else self._reason
+            self.cancel()
+            raise
+        finally:
+            self._meter.finish(self._reason)
+        return encode(self.job.form.whole(self.job, self._usage()))
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The events of the answer, or of the part of it before an error."""
+        job, form = self.job, self.job.form
+        try:
+            for sent in form.begin(job):
+                yield sent
+            async for index, event in events(job, self.handles):
+                self._count(event)
+                for delta in job.choices[index].deltas(event):
+                    yield form.chunk(job, delta)
+            for sent in form.end(job, self._usage()):
+                yield sent
+        except Exception as error:
+            self._reason = "error" if self._reason == "stop" else self._reason
+            failure = as_api_error(error)
+            if failure.status == 500:
+                LOG.error("a stream failed", exc_info=error)
+            for sent in form.fail(job, failure):
+                yield sent
+        finally:
+            self.cancel()
+            self._meter.finish(self._reason)
+
+    def _count(self, event: Event) -> None:
+        """Count the tokens of an event; raise if it says that the answer cannot be completed."""
+        self._meter.event(len(event.token_ids))
+        self._generated += len(event.token_ids)
+        reason = event.finish_reason
+        if reason is None:
+            return
+        self._reason = reason
+        if reason == "error":
+            raise event.error or RuntimeError("the engine failed without a reason")
+        if reason == "deadline":
+            raise ApiError(503, "the answer took longer than its time limit", code="deadline")
+        if reason == "cancelled":
+            raise ApiError(503, "the answer was cancelled", code="cancelled")
+
+    def _usage(self) -> Usage:
+        cached = sum(handle.cached_tokens for handle in self.handles)
+        return Usage(self.job.prompt_tokens, self._generated, cached)
+
+
+def _never_fits(error: ArgumentError) -> ApiError:
+    """What the engine refuses for its length has the code that clients know."""
+    param = LENGTHS.get(error.argument)
+    if param is None:
+        return as_api_error(error)
+    return ApiError(400, f"{param}: {error.reason}", param=param, code="context_length_exceeded")

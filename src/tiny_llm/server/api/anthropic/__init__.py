@@ -1,0 +1,1 @@
+"""Anthropic's interface `POST /v1/messages`, for text and tools."""

@@ -1,0 +1,61 @@
+"""The fields of a request to /v1/messages."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ..fields import RequestFields, StopString
+
+
+class TextBlock(Struct, kw_only=True):
+    type: str
+    text: str | None = None
+
+
+class ContentBlock(TextBlock, kw_only=True):
+    """Text, a call of a tool, its result, or reasoning."""
+
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: str | list[TextBlock] | None = None
+    is_error: bool | None = None
+
+
+class AnthropicMessage(Struct, kw_only=True):
+    role: str
+    content: str | list[ContentBlock]
+
+
+class AnthropicTool(Struct, kw_only=True):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}\Z")]
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class ToolChoice(Struct, kw_only=True):
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Struct, kw_only=True):
+    type: str
+    budget_tokens: int | None = None
+
+
+class AnthropicFields(RequestFields, kw_only=True):
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
+    system: str | list[TextBlock] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    stop_sequences: list[StopString] | None = None
+    stream: bool | None = None
+    tools: list[AnthropicTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    metadata: dict[str, Any] | None = None

@@ -1,0 +1,137 @@
+"""The form of answers of /v1/messages: content blocks, and typed events."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ...door import Event, Tokenizer
+from ...errors import ANTHROPIC_PATH, ApiError
+from ..blocks import Added, Block, Blocks, Closed, Opened, Step
+from ..form import encode
+from ..job import Job, Usage
+from ..pieces import AnswerReader
+
+
+class AnthropicForm:
+    """Of one request; `stops` says whether it has stop sequences."""
+
+    id_prefix = "msg"
+
+    def __init__(self, stops: bool):
+        self._stops = stops
+        self._choice: AnthropicChoice | None = None
+
+    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "AnthropicChoice":
+        self._choice = AnthropicChoice(tokenizer, reader, self._stops)
+        return self._choice
+
+    def begin(self, job: Job) -> Iterator[bytes]:
+        usage = {"input_tokens": job.prompt_tokens, "output_tokens": 0}
+        yield self.chunk(job, {"type": "message_start", "message": self._message(job, usage)})
+
+    def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
+        return b"event: " + str(delta["type"]).encode() + b"\ndata: " + encode(delta) + b"\n\n"
+
+    def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        reason = None if self._choice is None else self._choice.stop_reason
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        yield self.chunk(job, {"type": "message_delta", "delta": delta, "usage": _usage(usage)})
+        yield self.chunk(job, {"type": "message_stop"})
+
+    def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
+        yield b"event: error\ndata: " + error.encode(ANTHROPIC_PATH) + b"\n\n"
+
+    def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
+        message = self._message(job, _usage(usage))
+        if self._choice is not None:
+            message |= {"content": self._choice.content, "stop_reason": self._choice.stop_reason}
+        return message
+
+    def _message(self, job: Job, usage: dict[str, int]) -> dict[str, Any]:
+        return {
+            "id": job.id,
+            "type": "message",
+            "role": "assistant",
+            "model": job.model.name,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        }
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    """Anthropic counts cached tokens apart."""
+    return {
+        "input_tokens": usage.prompt - usage.cached,
+        "cache_read_input_tokens": usage.cached,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": usage.generated,
+    }
+
+
+class AnthropicChoice:
+    """The content. A block of the answer is a content block."""
+
+    def __init__(self, tokenizer: Tokenizer, reader: AnswerReader, stops: bool):
+        self._tokenizer = tokenizer
+        self._reader = reader
+        self._stops = stops
+        self._blocks = Blocks()
+        self.stop_reason: str | None = None
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        return [_content(block, complete=True) for block in self._blocks.blocks]
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
+        pieces = self._reader.feed(event.text)
+        if event.finish_reason is not None:
+            pieces += self._reader.finish()
+        for piece in pieces:
+            for step in self._blocks.add(piece):
+                yield from _events(step)
+        if event.finish_reason is not None:
+            for step in self._blocks.close():
+                yield from _events(step)
+            self.stop_reason = self._reason(event)
+
+    def whole(self) -> dict[str, Any]:
+        return {"content": self.content}
+
+    def _reason(self, event: Event) -> str:
+        """The engine does not tell a stop string from an end token, but the last token does."""
+        if event.finish_reason == "length":
+            return "max_tokens"
+        if any(block.call is not None for block in self._blocks.blocks):
+            return "tool_use"
+        ended = bool(event.token_ids) and event.token_ids[-1] in self._tokenizer.eos_token_ids
+        return "stop_sequence" if self._stops and not ended else "end_turn"
+
+
+def _events(step: Step) -> Iterator[dict[str, Any]]:
+    block, place = step.block, {"index": step.block.index}
+    match step:
+        case Opened():
+            yield {"type": "content_block_start", **place, "content_block": _content(block, complete=False)}
+            if block.call is not None:
+                delta = {"type": "input_json_delta", "partial_json": block.call.arguments}
+                yield {"type": "content_block_delta", **place, "delta": delta}
+        case Added(_, text) if block.kind == "text":
+            yield {"type": "content_block_delta", **place, "delta": {"type": "text_delta", "text": text}}
+        case Added(_, text):
+            delta = {"type": "thinking_delta", "thinking": text}
+            yield {"type": "content_block_delta", **place, "delta": delta}
+        case Closed():
+            yield {"type": "content_block_stop", **place}
+
+
+def _content(block: Block, *, complete: bool) -> dict[str, Any]:
+    if block.call is not None:
+        given = msgspec.json.decode(block.call.arguments) if complete else {}
+        return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": given}
+    text = block.text if complete else ""
+    if block.kind == "reasoning":
+        return {"type": "thinking", "thinking": text, "signature": ""}
+    return {"type": "text", "text": text}

@@ -1,0 +1,127 @@
+"""The fields of a request, with their types and ranges. `null` counts as absent."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+StopString = Annotated[str, Meta(min_length=1)]
+
+
+class StreamOptions(Struct, kw_only=True):
+    include_usage: bool | None = None
+
+
+class SchemaFormat(Struct, kw_only=True):
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, kw_only=True):
+    type: str
+    json_schema: SchemaFormat | None = None
+
+
+class StructuredOutputs(Struct, kw_only=True):
+    """vLLM's name for grammars; one of the fields is given."""
+
+    json: dict[str, Any] | str | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class RequestFields(Struct, kw_only=True):
+    """What all routes that answer with a model have in common."""
+
+    model: str | None = None
+
+
+class AnswerFields(RequestFields, kw_only=True):
+    """What /v1/chat/completions and /v1/completions have in common."""
+
+    max_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    ignore_eos: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Fraction | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    seed: Int64 | None = None
+    n: Count | None = None
+    stop: StopString | list[StopString] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class CompletionFields(AnswerFields, kw_only=True):
+    prompt: str | list[str | int | list[int]]
+    best_of: Count | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0)] | None = None
+
+
+class FunctionCall(Struct, kw_only=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(Struct, kw_only=True):
+    function: FunctionCall
+    id: str | None = None
+    type: str = "function"
+
+
+class Part(Struct, kw_only=True):
+    """A piece of a message's content."""
+
+    type: str
+    text: str | None = None
+
+
+class Message(Struct, kw_only=True):
+    role: str
+    content: str | list[Part] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class Function(Struct, kw_only=True):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}\Z")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Struct, kw_only=True):
+    type: str
+    function: Function
+
+
+class ChatFields(AnswerFields, kw_only=True):
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None

@@ -1,0 +1,131 @@
+"""The choices of an answer, as they are streamed and as a whole; both come from the same deltas."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from ..door import Event, Tokenizer
+from .logprobs import CompletionLogprobs, chat_logprobs
+from .pieces import AnswerReader, Call, Content, Piece, Reasoning
+
+CHAT_STREAM, CHAT_WHOLE = "chat.completion.chunk", "chat.completion"
+COMPLETION = "text_completion"
+
+
+class Choice(Protocol):
+    """One answer. `deltas` gives the entries of `choices` in a stream, `whole` the one of a whole answer."""
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]: ...
+
+    def whole(self) -> dict[str, Any]: ...
+
+
+class ChatChoice:
+    def __init__(self, index: int, tokenizer: Tokenizer, reader: AnswerReader):
+        self._index = index
+        self._tokenizer = tokenizer
+        self._reader = reader
+        self._begun = False
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._logprobs: dict[str, Any] | None = None
+        self._finish_reason: str | None = None
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
+        """The role first; then an entry for each piece, the log probabilities with the first one."""
+        if not self._begun:
+            self._begun = True
+            yield self._entry({"role": "assistant", "content": ""})
+        pieces = self._reader.feed(event.text)
+        if event.finish_reason is not None:
+            pieces += self._reader.finish()
+        logprobs = None
+        if event.logprobs:
+            logprobs = chat_logprobs(event.logprobs, self._tokenizer)
+            self._keep_logprobs(logprobs)
+        deltas = [self._delta(piece) for piece in pieces]
+        if event.finish_reason is not None:
+            called = self._calls and event.finish_reason == "stop"
+            self._finish_reason = "tool_calls" if called else event.finish_reason
+        if not deltas and (logprobs or event.finish_reason):
+            deltas = [{}]
+        for place, delta in enumerate(deltas):
+            last = place == len(deltas) - 1
+            yield self._entry(delta, logprobs if place == 0 else None, self._finish_reason if last else None)
+
+    def whole(self) -> dict[str, Any]:
+        content = "".join(self._content)
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        if self._calls:
+            message["content"] = content or None
+            message["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in self._calls]
+        return {
+            "index": self._index,
+            "message": message,
+            "logprobs": self._logprobs,
+            "finish_reason": self._finish_reason,
+        }
+
+    def _delta(self, piece: Piece) -> dict[str, Any]:
+        match piece:
+            case Content(text):
+                self._content.append(text)
+                return {"content": text}
+            case Reasoning(text):
+                self._reasoning.append(text)
+                return {"reasoning_content": text}
+            case Call(name, arguments, call_id):
+                function = {"name": name, "arguments": arguments}
+                call = {"index": len(self._calls), "id": call_id, "type": "function", "function": function}
+                self._calls.append(call)
+                return {"tool_calls": [call]}
+
+    def _keep_logprobs(self, logprobs: dict[str, Any]) -> None:
+        if self._logprobs is None:
+            self._logprobs = {"content": [], "refusal": None}
+        self._logprobs["content"] += logprobs["content"]
+
+    def _entry(
+        self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None, finish_reason: str | None = None
+    ) -> dict[str, Any]:
+        return {"index": self._index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+
+
+class CompletionChoice:
+    """`echo` is the prompt if it is repeated before the answer, else empty."""
+
+    def __init__(self, index: int, tokenizer: Tokenizer, echo: str):
+        self._index = index
+        self._echo = echo
+        self._shaper = CompletionLogprobs(tokenizer, len(echo))
+        self._text: list[str] = []
+        self._logprobs: dict[str, list[Any]] | None = None
+        self._finish_reason: str | None = None
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
+        """One entry, unless there is nothing new."""
+        text, self._echo = self._echo + event.text, ""
+        logprobs = None
+        if event.logprobs:
+            logprobs = self._shaper.shape(event.logprobs)
+            if self._logprobs is None:
+                self._logprobs = {name: [] for name in logprobs}
+            for name, values in logprobs.items():
+                self._logprobs[name] += values
+        self._text.append(text)
+        self._finish_reason = event.finish_reason
+        if text or logprobs or event.finish_reason is not None:
+            yield self._entry(text, logprobs)
+
+    def whole(self) -> dict[str, Any]:
+        return self._entry("".join(self._text), self._logprobs)
+
+    def _entry(self, text: str, logprobs: dict[str, list[Any]] | None) -> dict[str, Any]:
+        return {
+            "index": self._index,
+            "text": text,
+            "logprobs": logprobs,
+            "finish_reason": self._finish_reason,
+        }

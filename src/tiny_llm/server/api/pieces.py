@@ -1,0 +1,149 @@
+"""What an answer is made of: content, reasoning and tool calls; all in one pass over its text."""
+
+import secrets
+from dataclasses import dataclass, field
+
+import msgspec
+
+THINK, END_OF_THINK = "<think>", "</think>"
+CALL, END_OF_CALL = "<tool_call>", "</tool_call>"
+MAX_CALL_CHARS = 2**18
+MAX_SPACE = 1000  # characters of space that wait for a tag
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function; `arguments` is a JSON object as text."""
+
+    name: str
+    arguments: str
+    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+
+
+Piece = Content | Reasoning | Call
+
+
+class AnswerReader:
+    """Splits the text of one answer, which comes in parts, in Qwen's format.
+
+    thinking: the text may begin with <think>; `inside` it if the prompt ended with that tag.
+    tools: <tool_call>{"name": ..., "arguments": {...}}</tool_call> is a call.
+    """
+
+    def __init__(self, thinking: bool = False, inside: bool = False, tools: bool = False):
+        self._tools = tools
+        self._state = "reasoning" if inside else "start" if thinking else "content"
+        self._held: list[str] = []  # parts of the text that are not in a piece yet
+        self._tail = ""  # of a call: where its end may begin
+        self._skip_space = inside  # white space next to a tag is dropped
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that are certain after this part of the text."""
+        if self._state == "content" and not (self._tools or self._held or self._skip_space):
+            return [Content(text)] if text else []  # the common case
+        self._held.append(text)
+        if self._state == "call":
+            end = self._tail + text
+            self._tail = end[1 - len(END_OF_CALL) :]
+            if END_OF_CALL not in end:
+                return []  # nothing is joined before the end, so that a long call takes linear time
+        return self._read(final=False)
+
+    def finish(self) -> list[Piece]:
+        """The rest; a tool call without its end is content."""
+        return self._read(final=True)
+
+    def _read(self, final: bool) -> list[Piece]:
+        text, before = "".join(self._held), None
+        pieces: list[Piece] = []
+        while text and before != (self._state, text):
+            before = (self._state, text)
+            text = self._step(text, final, pieces)
+        if final and self._state == "call":
+            pieces.append(Content(CALL + text))
+        elif final and text:
+            pieces.append(Reasoning(text) if self._state == "reasoning" else Content(text))
+        self._held = [] if final or not text else [text]
+        self._tail = text[1 - len(END_OF_CALL) :]
+        return pieces
+
+    def _step(self, text: str, final: bool, pieces: list[Piece]) -> str:
+        """Move what is certain from `text` to `pieces`; return the rest."""
+        if self._skip_space:
+            text = text.lstrip()
+            self._skip_space = not text
+        match self._state:
+            case "start":
+                stripped = text.lstrip()
+                if stripped.startswith(THINK):
+                    self._state, self._skip_space = "reasoning", True
+                    return stripped[len(THINK) :]
+                if not final and THINK.startswith(stripped) and len(text) <= MAX_SPACE:
+                    return text
+                self._state = "content"
+                return text
+            case "reasoning":
+                thought, found, rest = split_at_tag(text, END_OF_THINK, final)
+                if found:
+                    self._state, self._skip_space = "content", True
+                if thought:
+                    pieces.append(Reasoning(thought))
+                return rest
+            case "content":
+                said, found, rest = split_at_tag(text, CALL, final) if self._tools else (text, False, "")
+                if found:
+                    self._state = "call"
+                if said:
+                    pieces.append(Content(said))
+                return rest
+            case _:
+                written, end, rest = text.partition(END_OF_CALL)
+                if not end:
+                    return text
+                self._state, self._skip_space = "content", True
+                pieces.append(read_call(written) or Content(CALL + written + END_OF_CALL))
+                return rest
+
+
+def split_at_tag(text: str, tag: str, final: bool) -> tuple[str, bool, str]:
+    """The text before the tag, whether the tag was found, and the text after it.
+
+    Space before a tag is dropped. Without the tag, what may be its beginning is returned as the third part,
+    with the space before; unless the text is final.
+    """
+    before, tag_found, after = text.partition(tag)
+    if tag_found:
+        return before.rstrip(), True, after
+    if final:
+        return text, False, ""
+    begun = next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
+    certain = text[: len(text) - begun].rstrip()
+    if len(text) - len(certain) > MAX_SPACE:
+        certain = text[: len(text) - begun]
+    return certain, False, text[len(certain) :]
+
+
+def read_call(written: str) -> Call | None:
+    """The call that is written as JSON; None if it is not one."""
+    if len(written) > MAX_CALL_CHARS:
+        return None
+    try:
+        call = msgspec.json.decode(written)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    arguments = call.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return None
+    return Call(call["name"], msgspec.json.encode(arguments).decode())

@@ -1,0 +1,1 @@
+"""OpenAI's interface `POST /v1/responses`, for text and functions."""

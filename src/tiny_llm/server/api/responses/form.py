@@ -1,0 +1,176 @@
+"""The form of answers of /v1/responses: output items, and typed events with numbers."""
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from ...door import Event, Tokenizer
+from ...errors import ApiError
+from ..blocks import Block, Blocks, Closed, Opened, Step
+from ..form import encode
+from ..job import Job, Usage
+from ..pieces import AnswerReader
+from .fields import ResponseFields
+
+PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
+
+
+class ResponseForm:
+    """Of one request. Events are numbered, so the form is used for one answer only."""
+
+    id_prefix = "resp"
+
+    def __init__(self, fields: ResponseFields):
+        self._fields = fields
+        self._number = 0
+        self._choice: ResponseChoice | None = None
+
+    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "ResponseChoice":
+        self._choice = ResponseChoice(reader)
+        return self._choice
+
+    def begin(self, job: Job) -> Iterator[bytes]:
+        for kind in ("response.created", "response.in_progress"):
+            yield self.chunk(job, {"type": kind, "response": self._response(job, "in_progress", None)})
+
+    def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
+        event = {"type": delta["type"], "sequence_number": self._number, **delta}
+        self._number += 1
+        return b"event: " + str(delta["type"]).encode() + b"\ndata: " + encode(event) + b"\n\n"
+
+    def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        whole = self.whole(job, usage)
+        yield self.chunk(job, {"type": f"response.{whole['status']}", "response": whole})
+
+    def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
+        failed = self._response(job, "failed", None)
+        failed["error"] = {"code": error.code or "server_error", "message": error.message}
+        yield self.chunk(job, {"type": "response.failed", "response": failed})
+
+    def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
+        cut = self._choice is not None and self._choice.finish_reason == "length"
+        response = self._response(job, "incomplete" if cut else "completed", usage)
+        if cut:
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        return response
+
+    def _response(self, job: Job, status: str, usage: Usage | None) -> dict[str, Any]:
+        fields = self._fields
+        return {
+            "id": job.id,
+            "object": "response",
+            "created_at": job.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": fields.instructions,
+            "max_output_tokens": fields.max_output_tokens,
+            "model": job.model.name,
+            "output": [] if self._choice is None else self._choice.items,
+            "parallel_tool_calls": True,
+            "previous_response_id": None,
+            "reasoning": {"effort": fields.reasoning.effort if fields.reasoning else None, "summary": None},
+            "store": False,
+            "temperature": 1.0 if fields.temperature is None else fields.temperature,
+            "text": {"format": (fields.text and fields.text.format) or {"type": "text"}},
+            "tool_choice": fields.tool_choice or "auto",
+            "tools": fields.tools or [],
+            "top_p": 1.0 if fields.top_p is None else fields.top_p,
+            "truncation": "disabled",
+            "usage": None if usage is None else _usage(usage),
+            "user": fields.user,
+            "metadata": fields.metadata or {},
+        }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached},
+        "output_tokens": usage.generated,
+        "output_tokens_details": {"reasoning_tokens": 0},  # not counted apart
+        "total_tokens": usage.prompt + usage.generated,
+    }
+
+
+class ResponseChoice:
+    """The output items. A block of the answer is an item, of one part."""
+
+    def __init__(self, reader: AnswerReader):
+        self._reader = reader
+        self._blocks = Blocks()
+        self._ids: list[str] = []
+        self.finish_reason: str | None = None
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        return [self._item(block, "completed") for block in self._blocks.blocks]
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
+        pieces = self._reader.feed(event.text)
+        if event.finish_reason is not None:
+            pieces += self._reader.finish()
+            self.finish_reason = event.finish_reason
+        for piece in pieces:
+            for step in self._blocks.add(piece):
+                yield from self._events(step)
+        if event.finish_reason is not None:
+            for step in self._blocks.close():
+                yield from self._events(step)
+
+    def whole(self) -> dict[str, Any]:
+        return {"output": self.items}
+
+    def _events(self, step: Step) -> Iterator[dict[str, Any]]:
+        block = step.block
+        if isinstance(step, Opened):
+            self._ids.append(f"{PREFIXES[block.kind]}_{secrets.token_hex(16)}")
+        place = {"item_id": self._ids[block.index], "output_index": block.index}
+        item = {"output_index": block.index, "item": self._item(block, "in_progress")}
+        match step:
+            case Opened():
+                yield {"type": "response.output_item.added", **item}
+                if block.kind == "text":
+                    part = {"content_index": 0, "part": _part("")}
+                    yield {"type": "response.content_part.added", **place, **part}
+            case Closed():
+                yield from self._ends(block, place)
+                item["item"] = self._item(block, "completed")
+                yield {"type": "response.output_item.done", **item}
+            case _:
+                place["content_index"] = 0
+                if block.kind == "text":
+                    yield {"type": "response.output_text.delta", **place, "delta": step.text, "logprobs": []}
+                else:
+                    yield {"type": "response.reasoning_text.delta", **place, "delta": step.text}
+
+    def _ends(self, block: Block, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if block.call is not None:
+            written = block.call.arguments
+            yield {"type": "response.function_call_arguments.delta", **place, "delta": written}
+            done = {"name": block.call.name, "arguments": written}
+            yield {"type": "response.function_call_arguments.done", **place, **done}
+            return
+        place = {**place, "content_index": 0}
+        if block.kind == "reasoning":
+            yield {"type": "response.reasoning_text.done", **place, "text": block.text}
+            return
+        yield {"type": "response.output_text.done", **place, "text": block.text, "logprobs": []}
+        yield {"type": "response.content_part.done", **place, "part": _part(block.text)}
+
+    def _item(self, block: Block, status: str) -> dict[str, Any]:
+        head = {"id": self._ids[block.index], "status": status}
+        complete = status == "completed"
+        if block.call is not None:
+            arguments = block.call.arguments if complete else ""
+            call = {"call_id": block.call.id, "name": block.call.name, "arguments": arguments}
+            return {**head, "type": "function_call", **call}
+        if block.kind == "reasoning":
+            content = [{"type": "reasoning_text", "text": block.text}] if complete else []
+            return {**head, "type": "reasoning", "summary": [], "content": content}
+        content = [_part(block.text)] if complete else []
+        return {**head, "type": "message", "role": "assistant", "content": content}
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

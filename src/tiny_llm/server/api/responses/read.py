@@ -1,0 +1,116 @@
+"""From the fields of /v1/responses to those of a chat, which mean the same."""
+
+from ...errors import bad_value, unsupported
+from ...models import ServedModel
+from ...settings import Settings
+from ..chat import prepare_chat
+from ..fields import (
+    ChatFields,
+    Function,
+    FunctionCall,
+    Message,
+    ResponseFormat,
+    SchemaFormat,
+    Tool,
+    ToolCall,
+)
+from ..fields import Part as ChatPart
+from ..job import Job
+from .fields import FunctionTool, Item, Part, ResponseFields
+from .form import ResponseForm
+
+TEXT_PARTS = ("input_text", "output_text", "text")
+NO_EFFORT = ("none", "minimal")
+
+
+def prepare_response(fields: ResponseFields, model: ServedModel, settings: Settings) -> Job:
+    """Renders and encodes the prompt, which takes time: not for the event loop."""
+    chat = ChatFields(
+        messages=read_messages(fields),
+        max_completion_tokens=fields.max_output_tokens,
+        temperature=fields.temperature,
+        top_p=fields.top_p,
+        seed=fields.seed,
+        stream=fields.stream,
+        response_format=read_format(fields),
+        tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
+        tool_choice=fields.tool_choice,
+        chat_template_kwargs={"enable_thinking": wants_thinking(fields, model)},
+    )
+    return prepare_chat(chat, model, settings, ResponseForm(fields))
+
+
+def wants_thinking(fields: ResponseFields, model: ServedModel) -> bool:
+    """An effort asks for reasoning. Coding agents send one to all models, so others do not refuse it."""
+    effort = fields.reasoning.effort if fields.reasoning else None
+    return effort is not None and effort not in NO_EFFORT and model.takes_thinking
+
+
+def read_messages(fields: ResponseFields) -> list[Message]:
+    messages = [] if fields.instructions is None else [Message(role="system", content=fields.instructions)]
+    if isinstance(fields.input, str):
+        return [*messages, Message(role="user", content=fields.input)]
+    for index, item in enumerate(fields.input):
+        message = read_item(f"input[{index}]", item)
+        if message is None:
+            continue
+        last = messages[-1] if messages else None
+        if message.tool_calls and last is not None and last.role == "assistant":
+            last.tool_calls = [*(last.tool_calls or []), *message.tool_calls]  # one turn has several items
+        else:
+            messages.append(message)
+    if not messages:
+        raise bad_value("input", "at least one message")
+    return messages
+
+
+def read_item(place: str, item: Item) -> Message | None:
+    """The message of an item; None for reasoning of earlier turns, which templates drop."""
+    match item.type:
+        case "message":
+            if item.role is None:
+                raise bad_value(f"{place}.role", "a value, got none")
+            if item.content is None:
+                raise bad_value(f"{place}.content", "a text, got null")
+            return Message(role=item.role, content=read_parts(f"{place}.content", item.content))
+        case "function_call":
+            if item.name is None or item.arguments is None:
+                raise bad_value(place, "name and arguments")
+            call = ToolCall(function=FunctionCall(name=item.name, arguments=item.arguments), id=item.call_id)
+            return Message(role="assistant", tool_calls=[call])
+        case "function_call_output":
+            if item.output is None:
+                raise bad_value(f"{place}.output", "a text, got null")
+            content = read_parts(f"{place}.output", item.output)
+            return Message(role="tool", content=content, tool_call_id=item.call_id)
+        case "reasoning":
+            return None
+        case _:
+            raise unsupported(f"{place}.type", "this server has messages, functions and reasoning only")
+
+
+def read_parts(place: str, content: str | list[Part]) -> str | list[ChatPart]:
+    if isinstance(content, str):
+        return content
+    for index, part in enumerate(content):
+        if part.type not in TEXT_PARTS:
+            raise unsupported(f"{place}[{index}].type", "expected text: this model reads nothing else")
+    return [ChatPart(type="text", text=part.text) for part in content]
+
+
+def read_format(fields: ResponseFields) -> ResponseFormat | None:
+    form = fields.text.format if fields.text else None
+    if form is None:
+        return None
+    schema = SchemaFormat(name=form.name, schema=form.schema, strict=form.strict)
+    return ResponseFormat(type=form.type, json_schema=schema)
+
+
+def read_tool(place: str, tool: FunctionTool) -> Tool:
+    if tool.type != "function":
+        raise unsupported(f"{place}.type", "expected function: this server has no tools of its own")
+    # `strict` is true by default at OpenAI; clients that leave it out do not ask for more than we do.
+    function = Function(
+        name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict
+    )
+    return Tool(type="function", function=function)

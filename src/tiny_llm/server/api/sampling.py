@@ -1,0 +1,96 @@
+"""From fields to `Sampling`, with the limits that depend on the model or the server."""
+
+from dataclasses import fields as fields_of
+from typing import Any
+
+from ...sampling.params import Sampling
+from ..errors import ApiError, bad_value, unsupported
+from ..settings import Settings
+from .fields import AnswerFields
+
+HONOURED = {field.name for field in fields_of(Sampling)}
+# Fields whose names, or whose neutral values, are the same in a request and in `Sampling`.
+SAME = (
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "min_tokens",
+    "ignore_eos",
+)
+NEUTRAL = {"repetition_penalty": 1, "ignore_eos": False}  # others: 0
+
+
+def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int, settings: Settings) -> Sampling:
+    """How the tokens of an answer are chosen; temperature and top_p are 1 unless given, as at OpenAI."""
+    arguments: dict[str, Any] = {
+        "temp": 1.0 if fields.temperature is None else fields.temperature,
+        "max_tokens": max_tokens,
+        "stop": read_stop(fields, settings),
+    }
+    if fields.top_p is not None and fields.top_p < 1:
+        arguments["top_p"] = fields.top_p
+    if fields.top_k == 0:
+        raise bad_value("top_k", "at least 1, or -1 for all tokens")
+    if fields.top_k is not None and fields.top_k > 0:
+        arguments["top_k"] = fields.top_k
+    for name in SAME:
+        value = getattr(fields, name)
+        if value is not None and (name == "seed" or value != NEUTRAL.get(name, 0)):
+            arguments[name] = value
+    if fields.min_tokens is not None and fields.min_tokens > max_tokens:
+        raise bad_value("min_tokens", f"at most max_tokens, {max_tokens}")
+    if fields.logit_bias:
+        arguments["logit_bias"] = read_bias(fields.logit_bias, vocabulary, settings)
+    if fields.stop_token_ids:
+        if len(fields.stop_token_ids) > settings.max_bias:
+            raise bad_value("stop_token_ids", f"at most {settings.max_bias} ids")
+        check_ids("stop_token_ids", fields.stop_token_ids, vocabulary)
+        arguments["stop_token_ids"] = tuple(fields.stop_token_ids)
+    for name in arguments:
+        if name not in HONOURED:
+            raise unsupported(name, "the engine does not support it")
+    return Sampling(**arguments)
+
+
+def read_stop(fields: AnswerFields, settings: Settings) -> tuple[str, ...]:
+    strings = (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ())
+    if len(strings) > settings.max_stop:
+        raise bad_value("stop", f"at most {settings.max_stop} strings")
+    if any(len(text) > settings.max_stop_chars for text in strings):
+        raise bad_value("stop", f"strings of at most {settings.max_stop_chars} characters")
+    return strings
+
+
+def read_bias(bias: dict[int, float], vocabulary: int, settings: Settings) -> dict[int, float]:
+    if len(bias) > settings.max_bias:
+        raise bad_value("logit_bias", f"at most {settings.max_bias} entries")
+    check_ids("logit_bias", list(bias), vocabulary)
+    return bias
+
+
+def check_ids(param: str, ids: list[int], vocabulary: int) -> None:
+    """MLX checks no index, so every id is checked before it meets an array."""
+    if ids and not (min(ids) >= 0 and max(ids) < vocabulary):
+        raise bad_value(param, f"token ids from 0 to {vocabulary - 1}")
+
+
+def answer_limit(asked: int | None, param: str, prompt_tokens: int, context: int, default: int | None) -> int:
+    """The maximum number of tokens of an answer; 400 if prompt and answer do not fit into the context."""
+    room = context - prompt_tokens
+    if room < 1:
+        raise context_exceeded(prompt_tokens, 1, context, "prompt")
+    if asked is None:
+        return room if default is None else min(default, room)
+    if asked > room:
+        raise context_exceeded(prompt_tokens, asked, context, param)
+    return asked
+
+
+def context_exceeded(prompt_tokens: int, asked: int, context: int, param: str) -> ApiError:
+    sentence = (
+        f"the context has {context} tokens, but the prompt has {prompt_tokens} and the answer up to {asked}: "
+        "shorten the prompt or lower max_tokens"
+    )
+    return ApiError(400, sentence, param=param, code="context_length_exceeded")

@@ -1,0 +1,74 @@
+"""The ASGI application: guards around routes."""
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from ..errors import TinyLlmError
+from .door import Engine, Grammars
+from .endpoint import Service
+from .errors import ApiError, as_api_error
+from .guard.access import Access
+from .guard.heads import HeadGuard
+from .guard.hosts import HostGuard
+from .guard.keys import OPEN, KeyGuard
+from .lifecycle import Lifecycle
+from .metrics import Metrics
+from .models import Models
+from .routes import Routes
+from .settings import Settings
+
+LOG = logging.getLogger(__name__)
+THREADS = 4  # that render and encode prompts
+GRAMMAR_THREADS = 2
+
+
+def create_app(
+    engines: Mapping[str, Engine],
+    settings: Settings | None = None,
+    *,
+    grammars: Grammars | None = None,
+    lifecycle: Lifecycle | None = None,
+) -> ASGIApp:
+    """The server of these engines, under the names that requests use; the first is the default.
+
+    grammars: makes the grammars of structured output; without it, requests for that are refused.
+    """
+    settings = settings or Settings()
+    models = Models(engines, grammars)
+    service = Service(
+        models=models,
+        settings=settings,
+        lifecycle=lifecycle or Lifecycle(),
+        metrics=Metrics(models),
+        threads=ThreadPoolExecutor(THREADS, thread_name_prefix="prompt"),
+        grammar_threads=ThreadPoolExecutor(GRAMMAR_THREADS, thread_name_prefix="grammar"),
+    )
+    handled = (ApiError, TinyLlmError, HTTPException, Exception)
+    routes = Starlette(routes=Routes(service).all, exception_handlers=dict.fromkeys(handled, answer_error))
+    routes.router.redirect_slashes = False
+    open_paths = OPEN | {"/metrics"} if settings.open_metrics else OPEN
+    keyed = KeyGuard(routes, settings.api_keys, open_paths)
+    return Access(HeadGuard(HostGuard(keyed, settings.allowed_hosts), settings.max_head))
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):  # of the router
+        phrase = HTTPStatus(error.status_code).phrase.lower()
+        headers = tuple((error.headers or {}).items())
+        code = phrase.replace(" ", "_")
+        error = ApiError(error.status_code, f"{request.method}: {phrase}", code=code, headers=headers)
+    answer = as_api_error(error)
+    if answer.status == 500:
+        LOG.error("a request failed", exc_info=error)
+    headers_of = dict(answer.headers)
+    return Response(
+        answer.encode(request.scope["path"]), answer.status, headers_of, media_type="application/json"
+    )

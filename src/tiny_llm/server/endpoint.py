@@ -1,0 +1,91 @@
+"""A route that answers with a model: body, fields, job, engine, answer."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from .api.answers import Running
+from .api.decode import decode
+from .api.fields import RequestFields
+from .api.job import Job
+from .disconnect import watch
+from .guard.body import BodyTooLarge, read_body, send_and_linger
+from .lifecycle import Lifecycle
+from .metrics import Meter, Metrics
+from .models import Models, ServedModel
+from .settings import Settings
+from .sse import EventStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What all routes share. Prompts are rendered and encoded in `threads`.
+
+    A grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
+    """
+
+    models: Models
+    settings: Settings
+    lifecycle: Lifecycle
+    metrics: Metrics
+    threads: Executor
+    grammar_threads: Executor
+
+
+class AnswerEndpoint:
+    """An ASGI app. `prepare` makes a job of the fields, of class `fields`."""
+
+    def __init__(
+        self,
+        service: Service,
+        fields: type[RequestFields],
+        prepare: Callable[[Any, ServedModel, Settings], Job],
+    ):
+        self._service = service
+        self._fields = fields
+        self._prepare = prepare
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._service.lifecycle.answering():
+            try:
+                body = await read_body(Request(scope, receive), self._service.settings)
+            except BodyTooLarge as error:
+                await send_and_linger(error, scope, receive, send)
+                return
+            await self._answer(body, scope, receive, send)
+
+    async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        fields = decode(body, self._fields)
+        model = service.models.find(fields.model)
+        meter = Meter(service.metrics, model.name)
+        started = await _in_thread(service.threads, self._start, fields, model, meter)
+        if isinstance(started, Job):
+            started = await _in_thread(service.grammar_threads, Running, started, meter)
+        running: Running = started
+        if running.job.stream:
+            comment_after = service.settings.keep_alive_comment
+            stream = EventStream(running.stream(), running.cancel, comment_after)
+            await stream(scope, receive, send)
+            return
+        with watch(receive, running.cancel):
+            whole = await running.whole()
+        await Response(whole, media_type="application/json")(scope, receive, send)
+
+    def _start(self, fields: RequestFields, model: ServedModel, meter: Meter) -> Running | Job:
+        """Render and encode; submit what has no grammar. Each may take a while."""
+        job = self._prepare(fields, model, self._service.settings)
+        return job if any(request.grammar for request in job.requests) else Running(job, meter)
+
+
+async def _in_thread(threads: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call; its log lines have the id of this request."""
+    run = contextvars.copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(threads, run, function, *arguments)

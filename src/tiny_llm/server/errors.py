@@ -1,0 +1,87 @@
+"""Errors as OpenAI's clients expect them: a status, and {"error": {message, type, param, code}}."""
+
+from typing import Any
+
+import msgspec
+
+from ..errors import NumericError, RefusedArgument
+from .door import Draining, EngineFailed, QueueFull
+
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+ANTHROPIC_PATH = "/v1/messages"
+ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
+RETRY_SECONDS = 1  # in Retry-After: a full queue moves within seconds
+INTERNAL = "the server failed to answer; its log has the reason under this request id"
+
+
+class ApiError(Exception):
+    """An answer other than 200. `param` is the field at fault; `code` is a fixed word for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = (
+            headers if status not in (429, 503) else (*headers, ("retry-after", str(RETRY_SECONDS)))
+        )
+
+    @property
+    def body(self) -> dict[str, Any]:
+        default = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = TYPES.get(self.status, default)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def encode(self, path: str = "") -> bytes:
+        """As JSON, in the form that the clients of this path know."""
+        if path != ANTHROPIC_PATH:
+            return msgspec.json.encode(self.body)
+        kind = ANTHROPIC_TYPES.get(self.status, self.body["error"]["type"])
+        return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": self.message}})
+
+
+def bad_value(param: str, expected: str, code: str = "invalid_value") -> ApiError:
+    """400: `param` has a value that is not allowed."""
+    return ApiError(400, f"{param}: expected {expected}", param=param, code=code)
+
+
+def unsupported(param: str, reason: str) -> ApiError:
+    """400: a known field that this server does not honour."""
+    return ApiError(400, f"{param}: {reason}", param=param, code="unsupported_value")
+
+
+def as_api_error(error: BaseException) -> ApiError:
+    """The answer for an exception; one that is not expected is 500 without its text."""
+    match error:
+        case ApiError():
+            return error
+        case QueueFull():
+            return ApiError(429, "too many requests wait, try again later", code="queue_full")
+        case Draining():
+            return ApiError(503, "the server is shutting down", code="draining")
+        case EngineFailed():
+            return ApiError(503, "the engine has stopped after a fault", code="engine_failed")
+        case RefusedArgument():
+            return ApiError(
+                400, f"{error.argument}: {error.reason}", param=error.argument, code="invalid_value"
+            )
+        case NumericError():
+            return ApiError(500, "the model computed NaN", code="numeric_error")
+        case MemoryError():
+            return ApiError(503, "out of memory, try a shorter prompt or answer", code="out_of_memory")
+        case _:
+            return ApiError(500, INTERNAL, code="internal_error")

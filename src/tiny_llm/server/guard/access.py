@@ -1,0 +1,49 @@
+"""The outermost layer: gives the request its id, logs one line about it, survives its failure."""
+
+import logging
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .request_ids import HEADER, choose_id, request_id
+
+LOG = logging.getLogger(__name__)
+QUIET = frozenset({"/health", "/ready", "/metrics"})  # asked every few seconds
+SECURITY = [(b"x-content-type-options", b"nosniff")]
+
+
+class Access:
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        own_id = choose_id(scope["headers"])
+        token = request_id.set(own_id)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [*message.get("headers", []), (HEADER, own_id.encode()), *SECURITY]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # Starlette raises again what it has answered with 500
+            if status != 500:
+                LOG.error("a request failed", exc_info=error)
+        finally:
+            self._log(scope, status, time.perf_counter() - start)
+            request_id.reset(token)
+
+    def _log(self, scope: dict[str, Any] | Scope, status: int, seconds: float) -> None:
+        path = scope["path"]
+        level = logging.DEBUG if path in QUIET and status == 200 else logging.INFO
+        LOG.log(level, "%s %.200s %d in %.3f s", scope["method"], path, status, seconds)

@@ -1,0 +1,67 @@
+"""Reads a body within limits of type, size and time."""
+
+import asyncio
+import contextlib
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
+
+from ..errors import ApiError
+from ..settings import Settings
+from .respond import send_error
+
+CLOSE = (("connection", "close"),)
+LINGER_SECONDS = 1.0
+
+
+class BodyTooLarge(ApiError):
+    def __init__(self, limit: int):
+        sentence = f"the body is too large: expected at most {limit} bytes"
+        super().__init__(413, sentence, code="body_too_large", headers=CLOSE)
+
+
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """415, 413 or 408 if it is not JSON, too large or too slow.
+
+    A browser sends another site's request only with other types than JSON, unless it asked before.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(
+            415, "expected the header Content-Type: application/json", code="unsupported_media_type"
+        )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(415, "expected a body without Content-Encoding", code="unsupported_media_type")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > settings.max_body:
+        raise BodyTooLarge(settings.max_body)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > settings.max_body:
+                    raise BodyTooLarge(settings.max_body)
+    except TimeoutError as error:
+        sentence = f"the body did not arrive within {settings.body_timeout:g} s"
+        raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error
+    except ClientDisconnect as error:
+        raise ApiError(400, "the client closed the connection before the end of the body") from error
+    return bytes(body)
+
+
+async def send_and_linger(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send an error while a body comes in, and read on for a while.
+
+    Closing at once would reset the connection, and most clients would lose the answer.
+    """
+
+    async def send_open(message: Message) -> None:
+        await send({**message, "more_body": True} if "body" in message else message)
+
+    await send_error(scope, send_open, error)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,16 @@
+"""Sends an error, outside of the routes."""
+
+from starlette.types import Scope, Send
+
+from ..errors import ApiError
+
+
+async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
+    body = error.encode(scope["path"])
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *((name.encode(), value.encode()) for name, value in error.headers),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

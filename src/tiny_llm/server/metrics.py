@@ -1,0 +1,146 @@
+"""Prometheus metrics: vLLM's names with the prefix tiny_llm_. Labels are names of models and reasons only."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .door import Statistics
+from .models import Models, ServedModel
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+REASONS = ("stop", "length", "cancelled", "deadline", "error")
+MODEL = ("model_name",)
+
+Rows = tuple[tuple[str, str, Callable[[Statistics], float]], ...]
+# Name after the prefix, its help, and the value in the statistics of an engine.
+GAUGES: Rows = (
+    ("num_requests_running", "Requests in the batch", lambda s: s.running),
+    ("num_requests_waiting", "Requests in the queue", lambda s: s.waiting),
+    (
+        "kv_cache_usage_perc",
+        "Used share of the KV pages, 0 to 1",
+        lambda s: s.pages_used / max(s.pages_total, 1),
+    ),
+)
+COUNTERS: Rows = (
+    ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache", lambda s: s.prefix_queries),
+    ("prefix_cache_hits", "Prompt tokens found there", lambda s: s.prefix_hits),
+    ("num_preemptions", "Requests that gave their pages to others for a while", lambda s: s.preemptions),
+    ("prompt_tokens", "Prompt tokens processed", lambda s: s.prompt_tokens),
+    ("generation_tokens", "Tokens generated", lambda s: s.generation_tokens),
+)
+
+
+class Metrics:
+    """The metrics of one server. Histograms are filled as answers are sent; the rest is read at a scrape."""
+
+    def __init__(self, models: Models):
+        self.registry = CollectorRegistry()
+        self._models = models
+        self.success = Counter(
+            "tiny_llm_request_success",
+            "Finished requests",
+            (*MODEL, "finished_reason"),
+            registry=self.registry,
+        )
+        self.first_token = self._seconds("time_to_first_token_seconds", "From the request to the first token")
+        self.between = self._seconds("inter_token_latency_seconds", "Between two events of an answer")
+        self.per_token = self._seconds(
+            "request_time_per_output_token_seconds", "Mean time of a token after the first"
+        )
+        self.whole = self._seconds("e2e_request_latency_seconds", "From the request to its last token")
+        self.queue = self._seconds("request_queue_time_seconds", "From the request to its first step")
+        self.registry.register(EngineCollector(models))
+        for model in models:
+            self._prepare(model)
+
+    def _seconds(self, name: str, text: str) -> Histogram:
+        return Histogram(f"tiny_llm_{name}", text, MODEL, buckets=SECONDS, registry=self.registry)
+
+    def _prepare(self, model: ServedModel) -> None:
+        """Show every series from the start, and note queue times as requests finish."""
+        queue = self.queue.labels(model.name)
+        for reason in REASONS:
+            self.success.labels(model.name, reason)
+        for histogram in (self.first_token, self.between, self.per_token, self.whole):
+            histogram.labels(model.name)
+        model.engine.observe(lambda timings: queue.observe(timings.queue_seconds))
+
+
+class EngineCollector(Collector):
+    """Reads the engines' statistics at each scrape."""
+
+    def __init__(self, models: Models):
+        self._models = models
+        name, text = "tiny_llm_iteration_tokens_total", "Tokens in a step"
+        self._step_tokens = Histogram(name, text, MODEL, buckets=TOKENS, registry=None)
+        for model in models:
+            self._step_tokens.labels(model.name)
+        self._steps: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        statistics = {model.name: model.engine.statistics() for model in self._models}
+        with self._lock:
+            for name, now in statistics.items():
+                self._note_steps(name, now)
+        yield from self._step_tokens.collect()
+        families: list[Any] = []  # of different classes
+        for name, text, value in GAUGES:
+            families.append((GaugeMetricFamily(f"tiny_llm_{name}", text, labels=MODEL), value))
+        for name, text, value in COUNTERS:
+            families.append((CounterMetricFamily(f"tiny_llm_{name}", text, labels=MODEL), value))
+        for family, value in families:
+            for model, now in statistics.items():
+                family.add_metric([model], value(now))
+            yield family
+
+    def describe(self) -> list[Metric]:
+        """None, so that registering does not ask the engines."""
+        return []
+
+    def _note_steps(self, name: str, now: Statistics) -> None:
+        """Count the steps since the last scrape, as far as the engine still has their sizes."""
+        new = now.steps - self._steps.get(name, 0)
+        self._steps[name] = now.steps
+        for size in list(now.step_tokens)[-new:] if new else []:
+            self._step_tokens.labels(name).observe(size)
+
+
+class Meter:
+    """The times of one request, from its arrival."""
+
+    def __init__(self, metrics: Metrics, model: str):
+        self._metrics = metrics
+        self._model = model
+        self._start = self._last = time.perf_counter()
+        self._first: float | None = None
+        self._between = metrics.between.labels(model)
+        self.tokens = 0
+
+    def event(self, tokens: int) -> None:
+        """Some tokens came."""
+        if not tokens:
+            return
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = now
+            self._metrics.first_token.labels(self._model).observe(now - self._start)
+        else:
+            self._between.observe(now - self._last)
+        self._last = now
+        self.tokens += tokens
+
+    def finish(self, reason: str) -> None:
+        """The request has ended."""
+        self._metrics.success.labels(self._model, reason if reason in REASONS else "error").inc()
+        self._metrics.whole.labels(self._model).observe(time.perf_counter() - self._start)
+        if self._first is not None and self.tokens > 1:
+            per_token = (self._last - self._first) / (self.tokens - 1)
+            self._metrics.per_token.labels(self._model).observe(per_token)

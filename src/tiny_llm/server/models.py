@@ -1,0 +1,76 @@
+"""The models that are served, by name, and what their chat templates understand."""
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from ..loading.errors import LoadError
+from .door import Engine, Grammars, Tokenizer
+from .errors import ApiError
+
+PROBE = [{"role": "user", "content": "?"}]
+PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "?", "parameters": {}}}
+
+
+class ServedModel:
+    """One model under the name that requests use."""
+
+    def __init__(self, name: str, engine: Engine, grammars: Grammars | None):
+        self.name = name
+        self.engine = engine
+        self.grammars = grammars
+        self._created = int(time.time())
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.engine.llm.tokenizer
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """As /v1/models shows it. vLLM calls the context length max_model_len."""
+        context = self.engine.context
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "tiny-llm",
+            "context_length": context,
+            "max_model_len": context,
+        }
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        """Whether the chat template writes tools."""
+        return self._changes_with(tools=[PROBE_TOOL])
+
+    @cached_property
+    def takes_thinking(self) -> bool:
+        """Whether the chat template has a switch for thinking."""
+        return self._changes_with(enable_thinking=True)
+
+    def _changes_with(self, **options: Any) -> bool:
+        render = self.tokenizer.apply_chat_template
+        try:
+            return render(PROBE, **options) != render(PROBE)
+        except LoadError:  # a template that refuses the option or the probe
+            return False
+
+
+class Models:
+    """All of them. A request that names none gets the first."""
+
+    def __init__(self, engines: Mapping[str, Engine], grammars: Grammars | None):
+        self._models = {name: ServedModel(name, engine, grammars) for name, engine in engines.items()}
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def find(self, name: str | None) -> ServedModel:
+        """404 for an unknown name, which may be anything and is not repeated."""
+        if name is None:
+            return next(iter(self))
+        if name not in self._models:
+            sentence = "model: no such model; GET /v1/models lists the models of this server"
+            raise ApiError(404, sentence, param="model", code="model_not_found")
+        return self._models[name]

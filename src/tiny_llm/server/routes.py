@@ -1,0 +1,72 @@
+"""The routes, and the answers of those that need no engine step."""
+
+import msgspec
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..runtime.version import version
+from .api.anthropic.fields import AnthropicFields
+from .api.anthropic.read import prepare_messages
+from .api.chat import prepare_chat
+from .api.completions import prepare_completion
+from .api.fields import ChatFields, CompletionFields
+from .api.responses.fields import ResponseFields
+from .api.responses.read import prepare_response
+from .endpoint import AnswerEndpoint, Service
+from .errors import ApiError
+
+
+class Routes:
+    def __init__(self, service: Service):
+        self._service = service
+
+    @property
+    def all(self) -> list[Route]:
+        chat = AnswerEndpoint(self._service, ChatFields, prepare_chat)
+        completion = AnswerEndpoint(self._service, CompletionFields, prepare_completion)
+        response = AnswerEndpoint(self._service, ResponseFields, prepare_response)
+        messages = AnswerEndpoint(self._service, AnthropicFields, prepare_messages)
+        return [
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", completion, methods=["POST"]),
+            Route("/v1/responses", response, methods=["POST"]),
+            Route("/v1/messages", messages, methods=["POST"]),
+            Route("/v1/models", self.list_models),
+            Route("/v1/models/{name:path}", self.show_model),
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+            Route("/metrics", self.metrics),
+            Route("/version", self.version),
+        ]
+
+    async def list_models(self, request: Request) -> Response:
+        cards = [model.card for model in self._service.models]
+        return _json({"object": "list", "data": cards})
+
+    async def show_model(self, request: Request) -> Response:
+        return _json(self._service.models.find(request.path_params["name"]).card)
+
+    async def health(self, request: Request) -> Response:
+        """503 when an engine has been in one step for too long, or has failed."""
+        timeout = self._service.settings.heartbeat_timeout
+        if not all(model.engine.alive(timeout) for model in self._service.models):
+            raise ApiError(503, "an engine has stopped", code="engine_failed")
+        return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """503 when no new request is accepted. Models are loaded before the server starts."""
+        if self._service.lifecycle.draining:
+            raise ApiError(503, "the server is shutting down", code="draining")
+        return await self.health(request)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(generate_latest(self._service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def version(self, request: Request) -> Response:
+        return _json({"version": version()})
+
+
+def _json(record: object) -> Response:
+    return Response(msgspec.json.encode(record), media_type="application/json")

@@ -1,0 +1,109 @@
+"""Runs the application until a signal: the first lets requests finish, the second ends the process."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from .app import create_app
+from .connection import connection_class
+from .door import Engine, Grammars
+from .lifecycle import Lifecycle
+from .settings import Settings
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+IDLE_SECONDS = 30  # that a connection may rest between two requests
+BACKLOG = 512
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with a drain: it listens until all requests are answered, and refuses new ones."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        settings: Settings,
+        *,
+        grammars: Grammars | None = None,
+        on_start: Callable[[], None] = lambda: None,
+    ):
+        self._on_start = on_start  # called when connections are accepted
+        self.lifecycle = Lifecycle()
+        self._drain_timeout = settings.drain_timeout
+        self._stop_at: float | None = None
+        config = uvicorn.Config(
+            create_app(engines, settings, grammars=grammars, lifecycle=self.lifecycle),
+            http=connection_class(settings),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=1,  # the drain is over by then
+            h11_max_incomplete_event_size=settings.max_head,
+            backlog=BACKLOG,
+        )
+        super().__init__(config)
+
+    def stop(self) -> None:
+        """Begin to drain. Callable from a signal handler and from any thread."""
+        self._stop_at = time.monotonic() + self._drain_timeout
+        self.lifecycle.draining = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn asks ten times a second whether to stop."""
+        if self._stop_at is not None and (self.lifecycle.in_flight == 0 or time.monotonic() > self._stop_at):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.lifecycle.draining:
+            os._exit(128 + sig)  # as shells count; threads in a step would delay every other end
+        self.stop()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but a signal is not raised again after the drain: the exit code is 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket with this address; OSError if it is in use. Loading a model is slow, so this comes before."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """The base of URLs of this server, as a client on this machine writes it."""
+    host, port, *_ = bound.getsockname()
+    everywhere: dict[Any, str] = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    name = everywhere.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}"

@@ -1,0 +1,58 @@
+"""Server-sent events, with comments while there is nothing to send."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from starlette.types import Receive, Scope, Send
+
+from .disconnect import watch
+
+COMMENT = b": keep-alive\n\n"
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect the events
+]
+
+
+class EventStream:
+    """An ASGI response. `cancel` is called once the client has gone.
+
+    A client that does not read is disconnected by `HttpConnection`; until then, sending waits for it.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], cancel: Callable[[], None], comment_after: float):
+        self._chunks = chunks
+        self._cancel = cancel
+        self._comment_after = comment_after  # seconds
+        self._sent_at = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        comments = asyncio.create_task(self._comment(send))
+        try:
+            with watch(receive, self._cancel) as client:
+                async with aclosing(self._chunks) as chunks:
+                    async for chunk in chunks:
+                        if client.gone:
+                            continue  # until the engine has ended the request
+                        await self._send(send, chunk)
+        finally:
+            comments.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, chunk: bytes) -> None:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._sent_at = asyncio.get_running_loop().time()
+
+    async def _comment(self, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        self._sent_at = loop.time()
+        while True:
+            wait = self._sent_at + self._comment_after - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            else:
+                await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
+                self._sent_at = loop.time()

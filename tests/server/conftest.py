@@ -1,0 +1,27 @@
+"""Servers that are shared by all tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, running
+
+# Tests that look only at answers run with each of these engines.
+ENGINES = {"fake": FakeEngine}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    """With an engine that answers at once, and shows what it was asked."""
+    with running(FakeEngine()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def any_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """With each engine, under the name "fake"."""
+    with running(ENGINES[request.param]()) as started:
+        yield started

@@ -1,0 +1,80 @@
+"""Clients that leave or do not read: their requests are cancelled, streamed or not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+
+import pytest
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, running, wait_until
+
+LONG = 2000  # tokens, far more than come while a test runs
+
+
+def start(server: RunningServer, stream: bool, **fields: object) -> socket.socket:
+    """A request whose answer has begun in the engine."""
+    body = json.dumps({"prompt": "Once", "max_tokens": LONG, "stream": stream, **fields}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    connection = server.connect()
+    before = len(server.engine.handles)
+    connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+    wait_until(lambda: len(server.engine.handles) > before and server.engine.handles[-1].generated > 2)
+    return connection
+
+
+def reset(connection: socket.socket) -> None:
+    """Close without a farewell, as a client that crashed."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("leave", [socket.socket.close, reset])
+def test_a_client_that_leaves_cancels_its_request(stream: bool, leave) -> None:
+    with running(FakeEngine(delay=0.005)) as server:
+        with start(server, stream, prompt=["a", "b"], n=2) as connection:
+            handles = server.engine.handles
+            leave(connection)
+        wait_until(lambda: server.engine.running == [])
+        assert all(handle.cancelled for handle in handles)
+        assert sum(handle.generated for handle in handles) < LONG
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert server.chat().status == 200
+
+
+def test_a_client_that_does_not_read_is_disconnected() -> None:
+    """The kernel keeps some megabytes for it; then writing stops."""
+    tokens = 1500
+    with running(FakeEngine(), write_timeout=0.2) as server:
+        with server.connect() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            body = json.dumps(
+                {"prompt": "a", "max_tokens": tokens, "stream": True, "logprobs": 20, "n": 8}
+            ).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+            connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            wait_until(lambda: server.engine.handles and server.engine.running == [])
+        (handle,) = server.engine.handles
+        assert handle.cancelled
+        assert handle.generated < 8 * tokens
+        assert server.chat().status == 200
+
+
+def test_a_stream_without_tokens_has_comments() -> None:
+    with running(FakeEngine(delay=0.15), keep_alive_comment=0.05) as server:
+        answer = server.chat(stream=True, max_tokens=2)
+        assert answer.body.count(b": keep-alive\n\n") >= 2
+        assert len(answer.events) == 3
+        assert b": keep-alive" not in server.chat(max_tokens=1).body
+
+
+def test_a_client_that_leaves_before_its_body_is_complete_is_forgotten(server: RunningServer) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n"
+    with server.connect() as connection:
+        connection.sendall(head + b"Content-Type: application/json\r\n\r\n{")
+        wait_until(lambda: server.server.lifecycle.in_flight == 1)
+    wait_until(lambda: server.server.lifecycle.in_flight == 0)
+    assert server.chat().status == 200

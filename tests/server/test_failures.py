@@ -1,0 +1,99 @@
+"""Failures of the engine: which status they give, and that the next request is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tiny_llm.errors import ArgumentError, NumericError
+from tiny_llm.server.door import Draining, EngineFailed, QueueFull
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, running
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running(FakeEngine()) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def repaired(server: RunningServer) -> Iterator[None]:
+    yield
+    server.engine.failure = server.engine.refusal = None
+    server.engine.healthy = True
+    assert server.chat().status == 200
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "code", "retry"),
+    [
+        (QueueFull(), 429, "queue_full", "1"),
+        (Draining(), 503, "draining", "1"),
+        (EngineFailed(), 503, "engine_failed", "1"),
+        (ArgumentError("submit", "prompt_ids", 900, "at most 800"), 400, "context_length_exceeded", None),
+        (ArgumentError("submit", "grammar", "a", "b"), 400, "invalid_value", None),
+        (KeyError("an internal detail"), 500, "internal_error", None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refused_request(
+    server: RunningServer, refusal: Exception, status: int, code: str, retry: str | None, stream: bool
+) -> None:
+    server.engine.refusal = refusal
+    answer = server.chat(stream=stream)
+    assert (answer.status, answer.error["code"], answer.headers.get("retry-after")) == (status, code, retry)
+    assert b"detail" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (RuntimeError("an internal detail"), 500, "internal_error"),
+        (NumericError(), 500, "numeric_error"),
+        (MemoryError(), 503, "out_of_memory"),
+    ],
+)
+def test_a_request_that_fails_on_the_way(
+    server: RunningServer, failure: Exception, status: int, code: str
+) -> None:
+    server.engine.failure = failure
+    answer = server.complete()
+    assert (answer.status, answer.error["code"]) == (status, code)
+    assert b"detail" not in answer.body
+    streamed = server.complete(stream=True)
+    *tokens, last = streamed.body.decode().strip().split("\n\n")
+    assert streamed.status == 200
+    assert len(tokens) == server.engine.fail_after
+    assert last.startswith('data: {"error":{"message":')
+    assert f'"code":"{code}"' in last
+
+
+def test_the_reason_of_a_failure_is_logged_once(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for stream in (False, True):
+        server.engine.failure = RuntimeError("an internal detail")
+        server.complete(stream=stream)
+        failures = [record for record in caplog.records if record.exc_info]
+        assert len(failures) == 1
+        assert failures[0].exc_info[1] is server.engine.failure
+        caplog.clear()
+
+
+def test_if_one_prompt_is_refused_the_others_are_cancelled(server: RunningServer) -> None:
+    server.engine.max_running = 1
+    answer = server.complete(prompt=["a", "b"])
+    server.engine.max_running = 1000
+    assert answer.status == 429
+    assert server.engine.handles[-1].cancelled
+
+
+def test_health_and_readiness_follow_the_engine(server: RunningServer) -> None:
+    assert [server.get(path).status for path in ("/health", "/ready")] == [200, 200]
+    server.engine.healthy = False
+    for path in ("/health", "/ready"):
+        assert server.get(path).error["code"] == "engine_failed"
+        assert server.get(path).status == 503

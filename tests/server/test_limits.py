@@ -1,0 +1,83 @@
+"""Limits of time and number for connections that send too little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, read_all, running, wait_until
+from .test_bad_input import parse
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running(FakeEngine(), head_timeout=0.2, body_timeout=0.2, max_connections=20) as started:
+        yield started
+
+
+def test_a_header_that_does_not_end(server: RunningServer) -> None:
+    assert parse(server.send_raw(HEAD)).error["code"] == "request_timeout"
+    assert parse(server.send_raw(HEAD)).status == 408
+
+
+def test_a_second_header_that_does_not_end(server: RunningServer) -> None:
+    with server.connect() as connection:
+        connection.sendall(GET)
+        assert b"200 OK" in connection.recv(65536)
+        connection.sendall(HEAD)
+        assert parse(read_all(connection)).status == 408
+
+
+def test_a_body_that_does_not_end(server: RunningServer) -> None:
+    """Also one whose Content-Length is larger than what is sent."""
+    answer = parse(server.send_raw(HEAD + b'Content-Length: 50\r\n\r\n{"prompt":'))
+    assert (answer.status, answer.error["code"]) == (408, "request_timeout")
+
+
+def test_a_connection_without_a_request_is_closed(server: RunningServer) -> None:
+    assert server.send_raw(b"") == b""
+
+
+def test_a_byte_at_a_time_does_not_extend_the_time_limit(server: RunningServer) -> None:
+    with server.connect() as connection:
+        answer = b""
+        for byte in HEAD:
+            try:
+                connection.sendall(bytes([byte]))
+            except OSError:  # closed
+                break
+            time.sleep(0.01)
+        answer = read_all(connection)
+    assert parse(answer).status == 408
+
+
+def test_half_open_connections_leave_room_for_requests() -> None:
+    with running(FakeEngine(), head_timeout=300, max_connections=20) as server:
+        half_open = [server.connect() for _ in range(100)]
+        for connection in half_open:
+            connection.sendall(HEAD)
+        wait_until(lambda: len(server.server.server_state.connections) <= 20)
+        assert server.chat().status == 200
+        for connection in half_open:
+            connection.close()
+
+
+def test_beyond_the_limit_of_requests_a_connection_is_refused() -> None:
+    with running(FakeEngine(delay=0.01), max_connections=2) as server:
+        body = b'{"prompt": "a", "max_tokens": 2000}'
+        busy = [server.connect() for _ in range(2)]
+        for connection in busy:
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: len(server.engine.running) == 2)
+        answer = parse(server.send_raw(b""))
+        assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
+        for connection in busy:
+            connection.close()
+        wait_until(lambda: server.engine.running == [])
+        assert server.chat().status == 200

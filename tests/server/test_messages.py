@@ -1,0 +1,159 @@
+"""/v1/messages: Anthropic's client, whole answers and streams, tools, thinking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+
+from tiny_llm.server.door import QueueFull
+
+from ..support.serving import chat_models
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, running
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+TOOL: Any = {
+    "name": "weather",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+TEMPLATE = chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING
+USER: Any = {"role": "user", "content": "Weather?"}
+KEY = "secret"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    engine = FakeEngine(tokenizer=chat_models.tokenizer_with(TEMPLATE))
+    with running(engine, api_keys=(KEY,)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=server.url, api_key=KEY, max_retries=0)
+
+
+SCRIPTS: list[tuple[str, dict[str, Any], list[str], str]] = [
+    ("Hello there.", {}, ["text"], "end_turn"),
+    (f"I look.\n{CALL}{CALL}", {"tools": [TOOL]}, ["text", "tool_use", "tool_use"], "tool_use"),
+    (
+        "<think>\nHm.\n</think>\nYes.",
+        {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+        ["thinking", "text"],
+        "end_turn",
+    ),
+]
+
+
+@pytest.mark.parametrize(("script", "fields", "kinds", "reason"), SCRIPTS)
+def test_a_stream_builds_the_whole_answer(
+    server: RunningServer,
+    client: anthropic.Anthropic,
+    script: str,
+    fields: dict[str, Any],
+    kinds: list[str],
+    reason: str,
+) -> None:
+    server.engine.script = script
+    options: Any = {"model": "fake", "max_tokens": 400, "messages": [USER], **fields}
+    whole = client.messages.create(**options)
+    assert [block.type for block in whole.content] == kinds
+    assert whole.stop_reason == reason
+    with client.messages.stream(**options) as stream:
+        final = stream.get_final_message()
+    assert [without_id(block) for block in final.content] == [without_id(block) for block in whole.content]
+    assert final.stop_reason == reason
+    assert final.usage.output_tokens == whole.usage.output_tokens
+
+
+def without_id(block: Any) -> dict[str, Any]:
+    return {name: value for name, value in block.model_dump().items() if name not in ("id", "parsed_output")}
+
+
+def test_a_call_and_its_result_reach_the_template(server: RunningServer, client: anthropic.Anthropic) -> None:
+    server.engine.script = CALL
+    options: Any = {"model": "fake", "max_tokens": 400, "tools": [TOOL], "system": "Be brief."}
+    first = client.messages.create(messages=[USER], **options)
+    (call,) = first.content
+    assert (call.name, call.input) == ("weather", {"city": "Paris"})
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sunny"}]}
+    thought = {"type": "thinking", "thinking": "x", "signature": ""}
+    turns: Any = [
+        USER,
+        {
+            "role": "assistant",
+            "content": [thought, call.model_dump()],
+        },
+        {"role": "user", "content": [result, {"type": "text", "text": "So?"}]},
+    ]
+    server.engine.script = "Sunny."
+    assert client.messages.create(messages=turns, **options).content[0].text == "Sunny."
+    written = server.engine.tokenizer.decode(server.engine.requests[-1].prompt_ids)
+    assert written.index("system\nBe brief.") < written.index("user\nWeather?")
+    assert '"arguments": {"city": "Paris"}' in written
+    assert written.index("<|im_start|>tool\nsunny") < written.index("<|im_start|>user\nSo?")
+
+
+def test_the_reasons_of_an_end(server: RunningServer, client: anthropic.Anthropic) -> None:
+    server.engine.script = None
+    options: Any = {"model": "fake", "max_tokens": 8, "messages": [USER], "extra_body": {"temperature": 0}}
+    cut = client.messages.create(**options)
+    assert cut.stop_reason == "max_tokens"
+    text = cut.content[0].text
+    stopped = client.messages.create(**options, stop_sequences=[text[4:8]])
+    assert (stopped.stop_reason, stopped.content[0].text) == ("stop_sequence", text[:4])
+
+
+def test_fields_reach_the_engine(server: RunningServer, client: anthropic.Anthropic) -> None:
+    body = {"temperature": 0.5, "top_p": 0.9, "top_k": 7}
+    client.messages.create(model="fake", max_tokens=3, messages=[USER], stop_sequences=["x"], extra_body=body)
+    sampling = server.engine.requests[-1].sampling
+    assert (sampling.temp, sampling.top_p, sampling.top_k) == (0.5, 0.9, 7)
+    assert (sampling.max_tokens, sampling.stop) == (3, ("x",))
+
+
+def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.Anthropic) -> None:
+    options: Any = {"max_tokens": 3, "messages": [USER]}
+    with pytest.raises(anthropic.NotFoundError) as unknown:
+        client.messages.create(model="other", **options)
+    assert unknown.value.body["error"]["type"] == "not_found_error"
+    with pytest.raises(anthropic.AuthenticationError) as closed:
+        client.with_options(api_key="wrong").messages.create(model="fake", **options)
+    assert closed.value.body["type"] == "error"
+    server.engine.refusal = QueueFull()
+    with pytest.raises(anthropic.RateLimitError):
+        client.messages.create(model="fake", **options)
+    server.engine.refusal = None
+    server.engine.failure = ValueError("an internal detail")
+    with pytest.raises(anthropic.APIStatusError, match="failed to answer") as broken:
+        list(client.messages.create(model="fake", **options, stream=True))
+    server.engine.failure = None
+    assert "detail" not in str(broken.value.body)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": []},
+        {"max_tokens": None},
+        {"max_tokens": 0},
+        {"messages": [{"role": "system", "content": "a"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]},
+        {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}]},
+        {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+        {"tool_choice": {"type": "any"}},
+        {"thinking": {"type": "perhaps"}},
+        {"temperature": 1.5},
+    ],
+)
+def test_bad_input(server: RunningServer, fields: dict[str, Any]) -> None:
+    answer = server.request(
+        "POST", "/v1/messages", {"max_tokens": 5, "messages": [USER], **fields}, {"x-api-key": KEY}
+    )
+    assert answer.status == 400
+    assert answer.record["type"] == "error"
+    assert answer.record["error"]["type"] == "invalid_request_error"

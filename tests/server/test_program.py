@@ -1,0 +1,135 @@
+"""`tiny-llm serve` in a process of its own: what it prints, and how it stops."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..support.processes.child import ROOT
+from ..support.serving.running import SECONDS, wait_until
+
+PROGRAM = "tests.support.serving.program"
+
+
+class Program:
+    """The running command; its address is read from what it prints."""
+
+    def __init__(self, process: subprocess.Popen[str]):
+        self.process = process
+        assert process.stdout is not None
+        self.lines = [process.stdout.readline(), process.stdout.readline()]
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/v1", self.lines[0])
+        assert found, self.lines
+        self.port = int(found[1])
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+
+    def get(self, path: str) -> int:
+        connection = self.connect()
+        connection.request("GET", path)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    def begin(self, tokens: int) -> http.client.HTTPResponse:
+        """A stream, of which the first event has arrived."""
+        connection = self.connect()
+        body = json.dumps({"prompt": "Once", "max_tokens": tokens, "stream": True})
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.readline().startswith(b"data: ")
+        return response
+
+
+@contextmanager
+def started(delay: float, *flags: str) -> Iterator[Program]:
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    with subprocess.Popen(
+        [sys.executable, "-m", PROGRAM, str(delay), "--port", "0", *flags],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Program(process)
+        finally:
+            process.kill()
+
+
+def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None:
+    with started(0.05, "--log-format", "json") as program:
+        assert program.get("/ready") == 200
+        stream = program.begin(tokens=20)
+        program.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: program.get("/ready") == 503)
+        assert program.get("/health") == 200
+        late = program.connect()
+        late.request("POST", "/v1/completions", "{}", {"Content-Type": "application/json"})
+        refused = late.getresponse()
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+        assert stream.read().endswith(b"data: [DONE]\n\n")
+        _, logged = program.process.communicate(timeout=SECONDS)
+        assert program.process.returncode == 0
+        records = [json.loads(line) for line in logged.splitlines()]
+        assert any("POST /v1/completions 200" in record["message"] for record in records)
+        assert all(re.fullmatch("req_[0-9a-f]{24}|-", record["request_id"]) for record in records)
+
+
+def test_after_the_drain_timeout_answers_are_cut() -> None:
+    with started(0.05, "--drain-timeout", "0") as program:
+        stream = program.begin(tokens=1000)
+        program.process.send_signal(signal.SIGINT)
+        rest = b""
+        try:
+            rest = stream.read()
+        except http.client.IncompleteRead as cut:
+            rest = cut.partial
+        assert b"[DONE]" not in rest
+        assert program.process.wait(SECONDS) == 0
+
+
+def test_the_second_signal_ends_the_program_at_once() -> None:
+    with started(0.05) as program:
+        program.begin(tokens=1000)
+        program.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: program.get("/ready") == 503)
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(SECONDS) == 128 + signal.SIGTERM
+
+
+def test_the_printed_command_works_and_the_log_has_escapes_but_no_prompts() -> None:
+    """The command in its parts, without curl, which a machine may lack."""
+    with started(0) as program:
+        found = re.fullmatch(r"curl (\S+) -H '(.+?)' -d '(.+)'\n", program.lines[1])
+        assert found, program.lines
+        url, header, body = found.groups()
+        connection = program.connect()
+        connection.request("POST", url.partition(str(program.port))[2], body, dict([header.split(": ")]))
+        answer = json.loads(connection.getresponse().read())
+        assert answer["choices"][0]["message"]["content"]
+        assert answer["model"] == "tiny"
+
+        body = json.dumps({"prompt": "a secret wish", "stra\x1b[31mnge": 1, "model": "x\ny"})
+        headers = {"Content-Type": "application/json", "X-Request-Id": "my-id"}
+        connection.request("POST", "/v1/completions", body, headers)
+        assert connection.getresponse().status == 404
+        assert program.get("/v1/%0a%1b%5b31m%e2%80%ae") == 404
+        program.process.send_signal(signal.SIGTERM)
+        _, logged = program.process.communicate(timeout=SECONDS)
+    assert program.process.returncode == 0
+    assert "secret" not in logged
+    assert "FlashAttention" not in logged
+    lines = logged.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert sum("[my-id] POST /v1/completions 404" in line for line in lines) == 1
+    assert sum("unknown field" in line for line in lines) == 1

@@ -1,0 +1,69 @@
+"""What reaches the engine: fields, defaults, the rendered prompt, the right model."""
+
+from __future__ import annotations
+
+from ..support.serving.fake_engine import FakeEngine, embedded_tokenizer
+from ..support.serving.running import RunningServer, running
+
+
+def test_fields_reach_the_engine(server: RunningServer) -> None:
+    server.chat(
+        temperature=0.5, top_p=0.9, top_k=40, min_p=0.1, seed=-1, repetition_penalty=1.1, stop="x",
+        max_tokens=3, n=2, logprobs=True, top_logprobs=4, cache_salt="s",
+    )  # fmt: skip
+    request = server.engine.requests[-1]
+    sampling = request.sampling
+    assert (sampling.temp, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 40, 0.1)
+    assert (sampling.seed, sampling.repetition_penalty, sampling.stop, sampling.max_tokens) == (
+        -1,
+        1.1,
+        ("x",),
+        3,
+    )
+    assert (request.n, request.logprobs, request.salt) == (2, 4, "s")
+
+
+def test_defaults_are_those_of_openai(server: RunningServer) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}]}
+    server.request("POST", "/v1/chat/completions", body)
+    request = server.engine.requests[-1]
+    assert (request.sampling.temp, request.sampling.top_p, request.n, request.logprobs) == (
+        1.0,
+        None,
+        1,
+        None,
+    )
+    assert request.sampling.max_tokens == server.engine.context - len(request.prompt_ids)
+    server.request("POST", "/v1/completions", {"prompt": "Once"})
+    assert server.engine.requests[-1].sampling.max_tokens == 16
+
+
+def test_messages_are_rendered_by_the_chat_template(server: RunningServer) -> None:
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]},
+    ]
+    server.chat(messages=messages)
+    written = embedded_tokenizer().decode(server.engine.requests[-1].prompt_ids)
+    assert written == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_several_models_answer_under_their_names() -> None:
+    first, second = FakeEngine(script="first"), FakeEngine(script="second")
+    with running({"a": first, "org/b": second}) as server:
+        answers = [server.chat(model=name).record for name in ("org/b", "a")]
+        assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["second", "first"]
+        assert server.chat().record["model"] == "a", "the first is the default"
+        assert server.chat(model="c").error["code"] == "model_not_found"
+        assert server.get("/v1/models/org/b").record["id"] == "org/b"
+        assert len(server.get("/v1/models").record["data"]) == 2
+
+
+def test_echo_alone_does_not_need_the_engine(server: RunningServer) -> None:
+    requests = len(server.engine.requests)
+    record = server.complete(echo=True, max_tokens=0, n=2).record
+    assert [choice["text"] for choice in record["choices"]] == ["Once", "Once"]
+    assert record["usage"]["completion_tokens"] == 0
+    assert len(server.engine.requests) == requests

@@ -1,0 +1,127 @@
+"""/v1/responses: OpenAI's client, whole answers and streams, functions, reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from ..support.serving import chat_models
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, running
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+TOOL: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+TEMPLATE = chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running(FakeEngine(tokenizer=chat_models.tokenizer_with(TEMPLATE))) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0)
+
+
+def prompt(server: RunningServer) -> str:
+    return server.engine.tokenizer.decode(server.engine.requests[-1].prompt_ids)
+
+
+SCRIPTS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("Hello there.", {}, ["message"]),
+    (f"I look.\n{CALL}{CALL}", {"tools": [TOOL]}, ["message", "function_call", "function_call"]),
+    ("<think>\nHm.\n</think>\nYes.", {"reasoning": {"effort": "low"}}, ["reasoning", "message"]),
+]
+
+
+@pytest.mark.parametrize(("script", "fields", "kinds"), SCRIPTS)
+def test_a_stream_builds_the_whole_answer(
+    server: RunningServer, client: openai.OpenAI, script: str, fields: dict[str, Any], kinds: list[str]
+) -> None:
+    server.engine.script = script
+    whole = client.responses.create(model="fake", input="Hi", **fields)
+    assert [item.type for item in whole.output] == kinds
+    assert whole.status == "completed"
+    with client.responses.stream(model="fake", input="Hi", **fields) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [events[0].type, events[-1].type] == ["response.created", "response.completed"]
+    assert [without_ids(item) for item in final.output] == [without_ids(item) for item in whole.output]
+    assert final.output_text == whole.output_text
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text
+    assert final.usage == whole.usage
+
+
+def without_ids(item: Any) -> dict[str, Any]:
+    record = item.model_dump()
+    content = [{k: v for k, v in part.items() if k != "parsed"} for part in record.pop("content", None) or []]
+    random = ("id", "call_id", "parsed_arguments")
+    return {"content": content, **{name: value for name, value in record.items() if name not in random}}
+
+
+def test_a_call_and_its_result_reach_the_template(server: RunningServer, client: openai.OpenAI) -> None:
+    server.engine.script = CALL
+    first = client.responses.create(model="fake", input="Weather?", instructions="Be brief.", tools=[TOOL])
+    (call,) = first.output
+    assert (call.name, call.arguments) == ("weather", '{"city":"Paris"}')
+    server.engine.script = "Sunny."
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    question = {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]}
+    second = client.responses.create(
+        model="fake", input=[question, call.model_dump(), result], tools=[TOOL], instructions="Be brief."
+    )
+    assert second.output_text == "Sunny."
+    written = prompt(server)
+    assert written.index("system\nBe brief.") < written.index("user\nWeather?")
+    assert '"arguments": {"city": "Paris"}' in written
+    assert "<|im_start|>tool\nsunny" in written
+
+
+def test_an_answer_that_is_cut_is_incomplete(server: RunningServer, client: openai.OpenAI) -> None:
+    server.engine.script = None
+    cut = client.responses.create(model="fake", input="Hi", max_output_tokens=4)
+    assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert cut.usage.output_tokens == 4
+    events = list(client.responses.create(model="fake", input="Hi", max_output_tokens=4, stream=True))
+    assert events[-1].type == "response.incomplete"
+
+
+def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI) -> None:
+    server.engine.script = None
+    server.engine.failure = ValueError("an internal detail")
+    events = list(client.responses.create(model="fake", input="Hi", stream=True))
+    server.engine.failure = None
+    assert events[-1].type == "response.failed"
+    assert events[-1].response.error.code == "internal_error"
+    assert "internal detail" not in events[-1].model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "input"),
+        ({"input": []}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": [{"type": "item_reference"}]}, "input[0].type"),
+        ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0]"),
+        ({"input": [{"type": "reasoning"}]}, "input"),
+        ({"input": "a", "tools": [{"type": "web_search", "name": "x"}]}, "tools[0].type"),
+        ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": "a", "store": True}, "store"),
+        ({"input": "a", "background": True}, "background"),
+        ({"input": "a", "truncation": "auto"}, "truncation"),
+        ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
+    ],
+)
+def test_bad_input(server: RunningServer, fields: dict[str, Any], param: str) -> None:
+    answer = server.request("POST", "/v1/responses", fields)
+    assert (answer.status, answer.error["param"]) == (400, param)

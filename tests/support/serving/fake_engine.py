@@ -1,0 +1,163 @@
+"""An engine without a model: answers follow from the prompt; delays and failures are set by a test."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from tiny_llm.generation.result import TokenLogprobs
+from tiny_llm.generation.text import TextStream
+from tiny_llm.loading.config import read_config
+from tiny_llm.loading.find import EMBEDDED
+from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
+from tiny_llm.server.door import EngineRequest, QueueFull
+
+CONTEXT = 2048
+
+
+@cache
+def embedded_tokenizer() -> Any:
+    return read_tokenizer(EMBEDDED, read_config(EMBEDDED))
+
+
+@dataclass(frozen=True)
+class FakeEvent:
+    choice: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    finish_reason: str | None = None
+    error: Exception | None = None
+
+
+@dataclass
+class FakeEngine:
+    """`delay` seconds pass before each token. `fail_after` tokens, `failure` ends a request.
+
+    script: the text of all answers, instead of tokens that follow from the prompt.
+    """
+
+    delay: float = 0.0
+    failure: Exception | None = None
+    fail_after: int = 2
+    refusal: Exception | None = None  # raised by submit
+    script: str | None = None
+    max_running: int = 1000
+    tokenizer: Any = field(default_factory=embedded_tokenizer)
+    context: int = CONTEXT
+    requests: list[EngineRequest] = field(default_factory=list)
+    handles: list[FakeHandle] = field(default_factory=list)
+    healthy: bool = True
+    observers: list[Callable[[Any], None]] = field(default_factory=list)
+
+    @property
+    def llm(self) -> Any:
+        return SimpleNamespace(name="fake", tokenizer=self.tokenizer)
+
+    @property
+    def running(self) -> list[FakeHandle]:
+        return [handle for handle in self.handles if not handle.ended]
+
+    def submit(self, request: EngineRequest) -> FakeHandle:
+        if self.refusal is not None:
+            raise self.refusal
+        if len(self.running) >= self.max_running:
+            raise QueueFull
+        self.requests.append(request)
+        handle = FakeHandle(self, request)
+        self.handles.append(handle)
+        return handle
+
+    def statistics(self) -> Any:
+        done = [handle.generated for handle in self.handles]
+        return SimpleNamespace(
+            running=len(self.running), waiting=0, pages_total=100, pages_used=10 * len(self.running),
+            prefix_queries=0, prefix_hits=0, preemptions=0,
+            prompt_tokens=sum(len(request.prompt_ids) for request in self.requests),
+            generation_tokens=sum(done), steps=len(done), step_tokens=tuple(done),
+        )  # fmt: skip
+
+    def observe(self, callback: Callable[[Any], None]) -> None:
+        self.observers.append(callback)
+
+    def alive(self, max_age: float) -> bool:
+        return self.healthy
+
+
+class FakeHandle:
+    def __init__(self, engine: FakeEngine, request: EngineRequest):
+        self._engine = engine
+        self._request = request
+        self.prompt_tokens = len(request.prompt_ids)
+        self.cached_tokens = 0
+        self.generated = 0
+        self.cancelled = False
+        self.ended = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    async def __aiter__(self) -> AsyncIterator[FakeEvent]:
+        """The choices in turns, a token each."""
+        choices = [self._answer(choice) for choice in range(self._request.n)]
+        try:
+            for turn in range(max(map(len, choices))):
+                await asyncio.sleep(self._engine.delay)
+                if self._engine.failure is not None and turn == self._engine.fail_after:
+                    yield FakeEvent(0, "", (), None, "error", self._engine.failure)
+                    return
+                for choice, events in enumerate(choices):
+                    if self.cancelled:
+                        yield FakeEvent(choice, "", (), None, "cancelled")
+                    elif turn < len(events):
+                        self.generated += 1
+                        yield events[turn]
+                if self.cancelled:
+                    return
+        finally:
+            self.ended = True
+            for callback in self._engine.observers:
+                callback(SimpleNamespace(queue_seconds=0.01))
+
+    def _answer(self, choice: int) -> list[FakeEvent]:
+        """The events of a choice: one for each token, until a stop string or the limit."""
+        sampling, tokenizer = self._request.sampling, self._engine.tokenizer
+        limit = sampling.max_tokens or CONTEXT
+        ids = self._ids(choice, limit)
+        stream = TextStream(tokenizer.detokenizer)
+        pieces = [stream.add(token) for token in ids]
+        pieces[-1] += stream.finish()
+        whole = "".join(pieces)
+        ends = [place for place in map(whole.find, sampling.stop) if place >= 0]
+        end = min(ends, default=len(whole))
+        events, length = [], 0
+        for number, (token, piece) in enumerate(zip(ids, pieces, strict=True)):
+            text = piece[: max(end - length, 0)]
+            length += len(piece)
+            stopped = bool(ends) and length >= end
+            last = number == len(ids) - 1
+            said_all = last and self._engine.script is not None
+            reason = "stop" if stopped or said_all else "length" if last else None
+            events.append(FakeEvent(choice, text, (token,), self._logprobs(token), reason))
+            if stopped:
+                break
+        return events
+
+    def _ids(self, choice: int, limit: int) -> list[int]:
+        if self._engine.script is not None:
+            return self._engine.tokenizer.encode(self._engine.script, add_special_tokens=False)[:limit]
+        seed = self._request.sampling.seed if self._request.sampling.temp else None
+        key = f"{self._request.prompt_ids} {choice} {seed}"
+        digests = (hashlib.sha256(f"{key} {number}".encode()).digest() for number in range(limit))
+        return [300 + int.from_bytes(digest[:2]) % 3000 for digest in digests]
+
+    def _logprobs(self, token: int) -> tuple[TokenLogprobs, ...] | None:
+        count = self._request.logprobs
+        if count is None:
+            return None
+        return (TokenLogprobs(token, -0.5, tuple((token + i, -0.5 - i) for i in range(count))),)
