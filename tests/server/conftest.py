@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tiny_llm import LLM
+from tiny_llm.engine import Engine
+
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
 
 # Tests that look only at answers run with each of these engines.
-ENGINES = {"fake": FakeEngine}
+ENGINES = {"fake": FakeEngine, "embedded model": lambda: Engine(LLM("tiny"))}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..runtime.version import version
-from . import batch, bench, chat, demo, export, generate, info, visualize, warm_up
+from . import batch, bench, chat, demo, export, generate, info, serve, visualize, warm_up
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
@@ -16,6 +16,7 @@ COMMANDS: dict[str, ModuleType] = {
     "chat": chat,
     "batch": batch,
     "bench": bench,
+    "serve": serve,
     "export": export,
     "warm-up": warm_up,
     "demo": demo,

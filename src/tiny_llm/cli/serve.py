@@ -6,13 +6,18 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..engine import Engine, EngineRequest
+from ..errors import ArgumentError
+from ..llm import LLM
 from ..loading.progress import Progress
+from ..sampling.grammar import Grammar
+from ..sampling.params import Sampling
 from ..server.settings import LOCAL_HOSTS, Settings
 from . import arguments
 from .exit_codes import Failure, Refusal
@@ -20,7 +25,8 @@ from .progress import ProgressBar
 from .streams import print_stderr
 
 if TYPE_CHECKING:
-    from ..server.door import Engine, Grammars
+    from ..server.door import Engine as AnyEngine
+    from ..server.door import Grammars
 
 SUMMARY = "answer requests of OpenAI's clients over HTTP"
 DESCRIPTION = """Serve models over HTTP, with the interface of OpenAI. The first Ctrl-C or SIGTERM lets the
@@ -44,7 +50,7 @@ class EngineOptions:
     max_waiting: int | None
 
 
-MakeEngine = Callable[[str, EngineOptions, Progress], "Engine"]
+MakeEngine = Callable[[str, EngineOptions, Progress], "AnyEngine"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +116,43 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--log-format", choices=LOG_FORMATS, default="text", help="lines on standard error (default: text)"
     )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the models, then serve until a signal."""
+    return run_with(make_engine, options, Grammar)
+
+
+def make_engine(name: str, options: EngineOptions, progress: Progress) -> Engine:
+    """Load a model, start its engine, and answer a short prompt, so that the first request is no slower."""
+    llm = LLM(name, offline=bool(options.offline), progress=progress)
+    given = {
+        "kv_memory": options.kv_memory,
+        "max_context": options.max_context,
+        "step_tokens": options.step_tokens,
+        "max_running": options.max_running,
+        "max_waiting": options.max_waiting,
+    }
+    with option_errors():
+        engine = Engine(llm, **{name: value for name, value in given.items() if value is not None})
+    progress("warming up", 0, None)
+    prompt = llm.tokenizer.encode("Once upon a time", add_special_tokens=False)
+    for _ in engine.submit(EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=2))):
+        pass
+    print_stderr(
+        f"{name}: context of {engine.context} tokens; {engine.pool.memory / 2**20:.0f} MiB hold the keys and "
+        f"values of {engine.pool.tokens} tokens"
+    )
+    return engine
+
+
+@contextmanager
+def option_errors() -> Iterator[None]:
+    """A value that the engine refuses, under the name of its flag."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise Refusal(f"--{error.argument.replace('_', '-')}: {error.reason}") from error
 
 
 def run_with(make_engine: MakeEngine, options: argparse.Namespace, grammars: "Grammars | None" = None) -> int:

@@ -1,44 +1,11 @@
 """What the server needs of an engine: interfaces only, so that any engine can stand behind it."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from ..errors import TinyLlmError
+from ..engine.events import EventReason
+from ..engine.request import EngineRequest
 from ..generation.result import TokenLogprobs
-from ..sampling.params import Sampling
-
-FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRequest:
-    """One prompt with `n` answers.
-
-    logprobs: number of most probable tokens to return for each position; None returns no log probabilities.
-    salt: prompts with different salts share no cached pages.
-    """
-
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    n: int = 1
-    logprobs: int | None = None
-    grammar: Any = None
-    deadline: float | None = None
-    salt: str = ""
-    id: str = ""
-
-
-class QueueFull(TinyLlmError):
-    """Too many requests wait; a later one may be accepted."""
-
-
-class Draining(TinyLlmError):
-    """The engine finishes its requests and accepts no new one."""
-
-
-class EngineFailed(TinyLlmError):
-    """The engine stopped after a fault and accepts no request."""
 
 
 class Event(Protocol):
@@ -53,7 +20,7 @@ class Event(Protocol):
     @property
     def logprobs(self) -> Sequence[TokenLogprobs] | None: ...
     @property
-    def finish_reason(self) -> FinishReason | None: ...
+    def finish_reason(self) -> EventReason | None: ...
     @property
     def error(self) -> Exception | None: ...
 

@@ -10,12 +10,13 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from tiny_llm.engine import EngineRequest
+from tiny_llm.errors import QueueFull
 from tiny_llm.generation.result import TokenLogprobs
 from tiny_llm.generation.text import TextStream
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
-from tiny_llm.server.door import EngineRequest, QueueFull
 
 CONTEXT = 2048
 
@@ -67,7 +68,7 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         if len(self.running) >= self.max_running:
-            raise QueueFull
+            raise QueueFull(self.max_running)
         self.requests.append(request)
         handle = FakeHandle(self, request)
         self.handles.append(handle)

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from ...engine.events import EventReason
 from ...generation.result import TokenLogprobs
-from ..door import Event, FinishReason, Handle
+from ..door import Event, Handle
 from .job import Job
 
 
@@ -17,7 +18,7 @@ class NoTokens:
     text: str = ""
     token_ids: Sequence[int] = ()
     logprobs: Sequence[TokenLogprobs] | None = None
-    finish_reason: FinishReason | None = "length"
+    finish_reason: EventReason | None = "length"
     error: Exception | None = None
 
 
