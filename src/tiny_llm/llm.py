@@ -1,24 +1,25 @@
 """The Python API to a model: load it by name, then generate, chat or stream."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import mlx.core as mx
 
 from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .course.model import load_model
-from .errors import ArgumentError, ArgumentTypeError, NumericError, UnsupportedError, calling
+from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generate import stream_generate
 from .generation.batching import run_batch
 from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, prefill_chunk
 from .generation.messages import Message, render_prompt
+from .generation.options import FORMAT, Options, ResponseFormat
 from .generation.request import Request
 from .generation.result import Result
-from .generation.stream import Stream
+from .generation.stream import Stream, complete, complete_each
 from .generation.text import (
     answer_limit,
     check_sampling,
@@ -31,18 +32,6 @@ from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .runtime.gpu import default_attention
 from .sampling.grammar import Grammar, read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
-
-ResponseFormat = Grammar | Mapping[str, Any]
-FORMAT = {"schema": "response_format", "grammar": "response_format"}  # arguments of inner functions
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments for each answer."""
-
-    max_tokens: int | None
-    stop: str | Sequence[str] | None
-    logprobs: int | None
-    response_format: ResponseFormat | None
 
 
 class LLM:
@@ -178,10 +167,11 @@ class LLM:
                     raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
-                return _complete(self._start(prompts, sampling, logprobs, response_format))
+                return complete(self._start(prompts, sampling, logprobs, response_format))
             prompt_ids = self._encode(prompts)
             if self._draft is not None:  # speculative decoding has no batches
-                return self._answer_each(prompts, sampling, logprobs, response_format)
+                streams = (self._start(each, sampling, logprobs, response_format) for each in prompts)
+                return complete_each(streams)
             grammar = None if response_format is None else read_response_format(response_format)
             check_sampling("", sampling, self._models, grammar)
             if grammar is not None:
@@ -211,7 +201,7 @@ class LLM:
         with calling("LLM.chat", prompt="messages", **FORMAT):
             sampling = self._limited(sampling, max_tokens, stop)
             text = render_prompt("", self.name, self.tokenizer, messages, enable_thinking)
-            return _complete(self._start(text, sampling, logprobs, response_format))
+            return complete(self._start(text, sampling, logprobs, response_format))
 
     def stream(
         self,
@@ -260,25 +250,6 @@ class LLM:
                 prompt_ids.append(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
         return prompt_ids
 
-    def _answer_each(
-        self,
-        prompts: Sequence[str],
-        sampling: Sampling,
-        logprobs: int | None,
-        response_format: ResponseFormat | None,
-    ) -> list[Result]:
-        results, failed = [], False
-        for prompt in prompts:
-            stream = self._start(prompt, sampling, logprobs, response_format)
-            try:
-                _complete(stream)
-            except NumericError:
-                failed = True
-            results.append(stream.result)
-        if failed:
-            raise NumericError(results)
-        return results
-
     def _answer_all(
         self,
         prompts: Sequence[str],
@@ -317,10 +288,3 @@ class LLM:
         check_type("", "sampling", sampling, Sampling, "a Sampling")
         limited = sampling.with_limits(max_tokens, stop)
         return limited.with_limits(limited.max_tokens or MAX_TOKENS, None)
-
-
-def _complete(stream: Stream) -> Result:
-    """The complete answer."""
-    for _ in stream:
-        pass
-    return stream.result

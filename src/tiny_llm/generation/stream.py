@@ -1,7 +1,8 @@
 """An answer in pieces, computed on its own device for every default device of the reader."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ..errors import NumericError
 from ..runtime.device import on_device
 from .generation import Generation
 from .result import Result
@@ -30,3 +31,24 @@ class Stream(Iterator[str]):
     def close(self) -> None:
         """End the answer here."""
         self._generation.close()
+
+
+def complete(stream: Stream) -> Result:
+    """The complete answer."""
+    for _ in stream:
+        pass
+    return stream.result
+
+
+def complete_each(streams: Iterable[Stream]) -> list[Result]:
+    """The complete answers, one after the other. NaN ends only its own: NumericError is raised at the end."""
+    results, failed = [], False
+    for stream in streams:
+        try:
+            complete(stream)
+        except NumericError:
+            failed = True
+        results.append(stream.result)
+    if failed:
+        raise NumericError(results)
+    return results
