@@ -51,7 +51,7 @@ LATE_IMPORTS = {
 CPP = [
     ["core"],
     ["cpu/interface"],  # tables of function pointers, and the choice among instruction sets
-    [".", "attention", "rows"],
+    [".", "attention", "block", "rows"],
     ["cpu/runtime"],
     ["cpu/vec"],
     ["cpu/gemm"],
@@ -60,7 +60,7 @@ CPP = [
     ["cpu/block"],
     ["cpu/isa"],
 ]
-GRAPH = {".", "attention", "rows"}
+GRAPH = {".", "attention", "block", "rows"}
 # These use none of GRAPH.
 WITHOUT_GRAPH = {"core", "cpu/interface", "cpu/runtime", "cpu/vec", "cpu/isa"}
 GPU = {"metal", "cuda", "no_gpu"}  # these include nothing of cpu/

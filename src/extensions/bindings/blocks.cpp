@@ -1,5 +1,5 @@
 // Names, keywords and docstrings of `DecoderBlock` and `PackedStep`.
-#include "decoder_block.h"
+#include "block/decoder_block.h"
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
@@ -12,8 +12,8 @@
 #include "bindings/arguments.h"
 #include "bindings/blocks.h"
 #include "bindings/caches.h"
+#include "block/packed_block.h"
 #include "core/checks.h"
-#include "packed_block.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

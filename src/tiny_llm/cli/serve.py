@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
 def make_engine(name: str, options: EngineOptions, progress: Progress) -> Engine:
     """Load a model, start its engine, and answer a short prompt, so that the first request is no slower."""
     llm = LLM(name, offline=bool(options.offline), progress=progress)
-    given = {
+    given: dict[str, Any] = {
         "kv_memory": options.kv_memory,
         "max_context": options.max_context,
         "step_tokens": options.step_tokens,

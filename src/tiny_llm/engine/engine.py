@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -13,14 +12,14 @@ from typing import Any
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed
-from ..generation.text import end_tokens
 from ..llm import LLM
 from ..runtime.device import on_device
-from ..sampling.grammar import start_grammar
-from ..sampling.rows import Drawn, RowSampler
+from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
+from .admission import Admission
 from .answer import Answer
 from .handle import Handle
+from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
 from .sampling import Samplers, sample
@@ -30,7 +29,6 @@ from .statistics import EngineStatistics, Timings
 STEP_TOKENS = 512
 MAX_RUNNING = 64
 MAX_WAITING = 256
-RECENT_STEPS = 1024
 IDLE_BEAT = 0.5  # seconds
 
 
@@ -55,7 +53,6 @@ class Engine:
     max_running, max_waiting: answers at a time, and requests that may wait; a further one is a `QueueFull`.
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
-
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
 
     May be used from any thread, and from asyncio. A `with` block ends with `close()`.
@@ -74,31 +71,22 @@ class Engine:
         prefix_cache: bool = True,
         lookup: bool = True,
     ):
-        sizes = {
-            "step_tokens": step_tokens,
-            "max_running": max_running,
-            "max_waiting": max_waiting,
-            "page_size": page_size,
-            "kv_memory": kv_memory,
-            "max_context": max_context,
-        }
-        for name, value in sizes.items():
-            if value is not None:
-                check_size("Engine", name, value)
+        sizes = {"step_tokens": step_tokens, "max_running": max_running, "max_waiting": max_waiting}
+        given = {"kv_memory": kv_memory, "max_context": max_context}
+        sizes |= {"page_size": page_size} | {name: size for name, size in given.items() if size is not None}
+        for name, size in sizes.items():
+            check_size("Engine", name, size)
         check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
         check_type("Engine", "lookup", lookup, bool, "a bool")
-        self._lookup = lookup
         self.llm = LLM(llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LLM, "an LLM or its name")
         if max_context is not None and max_context > self.llm.context:
-            raise ArgumentError(
-                "Engine", "max_context", max_context, f"at most the model's {self.llm.context}"
-            )
+            expected = f"at most the model's {self.llm.context}"
+            raise ArgumentError("Engine", "max_context", max_context, expected)
+        context = max_context or self.llm.context
         with on_device(self.llm.device):
-            self.pool: PoolSize = pool_size(
-                self.llm.model, max_context or self.llm.context, page_size, kv_memory
-            )
-        self.context = min(max_context or self.llm.context, self.pool.tokens)
+            self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory)
+        self.context = min(context, self.pool.tokens)
         self._pages = PagePool(self.pool.num_pages, page_size)
         self._scheduler = Scheduler(
             self._pages,
@@ -108,12 +96,9 @@ class Engine:
             prefix_cache=prefix_cache,
             model=self.llm.name,
         )
-        self._end_tokens = end_tokens(self.llm.tokenizer)
+        self._admission = Admission(self.llm, self.context, lookup)
         self._answers: dict[RequestState, Answer] = {}
-        self._observers: list[Callable[[Timings], None]] = []
-        self._recent_steps: deque[int] = deque(maxlen=RECENT_STEPS)
-        self._totals = {"prompt_tokens": 0, "generation_tokens": 0}
-        self._last_step_at = time.monotonic()
+        self._recorder = Recorder()
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
@@ -133,32 +118,7 @@ class Engine:
         `close`; EngineFailed after a fault that the engine did not survive.
         """
         check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
-        prompt_ids, max_tokens = self._checked(request)
-        now = time.monotonic()
-        deadline = None if request.deadline is None else now + request.deadline
-        state = RequestState(
-            request.id,
-            prompt_ids,
-            max_tokens,
-            salt=request.salt,
-            choices=request.n,
-            deadline=deadline,
-        )
-        handle = Handle(request.id, len(prompt_ids), request.n, lambda: self._cancel(handle))
-        sampling = request.sampling.with_seed()
-        assert sampling.seed is not None
-        grammar = None if request.grammar is None else start_grammar(self.llm.tokenizer, request.grammar)
-        sampler = RowSampler(sampling, sampling.seed, 0, prompt_ids, self._end_tokens, grammar)
-        answer = Answer(
-            request,
-            handle,
-            0,
-            self.llm.tokenizer,
-            sampler,
-            max_tokens,
-            now,
-            lookup=self._lookup,
-        )
+        state, answer = self._admission.admit(request, time.monotonic(), self._cancel)
         with self._changed:
             if self._failure is not None:
                 raise EngineFailed() from self._failure
@@ -167,40 +127,23 @@ class Engine:
             self._scheduler.add(state)
             self._answers[state] = answer
             self._changed.notify_all()
-        return handle
+        return answer.handle
 
     def statistics(self) -> EngineStatistics:
         """The present state, and totals since the start."""
         with self._changed:
-            scheduler, counters = self._scheduler, self._scheduler.counters
-            return EngineStatistics(
-                running=len(scheduler.running),
-                waiting=len(scheduler.waiting),
-                pages_total=self.pool.num_pages,
-                pages_used=self._pages.num_used,
-                page_size=self.pool.page_size,
-                prefix_queries=counters.prefix_queries,
-                prefix_hits=counters.prefix_hits,
-                preemptions=counters.preemptions,
-                prompt_tokens=self._totals["prompt_tokens"],
-                generation_tokens=self._totals["generation_tokens"],
-                drafted_tokens=counters.drafted_tokens,
-                accepted_tokens=counters.accepted_tokens,
-                steps=counters.steps,
-                step_tokens=tuple(self._recent_steps),
-                last_step_at=self._last_step_at,
-            )
+            return self._recorder.statistics(self._scheduler, self._pages)
 
     def observe(self, callback: Callable[[Timings], None]) -> None:
         """Call `callback` with the timings of each answer that ends, from the engine's thread."""
         check_function("Engine.observe", "callback", callback)
         with self._changed:
-            self._observers.append(callback)
+            self._recorder.observers.append(callback)
 
     def alive(self, max_age: float) -> bool:
         """Whether the engine has made a step, or rested, within the last `max_age` seconds."""
         check_number("Engine.alive", "max_age", max_age)
-        return self._failure is None and time.monotonic() - self._last_step_at <= max_age
+        return self._failure is None and time.monotonic() - self._recorder.last_step_at <= max_age
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no new requests, and wait until all have ended; False if some have not within `timeout`."""
@@ -227,31 +170,6 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _checked(self, request: EngineRequest) -> tuple[tuple[int, ...], int]:
-        """The ids of the prompt, and the limit of the answer."""
-        name, vocabulary = "Engine.submit", self.llm.model.vocab_size
-        prompt_ids = tuple(request.prompt_ids)
-        if not prompt_ids:
-            raise ArgumentError(name, "prompt_ids", "no tokens", "at least one")
-        # MLX checks no index: an unknown id would read past the table of tokens.
-        if not all(isinstance(token, int) and 0 <= token < vocabulary for token in prompt_ids):
-            raise ArgumentError(name, "prompt_ids", "an unknown token id", f"ids from 0 to {vocabulary - 1}")
-        request.sampling.check_vocabulary(name, vocabulary)
-        room = self.context - len(prompt_ids)
-        if room < 1:
-            raise ArgumentError(
-                name, "prompt_ids", f"{len(prompt_ids)} tokens", f"fewer than the context of {self.context}"
-            )
-        wanted = request.sampling.max_tokens
-        if wanted is not None and wanted > room:
-            raise ArgumentError(
-                name,
-                "max_tokens",
-                f"{wanted} after a prompt of {len(prompt_ids)} tokens",
-                f"at most {room}, as the context has {self.context}",
-            )
-        return prompt_ids, room if wanted is None else wanted
-
     def _cancel(self, handle: Handle) -> None:
         with self._changed:
             for state, answer in list(self._answers.items()):
@@ -276,8 +194,8 @@ class Engine:
         """Wait for a step with work in it; None after `close`."""
         with self._changed:
             while not self._closed:
-                self._last_step_at = time.monotonic()
-                plan = self._scheduler.plan(self._last_step_at)
+                self._recorder.last_step_at = time.monotonic()
+                plan = self._scheduler.plan(self._recorder.last_step_at)
                 for state in plan.expired:
                     self._end(state, "deadline")
                 for state in plan.started:
@@ -324,14 +242,14 @@ class Engine:
         self._scheduler.commit(
             plan, {state: [each.token_id for each in kept] for state, kept in tokens.items()}
         )
-        self._recent_steps.append(sum(len(row.token_ids) for row in plan.rows))
+        self._recorder.add_step(plan)
         for row in plan.rows:
             if row.state in tokens:
                 self._answers[row.state].learn(len(row.drafts), len(tokens[row.state]) - 1)
         for state, kept in tokens.items():
             answer = self._answers[state]
             event = answer.accept(kept, now)
-            self._totals["generation_tokens"] += len(kept)
+            self._recorder.generation_tokens += len(kept)
             if event.finish_reason is None:
                 state.drafts = answer.propose(state.token_ids)
             else:
@@ -342,9 +260,9 @@ class Engine:
     def _note_start(self, state: RequestState) -> None:
         answer = self._answers[state]
         if answer.started_at is None:
-            answer.started_at = self._last_step_at
+            answer.started_at = self._recorder.last_step_at
             answer.handle.cached_tokens = state.cached_tokens
-            self._totals["prompt_tokens"] += len(state.prompt_ids)
+            self._recorder.prompt_tokens += len(state.prompt_ids)
 
     def _end(self, state: RequestState, reason: Any, error: Exception | None = None) -> None:
         """End an answer without further tokens; the lock is held."""
@@ -362,8 +280,7 @@ class Engine:
     def _forget(self, state: RequestState) -> None:
         answer = self._answers.pop(state)
         timings = answer.timings(time.monotonic())
-        for observe in self._observers:
-            observe(timings)
+        self._recorder.add_end(timings)
         self._changed.notify_all()
 
     def _recover(self, plan: Plan, error: Exception) -> None:

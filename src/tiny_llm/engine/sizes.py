@@ -10,7 +10,7 @@ from ..cache.storage import PagedStorage
 from ..errors import ArgumentError
 from ..runtime.gpu import computes_on_gpu
 
-PAGE_SIZE = 32
+PAGE_SIZE = 64  # attention over smaller pages is slower, and larger ones are shared less often
 DEFAULT_SHARE = 0.2  # of the machine's memory, at most
 DEFAULT_REQUESTS = 8  # of the longest kind
 

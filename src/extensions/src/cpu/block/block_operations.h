@@ -3,11 +3,11 @@
 
 #include <optional>
 
+#include "block/decoder_block_steps.h"
 #include "core/dtype.h"
 #include "cpu/interface/kernels.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/thread_pool.h"
-#include "decoder_block_steps.h"
 
 namespace tiny_llm_ext::cpu {
 

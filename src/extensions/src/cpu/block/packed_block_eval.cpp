@@ -1,5 +1,5 @@
 // CPU evaluation of a decoder block over pages.
-#include "packed_block.h"
+#include "block/packed_block.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
 // The operation `PackedDecoderBlock`: its checks.
-#include "packed_block.h"
+#include "block/packed_block.h"
 
 #include <string>
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <memory>
 
-#include "decoder_block.h"
-#include "packed_step.h"
+#include "block/decoder_block.h"
+#include "block/packed_step.h"
 
 namespace tiny_llm_ext {
 

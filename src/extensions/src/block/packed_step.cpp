@@ -1,5 +1,5 @@
 // Checks of a packed step.
-#include "packed_step.h"
+#include "block/packed_step.h"
 
 #include <algorithm>
 #include <string>

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "decoder_block.h"
+#include "block/decoder_block.h"
 
 namespace tiny_llm_ext {
 

@@ -1,11 +1,11 @@
 // The operation `DecoderBlock`: its checks and its graph.
-#include "decoder_block.h"
+#include "block/decoder_block.h"
 
 #include <cmath>
 #include <string>
 
+#include "block/decoder_block_steps.h"
 #include "core/checks.h"
-#include "decoder_block_steps.h"
 
 namespace tiny_llm_ext {
 namespace {

@@ -1,0 +1,52 @@
+"""Counts what an engine does, and tells observers of the answers that end."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ..cache.pages import PagePool
+from ..scheduler import Plan, Scheduler
+from .statistics import EngineStatistics, Timings
+
+RECENT_STEPS = 1024
+
+
+class Recorder:
+    """Totals since the start. For the holder of the engine's lock."""
+
+    def __init__(self) -> None:
+        self.last_step_at = time.monotonic()
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
+        self.observers: list[Callable[[Timings], None]] = []
+        self._recent_steps: deque[int] = deque(maxlen=RECENT_STEPS)
+
+    def add_step(self, plan: Plan) -> None:
+        """A step that was computed."""
+        self._recent_steps.append(sum(len(row.token_ids) for row in plan.rows))
+
+    def add_end(self, timings: Timings) -> None:
+        """An answer that has ended."""
+        for observe in self.observers:
+            observe(timings)
+
+    def statistics(self, scheduler: Scheduler, pages: PagePool) -> EngineStatistics:
+        """The present state, and the totals."""
+        counters = scheduler.counters
+        return EngineStatistics(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            pages_total=pages.num_pages,
+            pages_used=pages.num_used,
+            page_size=pages.page_size,
+            prefix_queries=counters.prefix_queries,
+            prefix_hits=counters.prefix_hits,
+            preemptions=counters.preemptions,
+            prompt_tokens=self.prompt_tokens,
+            generation_tokens=self.generation_tokens,
+            drafted_tokens=counters.drafted_tokens,
+            accepted_tokens=counters.accepted_tokens,
+            steps=counters.steps,
+            step_tokens=tuple(self._recent_steps),
+            last_step_at=self.last_step_at,
+        )
