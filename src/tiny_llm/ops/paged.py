@@ -9,7 +9,7 @@ from ..checks.arrays import check_arrays, check_float_dtype, check_integers, che
 from ..checks.types import check_int, check_type, kind
 from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from ..runtime.extension import load_extension
-from .arguments import Lengths, StreamOrDevice, Window, converted_options, read_scale
+from .arguments import Lengths, StreamOrDevice, Window, converted_options, read_scale, results
 from .dense import attend
 from .explanation import Explanation, explains
 
@@ -80,8 +80,12 @@ def paged_attention(
     anything is written; other entries of the table are not read, so pages before a window may be -1.
     A batch [B, H_q, L, D] follows the course: tokens in a page outside 0..P-1 do not exist, a context of 0 or
     less is empty, and pages in another dtype than the query are computed in float32, on a copy.
-    On the CPU there are no derivatives (mx.grad, mx.jvp) and no mx.vmap: NotImplementedError. flash_attention
-    on gathered keys and values has them. On a GPU, there are only batches, in plain operations.
+    On the CPU, gradients of query, pages and sinks have kernels, which read the pages in place. The gradient
+    of a slot is the sum over the sequences that share it, in their order, and 0 where no query sees a token.
+    mx.vmap maps any of the arrays. It copies pages that are not mapped for each entry only if those of the
+    other kind are mapped, or if it maps a gradient of the pages. mx.jvp and derivatives of the gradient raise
+    NotImplementedError; attention_reference on gathered keys and values has them.
+    On a GPU, there are only batches, in plain operations.
     """
     options = {
         "layout": layout,
@@ -98,7 +102,7 @@ def paged_attention(
     if _on_gpu(stream):  # our kernel is for the CPU
         return _gathered(call).astype(query.dtype)
     out, lse = load_extension().attention_in_pages(*call.arrays, scale=call.scale, **call.options)
-    return (out.astype(query.dtype), lse) if return_lse else out.astype(query.dtype)
+    return results(NAME, scale, out.astype(query.dtype), lse)
 
 
 def paged_attention_decode(

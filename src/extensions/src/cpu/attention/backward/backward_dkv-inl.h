@@ -1,6 +1,7 @@
 // dK and dV: the keys of a task over the query rows that see them, of all heads of the GQA group.
 #pragma once
 
+#include "cpu/attention/backward/key_rows-inl.h"
 #include "cpu/attention/backward/score_gradient-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -82,6 +83,17 @@ static void accumulate_dkv(const BackwardTask& task, const KeyLanes& keys,
   Products::multiply_along_rows(rows.q, count, space.dp, lanes.vectors, task.E, lanes.sums[1]);
 }
 
+template <Element kElement>
+static void store_dkv(const BackwardTask& task, const LaneTile& keys) {
+  const auto key_out = [&](const HeadMatrixOut& matrix) __attribute__((always_inline)) {
+    return [&](int lane) __attribute__((always_inline)) {
+      return (StorageOf<kElement>*)matrix.data + (keys.begin + lane) * matrix.row_stride;
+    };
+  };
+  store_gradient<kElement>(keys, keys.sums[0], task.E, 1, key_out(task.dv));
+  store_gradient<kElement>(keys, keys.sums[1], task.E, task.scale, key_out(task.dk));
+}
+
 template <class Products>
 static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
   typedef StorageOf<Products::kElement> T;
@@ -97,13 +109,11 @@ static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
   RowSpan all = {kUnbounded, 0};
   for (int t = 0; t < tiles; t++) {
     LaneTile& lanes = tile[t].lanes = space.tile(t, E, task.begin + t * kTileLanes, end);
-    const auto key_of = [&](const HeadMatrix& matrix) __attribute__((always_inline)) {
-      return [&](int lane) __attribute__((always_inline)) {
-        return (const T*)matrix.data + (lanes.begin + lane) * matrix.row_stride;
-      };
-    };
-    pack_operand<Products>(lanes, E, lanes.score_operand, key_of(task.k));
-    pack_operand<Products>(lanes, E, lanes.value_operand, key_of(task.v));
+    const KeyRowAddresses<T> at(task, lanes.begin, lanes.count);
+    pack_operand<Products>(lanes, E, lanes.score_operand,
+                           [&](int lane) __attribute__((always_inline)) { return at.k[lane]; });
+    pack_operand<Products>(lanes, E, lanes.value_operand,
+                           [&](int lane) __attribute__((always_inline)) { return at.v[lane]; });
     tile[t].rows = rows_that_see(task, lanes.begin, lanes.begin + lanes.count - 1);
     if (tile[t].rows.end <= tile[t].rows.begin) continue;
     if (tile[t].rows.begin < all.begin) all.begin = tile[t].rows.begin;
@@ -123,15 +133,9 @@ static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
       computed++;
     }
   }
-  for (int t = 0; t < tiles; t++) {
-    const auto key_out = [&](const HeadMatrixOut& matrix) __attribute__((always_inline)) {
-      return [&](int lane) __attribute__((always_inline)) {
-        return (T*)matrix.data + (tile[t].lanes.begin + lane) * matrix.row_stride;
-      };
-    };
-    store_gradient<Products::kElement>(tile[t].lanes, tile[t].lanes.sums[0], E, 1, key_out(task.dv));
-    store_gradient<Products::kElement>(tile[t].lanes, tile[t].lanes.sums[1], E, task.scale, key_out(task.dk));
-  }
+  for (int t = 0; t < tiles; t++)
+    task.float_dkv ? store_dkv<Element::f32>(task, tile[t].lanes)
+                   : store_dkv<Products::kElement>(task, tile[t].lanes);
   Products::leave();
   return computed;
 }
