@@ -4,7 +4,10 @@ import importlib
 import signal
 import sys
 
-SUITES = "model attention kernels layers peers primitives training prefill crossover decode flashtile gpu"
+SUITES = (
+    "model attention kernels layers peers primitives training prefill crossover decode flashtile "
+    "schedules gpu"
+)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback

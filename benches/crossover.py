@@ -12,9 +12,8 @@ from benches.harness.contestant import Operation
 from benches.harness.measure import measure_threads
 from benches.harness.row import Row
 from benches.names import NAIVE_TILE, Missing
-from benches.report.crossover import sweep
+from benches.report.crossover import picture, sweep
 from benches.report.grid import grid
-from benches.report.latencies import bars
 from benches.report.tables import origin
 from benches.suite import Record, Suite, run
 
@@ -40,7 +39,7 @@ def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> It
         return operation
 
     work = Measurable(case.group, case.name, build)
-    for row, _ in measure_threads(work, threads, repeats or case.samples):
+    for row, _ in measure_threads(work, threads, repeats or case.samples, case.warmups):
         row.details = case.record()
         yield row
 
@@ -63,7 +62,7 @@ SUITE = Suite(
     cases=crossover,
     is_quick=is_quick,
     measure=_rows,
-    plot=bars,
+    plot=picture,
     table=page,
     repeats=None,
 )

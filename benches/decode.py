@@ -41,7 +41,7 @@ def rows_of(case: Case, threads: list[int], repeats: int | None = None) -> Itera
         return operation
 
     work = Measurable(case.group, case.name, build)
-    for row, _ in measure_threads(work, threads, repeats or case.samples):
+    for row, _ in measure_threads(work, threads, repeats or case.samples, case.warmups):
         row.details = case.record()
         if row.threads == TARGET_THREADS:
             row.verdicts.append(against_dense(row))
@@ -55,8 +55,9 @@ def against_dense(row: Row) -> Verdict:
 
 
 def page(record: Record) -> str:
-    """The table of times, and how many targets were met."""
-    return "\n\n".join([origin(record), latencies(record, (DENSE, MX_FAST)), tally(record)])
+    """The table of times and of bytes read, and how many targets were met."""
+    times = latencies(record, (DENSE, MX_FAST), rates=True)
+    return "\n\n".join([origin(record), times, tally(record)])
 
 
 def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:

@@ -11,10 +11,11 @@ from benches.harness.contestant import Case as Measurable
 from benches.harness.contestant import Operation
 from benches.harness.measure import measure_threads
 from benches.harness.row import Row
+from benches.harness.types import ITEM_BYTES
 from benches.names import NAIVE_TILE, Missing
 from benches.report.grid import grid
 from benches.report.latencies import bars, latencies
-from benches.report.tables import origin
+from benches.report.tables import origin, table
 from benches.suite import Record, Suite, run
 
 
@@ -39,14 +40,24 @@ def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> It
         return operation
 
     work = Measurable(case.group, case.name, build)
-    for row, _ in measure_threads(work, threads, repeats or case.samples):
+    for row, _ in measure_threads(work, threads, repeats or case.samples, case.warmups):
         row.details = case.record()
         yield row
 
 
 def page(record: Record) -> str:
-    """The table of times, and how many threadgroups a GPU would start."""
-    return "\n\n".join([origin(record), latencies(record), grid(record)])
+    """The tables of times and of the size of the work, and how many threadgroups a GPU would start."""
+    return "\n\n".join([origin(record), latencies(record), work(record), grid(record)])
+
+
+def work(record: Record) -> str:
+    """Operations of the two products over the visible keys, and the bytes of all scores in the type."""
+    rows = {row["row"]: row for row in record["rows"]}
+    body = []
+    for name, row in rows.items():
+        scores = row["count"] * row["heads"] * row["length"] ** 2 * ITEM_BYTES[row["dtype"]]
+        body.append([name, f"{row['flops'] / 1e9:.3g}", f"{scores / 1e6:.3g}"])
+    return table(["config", "GFLOP", "one score tensor, MB"], body)
 
 
 def _rows(case: Prompts, options: argparse.Namespace) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from benches.harness import machine
+from benches.harness.records import WrongRecord, joined, read_record
 from benches.names import TINY_LLM
 from benches.report import tables
 from tiny_llm.benchmark.pictures import check_plotting
@@ -63,10 +64,15 @@ class Suite:
 
 def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
     """Exit code 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
-    options = _parser(suite).parse_args(argv)
+    parser = _parser(suite)
+    options = parser.parse_args(argv)
+    if options.add and not options.json:
+        parser.error("--add: got no --json FILE, whose rows to keep")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # so that processes and files are cleaned up
     try:
         return _run(suite, options)
+    except WrongRecord as error:
+        parser.error(f"--add: {error}")
     except KeyboardInterrupt:
         print(f"\nbench {suite.name}: stopped", file=sys.stderr)
         return INTERRUPTED
@@ -84,8 +90,10 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
     extra = suite.prepare(options)
     found = [case for group in options.rows for case in suite.cases(group)]
     chosen = [case for case in found if suite.is_quick(case) or not options.quick]
+    if options.only:
+        chosen = [case for case in chosen if any(text in case.name for text in options.only)]
     if not chosen:
-        print(f"bench {suite.name}: --quick leaves none of these rows", file=sys.stderr)
+        print(f"bench {suite.name}: --quick or --only leaves none of these rows", file=sys.stderr)
         return 2
 
     record: Record = {
@@ -97,20 +105,22 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
         "repeats": options.repeats,
         "rows": [],
     }
+    complete = _completion(suite, options, record)
     if suite.process_for_threads and len(options.threads) > 1:
         record["rows"] = _rows_of_processes(suite, options, [case.name for case in chosen])
     else:
         if suite.process_for_threads:
             os.environ["TINY_LLM_THREADS"] = str(options.threads[0])  # read at the first call of a kernel
-        _measure_all(suite, options, chosen, record)
+        _measure_all(suite, options, chosen, record, complete)
 
-    table = suite.table(record)
+    whole = complete(record)
+    table = suite.table(whole)
     print(table)
     outputs = {options.table: table + "\n"}
     if suite.process_for_threads:
-        outputs[options.json] = json.dumps(record, indent=1) + "\n"
+        outputs[options.json] = json.dumps(whole, indent=1) + "\n"
     if suite.plot:
-        outputs[options.plot] = suite.plot(record)
+        outputs[options.plot] = suite.plot(whole)
     for path, content in outputs.items():
         if path:
             write_whole(path, content)
@@ -120,7 +130,22 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _measure_all(suite: Suite, options: argparse.Namespace, chosen: list[Any], record: Record) -> None:
+def _completion(suite: Suite, options: argparse.Namespace, record: Record) -> Callable[[Record], Record]:
+    """What makes the record to write from the rows of this run: with --add, rows of older runs join it."""
+    old = read_record(options.json, suite.name, record["cpu"]) if options.add else None
+    if old is None:
+        return lambda new: new
+    order = [case.name for group in suite.groups for case in suite.cases(group)]
+    return lambda new: joined(old, new, order)
+
+
+def _measure_all(
+    suite: Suite,
+    options: argparse.Namespace,
+    chosen: list[Any],
+    record: Record,
+    complete: Callable[[Record], Record],
+) -> None:
     absent: dict[str, str] = {}
     for number, case in enumerate(chosen, 1):
         _report(f"[{number}/{len(chosen)}] {case.name}")
@@ -131,7 +156,7 @@ def _measure_all(suite: Suite, options: argparse.Namespace, chosen: list[Any], r
                 _report(f"  {name} does not take part: {row.missing[name]}")
             absent |= row.missing
             if options.json:  # after every row, for interrupted runs
-                write_whole(options.json, json.dumps(record, indent=1) + "\n")
+                write_whole(options.json, json.dumps(complete(record), indent=1) + "\n")
 
 
 def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[str]) -> list[Record]:
@@ -143,6 +168,7 @@ def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[st
             command = [sys.executable, "-m", f"benches.{suite.name}", "--threads", str(threads)]
             command += ["--json", str(file), "--rows", *options.rows]
             command += ["--repeats", str(options.repeats)] if options.repeats else []
+            command += ["--only", *options.only] if options.only else []
             paths = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
             done = subprocess.run(
                 [*command, *(["--quick"] if options.quick else [])],
@@ -179,7 +205,14 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
         f"(default: {suite.repeats or 'that of each row'})",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="skip rows that take minutes")
+    parser.add_argument(
+        "--only", nargs="+", metavar="TEXT", help="measure rows whose names contain one of these texts"
+    )
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the record to this file")
+    parser.add_argument(
+        "--add", action="store_true",
+        help="keep those rows of the file of --json that this run does not measure",
+    )  # fmt: skip
     parser.add_argument("--table", type=output_file, metavar="FILE", help="write the table to this file too")
     if suite.plot:
         parser.add_argument(

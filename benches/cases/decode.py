@@ -40,6 +40,7 @@ class Case:
     kv_heads: int = 8
     D: int = 128
     dtype: Dtype = "float16"
+    warmups: int = 10
 
     @property
     def name(self) -> str:

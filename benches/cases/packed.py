@@ -38,6 +38,7 @@ class Prompts:
     kv_heads: int = 8
     D: int = 128
     dtype: Dtype = "float16"
+    warmups: int = 5
 
     @property
     def name(self) -> str:
@@ -70,7 +71,7 @@ def prefill(group: PrefillGroup) -> Iterator[Prompts]:
 
 def crossover(group: str) -> Iterator[Prompts]:
     for length in LENGTHS:
-        yield Prompts(group, 2, length, 50)
+        yield Prompts(group, 2, length, 50, warmups=10)
 
 
 def is_quick(case: Prompts) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -10,15 +11,19 @@ import numpy as np
 
 from benches.cases.arrays import as_torch
 from benches.cases.attention import Case
+from benches.cases.training import WORK
 from benches.contestants import attention as forward
 from benches.contestants.attention import fastest_of_three
 from benches.harness.contestant import Contestant
 from benches.harness.gate import Float64, Gate, Matrix, to_numpy
-from benches.names import MX_FAST, PYTORCH, TINY_LLM, Missing
+from benches.names import MX_FAST, NO_WINDOW, PYTORCH, TINY_LLM, Missing
 from tiny_llm.runtime.extension import load_extension
 
 # Largest error of a head's gradient, relative to the largest number of that gradient.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
+MOST_DENSE_TOKENS = 2048  # mx.fast keeps all scores: a gradient of 4096 tokens takes gigabytes and minutes
+WITHOUT_WINDOW = "it has no window, only a mask of all scores"
+ORACLE_ROWS = 1024  # queries at a time: the scores of all would take half a gigabyte, four times
 
 
 class Inputs(forward.Inputs):
@@ -33,12 +38,39 @@ class Inputs(forward.Inputs):
 def tiny_llm(case: Case, inputs: Inputs, threads: int) -> Contestant:
     """The kernels of the active instruction set."""
     kernel = load_extension().attention
-    call = _gradients(inputs, lambda *x: kernel(*x, causal=case.causal, threads=threads)[0])
-    return Contestant(TINY_LLM, call, by_head, isa=load_extension().cpu_isa())
+    options = {"causal": case.causal, "window": case.window, "threads": threads}
+    call = _gradients(inputs, lambda *x: kernel(*x, **options)[0])
+    return Contestant(TINY_LLM, call, by_head, isa=load_extension().cpu_isa(), baseline=False)
+
+
+def without_mask(case: Case) -> Case:
+    """The case in which every query sees every key."""
+    return replace(case, window=None, causal=False)
+
+
+def without_window(case: Case, inputs: Inputs, threads: int, own_gate: Gate | None) -> Contestant:
+    """The same kernels where every query sees every key; `own_gate` is that of `without_mask`."""
+    whole = without_mask(case)
+    own = tiny_llm(whole, inputs, threads)
+    return replace(own, name=NO_WINDOW, flops=WORK * whole.flops, gate=own_gate)
+
+
+def visited_tiles(contestant: Contestant) -> tuple[int, int]:
+    """Score tiles that both backward passes visit in a call, and all tiles of both."""
+    contestant.call()
+    last = load_extension().last_run()
+    return (
+        int(last["tiles_visited"] + last["key_tiles_visited"]),
+        int(last["tiles_total"] + last["key_tiles_total"]),
+    )
 
 
 def mx_fast(case: Case, inputs: Inputs) -> Contestant:
-    """`mx.fast.scaled_dot_product_attention`, which runs on one core."""
+    """`mx.fast.scaled_dot_product_attention`, which runs on one core; Missing where it takes too long."""
+    if case.window is not None:
+        raise Missing(WITHOUT_WINDOW)
+    if case.L > MOST_DENSE_TOKENS:
+        raise Missing(f"measured to {MOST_DENSE_TOKENS} tokens only")
     options: dict[str, Any] = {"scale": case.D**-0.5, "mask": "causal" if case.causal else None}
     call = _gradients(inputs, lambda *x: mx.fast.scaled_dot_product_attention(*x, **options))
     return Contestant(MX_FAST, call, by_head, one_core=True)
@@ -58,6 +90,8 @@ def pytorch(case: Case, inputs: Inputs, threads: int) -> Contestant:
 
     For grouped heads in its faster form: with `enable_gqa`, or with heads repeated as part of the work.
     """
+    if case.window is not None:
+        raise Missing(WITHOUT_WINDOW)
     try:
         import torch
     except ImportError as error:
@@ -113,18 +147,30 @@ def oracle(case: Case, inputs: Inputs) -> Float64:
     group = case.heads // case.kv_heads
     query, cotangent = (to_numpy(x)[0, -group:].astype(np.float64) for x in (inputs.query, inputs.cotangent))
     k, v = (to_numpy(x)[0, -1].astype(np.float64) for x in (inputs.key, inputs.value))
-    scale = case.D**-0.5
-    hidden = np.triu(np.ones((case.L, case.S), bool), 1) if case.causal else None
-    dq, dk, dv = [], np.zeros_like(k), np.zeros_like(v)
-    for q, d_out in zip(query, cotangent, strict=True):
-        score = q @ k.T * scale
-        if hidden is not None:
-            score[hidden] = -np.inf
-        p = np.exp(score - score.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        d_p = d_out @ v.T
-        d_s = p * (d_p - (d_p * p).sum(axis=1, keepdims=True)) * scale
-        dq.append(d_s @ k)
-        dk += d_s.T @ q
-        dv += p.T @ d_out
+    dq = np.zeros_like(query)
+    dk, dv = np.zeros_like(k), np.zeros_like(v)
+    for head in range(group):
+        for first in range(0, case.L, ORACLE_ROWS):
+            rows = slice(first, min(first + ORACLE_ROWS, case.L))
+            _add_rows(case, rows, (query[head], k, v, cotangent[head]), (dq[head], dk, dv))
     return np.stack([*dq, dk, dv]).reshape(group + 2, -1)
+
+
+def _add_rows(case: Case, rows: slice, inputs: tuple[Float64, ...], gradients: tuple[Float64, ...]) -> None:
+    """Add the parts of these queries to dQ, dK and dV of a head."""
+    query, k, v, cotangent = inputs
+    dq, dk, dv = gradients
+    seen = [case.visible_keys(row) for row in range(rows.start, rows.stop)]
+    keys = slice(seen[0][0], seen[-1][1] + 1)  # both ends grow with the row
+    place = np.arange(keys.start, keys.stop)
+    hidden = np.array([(place < first) | (place > last) for first, last in seen])
+    scale = case.D**-0.5
+    score = query[rows] @ k[keys].T * scale
+    score[hidden] = -np.inf
+    p = np.exp(score - score.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    d_p = cotangent[rows] @ v[keys].T
+    d_s = p * (d_p - (d_p * p).sum(axis=1, keepdims=True)) * scale
+    dq[rows] += d_s @ k[keys]
+    dk[keys] += d_s.T @ query[rows]
+    dv[keys] += p.T @ cotangent[rows]

@@ -34,9 +34,16 @@ class Outcome:
 
 
 def measure(
-    case: Case, threads: int, repeats: int, known: Mapping[str, Outcome] | None = None
+    case: Case,
+    threads: int,
+    repeats: int,
+    known: Mapping[str, Outcome] | None = None,
+    warmups: int = 0,
 ) -> tuple[Row, dict[str, Outcome]]:
-    """The row of a case, and the outcomes by label. `known` outcomes are not checked again."""
+    """The row of a case, and the outcomes by label. `known` outcomes are not checked again.
+
+    `warmups` are those of `interleave`.
+    """
     operation = case.build(threads)
     row = Row(case.group, case.name, threads, operation.flops, operation.bytes, gate=operation.gate.method)
     row.missing = dict(operation.missing)
@@ -44,17 +51,17 @@ def measure(
         each.label: (known or {}).get(each.label) or check(each, each.gate or operation.gate)
         for each in operation.contestants
     }
-    time_row(row, operation, list(outcomes.values()), repeats)
+    time_row(row, operation, list(outcomes.values()), repeats, warmups)
     return row, outcomes
 
 
 def measure_threads(
-    case: Case, threads: Iterable[int], repeats: int
+    case: Case, threads: Iterable[int], repeats: int, warmups: int = 0
 ) -> Iterator[tuple[Row, dict[str, Outcome]]]:
     """A row for each number of threads. A single sample on one core serves all of them."""
     slow: dict[str, Outcome] = {}
     for count in threads:
-        row, outcomes = measure(case, count, repeats, slow)
+        row, outcomes = measure(case, count, repeats, slow, warmups)
         slow |= {name: o for name, o in outcomes.items() if o.once and o.contestant.one_core}
         yield row, outcomes
 
@@ -74,7 +81,7 @@ def of_mlx(out: object) -> bool:
     return all(isinstance(each, mx.array) for each in (out if isinstance(out, list | tuple) else [out]))
 
 
-def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: int) -> None:
+def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: int, warmups: int = 0) -> None:
     """Add the entries and the ceilings. A contestant with a wrong result is not timed."""
     isas = {o.contestant.label: o.contestant.isa or _default_isa(outcomes) for o in outcomes}
     probes: dict[str, Callable[[], float]] = {
@@ -86,7 +93,7 @@ def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: i
     calls = {o.contestant.label: o.contestant.call for o in outcomes if o.passed and not o.once}
     if operation.empty_call:
         calls[ceilings.EMPTY_CALL] = operation.empty_call
-    seconds, row.ceilings = interleave(calls, repeats=repeats, probes=probes)
+    seconds, row.ceilings = interleave(calls, repeats=repeats, warmups=warmups, probes=probes)
     if ceilings.EMPTY_CALL in seconds:
         row.ceilings[ceilings.EMPTY_CALL] = seconds.pop(ceilings.EMPTY_CALL)
     for outcome in outcomes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benches.names import MX_FAST, NAIVE_TILE, STANDARD, TINY_LLM
+from benches.report.curves import curves
 from benches.report.latencies import milliseconds
 from benches.report.tables import table
 
@@ -23,6 +24,11 @@ def sweep(record: Record) -> str:
         parts.append(f"First length from which flash stays ahead: {length if length else 'none'}.")
     parts.append(f"Times with {MARK} are those of {STANDARD} attention: a prompt does not fit into one tile.")
     return "\n\n".join(parts)
+
+
+def picture(record: Record) -> str:
+    """All times over the length."""
+    return curves(record, lambda row: f"{row['count']} prompts, {row['dtype']}, {row['heads']} heads, causal")
 
 
 def stays_ahead(rows: list[Record]) -> int | None:

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, a page for each machine, docs/gpu.md, and pictures, all from the records."""
+"""docs/benchmarks.md, a page for each machine, gpu.md, schedules.md, and pictures, all from the records."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benches import crossover, decode, flashtile, prefill
+from benches import crossover, decode, flashtile, prefill, training
 from benches.report.glance import glance
 from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
 from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
+from benches.report.schedules import schedules_page
 from benches.report.shares import shares
 from benches.report.summary import summary
 from benches.report.tables import Record, markdown
@@ -21,6 +22,7 @@ from benches.report.tables import Record, markdown
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
 PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
+SCHEDULES = RESULTS / "schedules.json"  # counts, too
 MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 # Sections of a machine's page in this order, by the name of the record.
 TITLES = {
@@ -34,15 +36,18 @@ TITLES = {
     "crossover": "Packed prompts by length",
     "decode": "Tokens over pages",
     "flashtile": "Attention layers",
+    "training": "Attention and its gradient",
 }
 # Benchmarks with tables of their own.
 PAGES: dict[str, Callable[[Record], str]] = {
-    each.SUITE.name: each.page for each in (prefill, crossover, decode, flashtile)
+    each.SUITE.name: each.page for each in (prefill, crossover, decode, flashtile, training)
 }
 PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     "kernels": roofline,
     "attention": shares,
     **dict.fromkeys(PAGES, bars),
+    "crossover": crossover.picture,
+    "flashtile": flashtile.picture,
 }
 # The front page has the attention of this machine, in short.
 ATTENTION_MACHINE, ATTENTION_GROUPS = "epyc-zen5", ("f32", "decode")
@@ -97,7 +102,7 @@ def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:
     """The texts of all pages, by path."""
-    front, gpu = docs / "benchmarks.md", docs / "gpu.md"
+    front, gpu, schedules = (docs / name for name in ("benchmarks.md", "gpu.md", "schedules.md"))
     texts = {
         docs / "benchmarks" / f"{name}.md": machine_page(name, found) for name, found in machines.items()
     }
@@ -106,6 +111,8 @@ def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]
     if gpu.exists():
         records = (json.loads(path.read_text()) for path in (PRIMITIVES, MEASURED_ON_A_GPU))
         texts[gpu] = gpu_page(gpu.read_text(), *records)
+    if schedules.exists():
+        texts[schedules] = schedules_page(schedules.read_text(), json.loads(SCHEDULES.read_text()))
     return texts
 
 

@@ -25,7 +25,7 @@ def progress(row: Record) -> str:
     """One line about a finished row."""
     threads = f"  {row['threads']} thread{'s' if row['threads'] > 1 else ''}: "
     times = ", ".join(f"{label(c)} {_time_cell(c, row.get('tokens', 0))}" for c in row["contestants"])
-    return threads + " | ".join(filter(None, (times, _targets_cell(row))))
+    return threads + " | ".join(filter(None, (times, targets_cell(row))))
 
 
 def label(contestant: Record) -> str:
@@ -64,7 +64,7 @@ def _table(rows: list[Record]) -> str:
         ]
         share = next((c["share_of_peak"] for c in row["contestants"] if c["name"] == TINY_LLM), None)
         share_text = f"{share:.0%}" if share else ""
-        body.append([_row_name(row), str(row["threads"]), *cells, share_text, _targets_cell(row)])
+        body.append([_row_name(row), str(row["threads"]), *cells, share_text, targets_cell(row)])
     for name, why in sorted({item for row in rows for item in row["missing"].items()}):
         body.append([f"{name} is missing: {why}", *[""] * (len(header) - 1)])
     return table(header, body)
@@ -90,7 +90,8 @@ def _absent(row: Record, name: str) -> str:
     return "missing" if name in row["missing"] else ""
 
 
-def _targets_cell(row: Record) -> str:
+def targets_cell(row: Record) -> str:
+    """All targets of a row, with what was measured."""
     return "; ".join(map(_verdict, row["targets"]))
 
 

@@ -81,6 +81,16 @@ def test_a_medium_call_is_warmed_up_once_before_each_sample(clock: FakeClock) ->
     assert len(clock.order) == 2 + 2 * (1 + 1)
 
 
+def test_short_calls_have_their_warm_ups_before_the_first_sample(clock: FakeClock) -> None:
+    calls = {"short": clock.work("short", 0.05), "long": clock.work("long", 0.2)}
+    interleave(calls, repeats=1, warmups=7, clock=clock, sleep=clock.sleep)
+    first_sample = (
+        len(clock.order) - 3
+    )  # a warm-up of its own and a sample of the short one, and the long one
+    assert clock.order[:first_sample].count("short") == 2 + 7
+    assert clock.order[:first_sample].count("long") == 1
+
+
 def test_a_call_that_takes_no_time_still_ends(clock: FakeClock) -> None:
     interleave({"a": clock.work("a", 0.0)}, repeats=1, clock=clock, sleep=clock.sleep)
     assert len(clock.order) == 2 + 2 * MAX_CALLS_PER_SAMPLE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import mlx.core as mx
 import pytest
 
@@ -68,4 +70,10 @@ def test_a_naive_contestant_takes_part_at_every_length() -> None:
     run = {"benchmark": "crossover", "groups": {}, "threads": [1], "repeats": None, "rows": rows}
     text = crossover.page({**machine.describe(), **run})
     assert "\n| 65 | " in text
+    drawn = [
+        each.text for each in ElementTree.fromstring(crossover.picture({**machine.describe(), **run})).iter()
+    ]
+    assert {"8", "65", TINY_LLM, MX_FAST, NAIVE_TILE, STANDARD, "2 prompts, float16, 2 heads, causal"} <= set(
+        drawn
+    )
     assert "| 2 x 65 tokens, 2 heads | does not fit |  |  | (2, 2, 3) | 12 | 1 |" in text

@@ -81,6 +81,7 @@ def test_the_page_has_a_line_for_each_contestant_and_the_threadgroups(record: Re
     for name in (MX_FAST, STANDARD, NAIVE_TILE):
         assert f"| f16 4/2 D=32, 2 x 40 tokens | 1 | {name} | " in text
     assert "naive tile: a prompt beyond 128 tokens does not fit into one tile" in text
+    assert "| f16 4/2 D=32, 2 x 130 tokens | 0.00872 | 0.27 |" in text
     assert "| 2 x 40 tokens, 4 heads | (2, 4) | 8 | 1 | (2, 4, 2) | 16 | 1 |" in text
     assert "| 2 x 130 tokens, 4 heads | does not fit |  |  | (2, 4, 5) | 40 | 1 |" in text
 

@@ -63,7 +63,9 @@ from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
 from .models import shortcut_name_to_full_name
 from .ops.packed_prompts import naive_tile_attention, standard_attention
+from .ops.paged_info import PagedInfo
 from .ops.schedules import flash_attention_v1, flash_attention_v2
+from .ops.varlen_info import VarlenInfo
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE
 from .quantize import (
@@ -101,6 +103,7 @@ __all__ = [
     "LoadError",
     "NumericError",
     "OutOfMemoryError",
+    "PagedInfo",
     "PagedKvMetadata",
     "QuantizedWeights",
     "Qwen2ModelWeek1",
@@ -125,6 +128,7 @@ __all__ = [
     "TinyLlmError",
     "TokenLogprobs",
     "UnsupportedError",
+    "VarlenInfo",
     "attention",
     "attention_reference",
     "basics",

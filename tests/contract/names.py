@@ -18,7 +18,7 @@ cu_seqlens_k=None)
 attention.attention_reference(query, key, value, scale=None, mask=None)
 attention.explain(function)
 attention.merge_lse(o1, lse1, o2, lse2)
-attention.paged_attention(query, key_pages, value_pages, block_table, context_lens, page_size=None, \
+attention.paged_attention(query, key_pages, value_pages, block_table, context_lens=None, page_size=None, \
 scale=None, mask=None)
 attention.paged_attention_decode(query, k_cache, v_cache, block_tables, context_lens, scale, num_heads, \
 num_kv_heads, head_dim, block_size=None)

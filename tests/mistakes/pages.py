@@ -130,15 +130,16 @@ MISTAKES: Table = {
         Mistake(
             "pages are read in the order of their ids",
             "tiny_llm/ops/paged.py",
-            "_as_int32(block_table), _as_int32(context_lens))",
-            "_as_int32(mx.sort(block_table, axis=1)), _as_int32(context_lens))",
+            "value_pages, block_table, context_lens), native)",
+            "value_pages, mx.sort(block_table, axis=1), context_lens), native)",
             "test_task_2_paged_attention_follows_the_table",
         ),
         Mistake(
             "all slots of the table count as tokens",
             "tiny_llm/ops/paged.py",
-            "_as_int32(context_lens))",
-            "mx.full(context_lens.shape, block_table.shape[1] * key_pages.shape[2], mx.int32))",
+            "block_table, context_lens), native)",
+            "block_table, mx.full(context_lens.shape, block_table.shape[1] * key_pages.shape[2], "
+            "mx.int32)), native)",
             "test_task_2_paged_attention_ends_with_the_context",
         ),
         Mistake(

@@ -8,7 +8,7 @@ from tiny_llm.cache.full import TinyKvFullCache
 from tiny_llm.cache.stacked import StackedKvCache
 from tiny_llm.models import dispatch_model, gpu_block
 
-from ..support.gpu import on_a_gpu
+from ..support.gpu import DEVICE_NAME, on_a_gpu
 from ..support.models.checkpoints import checkpoint, tokens
 from ..support.models.logits import TOLERANCE, assert_logits
 
@@ -144,7 +144,8 @@ def test_requests_of_different_lengths(family, bits, last_only, fused_steps):
         batch, actual = in_batch(fused_model_of(family, bits=bits), lengths, steps, last_only)
     assert {type(layer) for layer in batch} == {StackedKvCache}
     assert len(fused_steps) == LAYERS * (len(steps) + 3)
-    batch, expected = in_batch(model_of(family, bits=bits), lengths, steps, last_only)
+    with mx.stream(getattr(mx, DEVICE_NAME)):  # CUDA sums products of 8-bit weights in another order
+        batch, expected = in_batch(model_of(family, bits=bits), lengths, steps, last_only)
     assert {type(layer) for layer in batch} == {BatchingKvCache}
     assert_same_logits(actual, expected)
 

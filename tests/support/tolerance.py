@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 FLOOR = {mx.float32: 2e-6, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}
 # The same for gradients, relative to the largest gradient.
 GRADIENT_FLOOR = {mx.float32: 5e-6, mx.float16: 4e-3, mx.bfloat16: 3e-2}
+# The largest relative error of an output in its type; with float32, of the sum before it is rounded.
+OUTPUT_ROUNDING = {mx.float32: 2e-6, mx.float16: 2**-11, mx.bfloat16: 2**-8}
 
 Float64 = NDArray[np.float64]
 

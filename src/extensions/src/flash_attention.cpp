@@ -1,8 +1,6 @@
 // Attention: checks the arguments, routes to the fused primitive, MLX's operation or the reference graph. The
 // gradient and vmap are in attention/transforms/transforms.cpp.
-#include <mutex>
-#include <set>
-
+#include "attention/arguments/fallback.h"
 #include "attention/arguments/options.h"
 #include "attention/arguments/shapes.h"
 #include "attention/inputs.h"
@@ -105,36 +103,13 @@ struct Route {
 };
 
 Route choose_route(const Call& call, const Problem& problem, const AttentionOptions& options) {
-  const Verdict ours =
-      options.own_kernels ? fused_kernel(problem) : Verdict{false, "the call excludes our kernels"};
+  const Verdict ours = options.own_kernels ? fused_kernel(problem) : Verdict{false, kExcluded};
   if (ours.ok) return {Path::fused, {}};
   const bool mlx_may_have_kernels = problem.backend == Backend::gpu || !options.own_kernels;
   if (!mlx_may_have_kernels || options.batch_invariant) return {Path::reference, {ours.reason}};
   const Verdict mlx = mlx_computes(call.inputs, call.params, options.return_lse);
   if (mlx.ok) return {Path::mlx, {ours.reason}};
   return {Path::reference, {ours.reason, mlx.reason}};
-}
-
-std::string joined(const std::vector<std::string>& reasons) {
-  std::string text;
-  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
-  return text;
-}
-
-void report_fallback(const char* function, const AttentionOptions& options, const std::string& reason) {
-  if (options.on_fallback == "error" || options.batch_invariant) {
-    std::string promise = options.batch_invariant ? " that is batch invariant" : "";
-    throw std::runtime_error(std::string(function) + ": no fused kernel" + promise + ": " + reason);
-  }
-  if (options.on_fallback == "allow" || !options.warn) return;
-  static std::mutex mutex;
-  static std::set<std::string> reported;
-  {
-    std::lock_guard lock(mutex);
-    if (!reported.insert(reason).second) return;
-  }
-  options.warn(std::string(function) +
-               ": falling back to attention_reference, with O(L * S) memory: " + reason);
 }
 
 // With the lengths of the sequences if all are evaluated.
@@ -161,12 +136,6 @@ OutputAndOptionalLse select_outputs(const OutputAndLse& results, const Call& cal
 OutputAndOptionalLse run_reference(const char* function, const Call& call, const AttentionOptions& options) {
   record_run(graph_run(kReferencePath, call.problem()));
   return select_outputs(reference_graph(function, call.inputs, call.params, call.stream), call, options);
-}
-
-void explain_batch_invariance(const AttentionOptions& options, Explanation& explanation) {
-  if (options.batch_invariant) {
-    explanation.reasons.push_back("batch_invariant: the reference graph is not, so the call is refused");
-  }
 }
 
 // The arguments of `attention` for a call of the flat form.
@@ -239,7 +208,7 @@ OutputAndOptionalLse attention(const mx::array& query, const mx::array& key, con
     return {mlx_graph(call.inputs, call.params, call.stream), std::nullopt};
   }
   if (route.path == Path::reference) {
-    report_fallback(function, options, joined(route.reasons));
+    report_fallback(function, options, route.reasons);
     return run_reference(function, call, options);
   }
   const mx::Shape& shape = call.inputs.query.shape();

@@ -1,7 +1,10 @@
 // Attention over pages: checks the arguments and builds the primitive, which runs the forward kernel of
-// attention.
+// attention, or the reference graph on gathered pages where there is no kernel.
+#include "attention/arguments/fallback.h"
 #include "attention/arguments/options.h"
+#include "attention/gathered_pages.h"
 #include "attention/inputs.h"
+#include "attention/last_run.h"
 #include "attention/lengths.h"
 #include "attention/support.h"
 #include "core/bytes.h"
@@ -24,8 +27,11 @@ constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", 
 // Throws for pages, table and contexts that do not match each other and the query, whose shape `dims` knows.
 void check_pages(const std::vector<mx::array>& inputs, Dims& dims) {
   check_floating(kPagedFunction, kPagedArguments[0], inputs[0]);
-  for (size_t i = 1; i < 5; i++)
-    check_dtype(kPagedArguments[i], inputs[i], i < 3 ? inputs[0].dtype() : mx::int32);
+  for (size_t i = 1; i < 3; i++) check_dtype(kPagedArguments[i], inputs[i], inputs[0].dtype());
+  for (size_t i = 3; i < 5; i++) {
+    if (!mx::issubdtype(inputs[i].dtype(), mx::integer))
+      reject(kPagedFunction, kPagedArguments[i], to_text(inputs[i].dtype()), "an integer type");
+  }
   dims.match("key_pages", inputs[1].shape(), {"P", "Hkv", "page", "E"});
   dims.match("value_pages", inputs[2].shape(), {"P", "Hkv", "page", "E"});
   dims.match("block_table", inputs[3].shape(), {"B", "pages"});
@@ -94,17 +100,32 @@ Problem problem_of(const PagedInputs& inputs, const PagedParams& params, mx::Dev
   if (params.num_heads > 0) call.query = unflattened(call.query, params.num_heads);
   Problem problem = make_problem(call, params, device);
   problem.S = inputs.slots_per_sequence();
+  problem.paged = true;
   return problem;
 }
 
-// Throws for inputs that do not match or have no kernel.
-void check_for_kernel(const std::vector<mx::array>& arrays, const PagedParams& params) {
-  const PagedInputs inputs(arrays, params);
+// Keys and values of all sequences in one array, if the queries are packed.
+Problem gathered_problem(const PagedInputs& inputs, const PagedParams& params, mx::Device device) {
+  Problem problem = problem_of(inputs, params, device);
+  if (inputs.attention.packed())
+    problem.S = saturating_product({problem.S, int64_t{inputs.block_table.shape(0)}});
+  return problem;
+}
+
+// Throws for inputs that do not match.
+void check_inputs(const PagedInputs& inputs, const std::vector<mx::array>& arrays,
+                  const PagedParams& params) {
   if (params.num_heads > 0) {
     check_flat(arrays, params.num_heads, arrays[1].shape(1));
   } else {
     check_by_heads(inputs, arrays);
   }
+}
+
+// Throws for inputs that do not match or have no kernel.
+void check_for_kernel(const std::vector<mx::array>& arrays, const PagedParams& params) {
+  const PagedInputs inputs(arrays, params);
+  check_inputs(inputs, arrays, params);
   const Verdict verdict = fused_kernel(problem_of(inputs, params, mx::Device::cpu));
   if (!verdict.ok) throw std::runtime_error(std::string(kPagedFunction) + ": no kernel: " + verdict.reason);
 }
@@ -115,18 +136,19 @@ std::vector<mx::Shape> result_shapes(const mx::array& query) {
 
 bool are_numbers_known(const PagedInputs& inputs, const PagedParams& params) {
   return inputs.context_lens.is_available() && are_available(inputs.attention) &&
-         (params.hide_absent || inputs.block_table.is_available());
+         (params.hide_absent || params.ids_checked || inputs.block_table.is_available());
 }
 
-// Of inputs that match.
-OutputAndLse attend(const std::vector<mx::array>& arrays, const PagedParams& params,
-                    mx::StreamOrDevice stream) {
-  const PagedInputs inputs(arrays, params);
-  if (are_numbers_known(inputs, params))
-    read_paged_sequences(inputs, params, throws_argument_error(kPagedFunction));
-  const auto outputs = mx::array::make_arrays(
-      result_shapes(arrays[0]), {arrays[0].dtype(), mx::float32},
-      std::make_shared<PagedAttention>(cpu_stream(kPagedFunction, stream), params), arrays);
+// Throws for wrong numbers, if all are known.
+std::vector<Sequence> check_numbers(const PagedInputs& inputs, const PagedParams& params) {
+  if (!are_numbers_known(inputs, params)) return {};
+  return read_paged_sequences(inputs, params, throws_argument_error(kPagedFunction));
+}
+
+// Of inputs that were checked.
+OutputAndLse attend(const std::vector<mx::array>& arrays, const PagedParams& params, mx::Stream stream) {
+  const auto outputs = mx::array::make_arrays(result_shapes(arrays[0]), {arrays[0].dtype(), mx::float32},
+                                              std::make_shared<PagedAttention>(stream, params), arrays);
   return {outputs[0], outputs[1]};
 }
 
@@ -136,8 +158,14 @@ struct PagedCall {
   PagedParams params;
   mx::Stream stream;
 
-  bool packed() const { return PagedInputs(arrays, params).attention.packed(); }
+  PagedInputs inputs() const { return PagedInputs(arrays, params); }
 };
+
+Verdict kernel_for(const PagedCall& call, const PagedOptions& options) {
+  if (call.stream.device != mx::Device::cpu) return {false, "pages have kernels for the CPU only"};
+  if (!options.own_kernels) return {false, kExcluded};
+  return fused_kernel(problem_of(call.inputs(), call.params, mx::Device::cpu));
+}
 
 PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::array& value_pages,
                   const mx::array& block_table, const mx::array& context_lens, const PagedOptions& options) {
@@ -178,6 +206,7 @@ PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::
   static_cast<AttentionParams&>(params) =
       check_options(kPagedFunction, options, is_causal(kPagedFunction, options));
   params.hide_absent = options.hide_absent;
+  params.ids_checked = options.ids_checked;
   for (size_t i = 0; i < kOptionalInputs.size(); i++)
     params.present[i] = (inputs.*kOptionalInputs[i].member).has_value();
   std::vector<mx::array> arrays = pack(inputs);
@@ -207,7 +236,7 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
                           const mx::array& block_table, const mx::array& context_lens, double scale,
                           bool is_causal, int num_kv_heads, int num_heads, mx::StreamOrDevice stream) {
   const std::vector<mx::array> inputs = {query, key_pages, value_pages, block_table, context_lens};
-  for (int i = 0; i < 3; i++) check_dtype(kPagedArguments[i], inputs[i], mx::float32);
+  for (int i = 0; i < 5; i++) check_dtype(kPagedArguments[i], inputs[i], i < 3 ? mx::float32 : mx::int32);
   check_flat(inputs, num_heads, num_kv_heads);
   PagedParams params;
   params.num_heads = num_heads;
@@ -217,47 +246,55 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
   params.kernels = &cpu::active_kernels();
   params.threads = cpu::default_threads();
   check_for_kernel(inputs, params);
-  return attend(inputs, params, stream).first;
+  check_numbers(PagedInputs(inputs, params), params);
+  return attend(inputs, params, cpu_stream(kPagedFunction, stream)).first;
 }
 
 OutputAndOptionalLse attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                         const mx::array& value_pages, const mx::array& block_table,
                                         const mx::array& context_lens, const PagedOptions& options) {
   const PagedCall call = arrange(query, key_pages, value_pages, block_table, context_lens, options);
-  check_for_kernel(call.arrays, call.params);
-  auto [o, lse] = attend(call.arrays, call.params, options.stream);
-  if (call.packed()) {
+  const PagedInputs inputs = call.inputs();
+  check_inputs(inputs, call.arrays, call.params);
+  check_numbers(inputs, call.params);
+  const auto compute = [&]() -> OutputAndLse {
+    const Verdict kernel = kernel_for(call, options);
+    if (kernel.ok) return attend(call.arrays, call.params, call.stream);
+    report_fallback(kPagedFunction, options, {kernel.reason});
+    record_run(graph_run(kReferencePath, gathered_problem(inputs, call.params, call.stream.device)));
+    return reference_graph(kPagedFunction, gather_pages(inputs, call.params, call.stream), call.params,
+                           call.stream);
+  };
+  auto [o, lse] = compute();
+  if (inputs.attention.packed()) {
     o = mx::swapaxes(o, 0, 1, call.stream);
     lse = mx::swapaxes(lse, 0, 1, call.stream);
   }
   return {o, options.return_lse ? std::optional(lse) : std::nullopt};
 }
 
-// On a GPU, attention runs on a gathered copy of the pages, in MLX operations.
 Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                        const mx::array& value_pages, const mx::array& block_table,
                                        const mx::array& context_lens, const PagedOptions& options) {
   const PagedCall call = arrange(query, key_pages, value_pages, block_table, context_lens, options);
-  const PagedInputs inputs(call.arrays, call.params);
-  const bool gathered = call.stream.device != mx::Device::cpu;
-  if (gathered) {
-    check_by_heads(inputs, call.arrays);
-  } else {
-    check_for_kernel(call.arrays, call.params);
-  }
-  Problem problem = problem_of(inputs, call.params, call.stream.device);
-  if (are_numbers_known(inputs, call.params))
-    problem.sequences = read_paged_sequences(inputs, call.params, throws_argument_error(kPagedFunction));
-  Explanation e =
-      gathered ? explain_reference(problem, {"pages have kernels for the CPU only"}) : explain(problem);
-  if (gathered) {
-    // The gathered pages, and a second copy with unused slots cleared.
-    e.copies_bytes = saturating_product(
-        {2, problem.B, problem.Hkv, problem.S, problem.E + problem.V, problem.element_bytes()});
-    e.workspace_bytes = saturating_sum(e.workspace_bytes, e.copies_bytes);
-  } else {
+  const PagedInputs inputs = call.inputs();
+  check_inputs(inputs, call.arrays, call.params);
+  const std::vector<Sequence> sequences = check_numbers(inputs, call.params);
+  const Verdict kernel = kernel_for(call, options);
+  if (kernel.ok) {
+    Problem problem = problem_of(inputs, call.params, call.stream.device);
+    problem.sequences = sequences;
+    Explanation e = explain(problem);
     explain_paged_gradient(problem, inputs, e);
+    return e;
   }
+  const Problem problem = gathered_problem(inputs, call.params, call.stream.device);
+  Explanation e = explain_reference(problem, {kernel.reason});
+  explain_batch_invariance(options, e);
+  // The gathered pages, and a second copy with unused slots cleared.
+  e.copies_bytes = saturating_product(
+      {2, problem.B, problem.Hkv, problem.S, problem.E + problem.V, problem.element_bytes()});
+  e.workspace_bytes = saturating_sum(e.workspace_bytes, e.copies_bytes);
   return e;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/checks.h"
+#include "core/integers.h"
 
 namespace tiny_llm_ext {
 
@@ -32,9 +33,7 @@ void check_store(const std::vector<mx::array>& inputs, PageLayout layout) {
 std::vector<int64_t> read_slots(const mx::array& slot_mapping, int64_t slots, const ReportError& report) {
   std::vector<int64_t> read;
   for (int64_t t = 0; t < slot_mapping.shape(0); t++) {
-    const int64_t at = t * slot_mapping.strides(0);
-    read.push_back(slot_mapping.dtype() == mx::int64 ? slot_mapping.data<int64_t>()[at]
-                                                     : slot_mapping.data<int32_t>()[at]);
+    read.push_back(integer_at(slot_mapping, t * slot_mapping.strides(0)));
     if (read.back() < -1 || read.back() >= slots)
       report("slot_mapping", std::to_string(read.back()) + " for token " + std::to_string(t),
              "-1, or 0 to " + std::to_string(slots - 1));

@@ -97,20 +97,23 @@ enum class PageLayout { heads_outside, slots_outside };
 
 struct PagedOptions : AttentionOptions {
   PageLayout layout = PageLayout::heads_outside;
-  // What the id of no page means, where a query would see its tokens, and a negative context: an error, or
-  // hidden tokens and an empty sequence, as in the course.
+  // The tokens of an id of no page are hidden, as in the course; else one that a query sees is an error.
   bool hide_absent = false;
+  // The caller checked the ids: all pages that hold tokens exist. The kernels do not rely on it.
+  bool ids_checked = false;
 };
 
 // The same for pages of one dtype, float32, float16 or bfloat16, which is that of query and result; sums are
 // float32. The pages are not copied. Query is (B, Hq, L, E), or (T_q, Hq, E) with cu_seqlens_q; of the
 // options for lengths, q_lens and cu_seqlens_q apply. Also the log-sum-exp (B, Hq, L) or (T_q, Hq), if
-// `return_lse`.
+// `return_lse`. Table and contexts are integers of any width. A negative context is an error for packed
+// queries; of a batch, that sequence is empty. Without a kernel, `on_fallback` decides whether
+// `attention_reference` runs on a copy of the pages.
 OutputAndOptionalLse attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                         const mx::array& value_pages, const mx::array& block_table,
                                         const mx::array& context_lens, const PagedOptions& options);
 
-// What it would do; on a GPU, what attention over gathered pages would do. Runs nothing.
+// What it would do. Runs nothing.
 Explanation explain_attention_in_pages(const mx::array& query, const mx::array& key_pages,
                                        const mx::array& value_pages, const mx::array& block_table,
                                        const mx::array& context_lens, const PagedOptions& options);
@@ -201,6 +204,7 @@ class Attention : public mx::Primitive {
 struct PagedParams : AttentionParams {
   int num_heads = 0;  // of a flat query; else 0
   bool hide_absent = false;
+  bool ids_checked = false;
 
   bool operator==(const PagedParams&) const = default;
 };

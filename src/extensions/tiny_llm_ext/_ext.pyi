@@ -211,9 +211,15 @@ def attention_in_pages(
     q_lens: mlx.core.array | Sequence[int] | None = None,
     cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
     hide_absent: bool = False,
+    ids_checked: bool = False,
     return_lse: bool = False,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    schedule: str = "v2",
+    on_fallback: str = "warn",
     isa: str | None = None,
     threads: int | None = None,
+    own_kernels: bool = True,
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> tuple[mlx.core.array, mlx.core.array | None]:
     """
@@ -221,8 +227,9 @@ def attention_in_pages(
     the log-sum-exp, if asked for. Sums are float32, and the pages are not copied.
 
     Query is (B, Hq, L, E), or (T_q, Hq, E) with cu_seqlens_q; layout is 'PHSE' or 'PSHE', by the axes of
-    pages: P pages, H heads, S slots. An id of no page where a query would see its tokens, or a negative
-    context, is an error, unless hide_absent.
+    pages: P pages, H heads, S slots. An id of no page where a query would see its tokens is an error.
+    With hide_absent, the tokens are hidden; with ids_checked, the caller looked for such ids. The other
+    options are those of `attention`.
     """
 
 def explain_attention_in_pages(
@@ -242,15 +249,18 @@ def explain_attention_in_pages(
     q_lens: mlx.core.array | Sequence[int] | None = None,
     cu_seqlens_q: mlx.core.array | Sequence[int] | None = None,
     hide_absent: bool = False,
+    ids_checked: bool = False,
     return_lse: bool = False,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    schedule: str = "v2",
+    on_fallback: str = "warn",
     isa: str | None = None,
     threads: int | None = None,
+    own_kernels: bool = True,
     stream: mlx.core.Stream | mlx.core.Device | None = None,
 ) -> dict[str, Any]:
-    """
-    What `attention_in_pages` would do with these arguments; on a GPU, what attention over gathered pages
-    would do. Runs nothing.
-    """
+    """What `attention_in_pages` would do with these arguments. Runs nothing."""
 
 def store_kvcache(
     key: mlx.core.array,

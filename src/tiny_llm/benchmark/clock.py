@@ -97,6 +97,7 @@ def interleave(
     calls: Mapping[str, Callable[[], Any]],
     *,
     repeats: int,
+    warmups: int = 0,
     probes: Mapping[str, Callable[[], float]] | None = None,
     clock: Clock = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
@@ -104,10 +105,13 @@ def interleave(
     """Seconds per call of every contestant, and the values of every probe, over `repeats` rounds of `turns`.
 
     A probe times itself and returns a value: a peak, a bandwidth, the seconds of a worker process. Every call
-    runs at least once before its first sample.
+    runs at least once before its first sample, and those shorter than LONG_SECONDS at least `warmups` times.
     """
     probes = probes or {}
     estimate = {name: _estimate(call, clock) for name, call in calls.items()}
+    for name, call in calls.items():
+        for _ in range(warmups if estimate[name] < LONG_SECONDS else 0):
+            call()
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     values: dict[str, list[float]] = {name: [] for name in probes}
 

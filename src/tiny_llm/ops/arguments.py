@@ -75,9 +75,8 @@ def converted_options(function: str, options: Mapping[str, Any]) -> dict[str, An
         native["softcap"] = _number(function, "softcap", softcap, "a finite number above 0, or None")
     for name in ("k_quant", "v_quant"):
         if native.pop(name, None) is not None:
-            raise UnsupportedError(
-                function, name, "a format", "None: no kernel reads quantized keys or values yet"
-            )
+            expected = "None: no kernel reads quantized keys or values yet; pass what mx.dequantize returns"
+            raise UnsupportedError(function, name, "a format", expected)
     return native
 
 

@@ -79,8 +79,11 @@ class Explanation:
     deterministic: whether each run gives the same bits
     batch_invariant: whether the bits of a row do not depend on the rest of the batch
     backward_path: which implementation computes the gradient: cpu.backward, reference,
-        mlx.scaled_dot_product_attention, or none where there is no gradient. The score tiles of cpu.backward
-        have the size of `tile` for dQ, and its rows and keys exchanged for dK and dV
+        mlx.scaled_dot_product_attention, or none where there is no gradient
+    backward_schedule: one_pass (dQ, dK and dV together, a task for each KV head of a sequence; float32, if
+        these tasks keep all threads busy and all three gradients are wanted), two_passes (dQ, then dK and dV;
+        the same bits), dense, mlx (MLX's choice) or none. Score tiles have the size of `tile` in the pass of
+        dQ, and its rows and keys exchanged in the others
     """
 
     path: str
@@ -100,6 +103,7 @@ class Explanation:
     deterministic: bool
     batch_invariant: bool
     backward_path: str
+    backward_schedule: str
 
     def __str__(self) -> str:
         """One line for each field; an empty list of reasons reads as none."""

@@ -5,15 +5,18 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import mlx.core as mx
 
-from ..checks.arrays import check_arrays, check_float_dtype, check_integers, check_same_dtype, check_shape
+from ..checks.arrays import check_arrays, check_float_dtype, check_shape
 from ..checks.types import check_int, check_type, kind
 from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from ..runtime.extension import load_extension
 from .arguments import Lengths, StreamOrDevice, Window, converted_options, read_scale, results
-from .dense import attend
 from .explanation import Explanation, explains
+from .paged_info import PagedInfo
 
 NAME = "paged_attention"
+
+# Options that change what a call computes, and that the course does not have.
+NOT_OF_THE_COURSE = ("layout", "causal", "window", "softcap", "sinks", "q_lens", "return_lse")
 
 
 class PagedOptions(TypedDict, total=False):
@@ -27,6 +30,12 @@ class PagedOptions(TypedDict, total=False):
     q_lens: Lengths
     cu_seqlens_q: Lengths
     return_lse: bool
+    deterministic: bool
+    batch_invariant: bool
+    schedule: str
+    on_fallback: str
+    k_quant: None
+    v_quant: None
     stream: StreamOrDevice
 
 
@@ -34,8 +43,8 @@ def paged_attention(
     query: mx.array,
     key_pages: mx.array,
     value_pages: mx.array,
-    block_table: mx.array,
-    context_lens: mx.array,
+    block_table: mx.array | PagedInfo,
+    context_lens: mx.array | None = None,
     page_size: int | None = None,
     scale: float | mx.array | None = None,
     mask: mx.array | str | None = None,
@@ -48,6 +57,12 @@ def paged_attention(
     q_lens: Lengths = None,
     cu_seqlens_q: Lengths = None,
     return_lse: bool = False,
+    deterministic: bool = True,
+    batch_invariant: bool = False,
+    schedule: str = "v2",
+    on_fallback: str = "warn",
+    k_quant: None = None,
+    v_quant: None = None,
     stream: StreamOrDevice = None,
 ) -> Any:
     """Attention of queries to the tokens of each sequence, which are in pages, read in place.
@@ -59,7 +74,8 @@ def paged_attention(
     key_pages and value_pages are [P, H, page_size, D], or [P, page_size, H, D] with layout="PSHE"; pages have
     any size, and page_size, if given, must be theirs. Token t of sequence b is slot t % page_size of page
     block_table[b, t // page_size], for t below context_lens[b]: all tokens, those of the queries included.
-    block_table [B, max_pages] and context_lens [B] are integers.
+    block_table [B, max_pages] and context_lens [B] are integers. A `PagedInfo` in the place of block_table
+    has both, the page size and cu_seqlens_q, checked once for all layers of a step.
 
     >>> import mlx.core as mx
     >>> import tiny_llm
@@ -73,19 +89,23 @@ def paged_attention(
 
     mask: None or "causal", with the last query at the position of the last token.
     q_lens: [B], how many of the rows of each sequence count; the others are 0.
-    causal, window, softcap, sinks: as in `flash_attention`. A query that sees no token gives zeros.
+    causal, window, softcap, sinks and all other options: as in `flash_attention`. A query that sees no token
+        gives zeros. The kernels are batch invariant, packed or not, wherever the pages are.
+    on_fallback: on a GPU, or with heads larger than 256, `attention_reference` runs on a copy of the pages.
 
     Packed queries and pages have one dtype, float32, float16 or bfloat16. A context beyond its row of the
     table, a negative one, or the id of no page for tokens that a query sees is an error, raised before
     anything is written; other entries of the table are not read, so pages before a window may be -1.
-    A batch [B, H_q, L, D] follows the course: tokens in a page outside 0..P-1 do not exist, a context of 0 or
-    less is empty, and pages in another dtype than the query are computed in float32, on a copy.
-    On the CPU, gradients of query, pages and sinks have kernels, which read the pages in place. The gradient
+    The same holds for a batch [B, H_q, L, D], except for what the course asks for: a negative context is
+    empty, like one of 0, and pages in another dtype than the query are computed in float32, on a copy. In a
+    call of the course, a batch without layout, causal, window, softcap, sinks, q_lens and return_lse, the
+    tokens of an id outside 0..P-1 are hidden instead (its causal mask is mask="causal").
+    Ids that are not evaluated at the call are checked at evaluation; on a GPU, rows that see one are NaN.
+    Gradients of query, pages and sinks have kernels on the CPU, which read the pages in place. The gradient
     of a slot is the sum over the sequences that share it, in their order, and 0 where no query sees a token.
     mx.vmap maps any of the arrays. It copies pages that are not mapped for each entry only if those of the
     other kind are mapped, or if it maps a gradient of the pages. mx.jvp and derivatives of the gradient raise
     NotImplementedError; attention_reference on gathered keys and values has them.
-    On a GPU, there are only batches, in plain operations.
     """
     options = {
         "layout": layout,
@@ -96,12 +116,16 @@ def paged_attention(
         "q_lens": q_lens,
         "cu_seqlens_q": cu_seqlens_q,
         "return_lse": return_lse,
+        "deterministic": deterministic,
+        "batch_invariant": batch_invariant,
+        "schedule": schedule,
+        "on_fallback": on_fallback,
+        "k_quant": k_quant,
+        "v_quant": v_quant,
         "stream": stream,
     }
     call = _checked(query, key_pages, value_pages, block_table, context_lens, page_size, scale, mask, options)
-    if _on_gpu(stream):  # our kernel is for the CPU
-        return _gathered(call).astype(query.dtype)
-    out, lse = load_extension().attention_in_pages(*call.arrays, scale=call.scale, **call.options)
+    out, lse = load_extension().attention_in_pages(*call.arrays, **call.options)
     return results(NAME, scale, out.astype(query.dtype), lse)
 
 
@@ -155,8 +179,8 @@ def _explain(
     query: mx.array,
     key_pages: mx.array,
     value_pages: mx.array,
-    block_table: mx.array,
-    context_lens: mx.array,
+    block_table: mx.array | PagedInfo,
+    context_lens: mx.array | None = None,
     page_size: int | None = None,
     scale: float | mx.array | None = None,
     mask: mx.array | str | None = None,
@@ -164,14 +188,13 @@ def _explain(
 ) -> Explanation:
     call = _checked(query, key_pages, value_pages, block_table, context_lens, page_size, scale, mask, options)
     explanation = load_extension().explain_attention_in_pages
-    return Explanation(**explanation(*call.arrays, scale=call.scale, **call.options))
+    return Explanation(**explanation(*call.arrays, **call.options))
 
 
 class _Call(NamedTuple):
-    """Checked arguments: floats of one dtype, integers as int32; options of the native function."""
+    """The arguments of the native functions, which check shapes and numbers."""
 
-    arrays: tuple[mx.array, mx.array, mx.array, mx.array, mx.array]
-    scale: float | None  # None: the kernel's default
+    arrays: tuple[mx.array | None, ...]  # query, key and value pages, table and contexts
     options: dict[str, Any]
 
 
@@ -179,8 +202,8 @@ def _checked(
     query: mx.array,
     key_pages: mx.array,
     value_pages: mx.array,
-    block_table: mx.array,
-    context_lens: mx.array,
+    block_table: mx.array | PagedInfo,
+    context_lens: mx.array | None,
     page_size: int | None,
     scale: float | mx.array | None,
     mask: mx.array | str | None,
@@ -189,102 +212,80 @@ def _checked(
     if mask is not None and not (isinstance(mask, str) and mask == "causal"):
         got = repr(mask) if isinstance(mask, str) else kind(mask)
         raise UnsupportedError(NAME, "mask", got, "None or 'causal'; flash_attention takes masks")
-    floats = {"query": query, "key_pages": key_pages, "value_pages": value_pages}
-    integers = {"block_table": block_table, "context_lens": context_lens}
-    check_arrays(NAME, **floats, **integers)
+    check_arrays(NAME, query=query, key_pages=key_pages, value_pages=value_pages)
     if unknown := options.keys() - PagedOptions.__annotations__.keys():
         known = ", ".join(PagedOptions.__annotations__)
         raise ArgumentTypeError(NAME, "", f"an unknown option {min(unknown)!r}", f"one of {known}")
     native = converted_options(NAME, options)
-    native["causal"] = native.get("causal", False) or mask == "causal"
-    packed = query.ndim == 3
-    check_shape(NAME, "query", query.shape, ("T", "H_q", "D") if packed else ("B", "H_q", "L", "D"))
     layout = native.get("layout", "PHSE")
     check_type(NAME, "layout", layout, str, "'PHSE' or 'PSHE'")
-    size: int | str = "page_size"
-    if page_size is not None:
-        check_int(NAME, "page_size", page_size)
-        size = page_size
-    pages = ("P", size, "H", query.shape[-1]) if layout == "PSHE" else ("P", "H", size, query.shape[-1])
-    check_shape(NAME, "key_pages", key_pages.shape, pages)
-    check_shape(NAME, "value_pages", value_pages.shape, key_pages.shape)
-    heads, query_heads = key_pages.shape[2 if layout == "PSHE" else 1], query.shape[-2 if packed else 1]
-    if heads == 0 or query_heads == 0 or query_heads % heads != 0:
-        raise ArgumentError(NAME, "query", f"{query_heads} heads", f"a multiple of the {heads} of key_pages")
-    check_shape(NAME, "block_table", block_table.shape, ("B" if packed else query.shape[0], "max_pages"))
-    check_shape(NAME, "context_lens", context_lens.shape, block_table.shape[:1])
-    if packed and native.get("cu_seqlens_q") is None:
-        check_shape(NAME, "query", query.shape, (block_table.shape[0], "H_q", "D"))
-        native["cu_seqlens_q"] = list(range(block_table.shape[0] + 1))
-    elif not packed and native.get("cu_seqlens_q") is not None:
-        raise ArgumentError(NAME, "cu_seqlens_q", "rows of a batch", "None, or query (T, H_q, D)")
+    if isinstance(block_table, PagedInfo):
+        _check_info(block_table, query, key_pages, context_lens, page_size, native)
+        block_table, context_lens = block_table.native_arguments(native)
+    else:
+        check_arrays(NAME, block_table=block_table, context_lens=context_lens)
+        _check_rows(query, block_table, native)
+        if page_size is not None:
+            check_int(NAME, "page_size", page_size)
+            _check_page_size(key_pages.shape, page_size, layout)
+    if query.ndim == 4 and not query.dtype == key_pages.dtype == value_pages.dtype:
+        query, key_pages, value_pages = _as_float32(query=query, key_pages=key_pages, value_pages=value_pages)
     if isinstance(scale, mx.array):
         check_shape(NAME, "scale", scale.shape, ())
-    number = read_scale(NAME, scale)
-    query, key_pages, value_pages = _of_one_type(floats, convert=not packed)
-    check_integers(NAME, **integers)
-    arrays = (query, key_pages, value_pages, _as_int32(block_table), _as_int32(context_lens))
-    return _Call(arrays, number, {**native, "hide_absent": not packed})
+    native["scale"] = read_scale(NAME, scale)
+    native["hide_absent"] = query.ndim == 4 and not any(
+        _is_given(native.get(name)) for name in NOT_OF_THE_COURSE
+    )
+    native["causal"] = native.get("causal", False) or mask == "causal"
+    return _Call((query, key_pages, value_pages, block_table, context_lens), native)
 
 
-def _on_gpu(stream: StreamOrDevice) -> bool:
-    device = mx.default_device() if stream is None else getattr(stream, "device", stream)
-    return bool(device == mx.gpu)
-
-
-def _gathered(call: _Call) -> mx.array:
-    """The plain form for a device without a kernel, where it has all that the call asks for."""
-    plain = {"layout": "PHSE", "causal": call.options["causal"], "hide_absent": True}
-    for name, value in call.options.items():
-        if name not in ("causal", "stream") and value not in (plain.get(name), None, False):
-            raise UnsupportedError(NAME, name, "an option on a GPU", "a batch without it, or stream=mx.cpu")
-    scale = call.arrays[0].shape[-1] ** -0.5 if call.scale is None else call.scale
-    return gathered_attention(*call.arrays, scale, call.options["causal"])
-
-
-def gathered_attention(
+def _check_info(
+    info: PagedInfo,
     query: mx.array,
     key_pages: mx.array,
-    value_pages: mx.array,
-    block_table: mx.array,
-    context_lens: mx.array,
-    scale: float,
-    causal: bool,
-) -> mx.array:
-    """The same in MLX operations, on a dense copy of each row's pages; the integers are int32."""
-    pages, heads, page_size, _ = key_pages.shape
-    if pages == 0:
-        return mx.zeros_like(query)
-    _, query_heads, L, _ = query.shape
-    present = mx.logical_and(block_table >= 0, block_table < pages)  # [B, max_pages]
-    table = mx.where(present, block_table, 0)
-    position = mx.arange(block_table.shape[1] * page_size)
-    lengths = context_lens[:, None, None]
-    visible = (position < lengths) & mx.repeat(present, page_size, axis=1)[:, None]  # [B, 1, S]
-    # Unwritten slots may hold NaN, and 0 * NaN is NaN.
-    held = visible.swapaxes(1, 2)[:, None]  # [B, 1, S, 1]
-    key, value = (mx.where(held, _in_order(x, table), 0) for x in (key_pages, value_pages))
-    if causal:
-        visible = visible & (position <= mx.arange(L)[:, None] + (lengths - L))
-    grouped = mx.unflatten(query, 1, (heads, query_heads // heads))
-    result = attend(grouped, key[:, :, None], value[:, :, None], scale, visible[:, None, None])
-    return mx.flatten(result, 1, 2)
+    context_lens: object,
+    page_size: int | None,
+    options: Mapping[str, Any],
+) -> None:
+    """The arguments that belong to `info` are not given again, and the arrays have its sizes."""
+    for argument, given in (("context_lens", context_lens), ("cu_seqlens_q", options.get("cu_seqlens_q"))):
+        if given is not None:
+            raise ArgumentError(NAME, argument, kind(given), "None, because block_table is a PagedInfo")
+    if page_size is not None and page_size != info.page_size:
+        raise ArgumentError(NAME, "page_size", page_size, f"{info.page_size}, as in the PagedInfo")
+    shape = query.shape
+    if len(shape) != 3 or shape[0] != info.num_tokens:
+        raise ArgumentError(NAME, "query", shape, f"({info.num_tokens}, H_q, D), as in the PagedInfo")
+    pages = key_pages.shape
+    _check_page_size(pages, info.page_size, options.get("layout", "PHSE"))
+    info.check_pool(NAME, pages[0])
 
 
-def _in_order(pages: mx.array, table: mx.array) -> mx.array:
-    """Pages [P, H, page_size, D] in the order of `table` [B, n] -> [B, H, n * page_size, D]."""
-    return mx.flatten(pages[table].swapaxes(1, 2), 2, 3)
+def _check_page_size(pages: tuple[int, ...], page_size: int, layout: str) -> None:
+    if len(pages) != 4 or pages[1 if layout == "PSHE" else 2] != page_size:
+        expected = ("P", page_size, "H", "D") if layout == "PSHE" else ("P", "H", page_size, "D")
+        check_shape(NAME, "key_pages", pages, expected)
 
 
-def _of_one_type(arrays: dict[str, mx.array], *, convert: bool) -> list[mx.array]:
+def _check_rows(query: mx.array, block_table: mx.array, options: dict[str, Any]) -> None:
+    """Packed queries have cu_seqlens_q, by default one row for each sequence; a batch has none."""
+    if query.ndim not in (3, 4):
+        check_shape(NAME, "query", query.shape, ("B", "H_q", "L", "D"))
+    if query.ndim == 4:
+        if options.get("cu_seqlens_q") is not None:
+            raise ArgumentError(NAME, "cu_seqlens_q", "rows of a batch", "None, or query (T, H_q, D)")
+    elif options.get("cu_seqlens_q") is None:
+        check_shape(NAME, "block_table", block_table.shape, ("B", "max_pages"))
+        check_shape(NAME, "query", query.shape, (block_table.shape[0], "H_q", "D"))
+        options["cu_seqlens_q"] = list(range(block_table.shape[0] + 1))
+
+
+def _is_given(option: object) -> bool:
+    return option is not None and option is not False and option != "PHSE"
+
+
+def _as_float32(**arrays: mx.array) -> list[mx.array]:
     for argument, x in arrays.items():
         check_float_dtype(NAME, argument, x.dtype)
-        if not convert:
-            check_same_dtype(NAME, argument, x.dtype, arrays["query"].dtype, "query")
-    types = {x.dtype for x in arrays.values()}
-    return [x if len(types) == 1 else x.astype(mx.float32) for x in arrays.values()]
-
-
-def _as_int32(x: mx.array) -> mx.array:
-    # Wider numbers must not wrap into the range of the pages.
-    return x if x.dtype == mx.int32 else mx.clip(x.astype(mx.int64), -1, 2**31 - 1).astype(mx.int32)
+    return [x.astype(mx.float32) for x in arrays.values()]

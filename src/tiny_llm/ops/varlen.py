@@ -6,8 +6,8 @@ from typing import Any
 import mlx.core as mx
 
 from ..checks.arrays import check_arrays, check_shape
-from ..checks.types import check_int
-from ..errors import ArgumentTypeError, calling
+from ..checks.types import check_int, kind
+from ..errors import ArgumentError, ArgumentTypeError, calling
 from ..runtime.extension import load_extension
 from .arguments import (
     Lengths,
@@ -19,6 +19,7 @@ from .arguments import (
     results,
 )
 from .explanation import Explanation, explains
+from .varlen_info import VarlenInfo
 
 NAME = "flash_attention_varlen"
 
@@ -27,7 +28,7 @@ def flash_attention_varlen(
     query: mx.array,
     key: mx.array,
     value: mx.array,
-    cu_seqlens_q: Lengths,
+    cu_seqlens_q: Lengths | VarlenInfo,
     cu_seqlens_k: Lengths = None,
     scale: float | mx.array | None = None,
     mask: Mask = None,
@@ -55,7 +56,7 @@ def flash_attention_varlen(
     Rows cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1 of query are sequence i, and likewise of key and value
     (cu_seqlens_k defaults to cu_seqlens_q). Both are integers: 0 first, never less than the number before,
     the number of rows last; [0] is an empty batch, equal neighbours are an empty sequence. A sequence sees
-    its own keys only.
+    its own keys only. A `VarlenInfo` in the place of cu_seqlens_q has both, checked once for all layers.
 
     >>> import mlx.core as mx
     >>> import tiny_llm
@@ -101,7 +102,7 @@ def flash_attention_prefill(
     q: mx.array,
     k: mx.array,
     v: mx.array,
-    cu_seqlens: Lengths,
+    cu_seqlens: Lengths | VarlenInfo,
     scale: float | mx.array | None,
     num_heads: int,
     num_kv_heads: int,
@@ -146,7 +147,7 @@ def _explain(
     query: mx.array,
     key: mx.array,
     value: mx.array,
-    cu_seqlens_q: Lengths,
+    cu_seqlens_q: Lengths | VarlenInfo,
     cu_seqlens_k: Lengths = None,
     scale: float | mx.array | None = None,
     mask: Mask = None,
@@ -161,7 +162,12 @@ def _explain(
     return Explanation(**explanation(query, key, value, scale=number, mask=mask, **packed, **native))
 
 
-def _packed(cu_seqlens_q: Lengths, cu_seqlens_k: Lengths) -> dict[str, Lengths]:
+def _packed(cu_seqlens_q: Lengths | VarlenInfo, cu_seqlens_k: Lengths) -> dict[str, Lengths]:
+    if isinstance(cu_seqlens_q, VarlenInfo):
+        if cu_seqlens_k is not None:
+            expected = "None, because cu_seqlens_q is a VarlenInfo"
+            raise ArgumentError(NAME, "cu_seqlens_k", kind(cu_seqlens_k), expected)
+        return cu_seqlens_q.native_arguments()
     if cu_seqlens_q is None:
         raise ArgumentTypeError(NAME, "cu_seqlens_q", "None", "integers: the first row of each sequence")
     return {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}

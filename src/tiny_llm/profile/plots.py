@@ -88,14 +88,15 @@ class PerformancePlot(Plot):
     def plot(self, record: Record, metric: str = "time") -> Self:
         """metric: "time" in ms, "throughput" in tokens per second, or "speedup" over the first."""
         name = "PerformancePlot"
-        labels = {
+        metrics = ("time", "throughput", "speedup")
+        if metric not in metrics:
+            raise ArgumentError(name, "metric", repr(metric), f"one of {', '.join(metrics)}")
+        lengths, times = _series(name, record, "time_ms")
+        label = {
             "time": "time, ms",
             "throughput": "tokens per second",
-            "speedup": "speedup over the first",
-        }
-        if metric not in list(labels):
-            raise ArgumentError(name, "metric", repr(metric), f"one of {', '.join(labels)}")
-        lengths, times = _series(name, record, "time_ms")
+            "speedup": f"speedup over {next(iter(times))}",
+        }[metric]
         batch = record["config"].get("batch_size", 1)
         values = {
             "time": times,
@@ -106,9 +107,7 @@ class PerformancePlot(Plot):
             "speedup": _over_first(times),
         }[metric]
         linear = metric == "speedup"
-        return self._draw(
-            lambda figure: _lines(figure.subplots(), lengths, values, labels[metric], linear=linear)
-        )
+        return self._draw(lambda figure: _lines(figure.subplots(), lengths, values, label, linear=linear))
 
 
 class AttentionHeatmap(Plot):
@@ -170,13 +169,14 @@ class BenchmarkDashboard(Plot):
         """All panels from one record."""
         lengths, times = _series("BenchmarkDashboard", record, "time_ms")
         _, memory = _series("BenchmarkDashboard", record, "memory_mb")
+        first = next(iter(times))
 
         def draw(figure: Any) -> None:
             (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2)
             _lines(top_left, lengths, memory, "peak memory, MB")
             _lines(top_right, lengths, times, "time, ms")
-            _lines(low_left, lengths, _over_first(times), "speedup over the first", linear=True)
-            _lines(low_right, lengths, _over_first(memory), "memory of the first / own", linear=True)
+            _lines(low_left, lengths, _over_first(times), f"speedup over {first}", linear=True)
+            _lines(low_right, lengths, _over_first(memory), f"memory of {first} / own", linear=True)
             for axes, title in (
                 (top_left, "Memory"), (top_right, "Time"), (low_left, "Speedup"), (low_right, "Reduction"),
             ):  # fmt: skip
@@ -218,10 +218,17 @@ def _lines(axes: Any, lengths: list[int], series: Series, label: str, *, linear:
         axes.plot(lengths, values, f"{MARKERS[number % len(MARKERS)]}-", label=name, markersize=5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.xaxis.minorticks_off()
     if not linear:
         axes.set_yscale("log")
-    axes.xaxis.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+        axes.yaxis.set_minor_formatter(_two_and_five)
     _dress(axes, "sequence length", label)
+
+
+def _two_and_five(y: float, _: int) -> str:
+    """Labels between the powers of ten: an axis of less than a decade would have one number or none."""
+    return f"{y:g}" if f"{y:e}"[0] in "25" else ""
 
 
 def _dress(axes: Any, x: str, y: str) -> None:

@@ -36,13 +36,15 @@ def run_gradient(q, k, v, argnums=(0, 1, 2), **options):
 )
 @pytest.mark.parametrize("group", [1, 3])
 def test_both_passes_visit_the_tiles_with_a_visible_key(L, S, group, dtype):
-    """A tile of dK and dV has the rows and keys of a tile of dQ exchanged."""
+    """A tile of dK and dV, and of one pass, has the rows and keys of a tile of dQ exchanged."""
     q, k, v = qkv(batch=(2,), heads=2 * group, kv_heads=2, L=L, S=S, E=16, dtype=dtype)
     for visibility in VISIBILITIES:
-        rows, keys = explain(flash_attention, q, k, v, **visibility).tile
+        plan = explain(flash_attention, q, k, v, **visibility)
+        rows, keys = plan.tile
         run = run_gradient(q, k, v, **visibility)
-        dq = tiles_with_a_visible_key(L, S, rows, keys, group, **visibility)
         dkv = tiles_with_a_visible_key(L, S, keys, rows, group, **visibility)
+        one_pass = plan.backward_schedule == "one_pass"
+        dq = dkv if one_pass else tiles_with_a_visible_key(L, S, rows, keys, group, **visibility)
         assert (run["tiles_visited"], run["tiles_total"]) == (4 * dq[0], 4 * dq[1]), visibility
         assert (run["key_tiles_visited"], run["key_tiles_total"]) == (4 * dkv[0], 4 * dkv[1]), visibility
 
@@ -50,11 +52,13 @@ def test_both_passes_visit_the_tiles_with_a_visible_key(L, S, group, dtype):
 def test_lengths_reduce_the_work_of_both_passes():
     q, k, v = qkv(batch=(3,), heads=2, kv_heads=2, L=300, S=500, E=16)
     n_q, start, n_k = (300, 70, 0), (0, 130, 3), (500, 64, 400)
-    rows, keys = explain(flash_attention, q, k, v, causal=True).tile
+    plan = explain(flash_attention, q, k, v, causal=True)
+    rows, keys = plan.tile
     run = run_gradient(
         q, k, v, causal=True, q_lens=lengths(*n_q), kv_start=lengths(*start), kv_lens=lengths(*n_k)
     )
-    for counter, tile in (("tiles_visited", (rows, keys)), ("key_tiles_visited", (keys, rows))):
+    dq = (keys, rows) if plan.backward_schedule == "one_pass" else (rows, keys)
+    for counter, tile in (("tiles_visited", dq), ("key_tiles_visited", (keys, rows))):
         visited = sum(
             tiles_with_a_visible_key(300, 500, *tile, causal=True, n_q=a, n_k=b)[0]
             for a, b in zip(n_q, n_k, strict=True)

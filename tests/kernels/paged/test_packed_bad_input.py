@@ -1,6 +1,7 @@
 """Wrong arguments of packed queries against pages: an error before anything is computed or written."""
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from tiny_llm.attention import paged_attention, paged_attention_decode
@@ -28,6 +29,7 @@ WRONG_NUMBERS = pytest.mark.parametrize(
         ("block_table", {"block_table": integers([[0, 6, 5], [2, -1, -1]])}),
         ("block_table", {"block_table": integers([[0, 3, -1], [2, -1, -1]])}),
         ("block_table", {"block_table": integers([[0, 3, 5], [-(2**31), -1, -1]])}),
+        ("block_table", {"block_table": mx.array(np.array([[0, 3, 5], [2**31, 0, 0]], np.uint32))}),
         ("block_table", {"context_lens": integers([40, 17])}),
         ("context_lens", {"context_lens": integers([49, 16])}),
         ("context_lens", {"context_lens": integers([40, -1])}),

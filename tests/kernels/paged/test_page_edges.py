@@ -21,7 +21,6 @@ from ...support.refusal import refused
 from ...support.tolerance import FLOOR, assert_close, same_bits, to_float64
 
 LAYOUTS = pytest.mark.parametrize("layout", ["PHSE", "PSHE"])
-REFUSED = ValueError, RuntimeError  # the first at the call, the second at evaluation
 PAGE_SIZES = pytest.mark.parametrize("page_size", [1, 16, 64, 256])
 
 
@@ -107,15 +106,15 @@ def test_the_last_page_of_a_pool_is_valid_and_the_next_is_not():
     last = paged_attention(query, *pool[:, 5:], mx.array([[0]]), mx.array([16]), cu_seqlens_q=[0, 1])
     assert mx.array_equal(attend(5), last)
     for page in (6, -1, 2**32, 2**32 + 5, -(2**31), 2**63 - 1):
-        with pytest.raises(REFUSED, match=r"^paged_attention: block_table: got .*, expected"):
-            mx.eval(attend(page))
+        with pytest.raises(ValueError, match=rf"^paged_attention: block_table: got {page} for page 0"):
+            attend(page)
 
 
 @pytest.mark.parametrize("context", [17, -1, 2**31, 2**32 + 16, -(2**32), 2**63 - 1])
 def test_a_context_in_64_bits_does_not_wrap(context):
     pool, long = normal(2, 6, 2, 16, 8), mx.array([context], dtype=mx.int64)
-    with pytest.raises(REFUSED, match=r"^paged_attention: context_lens: got .*, expected"):
-        mx.eval(paged_attention(normal(1, 4, 8), *pool, mx.array([[3]]), long, cu_seqlens_q=[0, 1]))
+    with pytest.raises(ValueError, match=rf"^paged_attention: context_lens: got {context} for sequence 0"):
+        paged_attention(normal(1, 4, 8), *pool, mx.array([[3]]), long, cu_seqlens_q=[0, 1])
 
 
 def test_a_table_without_columns_holds_no_context():

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from tiny_llm.attention import flash_attention, paged_attention
-from tiny_llm.ops.paged import gathered_attention
+from tiny_llm.runtime.extension import load_extension
 
 from ...support.attention.pages import attention_by_sequence, paged
 from ...support.cases import normal, qkv
 from ...support.covering import pairwise
 from ...support.native import active_isa, last_run
-from ...support.tolerance import FLOOR, assert_close, to_float64
+from ...support.tolerance import FLOOR, assert_close
 
 HALF_TYPES = pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=["f16", "bf16"])
 CAUSAL = pytest.mark.parametrize("mask", [None, "causal"])
@@ -24,6 +24,16 @@ def check(inputs, context_lens, page_size, mask=None, scale=None):
     assert (out.dtype, out.shape) == (query.dtype, query.shape)
     assert_close(out, expected, floor=FLOOR[query.dtype])
     return out
+
+
+def flat(query, pages, causal):
+    """The binding of the course: rows of all heads."""
+    B, heads, L, D = query.shape
+    rows = load_extension().paged_attention(
+        query.reshape(B * heads, L, D), *pages[:4], D**-0.5, causal,
+        num_kv_heads=pages.key_pages.shape[1], num_heads=heads,
+    )  # fmt: skip
+    return rows.reshape(query.shape)
 
 
 @pairwise({"L": [1, 33, 70], "page_size": [1, 7, 16, 64, 100, 128, 256], "mask": [None, "causal"]})
@@ -55,18 +65,6 @@ def test_grouped_heads(L, heads, kv_heads):
 def test_long_contexts_are_split_and_merged(L, page_size):
     check(qkv(batch=(2,), L=L, S=5000), [5000, 1500], page_size, "causal")
     assert last_run()["path"] == "cpu.split"
-
-
-@CAUSAL
-@pytest.mark.parametrize("page_size", [7, 64])
-def test_the_gathered_form_gives_the_same(page_size, mask):
-    """The form for devices without a kernel, with an idle row and an absent page."""
-    query, key, value = qkv(batch=(3,), L=9, S=150)
-    pages = paged(key, value, [150, 0, 70], page_size)
-    pages.block_table[0, 1] = -1
-    gathered = gathered_attention(query, *pages[:4], 0.2, mask == "causal")
-    kernel = paged_attention(query, *pages, 0.2, mask)
-    assert_close(kernel, np.array(gathered, dtype=np.float64), floor=FLOOR[mx.float32])
 
 
 def test_scale():
@@ -126,29 +124,64 @@ def test_sequences_may_share_pages():
     assert mx.array_equal(out, mx.concatenate([alone, alone]))
 
 
-@pairwise({"absent": [-1, -7, 2**31 - 1, -(2**31), None], "page_size": [7, 64], "mask": [None, "causal"]})
-def test_tokens_of_an_absent_page_are_hidden(absent, page_size, mask):
-    """An id of None stands for the first id after the last page."""
+ABSENT = [-1, -7, 2**31 - 1, -(2**31), None]  # None: the first id after the last page
+
+
+@pairwise({"absent": ABSENT, "page_size": [7, 64], "mask": [None, "causal"]})
+def test_the_binding_of_the_course_hides_the_tokens_of_an_absent_page(absent, page_size, mask):
     query, key, value = qkv(batch=(2,), L=9, S=200)
     pages = paged(key, value, [200, 150], page_size)
     pages.block_table[0, 1] = len(pages.key_pages) if absent is None else absent
-    out = paged_attention(query, *pages, None, mask)
+    out = flat(query, pages, mask == "causal")
     seen = (mx.arange(200) < page_size) | (mx.arange(200) >= 2 * page_size)
     seen = mx.broadcast_to(seen, (9, 200))
     if mask == "causal":
         seen = seen & (mx.arange(200) <= mx.arange(9)[:, None] + 191)
     want = flash_attention(query[:1], key[:1], value[:1], mask=seen)
     assert_close(out[:1], np.array(want, dtype=np.float64), floor=FLOOR[mx.float32])
-    assert mx.array_equal(
-        out[1], paged_attention(query, *paged(key, value, [200, 150], page_size), None, mask)[1]
-    )
+    whole = paged_attention(query, *paged(key, value, [200, 150], page_size), None, mask)
+    assert mx.array_equal(out[1], whole[1])
 
 
-def test_a_sequence_without_any_present_page_gives_zeros():
+def test_the_binding_of_the_course_gives_zeros_without_any_present_page():
     query, key, value = qkv(batch=(1,), L=9, S=131)
     pages = paged(key, value, [131], 16)
     absent = mx.full(pages.block_table.shape, -1, dtype=mx.int32)
-    assert not mx.any(paged_attention(query, *pages._replace(block_table=absent)))
+    assert not mx.any(flat(query, pages._replace(block_table=absent), False))
+
+
+def with_absent_page(absent, dtype=mx.int32):
+    """A batch whose first row has 200 tokens in four pages, the second of which is absent."""
+    query, key, value = qkv(batch=(2,), L=9, S=200)
+    pages = paged(key, value, [200, 150], 64)
+    absent = len(pages.key_pages) if absent is None else absent
+    pages.block_table[0, 1] = absent
+    table = pages.block_table.astype(dtype)
+    mx.eval(table)
+    return query, pages._replace(block_table=table), absent
+
+
+@CAUSAL
+@pytest.mark.parametrize("absent", ABSENT, ids=str)
+def test_a_call_of_the_course_hides_the_tokens_of_an_absent_page(absent, mask):
+    query, pages, _ = with_absent_page(absent)
+    assert mx.array_equal(paged_attention(query, *pages, None, mask), flat(query, pages, mask == "causal"))
+    wide = pages._replace(block_table=pages.block_table.astype(mx.int64))
+    assert mx.array_equal(paged_attention(query, *wide, None, mask), flat(query, pages, mask == "causal"))
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["known", "computed"])
+@pytest.mark.parametrize("dtype", [mx.int32, mx.int64], ids=str)
+@pytest.mark.parametrize("absent", ABSENT, ids=str)
+def test_a_batch_with_an_absent_page_is_refused_in_every_other_call(absent, dtype, late):
+    """Hidden tokens would be an answer without a part of the context, and nothing would say so."""
+    query, pages, absent = with_absent_page(absent, dtype)
+    text = rf"^paged_attention: block_table: got {absent} for page 1 of sequence 0, expected 0 to"
+    for option in ({"causal": True}, {"window": 200}, {"softcap": 9.0}, {"sinks": mx.zeros((4,))},
+                   {"q_lens": [9, 9]}, {"return_lse": True}):  # fmt: skip
+        given = pages._replace(block_table=pages.block_table * 1) if late else pages
+        with pytest.raises(RuntimeError if late else ValueError, match=text):
+            mx.eval(paged_attention(query, *given, **option))
 
 
 @pytest.mark.parametrize("L", [1, 33])
@@ -173,8 +206,11 @@ def test_wider_integers_do_not_wrap():
     wide = pages.block_table.astype(mx.int64)
     same = pages._replace(block_table=wide, context_lens=pages.context_lens.astype(mx.uint8))
     assert mx.array_equal(paged_attention(query, *same), paged_attention(query, *pages))
-    far = pages._replace(block_table=wide + 2**32)
-    assert not mx.any(paged_attention(query, *far))
+    far = wide + 2**32
+    mx.eval(far)
+    assert not mx.any(paged_attention(query, *pages._replace(block_table=far)))
+    with pytest.raises(ValueError, match=rf"block_table: got {far[0, 0].item()} for page 0"):
+        paged_attention(query, *pages._replace(block_table=far), causal=True)
 
 
 @CAUSAL
@@ -199,15 +235,6 @@ def test_queries_and_pages_of_different_types_are_computed_in_float32(dtype):
         out = paged_attention(mixed[0], *pages[0])
         assert out.dtype == mixed[0].dtype
         assert mx.array_equal(out, paged_attention(same[0], *pages[1]).astype(out.dtype))
-
-
-@HALF_TYPES
-def test_the_gathered_form_accepts_half_types(dtype):
-    query, key, value = qkv(batch=(2,), L=9, S=150, dtype=dtype)
-    pages = paged(key, value, [150, 70], 16)
-    gathered = gathered_attention(query, *pages[:4], 0.2, True)
-    assert gathered.dtype == dtype
-    assert_close(paged_attention(query, *pages, 0.2, "causal"), to_float64(gathered), floor=FLOOR[dtype])
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)

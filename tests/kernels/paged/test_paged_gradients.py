@@ -149,7 +149,7 @@ def test_a_batch_with_absent_pages_and_empty_contexts(options, dtype):
     table = np.array(pages.block_table)
     table[0, 2], table[1, 0] = -1, 1000
     pages = pages._replace(block_table=mx.array(table))
-    got = gradients(query, pages, **options)
+    got = gradients(query, pages, None, native.attention_in_pages, hide_absent=True, **options)
     rows = mx.contiguous(query.swapaxes(1, 2)).reshape(-1, 4, 32)
     d_out, d_lse = (x.swapaxes(1, 2).reshape(-1, *x.shape[1:2], *x.shape[3:]) for x in cotangents(query))
     exact = page_gradients(

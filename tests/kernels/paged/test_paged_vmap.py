@@ -33,12 +33,13 @@ ENTRIES = [
     )
 ]
 ROWS = [0, 4, 6]
-NAMES = ("query", "key_pages", "value_pages", "table", "contexts")
+NAMES = ("query", "keys", "values", "table", "contexts")
+MAPPED = [NAMES, *((name,) for name in NAMES), ("query", "table"), ("values", "table", "contexts")]
 
 
-def attend(query, *pages, **options):
+def attend(query, *pages, operation=paged_attention, **options):
     options = {"causal": True, "cu_seqlens_q": ROWS} | options
-    return paged_attention(query, *pages, return_lse=True, **options)
+    return operation(query, *pages, return_lse=True, **options)
 
 
 def gradients(query, key_pages, value_pages, table, contexts, **options):
@@ -62,9 +63,19 @@ def check(function, inputs, mapped, **options):
 
 
 @pytest.mark.parametrize("function", [attend, gradients])
-@pytest.mark.parametrize("mapped", [x for x in itertools.product([False, True], repeat=5) if any(x)], ids=str)
-def test_over_each_set_of_inputs(mapped, function):
+@pytest.mark.parametrize("mapped", MAPPED, ids="-".join)
+def test_over_inputs(mapped, function):
+    mapped = [name in mapped for name in NAMES]
     check(function, stacked(mapped), mapped)
+
+
+@pytest.mark.parametrize("dtype", [mx.uint64, mx.uint8], ids=str)
+def test_tables_and_contexts_of_any_integers(dtype):
+    """A table of bytes counts the pages of one entry, not those of all."""
+    query, key_pages, value_pages, *rest = stacked([True] * 5)
+    pools = [mx.repeat(x, 30, axis=1) for x in (key_pages, value_pages)]  # 150 pages an entry
+    rest = [(30 * rest[0]).astype(dtype), rest[1].astype(dtype)]
+    check(attend, [query, *pools, *rest], [True] * 5)
 
 
 @pytest.mark.parametrize("function", [attend, gradients])
@@ -76,7 +87,8 @@ def test_a_batch_with_absent_pages(mapped, function):
     _, *pages = stacked(mapped)
     query = normal(*([3] if mapped[0] else []), 2, 4, 3, 8)
     pages[2] = mx.where(pages[2] == 0, -1, mx.where(pages[2] == 3, 6, pages[2]))
-    check(function, [query, *pages], mapped, cu_seqlens_q=None)
+    of_the_course = {"operation": native.attention_in_pages, "hide_absent": True, "cu_seqlens_q": None}
+    check(function, [query, *pages], mapped, **of_the_course)
 
 
 @pytest.mark.parametrize("function", [attend, gradients])

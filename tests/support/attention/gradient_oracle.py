@@ -17,6 +17,9 @@ class Gradients(NamedTuple):
     dk: Array
     dv: Array
     dsinks: Array | None
+    # The terms of dsinks without their signs: times the rounding of the output, they bound the error of a
+    # kernel that saves it, because D = rowsum(dO * O) is computed from the saved output.
+    dsinks_size: Array | None = None
 
 
 def gradients(q: Array, k: Array, v: Array, d_out: Array, d_lse: Array, **options: Any) -> Gradients:
@@ -38,13 +41,16 @@ def gradients(q: Array, k: Array, v: Array, d_out: Array, d_lse: Array, **option
     def of_kv_heads(x: Array) -> Array:
         return np.asarray(x.reshape(*batch, kv_heads, group, S, E).sum(axis=-3))
 
-    dsinks = None
+    dsinks = dsinks_size = None
     if options.get("sinks") is not None:
         weight = np.where(lse == -np.inf, 0, np.exp(options["sinks"][:, None] - lse))
         dsinks = -(weight * delta).sum(axis=-1).reshape(-1, heads).sum(axis=0)
+        size = np.abs(d_out * out).sum(axis=-1) + np.abs(d_lse)
+        dsinks_size = (weight * size).sum(axis=-1).reshape(-1, heads).sum(axis=0)
     return Gradients(
         scale * (ds @ k),
         of_kv_heads(scale * (ds.swapaxes(-1, -2) @ q)),
         of_kv_heads(p.swapaxes(-1, -2) @ d_out),
         dsinks,
+        dsinks_size,
     )

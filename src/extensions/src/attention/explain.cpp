@@ -43,6 +43,7 @@ Explanation explain_gradient(const Problem& problem) {
   e.saved_bytes = saturating_sum(inputs_and_output, saturating_product({queries, sizeof(float)}));
   e.workspace_bytes_backward = reference_backward_bytes(problem);
   e.backward_path = kReferencePath;
+  e.backward_schedule = "dense";
   e.deterministic = true;
   return e;
 }
@@ -89,7 +90,7 @@ Explanation explain_reference(const Problem& problem, std::vector<std::string> r
 Explanation explain_mlx(const Problem& problem, std::vector<std::string> reasons) {
   Explanation e = explain_reference(problem, std::move(reasons));
   e.path = e.backward_path = kMlxPath;
-  e.schedule = e.math = "mlx";
+  e.schedule = e.backward_schedule = e.math = "mlx";
   return e;
 }
 

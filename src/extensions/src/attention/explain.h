@@ -26,7 +26,7 @@ struct Explanation {
   int64_t copies_bytes, workspace_bytes, workspace_bytes_backward, saved_bytes;
   std::string math;
   bool deterministic, batch_invariant;
-  std::string backward_path;
+  std::string backward_path, backward_schedule;
 };
 
 Explanation explain(const Problem& problem);

@@ -13,8 +13,9 @@ struct LastRun {
   int64_t tiles_visited = 0, tiles_total = 0, splits = 0;
   std::string isa;  // empty for a graph of MLX operations
   int threads = 0;
-  // Of a gradient the tiles above are those of dQ, and these are those of dK and dV.
+  // Of a gradient the tiles above are those of dQ, and these are those of dK and dV; one pass has the same.
   int64_t key_tiles_visited = 0, key_tiles_total = 0;
+  std::string backward_schedule = "";  // of kernels of a gradient, as in Explanation
 };
 
 // The counters of a graph of MLX operations.

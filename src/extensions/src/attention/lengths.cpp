@@ -6,6 +6,7 @@
 
 #include "attention/arguments/shapes.h"
 #include "attention/tiles.h"
+#include "core/integers.h"
 #include "core/strides.h"
 
 namespace tiny_llm_ext {
@@ -58,10 +59,6 @@ void check_lengths_arrays(const char* function, const AttentionInputs& inputs, b
   }
 }
 
-static int64_t read_length(const mx::array& lengths, int64_t offset) {
-  return lengths.dtype() == mx::int64 ? lengths.data<int64_t>()[offset] : lengths.data<int32_t>()[offset];
-}
-
 // The number of each sequence in an optional array, with its check.
 class LengthReader {
  public:
@@ -75,7 +72,7 @@ class LengthReader {
 
   int64_t operator()(int64_t b, int64_t default_length, int64_t max) const {
     if (!given_) return default_length;
-    const int64_t length = read_length(*given_, batch_offset(b, batch_, strides_));
+    const int64_t length = integer_at(*given_, batch_offset(b, batch_, strides_));
     if (length < 0 || length > max) {
       report_(name_, std::to_string(length) + " for sequence " + std::to_string(b),
               "0 to " + std::to_string(max));
@@ -101,7 +98,7 @@ static std::vector<int64_t> read_cumulative(const char* name, const mx::array& l
   const int64_t first = batch_offset(entry, batch, strides);
   std::vector<int64_t> begin;
   for (int64_t i = 0; i < lengths.shape(-1); i++) {
-    begin.push_back(read_length(lengths, first + i * stride));
+    begin.push_back(integer_at(lengths, first + i * stride));
     const int64_t least = i == 0 ? 0 : begin[i - 1];
     if (i == 0 ? begin[i] != 0 : begin[i] < least) {
       report(name, std::to_string(begin[i]) + " at position " + std::to_string(i),
@@ -187,7 +184,7 @@ static void check_page_ids(const PagedInputs& inputs, const PagedParams& params,
     const KeyRange keys =
         visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, params.left, params.right);
     for (int64_t page = keys.begin / size; page * size < keys.end; page++) {
-      const int32_t id = table.data<int32_t>()[sequence.index * table.strides(0) + page * table.strides(1)];
+      const int64_t id = integer_at(table, sequence.index * table.strides(0) + page * table.strides(1));
       if (0 <= id && id < pages) continue;
       report("block_table",
              std::to_string(id) + " for page " + std::to_string(page) + " of sequence " +
@@ -197,7 +194,7 @@ static void check_page_ids(const PagedInputs& inputs, const PagedParams& params,
   }
 }
 
-// Pages are read in place.
+// Pages of packed queries are read in place.
 static void check_pools(const PagedInputs& inputs, const ReportError& report) {
   for (auto [name, pages] :
        {std::pair{"key_pages", &inputs.attention.key}, std::pair{"value_pages", &inputs.attention.value}}) {
@@ -224,10 +221,10 @@ std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const Page
   std::vector<Sequence> sequences(count);
   for (int64_t b = 0; b < count; b++) {
     const int64_t entry = b / per_entry, row = b + entry;  // of `begin`
-    const int64_t length = context_lens.data<int32_t>()[b * context_lens.strides(0)];
-    if (length > slots || (length < 0 && !params.hide_absent)) {
+    const int64_t length = integer_at(context_lens, b * context_lens.strides(0));
+    if (length > slots || (length < 0 && call.packed())) {
       report("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
-             (params.hide_absent ? "at most the " : "0 to the ") + std::to_string(slots) +
+             (call.packed() ? "0 to the " : "at most the ") + std::to_string(slots) +
                  " slots of its row of block_table");
     }
     const int64_t n_k = std::max<int64_t>(length, 0);
@@ -241,10 +238,8 @@ std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const Page
                     .entry = entry,
                     .index = b};
   }
-  if (!params.hide_absent) {
-    check_page_ids(inputs, params, sequences, report);
-    check_pools(inputs, report);
-  }
+  if (!params.hide_absent && !params.ids_checked) check_page_ids(inputs, params, sequences, report);
+  if (call.packed()) check_pools(inputs, report);
   return sequences;
 }
 

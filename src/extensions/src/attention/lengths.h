@@ -39,8 +39,8 @@ bool are_available(const SequenceLengths& lengths);
 std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
                                      int64_t S, const ReportError& report);
 
-// The same for pages. Unless `params.hide_absent`, also reports a negative context, an id of no page among
-// those whose tokens a query sees, and pages that would have to be copied.
+// The same for pages. Also reports an id of no page among those whose tokens a query sees, unless they are
+// hidden or were checked; and for packed queries a negative context, and pages that would have to be copied.
 std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const PagedParams& params,
                                            const ReportError& report);
 

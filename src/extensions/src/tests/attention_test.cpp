@@ -31,13 +31,14 @@ class CaseMemory {
       : c_(c),
         rows_(c.gqa_heads, c.L, c.E, c.query_gap, c.heads_outside),
         keys_(1, c.n_k, c.E, c.key_gap, true),
+        lse_rows_(c.gqa_heads, c.L, 1, c.heads_outside ? 0 : 2, c.heads_outside),
         q_(write(rows_, c.element, c.guard, c.q)),
         k_(write(keys_, c.element, c.guard, c.k)),
         v_(write(keys_, c.element, c.guard, c.v)),
         mask_(c),
         sinks_(c.sinks.size() * sizeof(float), c.guard),
         o_(rows_.extent() * bytes_of(c.element), c.guard),
-        lse_(c.gqa_heads * c.L * sizeof(float), c.guard) {
+        lse_(lse_rows_.extent() * sizeof(float), c.guard) {
     for (size_t g = 0; g < c.sinks.size(); ++g) put(sinks_, Element::f32, g, c.sinks[g]);
     task_ = {.q = q_.as<void>(),
              .q_head_stride = rows_.head_stride,
@@ -52,11 +53,15 @@ class CaseMemory {
              .o_head_stride = rows_.head_stride,
              .o_row_stride = rows_.row_stride,
              .lse = lse_.as<float>(),
-             .lse_head_stride = c.L,
-             .lse_row_stride = 1,
+             .lse_head_stride = lse_rows_.head_stride,
+             .lse_row_stride = lse_rows_.row_stride,
              .partial = nullptr,
              .E = c.E,
              .gqa_heads = c.gqa_heads,
+             .kv_heads = 1,
+             .k_head_stride = 0,
+             .v_head_stride = 0,
+             .partial_head_stride = 0,
              .row_begin = 0,
              .row_end = c.L * c.gqa_heads,
              .n_q = c.n_q,
@@ -68,7 +73,11 @@ class CaseMemory {
              .scale = c.scale,
              .softcap = c.softcap,
              .pages = {},
-             .next_k = {}};
+             .next_k = nullptr,
+             .next_v = nullptr,
+             .next_ids = nullptr,
+             .next_begin = 0,
+             .next_end = 0};
   }
 
   const ForwardTask& task() const { return task_; }
@@ -76,28 +85,32 @@ class CaseMemory {
   // The bytes of the outputs, including gaps.
   std::string bytes() const {
     return std::string(o_.as<char>(), rows_.extent() * bytes_of(c_.element)) +
-           std::string(lse_.as<char>(), c_.gqa_heads * c_.L * sizeof(float));
+           std::string(lse_.as<char>(), lse_rows_.extent() * sizeof(float));
   }
 
   double o(int64_t g, int64_t i, int64_t e) const { return get(o_, c_.element, rows_.at(g, i, e)); }
-  double lse(int64_t g, int64_t i) const { return lse_.as<float>()[g * c_.L + i]; }
+  double lse(int64_t g, int64_t i) const { return lse_.as<float>()[lse_rows_.at(g, i, 0)]; }
 
   bool gaps_untouched() const {
-    std::vector<char> written(rows_.extent() * bytes_of(c_.element), 0);
-    for (int64_t g = 0; g < c_.gqa_heads; ++g) {
-      for (int64_t i = 0; i < c_.L; ++i) {
-        std::memset(&written[rows_.at(g, i, 0) * bytes_of(c_.element)], 1, c_.E * bytes_of(c_.element));
-      }
+    return gaps_untouched(o_, rows_, bytes_of(c_.element)) && gaps_untouched(lse_, lse_rows_, sizeof(float));
+  }
+
+ private:
+  static bool gaps_untouched(const Guarded& memory, const Layout& rows, size_t itemsize) {
+    std::vector<char> written(rows.extent() * itemsize, 0);
+    for (int64_t g = 0; g < rows.heads; ++g) {
+      for (int64_t i = 0; i < rows.rows; ++i)
+        std::memset(&written[rows.at(g, i, 0) * itemsize], 1, rows.width * itemsize);
     }
     for (size_t n = 0; n < written.size(); ++n) {
-      if (!written[n] && o_.as<uint8_t>()[n] != 0xff) return false;
+      if (!written[n] && memory.as<uint8_t>()[n] != 0xff) return false;
     }
     return true;
   }
 
- private:
   const AttentionCase& c_;
   Layout rows_, keys_;
+  Layout lse_rows_;  // with heads inside as of packed sequences: between other heads' numbers
   Guarded q_, k_, v_;
   MaskMemory mask_;
   Guarded sinks_, o_, lse_;
@@ -111,6 +124,48 @@ ForwardTask with_pages(ForwardTask task, const PagedKeys& keys, int E) {
   task.pages = keys.table();
   return task;
 }
+
+// Keys and values in pages of several KV heads, [page][head][slot] or [page][slot][head]. All heads have the
+// keys of the case; the values of head h are 2^(h % 3) times its values. The heads of the case's group are
+// divided among them. Slots without a key are NaN.
+class PagedHeads {
+ public:
+  PagedHeads(const AttentionCase& c, const ForwardTask& dense, int heads, int64_t page_size,
+             bool slots_outside)
+      : ids_((c.n_k + page_size - 1) / page_size),
+        k_(ids_.size() * page_size * heads * c.E * bytes_of(c.element), c.guard),
+        v_(ids_.size() * page_size * heads * c.E * bytes_of(c.element), c.guard),
+        task_(dense) {
+    const int64_t count = static_cast<int64_t>(ids_.size()), stride = page_size * heads * c.E;
+    const int64_t row = slots_outside ? heads * c.E : c.E, head = slots_outside ? c.E : page_size * c.E;
+    for (int64_t i = 0; i < count; ++i) ids_[i] = static_cast<int32_t>(i % 2 ? i / 2 : count - 1 - i / 2);
+    for (int64_t t = 0; t < c.n_k; ++t) {
+      for (int h = 0; h < heads; ++h) {
+        for (int e = 0; e < c.E; ++e) {
+          const int64_t index = ids_[t / page_size] * stride + t % page_size * row + h * head + e;
+          put(k_, c.element, index, c.k[t * c.E + e]);
+          put(v_, c.element, index, std::ldexp(c.v[t * c.E + e], h % 3));
+        }
+      }
+    }
+    task_.k = k_.as<void>(), task_.v = v_.as<void>();
+    task_.k_row_stride = task_.v_row_stride = row;
+    task_.k_head_stride = task_.v_head_stride = head;
+    task_.pages = {ids_.data(), count, page_size, stride, stride};
+    task_.gqa_heads = c.gqa_heads / heads;
+    task_.kv_heads = heads;
+    task_.row_end = c.L * task_.gqa_heads;
+    // The task after it, which is only prefetched.
+    task_.next_k = task_.k, task_.next_v = task_.v, task_.next_ids = ids_.data(), task_.next_end = c.n_k;
+  }
+
+  const ForwardTask& task() const { return task_; }
+
+ private:
+  std::vector<int32_t> ids_;
+  Guarded k_, v_;
+  ForwardTask task_;
+};
 
 // The task as tasks of `step` rows.
 std::vector<ForwardTask> cut_rows(const ForwardTask& whole, int64_t step) {
@@ -129,7 +184,10 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
   std::vector<int64_t> tiles(tasks.size());
   cpu::parallel_for(tasks.size(), 2, [&](int64_t n) {
     const ForwardTask& task = tasks[n];
-    const size_t bytes = kernels.attention[e].forward.scratch_bytes(task.E, task.row_end - task.row_begin);
+    const auto& forward = kernels.attention[e].forward;
+    const int64_t rows = task.row_end - task.row_begin, row_tile = forward.row_tile;
+    const size_t bytes = forward.scratch_bytes(
+        task.E, task.kv_heads == 1 ? rows : task.kv_heads * ((rows + row_tile - 1) / row_tile) * row_tile);
     Guarded scratch(bytes, Guard::after, 64);
     tiles[n] = kernels.attention[e].forward.run(task, scratch.as<void>());
   });
@@ -232,6 +290,29 @@ void test_absent_pages(const Kernels& kernels, const AttentionCase& c, int64_t p
       [&](int64_t g, int64_t i) { return fresh.lse(g, i); });
 }
 
+// A task of several KV heads.
+void test_heads_together(const Kernels& kernels, const AttentionCase& c) {
+  if (c.gqa_heads % 2 || c.mask_kind != MaskKind::none) return;
+  for (const int heads : {2, c.gqa_heads}) {
+    for (const int64_t page_size : {16, 64}) {
+      for (const bool slots_outside : {false, true}) {
+        const CaseMemory fresh(c);
+        const PagedHeads paged(c, fresh.task(), heads, page_size, slots_outside);
+        run(kernels, c.element, {paged.task()});
+        const int64_t group = c.gqa_heads / heads;
+        compare(
+            c, expected_attention(c),
+            c.name() + ", " + std::to_string(heads) + " KV heads in pages of " + std::to_string(page_size),
+            [&](int64_t g, int64_t i, int64_t e) {
+              return std::ldexp(fresh.o(g, i, e), -static_cast<int>(g / group % 3));
+            },
+            [&](int64_t g, int64_t i) { return fresh.lse(g, i); });
+        check(fresh.gaps_untouched(), c.name() + ": written between the rows of several KV heads");
+      }
+    }
+  }
+}
+
 void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
   const int element = static_cast<int>(c.element), row_tile = kernels.attention[element].forward.row_tile;
   const ExpectedAttention expected = expected_attention(c);
@@ -258,6 +339,7 @@ void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
           c.name() + ": the same bits, keys in pages of " + std::to_string(page_size));
     test_absent_pages(kernels, c, page_size);
   }
+  test_heads_together(kernels, c);
 }
 
 int test_isa(const std::string& isa, int cases) {

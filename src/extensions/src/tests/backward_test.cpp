@@ -176,6 +176,21 @@ void test_pages(const AttentionKernels& kernels, const BackwardCase& c, int64_t 
           [&](size_t n) { return partly.dq(n); });
 }
 
+// All gradients in one pass, where the kernels have it: the bits of two passes.
+void test_one_pass(const AttentionKernels& kernels, const BackwardCase& c, const std::string& expected) {
+  const BackwardPass& pass = kernels.backward_dqkv;
+  check((pass.run != nullptr) == (c.element == Element::f32), c.name() + ": one pass in float32 only");
+  if (!pass.run) return;
+  const BackwardMemory memory(c);
+  const int64_t rows = c.L * c.gqa_heads;
+  for (const BackwardTask& task : memory.cut(rows, 100)) kernels.backward_delta(task);
+  const int64_t computed = run(pass, memory.cut(rows, rows));
+  const int64_t tiles = expected_tiles(c, pass.row_tile, pass.key_tile);
+  check(computed == tiles,
+        c.name() + ": dqkv tiles " + std::to_string(computed) + ", expected " + std::to_string(tiles));
+  check(memory.bytes() == expected, c.name() + ": the same bits in one pass");
+}
+
 void test_case(const cpu::Kernels& kernels, const BackwardCase& c) {
   const int element = static_cast<int>(c.element);
   const AttentionKernels& attention = kernels.attention[element];
@@ -189,6 +204,7 @@ void test_case(const cpu::Kernels& kernels, const BackwardCase& c) {
   run_passes(attention, c, again, 1);
   check(memory.bytes() == again.bytes(), c.name() + ": the same bits, one tile at a time");
   for (int64_t page_size : {1, 7, 128}) test_pages(attention, c, page_size, memory);
+  test_one_pass(attention, c, memory.bytes());
 }
 
 int test_isa(const std::string& isa, int cases) {

@@ -26,7 +26,7 @@ std::vector<mx::array> map_paged_inputs(const std::vector<mx::array>& inputs, co
   const auto of_each = [&](int n) { return mapped_or_repeated(inputs[n], axes[n], size, stream); };
   const bool flat = params.num_heads > 0;
   std::vector<mx::array> mapped = {flat ? join_first_axes(of_each(0), stream) : of_each(0)};
-  mx::array table = of_each(kTable);
+  mx::array table = mx::astype(of_each(kTable), mx::int64, stream);
   if (pages_of_each || axes[1] >= 0 || axes[2] >= 0) {
     const mx::array keys = of_each(1);
     const int pages = keys.shape(1);

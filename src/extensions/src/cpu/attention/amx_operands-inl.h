@@ -15,6 +15,7 @@ struct AmxOperands : WithTiles {
   static constexpr int kKeyTile = 128;
   static constexpr int kQueryTilesPerTask = 8;
   static constexpr bool kSharesLanes = false;
+  static constexpr bool kReadsAddresses = false;
 
   static constexpr int blocks(int n) { return (n + 15) / 16; }
   static constexpr int wide_steps(int n) { return (n + 31) / 32; }

@@ -22,7 +22,7 @@ std::vector<Sequence> cpu::wait_for_sequences(const PagedInputs& call, const Pag
                                               mx::Stream stream) {
   cpu::Arrays integers = given_lengths(call.attention);
   integers.push_back(call.context_lens);
-  if (!params.hide_absent) integers.push_back(call.block_table);
+  if (!params.hide_absent && !params.ids_checked) integers.push_back(call.block_table);
   cpu::wait_for(stream, integers);
   return read_paged_sequences(call, params, throws_runtime_error(kPagedFunction));
 }
@@ -63,6 +63,7 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   }
                   Problem problem = make_problem(call, params, device);
                   problem.S = paged.slots_per_sequence();
+                  problem.paged = true;
                   problem.sequences = sequences;
                   const cpu::PageTables pages(paged.block_table, call.key);
                   cpu::run_forward(call, problem, o, lse, &pages);

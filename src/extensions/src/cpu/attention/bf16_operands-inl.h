@@ -25,6 +25,7 @@ struct Bf16Operands {
   static constexpr int kKeyTile = 64;
   static constexpr int kQueryTilesPerTask = 4;
   static constexpr bool kSharesLanes = true;
+  static constexpr bool kReadsAddresses = false;
 
   static constexpr int steps(int E) { return (E + 1) / 2; }
   static constexpr int output_rows(int E) { return E; }
@@ -45,8 +46,10 @@ struct Bf16Operands {
     const uint16_t* v = (const uint16_t*)from.v.data;
     int row = padded(task.E);
     for (int key = 0; key < tile.keys; key += 2, v += 2 * from.v.stride) {
-      prefetch(v + kKeyTile * from.v.stride, task.E * sizeof(*v));
-      prefetch(v + (kKeyTile + 1) * from.v.stride, task.E * sizeof(*v));
+      if (from.v.prefetch_distance) {
+        prefetch(v + from.v.prefetch_distance, task.E * sizeof(*v));
+        prefetch(v + from.v.prefetch_distance + from.v.stride, task.E * sizeof(*v));
+      }
       for (int e = 0; e < task.E; e += kLanes)
         store(memory + key / 2 * row + e,
               zip_pairs(v + e, key + 1 < tile.keys ? v + from.v.stride + e : nullptr, task.E - e));

@@ -5,6 +5,7 @@
 #include "attention/tiles.h"
 #include "core/divide_up.h"
 #include "core/saturating.h"
+#include "cpu/attention/backward/backward_plan.h"
 #include "cpu/attention/plan.h"
 #include "cpu/interface/kernels.h"
 
@@ -14,6 +15,7 @@ void explain(const Problem& problem, Explanation& e) {
   Plan plan = make_plan(problem);
   const AttentionKernels& kernels = problem.kernels->attention[static_cast<int>(problem.dtype)];
   e.path = path_of(plan.schedule);
+  if (e.backward_path == kBackwardPath) e.backward_schedule = name_of(make_backward_plan(problem).schedule);
   e.schedule = name_of(plan.schedule);
   e.tile_rows = kernels.forward.row_tile;
   e.tile_keys = kernels.forward.key_tile;

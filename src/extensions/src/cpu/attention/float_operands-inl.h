@@ -31,6 +31,7 @@ struct FloatOperands {
   static constexpr int kKeyTile = 64;
   static constexpr int kQueryTilesPerTask = 4;
   static constexpr bool kSharesLanes = true;
+  static constexpr bool kReadsAddresses = kElement != Element::f32;
   typedef StorageOf<kElement> T;
 
   static constexpr int steps(int E) { return E; }
@@ -47,24 +48,24 @@ struct FloatOperands {
     return load_some<kElement>((const T*)task.q + offset + unit, task.E - unit);
   }
 
-  static void convert_rows(const T* rows, int64_t stride, int keys, int E, float* out) {
-    for (int key = 0; key < keys; key++, rows += stride, out += padded(E)) {
-      prefetch(rows + kKeyTile * stride, E * sizeof(T));
-      for (int e = 0; e < E; e += kLanes) store(out + e, load_some<kElement>(rows + e, E - e));
+  static void convert_rows(SourceRows from, int keys, int E, float* out) {
+    for (int key = 0; key < keys; key++, out += padded(E)) {
+      const uint16_t* row = from.rows ? from.at<true>(key) : from.at<false>(key);
+      if (from.prefetch_distance) prefetch(row + from.prefetch_distance, E * sizeof(*row));
+      if (key < from.next_count) prefetch(from.next_rows[key], E * sizeof(*row));
+      for (int e = 0; e < E; e += kLanes) store(out + e, load_some<kElement>(row + e, E - e));
     }
   }
 
   static void prepare(const ForwardTask& task, KeyRows from, KeyTile& tile, float* memory) {
-    const T* k = (const T*)from.k.data;
-    const T* v = (const T*)from.v.data;
     if constexpr (kElement == Element::f32) {
-      tile.k = {k, from.k.stride, from.k.prefetch_distance};
-      tile.v = {v, from.v.stride, from.v.prefetch_distance};
+      tile.k = {from.k.data, from.k.stride, from.k.prefetch_distance};
+      tile.v = {from.v.data, from.v.stride, from.v.prefetch_distance};
     } else {
       int row = padded(task.E);
       float* v_f32 = memory + kKeyTile * row;
-      convert_rows(k, from.k.stride, tile.keys, task.E, memory);
-      convert_rows(v, from.v.stride, tile.keys, task.E, v_f32);
+      convert_rows(from.k, tile.keys, task.E, memory);
+      convert_rows(from.v, tile.keys, task.E, v_f32);
       tile.k = {memory, row};
       tile.v = {v_f32, row};
     }

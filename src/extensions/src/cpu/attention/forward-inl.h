@@ -5,6 +5,7 @@
 //   kElement, kBf16Products     type of the inputs; whether products are bfloat16
 //   kKeyTile                    keys of a tile
 //   kQueryTilesPerTask          query tiles that share a prepared key tile
+//   kReadsAddresses             whether `prepare` reads rows by address, where pages are small
 //   kSharesLanes                whether several lanes may share a row, see query_tile-inl.h
 //   steps(E), output_rows(E)    vectors of packed queries, and of O
 //   prepared_floats(E)          memory of a prepared key tile
@@ -67,19 +68,19 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
   const int64_t row_end = task.row_end < valid_rows ? task.row_end : valid_rows;
   const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
   const int lanes_per_row = Operands::kSharesLanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
-  const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);
-  Workspace<Operands> space(scratch, E, rows);
+  const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);  // of a KV head
+  Workspace<Operands> space(scratch, E, (int64_t)tiles * task.kv_heads * kTileLanes);
   int64_t computed = 0;
   Operands::enter();
 
   QueryTile* const tile = space.headers;
   int64_t first = kUnbounded, last = -1;
-  for (int t = 0; t < tiles; t++) {
-    int64_t begin = task.row_begin + t * kTileLanes;
+  for (int t = 0; t < tiles * task.kv_heads; t++) {
+    int64_t begin = task.row_begin + t % tiles * kTileLanes;
     int64_t end = begin + kTileLanes < row_end ? begin + kTileLanes : row_end;
     bind_tile_memory(tile[t], space.tiles + t * space.tile_floats, steps, Operands::output_rows(E));
     start_tile(task, tile[t], begin, end, lanes_per_row, Operands::output_rows(E));
-    pack_queries<Operands>(task, tile[t]);
+    pack_queries<Operands>(of_kv_head<Operands::kElement>(task, t / tiles), tile[t]);
     if (tile[t].any_first < first) first = tile[t].any_first;
     if (tile[t].any_last > last) last = tile[t].any_last;
   }
@@ -88,21 +89,29 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
 
   for (int64_t begin = first / Operands::kKeyTile * Operands::kKeyTile; begin <= last;
        begin += Operands::kKeyTile) {
-    KeyTile keys = {
-        begin, (int)(last + 1 - begin < Operands::kKeyTile ? last + 1 - begin : Operands::kKeyTile), {}, {}};
-    KeyRows from = find_rows<T>(task, begin, keys.keys, Operands::kKeyTile, space.gathered);
-    keys.absent = from.absent;
-    Operands::prepare(task, from, keys, space.keys);
-    for (int t = 0; t < tiles; t++) {
-      int64_t end = tile[t].any_last < last ? tile[t].any_last : last;
-      if (end < begin || tile[t].any_first >= begin + keys.keys) continue;
-      int count = (int)(end - begin < keys.keys ? end - begin + 1 : keys.keys);
-      accumulate_keys<Operands>(task, keys, tile[t], count, space.scores, space.mask);
-      computed++;
+    const int count = (int)(last + 1 - begin < Operands::kKeyTile ? last + 1 - begin : Operands::kKeyTile);
+    for (int head = 0; head < task.kv_heads; head++) {
+      KeyTile keys = {begin, count, {}, {}};
+      const ForwardTask part = of_kv_head<Operands::kElement>(task, head);
+      KeyRows from =
+          find_rows<T, !Operands::kReadsAddresses>(part, begin, count, Operands::kKeyTile, space.gathered);
+      keys.absent = from.absent;
+      Operands::prepare(task, from, keys, space.keys);
+      for (int t = head * tiles; t < (head + 1) * tiles; t++) {
+        int64_t end = tile[t].any_last < last ? tile[t].any_last : last;
+        if (end < begin || tile[t].any_first >= begin + count) continue;
+        accumulate_keys<Operands>(task, keys, tile[t], (int)(end - begin < count ? end - begin + 1 : count),
+                                  space.scores, space.mask);
+        computed++;
+      }
     }
   }
-  for (int t = 0; t < tiles; t++) store_query_tile<Operands::kElement>(task, tile[t]);
-  if (!task.partial) store_padding<Operands::kElement>(task, task.row_begin + rows, task.row_end);
+  for (int head = 0; head < task.kv_heads; head++) {
+    const ForwardTask part = of_kv_head<Operands::kElement>(task, head);
+    for (int t = head * tiles; t < (head + 1) * tiles; t++)
+      store_query_tile<Operands::kElement>(part, tile[t]);
+    if (!task.partial) store_padding<Operands::kElement>(part, task.row_begin + rows, task.row_end);
+  }
   Operands::leave();
   return computed;
 }

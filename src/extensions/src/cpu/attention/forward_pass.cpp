@@ -115,14 +115,23 @@ class ForwardPass {
     return keys.end > keys.begin ? keys : KeyRange{0, 0};
   }
 
-  // For a task of a single position: the first keys of the next task, if that has a single position too.
-  const void* next_keys(int64_t n) const {
-    if (pages_ || n + 1 == plan_.task_count) return nullptr;
+  // For a task of a single position: the keys of the next task, if that has a single position too.
+  void add_next_keys(int64_t n, ForwardTask& task) const {
+    if (task.n_q != 1 || n + 1 == plan_.task_count) return;
     const PlannedTask next = plan_.task(n + 1);
     const Sequence& sequence = next.plan.sequence;
-    if (sequence.n_q != 1) return nullptr;
+    if (sequence.n_q != 1) return;
     const KeyRange keys = keys_of(next.plan, 0, problem_.gqa_heads(), next.chunk);
-    return k_.at(sequence.entry, next.kv_head, sequence.k_begin + keys.begin);
+    task.next_begin = keys.begin;
+    task.next_end = keys.end;
+    if (pages_) {
+      task.next_k = k_.at(0, next.kv_head, 0);
+      task.next_v = v_.at(0, next.kv_head, 0);
+      task.next_ids = pages_->table(sequence, problem_.left, k_, v_).ids;
+    } else {
+      task.next_k = k_.at(sequence.entry, next.kv_head, sequence.k_begin);
+      task.next_v = v_.at(sequence.entry, next.kv_head, sequence.k_begin);
+    }
   }
 
   int64_t run_task(int64_t n) {
@@ -171,8 +180,14 @@ class ForwardPass {
     task.key_end = keys.end;
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
-    task.next_k = sequence.n_q == 1 ? next_keys(n) : nullptr;
-    const size_t bytes = kernel().scratch_bytes(task.E, row_end - row_begin);
+    task.kv_heads = static_cast<int32_t>(planned.kv_heads);
+    task.k_head_stride = k_.head_stride();
+    task.v_head_stride = v_.head_stride();
+    task.partial_head_stride = plan.chunks * sequence.n_q * gqa_heads * (problem_.E + 2);
+    add_next_keys(n, task);
+    const int64_t rows = row_end - row_begin, row_tile = kernel().row_tile;
+    const size_t bytes = kernel().scratch_bytes(
+        task.E, planned.kv_heads > 1 ? planned.kv_heads * round_up(rows, row_tile) : rows);
     if (plan_.schedule != Schedule::v1) return kernel().run(task, thread_scratch(bytes));
     // The state of all rows is freed again: a thread keeps its scratch.
     const mx::allocator::Data state = allocate(static_cast<int64_t>(bytes) + kCacheLine);

@@ -51,8 +51,17 @@ int64_t rows_of(const Problem& problem, const SequencePlan& plan) {
   return (plan.chunks > 1 ? plan.sequence.n_q : plan.sequence.q_rows) * problem.gqa_heads();
 }
 
+// KV heads that share a task, at most. A page holds all heads: a task that reads it for one head only leaves
+// most of each stretch of memory to later tasks. Many rows compute for longer than their keys take to arrive.
+int64_t shared_heads(const Problem& problem, const SequencePlan& plan) {
+  const bool few_rows = rows_of(problem, plan) <= kernel_of(problem).row_tile;
+  const bool together = problem.paged && problem.mask == MaskKind::none && few_rows && !problem.keys_outside;
+  return together ? problem.Hkv : 1;
+}
+
 int64_t tasks_of(const Problem& problem, const SequencePlan& plan, int64_t task_rows) {
-  return saturating_product({problem.Hkv, divide_up(rows_of(problem, plan), task_rows), plan.chunks});
+  return saturating_product(
+      {divide_up(problem.Hkv, plan.kv_heads), divide_up(rows_of(problem, plan), task_rows), plan.chunks});
 }
 
 }  // namespace
@@ -84,11 +93,13 @@ PlannedTask Plan::task(int64_t n) const {
   // Within a head the last rows go first: in causal attention they see the most keys, and short tasks at the
   // end balance the threads.
   const int64_t row_block = plan.row_blocks - 1 - local % per_head / plan.chunks;
-  return {plan, local / per_head, row_block, local % plan.chunks};
+  const int64_t kv_head = local / per_head * plan.kv_heads;
+  return {plan, kv_head, std::min(plan.kv_heads, Hkv - kv_head), row_block, local % plan.chunks};
 }
 
 Plan make_plan(const Problem& problem, double min_shared_work) {
   Plan plan = {};
+  plan.Hkv = problem.Hkv;
   if (problem.sequences.empty()) {
     plan.sequence_count = problem.B;
     plan.sequences.push_back(plan_chunks(problem, problem.whole_entry(0)));
@@ -111,6 +122,7 @@ Plan make_plan(const Problem& problem, double min_shared_work) {
     work += static_cast<double>(lengths.n_q) * lengths.n_k * problem.Hq * problem.E * times;
     plan.single_positions = plan.single_positions && lengths.n_q <= 1;
     plan.splits = std::max(plan.splits, sequence.chunks);
+    sequence.kv_heads = shared_heads(problem, sequence);
     sequence.partial_offset = plan.partial_floats;
     plan.partial_floats =
         saturating_sum(plan.partial_floats, saturating_product({partial_floats(problem, sequence), times}));
@@ -129,6 +141,11 @@ Plan make_plan(const Problem& problem, double min_shared_work) {
     return count;
   };
   const int64_t row_tile = kernel_of(problem).row_tile;
+  for (int64_t heads = problem.Hkv; heads > 1 && plan.threads > 1;) {
+    if (count_tasks(row_tile) >= plan.threads * kTasksPerThread) break;
+    heads = divide_up(heads, 2);
+    for (SequencePlan& sequence : plan.sequences) sequence.kv_heads = std::min(sequence.kv_heads, heads);
+  }
   int64_t tiles = kernel_of(problem).tiles_per_task;
   while (tiles > 1 && plan.threads > 1 && count_tasks(tiles * row_tile) < plan.threads * kTasksPerThread)
     tiles = (tiles + 1) / 2;

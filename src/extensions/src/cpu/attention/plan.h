@@ -24,6 +24,7 @@ const char* path_of(Schedule schedule);
 struct SequencePlan {
   Sequence sequence;
   int64_t first_chunk, chunks, chunk_keys;
+  int64_t kv_heads;        // of one task, at most
   int64_t row_blocks;      // tasks along the rows of a KV head
   int64_t first_task;      // among the tasks of the plan
   int64_t partial_offset;  // of its partial results, in floats
@@ -31,7 +32,8 @@ struct SequencePlan {
 
 struct PlannedTask {
   SequencePlan plan;
-  int64_t kv_head, row_block, chunk;
+  int64_t kv_head, kv_heads;  // the first, and how many
+  int64_t row_block, chunk;
 };
 
 // With fewer tasks per thread, the other threads wait too long for the last task.
@@ -46,6 +48,7 @@ struct Plan {
   int64_t splits;          // most chunks of any sequence
   int64_t partial_floats;  // workspace: [chunk][row][E + 2] of every split KV head
   int64_t task_rows;       // rows of one task
+  int64_t Hkv;
   int64_t task_count;
   bool single_positions;  // no sequence has more than one query position
   int threads;

@@ -13,6 +13,7 @@
 #include "cpu/attention/softmax_state.h"
 #include "cpu/gemm/microkernel-inl.h"
 #include "cpu/interface/kernels.h"
+#include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -78,6 +79,26 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
   }
   for (int lane = 0; lane < tile.lanes(); lane++) tile.m[lane] = -INFINITY, tile.l[lane] = 0;
   for (int n = E_padded / lanes_per_row * tile.lanes(), x = 0; x < n; x++) tile.o[x] = 0;
+}
+
+// The part of a task that belongs to one of its KV heads.
+template <Element kElement>
+VEC_FN ForwardTask of_kv_head(const ForwardTask& task, int head) {
+  typedef StorageOf<kElement> T;
+  const int64_t first = (int64_t)head * task.gqa_heads;  // query head
+  ForwardTask part = task;
+  part.kv_heads = 1;
+  part.q = (const T*)task.q + first * task.q_head_stride;
+  part.k = (const T*)task.k + head * task.k_head_stride;
+  part.v = (const T*)task.v + head * task.v_head_stride;
+  if (task.sinks) part.sinks += first;
+  if (task.partial) {
+    part.partial += head * task.partial_head_stride;
+  } else {
+    part.o = (T*)task.o + first * task.o_head_stride;
+    part.lse += first * task.lse_head_stride;
+  }
+  return part;
 }
 
 VEC_FN int64_t query_offset(const ForwardTask& task, int64_t row) {

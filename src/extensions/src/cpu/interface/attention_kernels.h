@@ -35,7 +35,9 @@ static inline int64_t page_of(const PageTable& table, int64_t t) {
   return index >= table.first && 0 <= id && id < table.count ? id : -1;
 }
 
-// One task of the forward pass: some query rows of one KV head against a range of that head's keys.
+// One task of the forward pass: some query rows of a KV head against a range of that head's keys. A task may
+// do the same for the KV heads after it, and then has no mask: each tile of keys is read for all of them
+// before the next one.
 //
 // The query heads of a GQA group are folded into the rows, so that one pass over a K/V tile serves all of
 // them: row r is query position i = r / gqa_heads of head g = r % gqa_heads in the GQA group.
@@ -59,6 +61,8 @@ struct ForwardTask {
   float* partial;  // null, or [rows][E + 2]: O before the division, m, l; o, lse, sinks unused
   int32_t E;
   int32_t gqa_heads;  // query heads per KV head
+  int32_t kv_heads;   // of the task, at least 1; the other fields are those of the first
+  int64_t k_head_stride, v_head_stride, partial_head_stride;  // from KV head to KV head
   int64_t row_begin, row_end;
   int64_t n_q, n_k;
   int64_t left, right;         // kUnbounded where there is no limit
@@ -66,9 +70,11 @@ struct ForwardTask {
   float scale;
   float softcap;  // 0: none
   PageTable pages;
-  // To prefetch, for decode: the first keys of the task that probably runs next, k_row_stride elements from
-  // row to row; or null.
-  const void* next_k;
+  // To prefetch, for decode: k, v, pages.ids, key_begin and key_end of the task that probably runs next, or
+  // null.
+  const void *next_k, *next_v;
+  const int32_t* next_ids;
+  int64_t next_begin, next_end;
 };
 
 // A matrix of rows, from head to head of a GQA group; the elements of a row lie side by side. Strides count
@@ -99,7 +105,9 @@ struct BackwardTask {
   HeadMatrixOut dk, dv;  // at logical key 0, also where the keys are in pages
   bool float_dkv;        // whether dk and dv are float32, not in the type of the inputs
   int32_t E, gqa_heads;
-  int64_t begin, end;  // rows of delta and dq; keys of dkv, where `begin` is a multiple of the key tile
+  // Rows of delta and dq; keys of dkv, where `begin` is a multiple of the key tile; all rows of dqkv, whose
+  // keys are 0 .. n_k - 1.
+  int64_t begin, end;
   int64_t n_q, n_k;
   int64_t left, right;
   float scale, softcap;  // softcap 0: none
@@ -112,11 +120,12 @@ struct PassKernel {
   // Returns the number of score tiles computed, of `row_tile` rows by `key_tile` keys.
   int64_t (*run)(const Task& task, void* scratch);
   // Bytes of scratch, 64-byte aligned, for a task of `rows` rows (backward_dkv: of as many keys); independent
-  // of the other length.
+  // of the other length. In a task of several KV heads each counts whole row tiles.
   size_t (*scratch_bytes)(int32_t E, int64_t rows);
   int row_tile, key_tile;
-  int tiles_per_task;  // row tiles (backward_dkv: key tiles) of a task, which share prepared tiles of the
-                       // other axis
+  // Row tiles (backward_dkv: key tiles) of a task, which share prepared tiles of the other axis. A task of
+  // backward_dqkv has all rows, and as many key tiles at a time share them.
+  int tiles_per_task;
 };
 
 // The kernels of one element type: a member for each pass of support.def.
@@ -125,6 +134,7 @@ struct AttentionKernels {
   void (*backward_delta)(const BackwardTask& task);  // D of the rows of a task
   PassKernel<BackwardTask> backward_dq;              // its rows over all keys; padding rows become 0
   PassKernel<BackwardTask> backward_dkv;             // its keys over the rows of all heads of the GQA group
+  PassKernel<BackwardTask> backward_dqkv;  // all gradients of a KV head, bitwise equal; float32 only
   bool bf16_products;  // whether scores and outputs are sums of bfloat16 products; else of float32 products
   // Runs `steps` rounds of these kernels' multiply-adds on registers alone and returns the floating-point
   // operations done. On AMX, products with dense float32 or float16 weights can exceed that: they run as

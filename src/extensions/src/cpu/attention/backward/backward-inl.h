@@ -1,4 +1,5 @@
-// The backward kernels of one element type: D of each row, dQ, and dK with dV.
+// The backward kernels of one element type: D of each row; dQ, and dK with dV; in float32 also all in one
+// pass.
 //
 // Products (float_products-inl.h, bf16_products-inl.h, amx_products-inl.h) say how the matrices are stored
 // and multiplied:
@@ -17,6 +18,7 @@
 
 #include "cpu/attention/backward/backward_dkv-inl.h"
 #include "cpu/attention/backward/backward_dq-inl.h"
+#include "cpu/attention/backward/backward_dqkv-inl.h"
 #include "cpu/attention/backward/float_products-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -57,6 +59,9 @@ static void register_backward(Kernels& kernels) {
                        Products::kStreamRows, Products::kLaneTilesPerTask};
   table.backward_dkv = {backward_dkv<Products>, backward_scratch_bytes<Products, 2>, Products::kStreamRows,
                         kTileLanes, Products::kLaneTilesPerTask};
+  if constexpr (Products::kElement == Element::f32)
+    table.backward_dqkv = {backward_dqkv<Products>, dqkv_scratch_bytes<Products>, Products::kStreamRows,
+                           kTileLanes, Products::kLaneTilesPerTask};
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -62,6 +62,15 @@ VEC_FN void copy_mask(const BackwardTask& task, const LaneTile& keys, int64_t ro
   }
 }
 
+// What a pass over the keys does for dQ; the pass of dK and dV alone does nothing.
+struct NoQueryGradient {
+  VEC_FN void pack_keys(const BackwardTask&, int, const LaneTile&) {}
+  VEC_FN void load_rows(const BackwardTask&, int64_t, int) {}
+  VEC_FN void accumulate(int, const LaneTile&, int, const float*) {}
+  VEC_FN void store_rows(const BackwardTask&, int64_t, int) {}
+};
+
+// Leaves dS in space.dp.
 template <class Products>
 static void accumulate_dkv(const BackwardTask& task, const KeyLanes& keys,
                            const StreamedQueries<Products>& rows, int count,
@@ -94,8 +103,9 @@ static void store_dkv(const BackwardTask& task, const LaneTile& keys) {
   store_gradient<kElement>(keys, keys.sums[1], task.E, task.scale, key_out(task.dk));
 }
 
-template <class Products>
-static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
+// The keys task.begin .. task.end - 1.
+template <class Products, class QueryGradient>
+static int64_t accumulate_rows(const BackwardTask& task, void* scratch, const QueryGradient& dq) {
   typedef StorageOf<Products::kElement> T;
   const int E = task.E;
   const int64_t end = task.end < task.n_k ? task.end : task.n_k;
@@ -103,7 +113,6 @@ static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
   const int tiles = (int)divide_up(keys, kTileLanes);
   const BackwardWorkspace<Products> space(scratch, E, keys, 2);
   int64_t computed = 0;
-  Products::enter();
 
   KeyLanes tile[Products::kLaneTilesPerTask];
   RowSpan all = {kUnbounded, 0};
@@ -114,6 +123,7 @@ static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
                            [&](int lane) __attribute__((always_inline)) { return at.k[lane]; });
     pack_operand<Products>(lanes, E, lanes.value_operand,
                            [&](int lane) __attribute__((always_inline)) { return at.v[lane]; });
+    dq.pack_keys(task, t, lanes);
     tile[t].rows = rows_that_see(task, lanes.begin, lanes.begin + lanes.count - 1);
     if (tile[t].rows.end <= tile[t].rows.begin) continue;
     if (tile[t].rows.begin < all.begin) all.begin = tile[t].rows.begin;
@@ -125,17 +135,27 @@ static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
     const int64_t left = all.end - rows.begin;
     rows.count = (int)(left < Products::kStreamRows ? left : Products::kStreamRows);
     prepare_queries<Products>(task, rows, space);
+    dq.load_rows(task, rows.begin, rows.count);
     for (int t = 0; t < tiles; t++) {
       const int64_t tile_end = tile[t].rows.end;
       if (tile_end <= rows.begin || tile[t].rows.begin >= rows.begin + rows.count) continue;
       const int count = (int)(tile_end - rows.begin < rows.count ? tile_end - rows.begin : rows.count);
       accumulate_dkv<Products>(task, tile[t], rows, count, space);
+      dq.accumulate(t, tile[t].lanes, count, space.dp);
       computed++;
     }
+    dq.store_rows(task, rows.begin, rows.count);
   }
   for (int t = 0; t < tiles; t++)
     task.float_dkv ? store_dkv<Element::f32>(task, tile[t].lanes)
                    : store_dkv<Products::kElement>(task, tile[t].lanes);
+  return computed;
+}
+
+template <class Products>
+static int64_t backward_dkv(const BackwardTask& task, void* scratch) {
+  Products::enter();
+  const int64_t computed = accumulate_rows<Products>(task, scratch, NoQueryGradient{});
   Products::leave();
   return computed;
 }

@@ -63,6 +63,7 @@ void PagedAttentionGradient::eval_cpu(const std::vector<mx::array>& inputs, std:
                   }
                   Problem problem = make_problem(call, params.attention, device);
                   problem.S = paged.slots_per_sequence();
+                  problem.paged = true;
                   problem.sequences = sequences;
                   const cpu::PageTables pages(paged.block_table, call.key);
                   cpu::run_backward(call, cotangents, problem, gradients, &pages);

@@ -1,6 +1,6 @@
-// Cuts a backward pass into tasks and runs them: D of each row, then dQ by rows, then dK and dV by keys. No
-// two tasks write the same memory, and each sums in a fixed order: the bits depend neither on the number of
-// threads nor on other sequences.
+// Cuts a backward pass into tasks and runs them: D of each row, then dQ by rows, and dK and dV by keys, or
+// all by KV heads. No two tasks write the same memory, and each sums in a fixed order: the bits depend
+// neither on the number of threads nor on other sequences.
 #include "cpu/attention/backward/backward_pass.h"
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "attention/tiles.h"
 #include "core/divide_up.h"
 #include "core/strides.h"
+#include "cpu/attention/backward/backward_plan.h"
 #include "cpu/attention/backward/page_gradients.h"
 #include "cpu/attention/layout/head_rows.h"
 #include "cpu/attention/layout/mask_and_pages.h"
@@ -81,18 +82,15 @@ class BackwardPass {
       kernels_.backward_delta(task);
       return 0;
     });
-    if (gradients_.dq) {
-      run.tiles_visited = run_pass(Axis::rows, kernels_.backward_dq);
-      run.tiles_total = count_all(kernels_.backward_dq);
-    }
-    if (gradients_.dk) {
-      if (!pages_) clear_unused_keys();
-      run.key_tiles_visited = run_pass(Axis::keys, kernels_.backward_dkv);
-      run.key_tiles_total = count_all(kernels_.backward_dkv);
-      if (page_gradients_) {
-        page_gradients_->sum_into(0, *gradients_.dk, threads_);
-        page_gradients_->sum_into(1, *gradients_.dv, threads_);
-      }
+    BackwardPlan plan = make_backward_plan(problem_);
+    if (!gradients_.dq || !gradients_.dk) plan.schedule = BackwardSchedule::two_passes;
+    run.backward_schedule = name_of(plan.schedule);
+    if (gradients_.dk && !pages_) clear_unused_keys();
+    if (plan.schedule == BackwardSchedule::one_pass) {
+      run.tiles_visited = run.key_tiles_visited = run_one_pass(plan.order);
+      run.tiles_total = run.key_tiles_total = count_all(kernels_.backward_dqkv);
+    } else {
+      run_two_passes(run);
     }
     if (gradients_.dsinks) parallel_for(problem_.Hq, threads_, [&](int64_t head) { sum_sinks(head); });
     record_run(run);
@@ -103,6 +101,22 @@ class BackwardPass {
 
   // Without a list, each batch entry is a sequence. Pages always have one, which may be empty.
   bool lists_sequences() const { return pages_ || !problem_.sequences.empty(); }
+
+  void run_two_passes(LastRun& run) {
+    if (gradients_.dq) {
+      run.tiles_visited = run_pass(Axis::rows, kernels_.backward_dq);
+      run.tiles_total = count_all(kernels_.backward_dq);
+    }
+    if (gradients_.dk) {
+      run.key_tiles_visited = run_pass(Axis::keys, kernels_.backward_dkv);
+      run.key_tiles_total = count_all(kernels_.backward_dkv);
+      if (page_gradients_) {
+        page_gradients_->sum_into(0, *gradients_.dk, threads_);
+        page_gradients_->sum_into(1, *gradients_.dv, threads_);
+      }
+    }
+  }
+
   int64_t sequence_count() const {
     return lists_sequences() ? static_cast<int64_t>(problem_.sequences.size()) : problem_.B;
   }
@@ -144,6 +158,20 @@ class BackwardPass {
       const auto extent = task.end - task.begin;
       return kernel.run(task, thread_scratch(kernel.scratch_bytes(task.E, extent)));
     });
+  }
+
+  // A task for each KV head of each sequence.
+  int64_t run_one_pass(const std::vector<int64_t>& order) {
+    const PassKernel<BackwardTask>& kernel = kernels_.backward_dqkv;
+    std::atomic<int64_t> tiles = 0;
+    parallel_for(sequence_count() * problem_.Hkv, threads_, [&](int64_t n) {
+      const int64_t place = n / problem_.Hkv;
+      const Sequence sequence = this->sequence(order.empty() ? place : order[place]);
+      BackwardTask task = make_task(sequence, n % problem_.Hkv);
+      task.end = sequence.q_rows * problem_.gqa_heads();
+      tiles += kernel.run(task, thread_scratch(kernel.scratch_bytes(task.E, task.end)));
+    });
+    return tiles;
   }
 
   HeadMatrix matrix(Input input, int64_t entry, int64_t head, int64_t row) const {

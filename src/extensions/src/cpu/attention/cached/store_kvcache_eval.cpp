@@ -1,10 +1,8 @@
 // CPU evaluation of StoreKvCache: copies rows, head by head.
 #include "store_kvcache.h"
 
-#include <cstring>
-
 #include "core/checks.h"
-#include "cpu/attention/layout/head_rows.h"
+#include "cpu/attention/cached/store_tokens.h"
 #include "cpu/interface/threads.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/rows.h"
@@ -16,30 +14,22 @@ namespace {
 
 constexpr double kNanosecondsPerByte = 0.1;
 
-// Rows of pages by page, head and slot.
-cpu::HeadRows rows_of_pages(const mx::array& pages, PageLayout layout) {
-  mx::Strides strides(pages.strides().begin(), pages.strides().end() - 1);
-  if (layout == PageLayout::slots_outside) std::swap(strides[1], strides[2]);
-  return {const_cast<std::byte*>(pages.data<std::byte>()),
-          static_cast<int64_t>(pages.itemsize()),
-          {pages.shape(0)},
-          strides};
+cpu::PageSlots slots_of_pages(mx::array& pages, PageLayout layout) {
+  const int slot_axis = layout == PageLayout::slots_outside ? 1 : 2, head_axis = 3 - slot_axis;
+  const auto stride = [&](int axis) { return pages.strides(axis) * static_cast<int64_t>(pages.itemsize()); };
+  return {pages.data<std::byte>(), pages.shape(slot_axis), stride(0), stride(head_axis), stride(slot_axis)};
 }
 
-void store(const mx::array& tokens, const mx::array& pages, const std::vector<int64_t>& slots,
-           PageLayout layout, int threads) {
-  const int64_t heads = tokens.shape(1), page = pages.shape(layout == PageLayout::slots_outside ? 1 : 2);
+void store(const mx::array& tokens, mx::array& pages, const std::vector<int64_t>& slots, PageLayout layout,
+           int threads) {
+  const int64_t heads = tokens.shape(1);
   const cpu::RowReader reader(tokens);
-  const cpu::HeadRows rows = rows_of_pages(pages, layout);
+  const cpu::PageSlots to = slots_of_pages(pages, layout);
   const double cost = kNanosecondsPerByte * heads * static_cast<double>(reader.row_bytes());
   cpu::parallel_rows(tokens.shape(0), cost, threads, [&](int64_t begin, int64_t end) {
     void* scratch = cpu::thread_scratch(reader.row_bytes());
-    for (int64_t t = begin; t < end; t++) {
-      if (slots[t] < 0) continue;
-      for (int64_t h = 0; h < heads; h++)
-        std::memcpy(rows.at(slots[t] / page, h, slots[t] % page), reader.row(t * heads + h, scratch),
-                    reader.row_bytes());
-    }
+    cpu::store_tokens(slots.data(), begin, end, heads, reader.row_bytes(), to,
+                      [&](int64_t token, int64_t head) { return reader.row(token * heads + head, scratch); });
   });
 }
 

@@ -6,14 +6,15 @@
 //
 // Products (decode_bf16-inl.h, decode_amx-inl.h) are
 //   kMaxHeads                                    query heads of a GQA group
-//   kReadsAddresses                              whether rows of several pages are read in place
 //   pack(task, tile)                             the queries, for `scores`
 //   scores(tile, k, keys, E, scratch, prefetch)  to scratch.scores, -inf after the last key
 //   values(tile, v, keys, E, scratch, prefetch)  adds scratch.p times v to tile.o, in the order of ZippedRows
-// Each product prefetches the operand of the next one: `scores` the values, `values` the keys of the next
-// tile or, at the last tile, of the next task.
+// While a product runs, memory arrives for a later one: the values of the tile during its scores, and the
+// keys of the next tile, or task, during the values. In pages, where hardware does not predict what is next,
+// keys and values arrive a whole tile ahead (PrefetchShare).
 #pragma once
 
+#include "cpu/attention/decode/tile_rows-inl.h"
 #include "cpu/attention/forward-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -41,6 +42,9 @@ VEC_FN bool can_decode(const ForwardTask& task) {
          task.gqa_heads <= Products::kMaxHeads && task.E % 32 == 0 && task.mask.kind == MaskKind::none &&
          transform.is_scale_only();
 }
+
+// The sums of a tile's heads, in lanes: in memory of O that kDecodeHeads heads leave free.
+VEC_FN F* head_sums(const QueryTile& tile, int E) { return (F*)(tile.o + kDecodeHeads * E); }
 
 // The online softmax of one head: scores become probabilities in pairs; m, `sum` and O are updated.
 template <class Operands>
@@ -82,53 +86,6 @@ static void hide_absent_keys(const DecodeScratch<Operands>& scratch, int heads, 
       if (absent[key]) scratch.scores[head * Operands::kKeyTile + key] = -INFINITY;
 }
 
-// Rows to prefetch: line() between the loads of the current product, rest() for all that are left.
-struct PrefetchRows {
-  const uint16_t* rows;
-  int64_t stride;
-  int count;
-  const uint16_t* const* addresses = nullptr;  // of each row, instead of `rows` and `stride`
-
-  // The first of `left` rows, at most `max`.
-  PrefetchRows(const void* rows, int64_t stride, int64_t left, int max)
-      : rows((const uint16_t*)rows), stride(stride), count((int)(left < max ? left : max)) {}
-
-  PrefetchRows(const uint16_t* const* addresses, int count)
-      : rows(nullptr), stride(0), count(count), addresses(addresses) {}
-
-  template <bool kByAddress>
-  inline __attribute__((always_inline)) void line(int row, int e) const {
-    if (row < count) prefetch_l2((kByAddress ? addresses[row] : rows + row * stride) + e);
-  }
-  void rest(int row, int E) const {
-    for (; row < count; row++)
-      prefetch(addresses ? addresses[row] : rows + row * stride, E * sizeof(uint16_t));
-  }
-};
-
-// The rows of a key tile in pages, by address.
-template <int kTile>
-struct TileAddresses {
-  const uint16_t *k[kTile], *v[kTile];
-  uint8_t absent[kTile];
-  bool any_absent;
-  int count;
-
-  // Of the keys from `begin` on, in the tile of `begin` and below `end`. Rows of absent pages are `zeros`.
-  void find(const ForwardTask& task, int64_t begin, int64_t end, const uint16_t* zeros) {
-    const int64_t left = (begin / kTile + 1) * kTile - begin;
-    count = (int)(begin + left < end ? left : end > begin ? end - begin : 0);
-    const PageTable& table = task.pages;
-    PagedRows<uint16_t>{table, (const uint16_t*)task.k, table.k_stride, task.k_row_stride}.point(begin, count,
-                                                                                                 zeros, k);
-    PagedRows<uint16_t>{table, (const uint16_t*)task.v, table.v_stride, task.v_row_stride}.point(begin, count,
-                                                                                                 zeros, v);
-    any_absent = mark_absent(table, begin, count, absent);
-  }
-
-  KeyRows rows() const { return {{nullptr, 0, 0, k}, {nullptr, 0, 0, v}, any_absent ? absent : nullptr}; }
-};
-
 template <Element kElement>
 static void store_heads(const ForwardTask& task, QueryTile& tile, const F* sums) {
   float factor[kTileLanes], lse[kTileLanes], sum[kLanes];
@@ -151,52 +108,61 @@ template <class Operands, class Products>
 static int64_t decode(const ForwardTask& task, void* memory) {
   constexpr int kTile = Operands::kKeyTile;
   const int E = task.E, heads = task.gqa_heads;
-  const Workspace<Operands> space(memory, E, heads);
+  const Workspace<Operands> space(memory, E, (int64_t)task.kv_heads * kTileLanes);
   const DecodeScratch<Operands> scratch(space);
-  QueryTile tile;
-  bind_tile_memory(tile, space.tiles, Operands::steps(E), E);
-  start_tile(task, tile, 0, heads, 1, E);
-  const int64_t first = tile.any_first > task.key_begin ? tile.any_first : task.key_begin;
-  const int64_t end = tile.any_last < task.key_end ? tile.any_last + 1 : task.key_end;
-  F sums[kDecodeHeads];
-  for (int head = 0; head < heads; head++) sums[head] = zero();
-  // Small pages are read in place; of a large one, a tile is rows with one stride.
-  const bool by_address = Products::kReadsAddresses && task.pages.ids && task.pages.size < kTile;
-  TileAddresses<kTile> pages[2];
-  if (by_address) {
-    memset(space.gathered, 0, E * sizeof(uint16_t));
-    pages[0].find(task, first, end, (const uint16_t*)space.gathered);
-  }
-  int64_t computed = 0;
+  QueryTile* const tiles = space.headers;  // of the KV heads
   Operands::enter();
-  Products::pack(task, tile);
-  for (int64_t begin = first, next; begin < end; begin = next, computed++) {
+  for (int h = 0; h < task.kv_heads; h++) {
+    bind_tile_memory(tiles[h], space.tiles + h * space.tile_floats, Operands::steps(E), E);
+    start_tile(task, tiles[h], 0, heads, 1, E);
+    memset(head_sums(tiles[h], E), 0, heads * sizeof(F));
+    Products::pack(of_kv_head<Operands::kElement>(task, h), tiles[h]);
+  }
+  const int64_t first = tiles[0].any_first > task.key_begin ? tiles[0].any_first : task.key_begin;
+  const int64_t end = tiles[0].any_last < task.key_end ? tiles[0].any_last + 1 : task.key_end;
+  KeysAndValues<kTile> tiles_of_keys[2];
+  PrefetchShare<kTile> k_share, v_share;
+  int64_t computed = 0;
+  if (first < end) tiles_of_keys[0].find(task, task.k, task.v, task.pages.ids, first, end);
+  const bool in_pages = task.pages.ids;
+  const KeysAndValues<kTile>& start = tiles_of_keys[0];
+  if (!in_pages) PrefetchRows{start.k.rows, start.count}.rest(0, E);
+  for (int h = 0; in_pages && h < task.kv_heads; h++) {
+    k_share.of(start.k, start.count, h, task.kv_heads, task.k_head_stride).rest(0, E);
+    v_share.of(start.v, start.count, h, task.kv_heads, task.v_head_stride).rest(0, E);
+  }
+  int number = 0;
+  for (int64_t begin = first, next; begin < end; begin = next, number++) {
     next = (begin / kTile + 1) * kTile;
-    const int keys = (int)((next < end ? next : end) - begin);
-    const TileAddresses<kTile>& here = pages[computed % 2];
-    TileAddresses<kTile>& there = pages[(computed + 1) % 2];
-    if (by_address) there.find(task, next, end, (const uint16_t*)space.gathered);
-    const KeyRows from =
-        by_address ? here.rows() : find_rows<uint16_t>(task, begin, keys, kTile, space.gathered);
-    const PrefetchRows values =
-        by_address ? PrefetchRows(here.v, keys) : PrefetchRows(from.v.data, from.v.stride, keys, keys);
-    const PrefetchRows next_keys =
-        by_address   ? PrefetchRows(there.k, there.count)
-        : next < end ? PrefetchRows((const uint16_t*)from.k.data + from.k.prefetch_distance, from.k.stride,
-                                    end - next, kTile)
-                     : PrefetchRows(task.next_k, from.k.stride, task.next_k ? end - first : 0, kTile);
-    if (begin == first)
-      (by_address ? PrefetchRows(here.k, keys) : PrefetchRows(from.k.data, from.k.stride, keys, keys))
-          .rest(0, E);
-    Products::scores(tile, from.k, keys, E, scratch, values);
-    if (from.absent) hide_absent_keys(scratch, heads, keys, from.absent);
-    for (int head = 0; head < heads; head++)
-      softmax_head<Operands>(tile, head, keys, E, task.scale, scratch, &sums[head]);
-    Products::values(tile, from.v, keys, E, scratch, next_keys);
-    next_keys.rest(keys, E);
+    KeysAndValues<kTile>& here = tiles_of_keys[number % 2];
+    KeysAndValues<kTile>& there = tiles_of_keys[(number + 1) % 2];
+    if (next < end)
+      there.find(task, task.k, task.v, task.pages.ids, next, end);
+    else if (task.next_k)
+      there.find(task, task.next_k, task.next_v, task.next_ids, task.next_begin, task.next_end);
+    else
+      there.count = 0;
+    for (int h = 0; h < task.kv_heads; h++, computed++) {
+      QueryTile& tile = tiles[h];
+      PrefetchRows during_scores = {here.v.rows, here.count}, during_values = {there.k.rows, there.count};
+      if (in_pages) {
+        during_scores = k_share.of(there.k, there.count, h, task.kv_heads, task.k_head_stride);
+        during_values = v_share.of(there.v, there.count, h, task.kv_heads, task.v_head_stride);
+      }
+      Products::scores(tile, here.k.rows, here.count, E, scratch, during_scores);
+      during_scores.rest(here.count, E);
+      if (here.any_absent) hide_absent_keys(scratch, heads, here.count, here.marks);
+      for (int head = 0; head < heads; head++)
+        softmax_head<Operands>(tile, head, here.count, E, task.scale, scratch, &head_sums(tile, E)[head]);
+      Products::values(tile, here.v.rows, here.count, E, scratch, during_values);
+      during_values.rest(here.count, E);
+      here.advance(task.k_head_stride, task.v_head_stride);
+    }
   }
   Operands::leave();
-  store_heads<Operands::kElement>(task, tile, sums);
+  for (int h = 0; h < task.kv_heads; h++)
+    store_heads<Operands::kElement>(of_kv_head<Operands::kElement>(task, h), tiles[h],
+                                    head_sums(tiles[h], E));
   return computed;
 }
 

@@ -9,22 +9,28 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 struct AmxDecode {
   static constexpr int kMaxHeads = kDecodeHeads;
-  static constexpr bool kReadsAddresses = false;
   typedef DecodeScratch<AmxOperands> Scratch;
 
   static void pack(const ForwardTask& task, QueryTile& tile) { pack_queries<AmxOperands>(task, tile); }
 
   static void scores(const QueryTile& tile, SourceRows k, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
-    const int whole = keys / 16 * 16, left = keys - whole;
-    const auto* rows = (const uint16_t*)k.data;
-    amx_gemm<false>({rows, k.stride * 2}, whole / 16, tile.q, 1, E / 32, scratch.products);
-    if (left > 0) {  // a tile reads 16 rows
-      for (int key = 0; key < 16; key++)
+    int first = 0;
+    if (!k.rows) {
+      first = keys / 16 * 16;
+      amx_gemm<false>({k.data, k.stride * 2}, first / 16, tile.q, 1, E / 32, scratch.products);
+    }
+    for (; first < keys; first += 16) {
+      float* const products = scratch.products + first * kDecodeHeads;
+      if (k.rows && first + 16 <= keys && has_one_stride(k, first)) {
+        amx_gemm<false>({k.rows[first], k.stride * 2}, 1, tile.q, 1, E / 32, products);
+        continue;
+      }
+      for (int key = first; key < first + 16; key++)
         for (int e = 0; e < E; e += 32)
-          store(scratch.keys + (key * E + e) / 2,
-                key < left ? load_pairs(rows + (whole + key) * k.stride + e, 32) : zero());
-      amx_gemm<false>({scratch.keys, E * 2}, 1, tile.q, 1, E / 32, scratch.products + whole * kDecodeHeads);
+          store(scratch.keys + ((key - first) * E + e) / 2,
+                key < keys ? load_pairs((k.rows ? k.at<true>(key) : k.at<false>(key)) + e, 32) : zero());
+      amx_gemm<false>({scratch.keys, E * 2}, 1, tile.q, 1, E / 32, products);
     }
     for (int key = 0; key < keys; key += kLanes) {
       F block[kLanes];
@@ -38,9 +44,27 @@ struct AmxDecode {
 
   static void values(QueryTile& tile, SourceRows v, int keys, int E, const Scratch& scratch,
                      const PrefetchRows& prefetch) {
+    if (v.rows)
+      zip_values<true>(v, keys, E, scratch, prefetch);
+    else
+      zip_values<false>(v, keys, E, scratch, prefetch);
     const int steps = (keys + 31) / 32;
-    const auto* row = (const uint16_t*)v.data;
-    for (int key = 0; key < 32 * steps; key += 2, row += 2 * v.stride)
+    amx_gemm<true>({scratch.p, Scratch::kKeys * 2}, 1, scratch.keys, E / 16, steps, tile.o);
+  }
+
+ private:
+  // Whether the 16 rows from `first` on can be a tile of the A operand.
+  static bool has_one_stride(SourceRows k, int first) {
+    bool same = true;
+    for (int key = first + 1; key < first + 16; key++)
+      same = same && k.rows[key] - k.rows[key - 1] == k.stride;
+    return same;
+  }
+
+  template <bool kByAddress>
+  static void zip_values(SourceRows v, int keys, int E, const Scratch& scratch,
+                         const PrefetchRows& prefetch) {
+    for (int key = 0; key < (keys + 31) / 32 * 32; key += 2)
       for (int e = 0; e < E; e += 32) {
         float* pairs = scratch.keys + key / 2 * E + e;
         if (key >= keys) {
@@ -48,13 +72,13 @@ struct AmxDecode {
           store(pairs + 16, zero());
           continue;
         }
-        const ZippedRows zipped(row + e, key + 1 < keys ? row + v.stride + e : nullptr);
-        prefetch.line<false>(key, e);
-        prefetch.line<false>(key + 1, e);
+        const ZippedRows zipped(v.at<kByAddress>(key) + e,
+                                key + 1 < keys ? v.at<kByAddress>(key + 1) + e : nullptr);
+        prefetch.line(key, e);
+        prefetch.line(key + 1, e);
         store(pairs, zipped.low);
         store(pairs + 16, zipped.high);
       }
-    amx_gemm<true>({scratch.p, Scratch::kKeys * 2}, 1, scratch.keys, E / 16, steps, tile.o);
   }
 };
 

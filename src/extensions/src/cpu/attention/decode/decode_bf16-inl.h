@@ -11,7 +11,6 @@ namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 template <class Operands>
 struct Bf16Decode {
   static constexpr int kMaxHeads = 8;
-  static constexpr bool kReadsAddresses = true;
   typedef DecodeScratch<Operands> Scratch;
 
   // [four pairs][4 or 8 heads][pair], 0 for missing heads
@@ -64,7 +63,7 @@ struct Bf16Decode {
       for (int j = 0; j < 4; j++) {
         const int at = key + 4 * four + j;
         const int key_row = at < keys ? at : keys - 1;
-        rows[j] = kByAddress ? k.rows[key_row] : (const uint16_t*)k.data + key_row * k.stride;
+        rows[j] = k.at<kByAddress>(key_row);
 #pragma GCC unroll 4
         for (int n = 0; n < kQuads; n++) s[n][j] = zero();
       }
@@ -72,7 +71,7 @@ struct Bf16Decode {
       for (int e = 0; e < E; e += 8, q += kQuads * kLanes) {
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-          if (e % 32 == 0) prefetch.line<kByAddress>(key + 4 * four + j, e);
+          if (e % 32 == 0) prefetch.line(key + 4 * four + j, e);
           const F pairs = broadcast<4>((const float*)(rows[j] + e));
 #pragma GCC unroll 4
           for (int n = 0; n < kQuads; n++) s[n][j] = dot_pairs(pairs, load(q + n * kLanes), s[n][j]);
@@ -110,8 +109,8 @@ struct Bf16Decode {
         const uint16_t* low_row = kByAddress ? v.rows[key] + e : row;
         const uint16_t* high_row = kByAddress ? v.rows[last] + e : row + v.stride;
         const ZippedRows pairs(low_row, key + 1 < keys ? high_row : nullptr);
-        prefetch.line<kByAddress>(key, e);
-        prefetch.line<kByAddress>(key + 1, e);
+        prefetch.line(key, e);
+        prefetch.line(key + 1, e);
 #pragma GCC unroll 8
         for (int head = 0; head < kHeads; head++) {
           const F weight = set1(p[head * (Scratch::kKeys / 2) + key / 2]);

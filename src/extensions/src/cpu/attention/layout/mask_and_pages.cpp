@@ -1,6 +1,7 @@
 // Strides of masks, and copies of block tables.
 #include "cpu/attention/layout/mask_and_pages.h"
 
+#include "core/integers.h"
 #include "core/strides.h"
 
 namespace tiny_llm_ext::cpu {
@@ -27,10 +28,12 @@ MaskView MaskViews::view(int64_t entry, const mx::Shape& batch, int64_t head, in
 
 PageTables::PageTables(const mx::array& block_table, const mx::array& key_pages)
     : width_(block_table.shape(1)), count_(key_pages.shape(0)), size_(key_pages.shape(2)) {
-  const auto* ids = block_table.data<int32_t>();
-  for (int64_t row = 0; row < block_table.shape(0); row++)
-    for (int64_t i = 0; i < width_; i++)
-      ids_.push_back(ids[row * block_table.strides(0) + i * block_table.strides(1)]);
+  for (int64_t row = 0; row < block_table.shape(0); row++) {
+    for (int64_t i = 0; i < width_; i++) {
+      const int64_t id = integer_at(block_table, row * block_table.strides(0) + i * block_table.strides(1));
+      ids_.push_back(0 <= id && id < count_ ? static_cast<int32_t>(id) : -1);
+    }
+  }
 }
 
 PageTable PageTables::table(const Sequence& sequence, int64_t left, const HeadRows& k,

@@ -1,0 +1,1 @@
+"""`pdm bench flashtile FORM`: command lines and results in the forms that users of FlashTile know."""

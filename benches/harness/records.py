@@ -1,0 +1,38 @@
+"""A record that grows over several runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class WrongRecord(Exception):
+    """The file is of another benchmark or another machine; the text says which."""
+
+
+def read_record(path: Path, benchmark: str, cpu: str) -> Record | None:
+    """The record in a file, None without one."""
+    if not path.exists():
+        return None
+    record: Record = json.loads(path.read_text())
+    for what, expected in (("benchmark", benchmark), ("cpu", cpu)):
+        if record.get(what) != expected:
+            raise WrongRecord(f"{path}: {what}: got {record.get(what)!r}, expected {expected!r}")
+    return record
+
+
+def joined(old: Record, new: Record, order: Sequence[str]) -> Record:
+    """`new` with those rows of `old` that it does not have, in the order of the names of all rows."""
+    measured = {_key(row) for row in new["rows"]}
+    rows = [*new["rows"], *(row for row in old["rows"] if _key(row) not in measured)]
+    known = [row for row in rows if row["row"] in order]  # others are rows of an older version
+    known.sort(key=lambda row: (order.index(row["row"]), row["threads"]))
+    return {**new, "threads": sorted({*old["threads"], *new["threads"]}), "rows": known}
+
+
+def _key(row: Record) -> tuple[str, int]:
+    return row["row"], row["threads"]

@@ -1,0 +1,35 @@
+// The option `on_fallback`.
+#include "attention/arguments/fallback.h"
+
+#include <mutex>
+#include <set>
+#include <stdexcept>
+
+namespace tiny_llm_ext {
+
+void report_fallback(const char* function, const AttentionOptions& options,
+                     const std::vector<std::string>& reasons) {
+  std::string reason;
+  for (const std::string& text : reasons) reason += (reason.empty() ? "" : "; ") + text;
+  if (options.on_fallback == "error" || options.batch_invariant) {
+    std::string promise = options.batch_invariant ? " that is batch invariant" : "";
+    throw std::runtime_error(std::string(function) + ": no fused kernel" + promise + ": " + reason);
+  }
+  if (options.on_fallback == "allow" || !options.warn) return;
+  static std::mutex mutex;
+  static std::set<std::string> reported;
+  {
+    std::lock_guard lock(mutex);
+    if (!reported.insert(reason).second) return;
+  }
+  options.warn(std::string(function) +
+               ": falling back to attention_reference, with O(L * S) memory: " + reason);
+}
+
+void explain_batch_invariance(const AttentionOptions& options, Explanation& explanation) {
+  if (options.batch_invariant) {
+    explanation.reasons.push_back("batch_invariant: the reference graph is not, so the call is refused");
+  }
+}
+
+}  // namespace tiny_llm_ext
