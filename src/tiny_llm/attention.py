@@ -248,7 +248,7 @@ def flash_attention(
     options = native_options("flash_attention", query, key, value, given)
     number = read_scale("flash_attention", scale)
     out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)
-    return results(scale, out, lse)
+    return results("flash_attention", scale, out, lse)
 
 
 def attention_reference(

@@ -273,7 +273,7 @@ bool Attention::is_equivalent(const mx::Primitive& other) const {
 void Attention::check_inputs(const std::vector<mx::array>& arrays) {
   AttentionInputs inputs = unpack(arrays, params_);
   check_shapes(function_of(inputs), inputs);
-  if (inputs.packed()) check_lengths_arrays(function_of(inputs), inputs);
+  if (inputs.packed()) check_lengths_arrays(function_of(inputs), inputs, inputs.query.ndim() > 3);
   Verdict verdict = fused_kernel(make_problem(inputs, params_, stream().device));
   if (!verdict.ok)
     throw std::runtime_error(std::string(function_of(inputs)) + ": no fused kernel: " + verdict.reason);

@@ -7,6 +7,7 @@
 #include "attention/last_run.h"
 #include "attention/lengths.h"
 #include "attention/support.h"
+#include "core/bytes.h"
 #include "core/checks.h"
 #include "core/saturating.h"
 #include "cpu/interface/isa.h"
@@ -16,10 +17,8 @@
 namespace tiny_llm_ext {
 namespace {
 
-constexpr const char* kPagedAttention = "paged_attention";
-
 void check_dtype(const char* argument, const mx::array& x, mx::Dtype expected) {
-  if (x.dtype() != expected) reject(kPagedAttention, argument, to_text(x.dtype()), to_text(expected));
+  if (x.dtype() != expected) reject(kPagedFunction, argument, to_text(x.dtype()), to_text(expected));
 }
 
 constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", "block_table",
@@ -27,55 +26,65 @@ constexpr const char* kPagedArguments[] = {"query", "key_pages", "value_pages", 
 
 // Throws for pages, table and contexts that do not match each other and the query, whose shape `dims` knows.
 void check_pages(const std::vector<mx::array>& inputs, Dims& dims) {
-  check_floating(kPagedAttention, kPagedArguments[0], inputs[0]);
+  check_floating(kPagedFunction, kPagedArguments[0], inputs[0]);
   for (size_t i = 1; i < 3; i++) check_dtype(kPagedArguments[i], inputs[i], inputs[0].dtype());
   for (size_t i = 3; i < 5; i++) {
     if (!mx::issubdtype(inputs[i].dtype(), mx::integer))
-      reject(kPagedAttention, kPagedArguments[i], to_text(inputs[i].dtype()), "an integer type");
+      reject(kPagedFunction, kPagedArguments[i], to_text(inputs[i].dtype()), "an integer type");
   }
   dims.match("key_pages", inputs[1].shape(), {"P", "Hkv", "page", "E"});
   dims.match("value_pages", inputs[2].shape(), {"P", "Hkv", "page", "E"});
   dims.match("block_table", inputs[3].shape(), {"B", "pages"});
   dims.match("context_lens", inputs[4].shape(), {"B"});
-  if (dims["page"] < 1) reject(kPagedAttention, "key_pages", "pages of 0 tokens", "at least 1");
-  if (dims["E"] < 1) reject(kPagedAttention, "key_pages", "E = 0", "E of at least 1");
+  if (dims["page"] < 1) reject(kPagedFunction, "key_pages", "pages of 0 tokens", "at least 1");
+  if (dims["E"] < 1) reject(kPagedFunction, "key_pages", "E = 0", "E of at least 1");
 }
 
 // The same for a flat query (B * num_heads, L, E).
 void check_flat(const std::vector<mx::array>& inputs, int num_heads, int num_kv_heads) {
-  Dims dims(kPagedAttention);
+  Dims dims(kPagedFunction);
   dims.match("query", inputs[0].shape(), {"N", "L", "E"});
   check_pages(inputs, dims);
-  check_heads(kPagedAttention, num_heads, num_kv_heads);
+  check_heads(kPagedFunction, num_heads, num_kv_heads);
   if (dims["Hkv"] != num_kv_heads) {
-    reject(kPagedAttention, "key_pages", std::to_string(dims["Hkv"]) + " heads",
+    reject(kPagedFunction, "key_pages", std::to_string(dims["Hkv"]) + " heads",
            "num_kv_heads = " + std::to_string(num_kv_heads));
   }
   if (dims["N"] != int64_t{dims["B"]} * num_heads) {
-    reject(kPagedAttention, "query", std::to_string(dims["N"]) + " rows",
+    reject(kPagedFunction, "query", std::to_string(dims["N"]) + " rows",
            std::to_string(num_heads) + " for each of the " + std::to_string(dims["B"]) +
                " sequences of block_table");
   }
 }
 
-// The same for a query (B, Hq, L, E) or packed (Hq, T_q, E), with its optional inputs.
+// The same for a query (B, Hq, L, E) or packed (Hq, T_q, E), with its optional inputs. mx.vmap adds batch
+// axes.
 void check_by_heads(const PagedInputs& inputs, const std::vector<mx::array>& arrays) {
   const AttentionInputs& call = inputs.attention;
-  Dims dims(kPagedAttention);
-  if (call.packed()) {
+  const bool mapped = call.query.ndim() > (call.packed() ? 3 : 4);
+  Dims dims(kPagedFunction);
+  if (mapped) {
+    dims.match("query", call.query.shape(), {"entries...", "Hq", "L", "E"});
+  } else if (call.packed()) {
     dims.match("query", call.query.shape(), {"Hq", "T_q", "E"});
   } else {
     dims.match("query", call.query.shape(), {"B", "Hq", "L", "E"});
   }
   check_pages(arrays, dims);
   if (dims["Hq"] < 1 || dims["Hkv"] < 1 || dims["Hq"] % dims["Hkv"] != 0) {
-    reject(kPagedAttention, "query", std::to_string(dims["Hq"]) + " heads",
+    reject(kPagedFunction, "query", std::to_string(dims["Hq"]) + " heads",
            "a multiple of the " + std::to_string(dims["Hkv"]) + " heads of key_pages");
   }
-  if (call.sinks) dims.match("sinks", call.sinks->shape(), {"Hq"});
-  if (has_lengths(call)) check_lengths_arrays(kPagedAttention, call);
-  if (call.packed() && call.cu_seqlens_q->shape(0) != dims["B"] + 1) {
-    reject(kPagedAttention, "cu_seqlens_q", to_text(call.cu_seqlens_q->shape()),
+  if (call.sinks && !mapped) dims.match("sinks", call.sinks->shape(), {"Hq"});
+  if (has_lengths(call)) check_lengths_arrays(kPagedFunction, call, mapped);
+  const int64_t entries = saturating_product(batch_shape(call));
+  const int64_t per_entry = call.packed() ? call.cu_seqlens_q->shape(-1) - 1 : 1;
+  if (mapped && entries * per_entry != dims["B"]) {
+    reject(kPagedFunction, "block_table", to_text(inputs.block_table.shape()),
+           std::to_string(entries * per_entry) + " rows, one for each sequence");
+  }
+  if (call.packed() && !mapped && per_entry != dims["B"]) {
+    reject(kPagedFunction, "cu_seqlens_q", to_text(call.cu_seqlens_q->shape()),
            "(" + std::to_string(dims["B"] + 1) + ",), one more than the sequences of block_table");
   }
 }
@@ -118,7 +127,7 @@ void check_for_kernel(const std::vector<mx::array>& arrays, const PagedParams& p
   const PagedInputs inputs(arrays, params);
   check_inputs(inputs, arrays, params);
   const Verdict verdict = fused_kernel(problem_of(inputs, params, mx::Device::cpu));
-  if (!verdict.ok) throw std::runtime_error(std::string(kPagedAttention) + ": no kernel: " + verdict.reason);
+  if (!verdict.ok) throw std::runtime_error(std::string(kPagedFunction) + ": no kernel: " + verdict.reason);
 }
 
 std::vector<mx::Shape> result_shapes(const mx::array& query) {
@@ -133,7 +142,7 @@ bool are_numbers_known(const PagedInputs& inputs, const PagedParams& params) {
 // Throws for wrong numbers, if all are known.
 std::vector<Sequence> check_numbers(const PagedInputs& inputs, const PagedParams& params) {
   if (!are_numbers_known(inputs, params)) return {};
-  return read_paged_sequences(inputs, params, throws_argument_error(kPagedAttention));
+  return read_paged_sequences(inputs, params, throws_argument_error(kPagedFunction));
 }
 
 // Of inputs that were checked.
@@ -162,11 +171,11 @@ PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::
                   const mx::array& block_table, const mx::array& context_lens, const PagedOptions& options) {
   const mx::Stream stream = mx::to_stream(options.stream);
   if (std::holds_alternative<mx::array>(options.mask)) {
-    throw NotImplemented(std::string(kPagedAttention) +
+    throw NotImplemented(std::string(kPagedFunction) +
                          ": mask: got an array, expected None or 'causal'; flash_attention takes masks");
   }
   // In the caller's layout, for the text of errors.
-  Dims dims(kPagedAttention);
+  Dims dims(kPagedFunction);
   const bool packed = options.cu_seqlens_q.has_value();
   if (packed) {
     dims.match("query", query.shape(), {"T_q", "Hq", "E"});
@@ -188,14 +197,14 @@ PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::
   AttentionInputs inputs(by_heads(query, packed, 0), by_heads(key_pages, slots_outside, 1),
                          by_heads(value_pages, slots_outside, 1));
   if (options.sinks) {
-    check_floating(kPagedAttention, "sinks", *options.sinks);
+    check_floating(kPagedFunction, "sinks", *options.sinks);
     inputs.sinks = mx::astype(*options.sinks, mx::float32, stream);
   }
   inputs.q_lens = options.q_lens;
   inputs.cu_seqlens_q = options.cu_seqlens_q;
   PagedParams params;
   static_cast<AttentionParams&>(params) =
-      check_options(kPagedAttention, options, is_causal(kPagedAttention, options));
+      check_options(kPagedFunction, options, is_causal(kPagedFunction, options));
   params.hide_absent = options.hide_absent;
   params.ids_checked = options.ids_checked;
   for (size_t i = 0; i < kOptionalInputs.size(); i++)
@@ -205,9 +214,20 @@ PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::
   return {arrays, params, stream};
 }
 
-[[noreturn]] void refuse(const char* transform) {
-  throw NotImplemented(std::string(kPagedAttention) + ": " + transform +
-                       " is not supported; use flash_attention on gathered keys and values");
+// The bytes of a gradient whose keys and values are pages.
+void explain_paged_gradient(const Problem& problem, const PagedInputs& inputs, Explanation& e) {
+  const AttentionInputs& call = inputs.attention;
+  const int64_t output = bytes_of(call.query.shape(), call.query.dtype());
+  e.saved_bytes = saturating_sum(
+      saturating_sum(2 * output, output / (problem.E * problem.element_bytes()) * sizeof(float)),
+      bytes_of(call.key.shape(), call.key.dtype()) + bytes_of(call.value.shape(), call.value.dtype()));
+  // dK and dV of each token, before those of a page are summed.
+  int64_t tokens = 0;
+  for (const Sequence& sequence : problem.sequences) tokens += sequence.n_k;
+  if (problem.sequences.empty())
+    tokens = saturating_product({inputs.block_table.shape(0), inputs.slots_per_sequence()});
+  e.workspace_bytes_backward = saturating_sum(
+      e.workspace_bytes_backward, saturating_product({2, problem.Hkv, tokens, problem.E, sizeof(float)}));
 }
 
 }  // namespace
@@ -221,13 +241,13 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
   PagedParams params;
   params.num_heads = num_heads;
   params.hide_absent = true;
-  params.scale = check_scale(kPagedAttention, scale);
+  params.scale = check_scale(kPagedFunction, scale);
   if (is_causal) params.right = 0;
   params.kernels = &cpu::active_kernels();
   params.threads = cpu::default_threads();
   check_for_kernel(inputs, params);
   check_numbers(PagedInputs(inputs, params), params);
-  return attend(inputs, params, cpu_stream(kPagedAttention, stream)).first;
+  return attend(inputs, params, cpu_stream(kPagedFunction, stream)).first;
 }
 
 OutputAndOptionalLse attention_in_pages(const mx::array& query, const mx::array& key_pages,
@@ -240,9 +260,9 @@ OutputAndOptionalLse attention_in_pages(const mx::array& query, const mx::array&
   const auto compute = [&]() -> OutputAndLse {
     const Verdict kernel = kernel_for(call, options);
     if (kernel.ok) return attend(call.arrays, call.params, call.stream);
-    report_fallback(kPagedAttention, options, {kernel.reason});
+    report_fallback(kPagedFunction, options, {kernel.reason});
     record_run(graph_run(kReferencePath, gathered_problem(inputs, call.params, call.stream.device)));
-    return reference_graph(kPagedAttention, gather_pages(inputs, call.params, call.stream), call.params,
+    return reference_graph(kPagedFunction, gather_pages(inputs, call.params, call.stream), call.params,
                            call.stream);
   };
   auto [o, lse] = compute();
@@ -265,8 +285,7 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
     Problem problem = problem_of(inputs, call.params, call.stream.device);
     problem.sequences = sequences;
     Explanation e = explain(problem);
-    e.backward_path = e.backward_schedule = "none";
-    e.saved_bytes = e.workspace_bytes_backward = 0;
+    explain_paged_gradient(problem, inputs, e);
     return e;
   }
   const Problem problem = gathered_problem(inputs, call.params, call.stream.device);
@@ -277,21 +296,6 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
       {2, problem.B, problem.Hkv, problem.S, problem.E + problem.V, problem.element_bytes()});
   e.workspace_bytes = saturating_sum(e.workspace_bytes, e.copies_bytes);
   return e;
-}
-
-std::vector<mx::array> PagedAttention::vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                           const std::vector<int>&, const std::vector<mx::array>&) {
-  refuse("the gradient");
-}
-
-std::vector<mx::array> PagedAttention::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                           const std::vector<int>&) {
-  refuse("jvp");
-}
-
-std::pair<std::vector<mx::array>, std::vector<int>> PagedAttention::vmap(const std::vector<mx::array>&,
-                                                                         const std::vector<int>&) {
-  refuse("vmap");
 }
 
 bool PagedAttention::is_equivalent(const mx::Primitive& other) const {
@@ -305,7 +309,7 @@ std::vector<mx::Shape> PagedAttention::output_shapes(const std::vector<mx::array
 }
 
 void PagedAttention::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  refuse_gpu(kPagedAttention);
+  refuse_gpu(kPagedFunction);
 }
 
 }  // namespace tiny_llm_ext

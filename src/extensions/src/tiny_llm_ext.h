@@ -19,14 +19,15 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-// The operations that errors of the fused path name: for a rectangle and for packed sequences.
+// The operations that errors of the fused path name: for a rectangle, for packed sequences, and over pages.
 inline constexpr const char* kFunction = "flash_attention";
 inline constexpr const char* kPackedFunction = "flash_attention_varlen";
+inline constexpr const char* kPagedFunction = "paged_attention";
 
 // The lengths of the sequences of a batch, int32 or int64. Evaluated arrays are checked at the call, others
 // at evaluation.
 struct SequenceLengths {
-  // These broadcast to (B...); for packed sequences they have one number for each.
+  // These broadcast to (B...); for packed sequences they have one number for each, after mapped axes.
   std::optional<mx::array> q_lens = {}, kv_start = {}, kv_lens = {};
   // Packed sequences: the first row of each, then the number of rows. Both or none.
   std::optional<mx::array> cu_seqlens_q = {}, cu_seqlens_k = {};
@@ -118,7 +119,8 @@ Explanation explain_attention_in_pages(const mx::array& query, const mx::array& 
                                        const mx::array& context_lens, const PagedOptions& options);
 
 // The arrays of one call. The optional ones broadcast: mask to (B..., Hq, L, S), sinks to (B..., Hq), lengths
-// to (B...). Packed sequences are rows of one batch entry: query (Hq, T_q, E), key and value (Hkv, T_k, E).
+// to (B...). Packed sequences are rows of one batch entry: query (Hq, T_q, E), key and value (Hkv, T_k, E);
+// mx.vmap makes batches of these, in which cu_seqlens and lengths broadcast to (B..., their own axis).
 struct AttentionInputs : SequenceLengths {
   AttentionInputs(mx::array query, mx::array key, mx::array value) : query(query), key(key), value(value) {}
 
@@ -209,7 +211,8 @@ struct PagedParams : AttentionParams {
 
 // Inputs: query (B, Hq, L, E), flat (B * Hq, L, E) or packed (Hq, T_q, E), key and value pages
 // (P, Hkv, page, E), block table (B, pages), context lengths (B), then the optional inputs of Attention.
-// Outputs as those of Attention.
+// Outputs as those of Attention. mx.vmap adds batch axes to a query that is not flat; table and contexts then
+// have the sequences of all entries in one axis.
 class PagedAttention : public mx::Primitive {
  public:
   PagedAttention(mx::Stream stream, PagedParams params) : mx::Primitive(stream), params_(params) {}

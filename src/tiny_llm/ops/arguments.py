@@ -115,38 +115,35 @@ def read_scale(function: str, scale: float | mx.array | None) -> float | None:
 
 
 def results(
-    scale: float | mx.array | None, out: mx.array, lse: mx.array | None
+    function: str, scale: float | mx.array | None, out: mx.array, lse: mx.array | None
 ) -> mx.array | tuple[mx.array, mx.array]:
     """What a call with this scale returns: the output, and the log-sum-exp if there is one."""
     if isinstance(scale, mx.array):
-        out = without_gradient(scale, out)
-        lse = None if lse is None else without_gradient(scale, lse)
+        out = without_gradient(function, scale, out)
+        lse = None if lse is None else without_gradient(function, scale, lse)
     return out if lse is None else (out, lse)
 
 
-def without_gradient(scale: mx.array, result: mx.array) -> mx.array:
+def without_gradient(function: str, scale: mx.array, result: mx.array) -> mx.array:
     """`result` unchanged, except that a gradient with respect to `scale` is an error instead of 0."""
-    constant: mx.array = _refuse_gradient(scale.astype(mx.float32))  # type: ignore[assignment]
+
+    @mx.custom_function
+    def same(scale: mx.array) -> mx.array:
+        return scale
+
+    def refuse(*_: object) -> mx.array:
+        raise UnsupportedError(
+            function,
+            "scale",
+            "a gradient with respect to it",
+            "none; use attention_reference, or multiply the query by it and pass scale=1",
+        )
+
+    same.vjp(refuse)
+    same.jvp(refuse)
+    constant: mx.array = same(scale.astype(mx.float32))  # type: ignore[assignment]
     # A branch that is never taken: only derivatives depend on the constant.
     return mx.where(mx.array(True), result, constant.astype(result.dtype))
-
-
-@mx.custom_function
-def _refuse_gradient(scale: mx.array) -> mx.array:
-    return scale
-
-
-def _refuse(*_: object) -> mx.array:
-    raise UnsupportedError(
-        "flash_attention",
-        "scale",
-        "a gradient with respect to it",
-        "none; use attention_reference, or multiply the query by it and pass scale=1",
-    )
-
-
-_refuse_gradient.vjp(_refuse)
-_refuse_gradient.jvp(_refuse)
 
 
 def _is_number(x: object) -> bool:

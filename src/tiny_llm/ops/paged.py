@@ -101,8 +101,11 @@ def paged_attention(
     call of the course, a batch without layout, causal, window, softcap, sinks, q_lens and return_lse, the
     tokens of an id outside 0..P-1 are hidden instead (its causal mask is mask="causal").
     Ids that are not evaluated at the call are checked at evaluation; on a GPU, rows that see one are NaN.
-    The kernel has no derivatives (mx.grad, mx.jvp) and no mx.vmap: NotImplementedError. flash_attention
-    on gathered keys and values has them.
+    Gradients of query, pages and sinks have kernels on the CPU, which read the pages in place. The gradient
+    of a slot is the sum over the sequences that share it, in their order, and 0 where no query sees a token.
+    mx.vmap maps any of the arrays. It copies pages that are not mapped for each entry only if those of the
+    other kind are mapped, or if it maps a gradient of the pages. mx.jvp and derivatives of the gradient raise
+    NotImplementedError; attention_reference on gathered keys and values has them.
     """
     options = {
         "layout": layout,
@@ -123,7 +126,7 @@ def paged_attention(
     }
     call = _checked(query, key_pages, value_pages, block_table, context_lens, page_size, scale, mask, options)
     out, lse = load_extension().attention_in_pages(*call.arrays, **call.options)
-    return results(scale, out.astype(query.dtype), lse)
+    return results(NAME, scale, out.astype(query.dtype), lse)
 
 
 def paged_attention_decode(

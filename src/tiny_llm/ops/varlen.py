@@ -70,7 +70,8 @@ def flash_attention_varlen(
     q_lens, kv_start, kv_lens: one integer per sequence; only its first q_lens[i] queries and its keys
         kv_start[i] .. kv_start[i] + kv_lens[i] - 1 count.
 
-    All other arguments are those of `flash_attention`; a row has the same bits as there, alone.
+    All other arguments are those of `flash_attention`; a row has the same bits as there, alone. So are
+    gradients, and mx.vmap works over any of the arrays.
     """
     given = {
         "causal": causal,
@@ -94,7 +95,7 @@ def flash_attention_varlen(
     number = read_scale(NAME, scale)
     attention = load_extension().attention
     out, lse = attention(query, key, value, scale=number, mask=mask, **packed, **options)
-    return results(scale, out, lse)
+    return results(NAME, scale, out, lse)
 
 
 def flash_attention_prefill(

@@ -28,7 +28,18 @@ def test_the_run_takes_the_predicted_path(L, contexts, mask, dtype):
     run = native.last_run()
     names = ("path", "splits", "tiles_visited", "tiles_total")
     assert {name: getattr(plan, name) for name in names} == {name: run[name] for name in names}
-    assert (plan.fused, plan.reasons, plan.backward_path, plan.saved_bytes) == (True, (), "none", 0)
+    assert (plan.fused, plan.reasons) == (True, ())
+
+
+def test_a_gradient_takes_the_predicted_path_and_saves_the_predicted_bytes():
+    query, key_pages, value_pages, *rest = call()
+    plan = explain(paged_attention, query, key_pages, value_pages, *rest)
+    mx.eval(mx.grad(lambda q: paged_attention(q, key_pages, value_pages, *rest).sum())(query))
+    run = native.last_run()
+    assert plan.backward_path == run["path"] == "cpu.backward"
+    assert plan.backward_schedule == run["backward_schedule"] == "two_passes"
+    lse_bytes = 4 * query.size // query.shape[-1]
+    assert plan.saved_bytes == 2 * query.nbytes + key_pages.nbytes + value_pages.nbytes + lse_bytes
 
 
 def test_contexts_that_are_not_computed_yet_count_as_full():

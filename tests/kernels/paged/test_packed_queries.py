@@ -110,15 +110,19 @@ def test_speculative_rows_of_one_kv_head(L):
     call.check()
 
 
+@pytest.mark.parametrize("stale", ["absent", "foreign"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
 @pytest.mark.parametrize("sizes", [[1, 1], [4, 70]], ids=["decode", "prefill"])
-def test_evicted_pages_before_a_window(sizes):
+def test_evicted_pages_before_a_window(sizes, dtype, stale):
     """Their tokens are hidden from every query, so their ids may be -1, and their pages may hold anything."""
-    call = Call(sizes, [300, 250], 16)
+    call = Call(sizes, [300, 250], 16, dtype=dtype)
     want = call.run(window=40)
+    used = set(call.pages.block_table.flatten().tolist())
+    all_nan = next(page for page in range(call.pages.key_pages.shape[0]) if page not in used)
     for b, (n_q, n_k) in enumerate(zip(sizes, call.contexts, strict=True)):
         first = (n_k - n_q - 39) // 16
         assert first > 2
-        call.pages.block_table[b, :first] = -1
+        call.pages.block_table[b, :first] = -1 if stale == "absent" else all_nan
     got = call.run(window=40)
     assert mx.array_equal(got[0], want[0])
     assert mx.array_equal(got[1], want[1])

@@ -249,21 +249,6 @@ def test_the_context_is_not_gathered_in_memory(dtype):
     assert mx.get_peak_memory() - before < key.nbytes / 8
 
 
-TRANSFORMS = {
-    "grad": lambda attend, query: mx.grad(lambda q: attend(q).sum())(query),
-    "jvp": lambda attend, query: mx.jvp(attend, [query], [query]),
-    "vmap": lambda attend, query: mx.vmap(attend)(mx.stack([query, query])),
-}
-
-
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
-def test_transforms_are_refused(transform):
-    query, key, value = qkv(L=9, S=64)
-    pages = paged(key, value, [64, 64], 16)
-    with pytest.raises(NotImplementedError, match=r"^paged_attention: .*flash_attention"):
-        mx.eval(transform(lambda q: paged_attention(q, *pages), query))
-
-
 def test_compile_merges_only_equal_calls():
     query, key, value = qkv(L=9, S=64)
     pages = paged(key, value, [64, 33], 16)

@@ -13,7 +13,7 @@ from ...support.attention.packed import cumulative
 from ...support.attention.pages import paged
 from ...support.cases import DTYPE_IDS, DTYPES, normal
 from ...support.native import last_run
-from ...support.tolerance import FLOOR, assert_close, to_float64
+from ...support.tolerance import FLOOR, GRADIENT_FLOOR, assert_close, to_float64
 
 native = load_extension()
 SINKS = mx.array([0.5, -1.0, 2.0, 0.0])
@@ -87,6 +87,50 @@ def test_pools_of_no_page_hold_no_context():
     out, lse = as_on_a_gpu(normal(2, 4, 5, 32), pool, pool, table, mx.array([0, 0]))
     assert not out.any()
     assert (lse == -mx.inf).all()
+
+
+INPUTS = ("query", "key_pages", "value_pages", "table", "contexts")
+
+
+def of_each_entry():
+    """The arrays of two calls over pools without free slots, the second with other pages and contexts."""
+    query, pages, rows = packed(page_size=16)
+    table, contexts = pages.block_table, pages.context_lens
+    other = mx.where(table < 0, table, (table + 7) % len(pages.key_pages))
+    pools = [mx.nan_to_num(x) for x in pages[:2]]
+    first = [query, *pools, table, contexts]
+    return first, [2 * query, *(x[::-1] for x in pools), other, contexts - mx.array([30, 0, 10])], rows
+
+
+def test_the_reference_has_derivatives():
+    (query, *pages, table, contexts), _, rows = of_each_entry()
+
+    def attend(function, *x):
+        return list(function(*x, table, contexts, cu_seqlens_q=rows, causal=True, return_lse=True))
+
+    cotangents = [normal(*query.shape, seed=2), normal(43, 4, seed=3)]
+    got, want = (
+        mx.vjp(partial(attend, f), [query, *pages], cotangents)[1] for f in (as_on_a_gpu, paged_attention)
+    )
+    for x, y in zip(got, want, strict=True):
+        assert_close(x, to_float64(y), floor=GRADIENT_FLOOR[mx.float32] * mx.abs(y).max().item())
+    _, (tangent,) = mx.jvp(lambda q: attend(as_on_a_gpu, q, *pages)[0], [query], [cotangents[0]])
+    backward = mx.vjp(lambda q: attend(paged_attention, q, *pages)[0], [query], [cotangents[0]])[1][0]
+    assert mx.allclose((tangent * cotangents[0]).sum(), (backward * cotangents[0]).sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("mapped", [INPUTS, *((name,) for name in INPUTS)], ids="-".join)
+def test_the_reference_is_mapped(mapped):
+    first, second, rows = of_each_entry()
+    inputs = [
+        mx.stack([x, y]) if name in mapped else x for name, x, y in zip(INPUTS, first, second, strict=True)
+    ]
+    attend = partial(as_on_a_gpu, cu_seqlens_q=rows, causal=True)
+    together = mx.vmap(attend, in_axes=tuple(0 if n in mapped else None for n in INPUTS))(*inputs)
+    for i in range(2):
+        alone = attend(*(x[i] if n in mapped else x for n, x in zip(INPUTS, inputs, strict=True)))
+        for x, y in zip(together, alone, strict=True):
+            assert_close(x[i], to_float64(y), floor=FLOOR[mx.float32])
 
 
 def wide():

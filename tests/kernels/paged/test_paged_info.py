@@ -1,5 +1,7 @@
 """PagedInfo: checked when it is made, the same bits as the arrays, and the slots of the new tokens."""
 
+from functools import partial
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -40,6 +42,20 @@ def test_the_bits_are_those_of_the_arrays(convert):
     arrays = mx.array(padded), mx.array(CONTEXTS)
     want = paged_attention(query, *POOL, *arrays, cu_seqlens_q=ROWS, causal=True, return_lse=True)
     assert same_bits(want, attend(step))
+
+
+def test_gradients_and_maps_have_the_bits_of_the_arrays():
+    arrays = mx.array([[4, 1], [0, -1]]), mx.array(CONTEXTS)
+    queries = normal(2, 6, 4, 32, seed=2)
+
+    def loss(*x):
+        return paged_attention(*x, causal=True, cu_seqlens_q=ROWS if len(x) > 4 else None).square().sum()
+
+    gradient = mx.grad(loss, argnums=(0, 1, 2))
+    assert same_bits(gradient(queries[0], *POOL, *arrays), gradient(queries[0], *POOL, info()))
+    mapped = mx.vmap(lambda query: attend(info(), query))(queries)
+    for i in range(2):
+        assert same_bits(attend(info(), queries[i]), [x[i] for x in mapped])
 
 
 def test_fields():
@@ -189,12 +205,17 @@ def test_explain():
 
 def test_kernels_never_follow_ids_that_the_caller_claims_to_have_checked():
     """Such tokens are hidden: the first 16 of 20."""
-    native = load_extension()
     query = normal(1, 4, 32, seed=2)
+    attend = partial(load_extension().attention_in_pages, cu_seqlens_q=[0, 1], ids_checked=True)
+    last = partial(paged_attention, window=(3, 0))
+
+    def output_and_gradients(function, table):
+        call = lambda *x: [function(*x, table, mx.array([20]), return_lse=True)[0]]  # noqa: E731
+        outputs, gradients = mx.vjp(call, [query, *POOL], [query])
+        return outputs + gradients
+
+    want = output_and_gradients(last, mx.array([[-1, 1]]))
     for wrong in (6, -1, 2**31 - 1, -(2**31)):
-        out, _ = native.attention_in_pages(
-            query, *POOL, mx.array([[wrong, 1]], dtype=mx.int32), mx.array([20]), cu_seqlens_q=[0, 1],
-            ids_checked=True,
-        )  # fmt: skip
-        want = paged_attention(query, *POOL, mx.array([[-1, 1]]), mx.array([20]), window=(3, 0))
-        assert mx.allclose(out, want, atol=1e-6)
+        got = output_and_gradients(attend, mx.array([[wrong, 1]], dtype=mx.int32))
+        for x, y in zip(got, want, strict=True):
+            assert mx.allclose(x, y, atol=1e-6)

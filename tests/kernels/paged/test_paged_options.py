@@ -114,14 +114,3 @@ def test_quantized_pages_are_not_implemented(argument):
         paged_attention(query, *pages, cu_seqlens_q=rows, **{argument: formats})
     with pytest.raises(NotImplementedError, match=rf"^flash_attention_varlen: {argument}: .*mx.dequantize"):
         flash_attention_varlen(query, query, query, rows, **{argument: formats})
-
-
-def test_the_gradient_of_a_scale_is_refused():
-    """It would be 0."""
-    query, pages, rows = call(1)
-
-    def loss(scale):
-        return paged_attention(query, *pages, scale, cu_seqlens_q=rows).sum()
-
-    with pytest.raises(NotImplementedError, match="scale: got a gradient"):
-        mx.grad(loss)(mx.array(0.3))

@@ -88,12 +88,6 @@ def test_a_mask_array_is_not_implemented():
         flash_attention_varlen(**arguments({"mask": mx.zeros((12, 12))}))
 
 
-def test_vmap_is_not_implemented():
-    query, key, value = (mx.zeros((3, *shape)) for shape in SIZES.values())
-    with pytest.raises(NotImplementedError, match=r"^flash_attention_varlen: vmap"):
-        mx.vmap(lambda q, k, v: flash_attention_varlen(q, k, v, [0, 12]))(query, key, value)
-
-
 @pytest.mark.parametrize(
     ("argument", "wrong"),
     [

@@ -117,11 +117,14 @@ def test_compiled_gradients_serve_every_set_of_lengths():
 def test_a_second_derivative_and_forward_mode_are_refused():
     q, k, v, *begins = packed([5, 7])
     first = mx.grad(lambda q: flash_attention_varlen(q, k, v, *begins).sum())
-    refusal = r"^second derivative of flash_attention is not supported; use attention_reference$"
-    with pytest.raises(NotImplementedError, match=refusal):
+    alternative = "is not supported; use attention_reference on each sequence$"
+    name = "flash_attention_varlen"
+    with pytest.raises(NotImplementedError, match=rf"^second derivative of {name} {alternative}"):
         mx.grad(lambda q: first(q).sum())(q)
-    with pytest.raises(NotImplementedError, match=r"jvp is not supported"):
+    with pytest.raises(NotImplementedError, match=rf"^{name}: jvp {alternative}"):
         mx.jvp(lambda q: flash_attention_varlen(q, k, v, *begins), [q], [q])
+    with pytest.raises(NotImplementedError, match=r"^flash_attention_varlen: scale: got a gradient"):
+        mx.grad(lambda s: flash_attention_varlen(q, k, v, *begins, scale=s).sum())(mx.array(0.3))
 
 
 def test_two_streams_and_two_threads():

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/arguments/shapes.h"
 #include "attention/tiles.h"
 #include "core/integers.h"
 #include "core/strides.h"
@@ -29,27 +30,29 @@ bool are_available(const SequenceLengths& lengths) {
   return std::all_of(given.begin(), given.end(), [](const mx::array& x) { return x.is_available(); });
 }
 
-void check_lengths_arrays(const char* function, const AttentionInputs& inputs) {
+void check_lengths_arrays(const char* function, const AttentionInputs& inputs, bool mapped) {
   mx::Shape shape = batch_shape(inputs);
   if (inputs.packed()) {
     const mx::array& cu_seqlens = *inputs.cu_seqlens_q;
-    if (cu_seqlens.ndim() != 1 || cu_seqlens.size() == 0) {
+    if (cu_seqlens.ndim() < 1 || cu_seqlens.ndim() > shape.size() + 1 || cu_seqlens.shape(-1) == 0) {
       reject(function, "cu_seqlens_q", to_text(cu_seqlens.shape()), "(number of sequences + 1,)");
     }
-    shape = {cu_seqlens.shape(0) - 1};
+    shape.push_back(cu_seqlens.shape(-1) - 1);
   }
   for (const LengthsArgument& argument : kLengthsArguments) {
     const auto& lengths = inputs.*argument.member;
     if (!lengths) continue;
     const bool cumulative = argument.member == &SequenceLengths::cu_seqlens_q ||
                             argument.member == &SequenceLengths::cu_seqlens_k;
-    const mx::Shape expected = cumulative ? mx::Shape{shape[0] + 1} : shape;
-    if (lengths->shape() != expected)
+    mx::Shape expected = shape;
+    if (cumulative) expected.back()++;
+    const bool fits = mapped ? broadcasts_to(lengths->shape(), expected) : lengths->shape() == expected;
+    if (!fits || (inputs.packed() && lengths->shape(-1) != expected.back()))
       reject(function, argument.name, to_text(lengths->shape()), to_text(expected));
     // Known from the shape alone, where the values may be unknown.
     const int rows =
         argument.member == &SequenceLengths::cu_seqlens_q ? inputs.query.shape(-2) : inputs.key.shape(-2);
-    if (cumulative && shape[0] == 0 && rows > 0)
+    if (cumulative && shape.back() == 0 && rows > 0)
       reject(function, argument.name, "no sequences", "sequences with " + std::to_string(rows) + " rows");
     if (lengths->dtype() != mx::int32 && lengths->dtype() != mx::int64)
       reject(function, argument.name, to_text(lengths->dtype()), "int32 or int64");
@@ -85,17 +88,22 @@ class LengthReader {
   const ReportError& report_;
 };
 
-// The first row of each packed sequence, then the number of rows.
-static std::vector<int64_t> read_cumulative(const char* name, const mx::array& lengths, int64_t rows,
+// The first row of each packed sequence of a batch entry, then the number of rows.
+static std::vector<int64_t> read_cumulative(const char* name, const mx::array& lengths,
+                                            const mx::Shape& batch, int64_t entry, int64_t rows,
                                             const char* rows_of, const ReportError& report) {
+  mx::Strides strides = broadcast_strides(lengths);
+  const int64_t stride = strides.back();
+  strides.pop_back();
+  const int64_t first = batch_offset(entry, batch, strides);
   std::vector<int64_t> begin;
-  for (int64_t i = 0; i < lengths.shape(0); i++) {
-    begin.push_back(integer_at(lengths, i * lengths.strides(0)));
+  for (int64_t i = 0; i < lengths.shape(-1); i++) {
+    begin.push_back(integer_at(lengths, first + i * stride));
     const int64_t least = i == 0 ? 0 : begin[i - 1];
     if (i == 0 ? begin[i] != 0 : begin[i] < least) {
       report(name, std::to_string(begin[i]) + " at position " + std::to_string(i),
              i == 0 ? "0" : "at least " + std::to_string(least) + ", the number before it");
-      return std::vector<int64_t>(lengths.shape(0), 0);
+      return std::vector<int64_t>(lengths.shape(-1), 0);
     }
   }
   if (begin.back() != rows) {
@@ -105,36 +113,49 @@ static std::vector<int64_t> read_cumulative(const char* name, const mx::array& l
   return begin;
 }
 
-// Queries and keys of a sequence follow those of the previous one.
-static std::vector<Sequence> read_packed_sequences(const SequenceLengths& lengths, int64_t T_q, int64_t T_k,
-                                                   const ReportError& report) {
-  const std::vector<int64_t> q = read_cumulative("cu_seqlens_q", *lengths.cu_seqlens_q, T_q, "query", report);
-  const std::vector<int64_t> k = read_cumulative("cu_seqlens_k", *lengths.cu_seqlens_k, T_k, "key", report);
-  const int count = static_cast<int>(q.size()) - 1;
-  const LengthReader n_q("q_lens", lengths.q_lens, {count}, report);
-  const LengthReader start("kv_start", lengths.kv_start, {count}, report);
-  const LengthReader n_k("kv_lens", lengths.kv_lens, {count}, report);
-  std::vector<Sequence> sequences(count);
-  for (int64_t b = 0; b < count; b++) {
-    const int64_t q_rows = q[b + 1] - q[b], k_rows = k[b + 1] - k[b], skipped = start(b, 0, k_rows);
-    sequences[b] = {.n_q = n_q(b, q_rows, q_rows),
-                    .n_k = n_k(b, k_rows - skipped, k_rows - skipped),
-                    .q_begin = q[b],
-                    .k_begin = k[b] + skipped,
-                    .q_rows = q_rows,
-                    .k_rows = k_rows,
-                    .entry = 0,
-                    .index = b};
+static int64_t entries_of(const mx::Shape& batch) {
+  int64_t count = 1;
+  for (int size : batch) count *= size;
+  return count;
+}
+
+// The batch axes of packed rows, then the sequences of an entry.
+static mx::Shape sequence_axes(mx::Shape batch, const mx::array& cu_seqlens) {
+  batch.push_back(cu_seqlens.shape(-1) - 1);
+  return batch;
+}
+
+// Within a batch entry, queries and keys of a sequence follow those of the previous one.
+static std::vector<Sequence> read_packed_sequences(const SequenceLengths& lengths, const mx::Shape& batch,
+                                                   int64_t T_q, int64_t T_k, const ReportError& report) {
+  const mx::Shape axes = sequence_axes(batch, *lengths.cu_seqlens_q);
+  const LengthReader n_q("q_lens", lengths.q_lens, axes, report);
+  const LengthReader start("kv_start", lengths.kv_start, axes, report);
+  const LengthReader n_k("kv_lens", lengths.kv_lens, axes, report);
+  std::vector<Sequence> sequences;
+  for (int64_t entry = 0; entry < entries_of(batch); entry++) {
+    const auto q = read_cumulative("cu_seqlens_q", *lengths.cu_seqlens_q, batch, entry, T_q, "query", report);
+    const auto k = read_cumulative("cu_seqlens_k", *lengths.cu_seqlens_k, batch, entry, T_k, "key", report);
+    for (int64_t i = 0; i < axes.back(); i++) {
+      const int64_t n = sequences.size(), q_rows = q[i + 1] - q[i], k_rows = k[i + 1] - k[i];
+      const int64_t skipped = start(n, 0, k_rows);
+      sequences.push_back({.n_q = n_q(n, q_rows, q_rows),
+                           .n_k = n_k(n, k_rows - skipped, k_rows - skipped),
+                           .q_begin = q[i],
+                           .k_begin = k[i] + skipped,
+                           .q_rows = q_rows,
+                           .k_rows = k_rows,
+                           .entry = entry,
+                           .index = n});
+    }
   }
   return sequences;
 }
 
 std::vector<Sequence> read_sequences(const SequenceLengths& lengths, const mx::Shape& batch, int64_t L,
                                      int64_t S, const ReportError& report) {
-  if (lengths.cu_seqlens_q) return read_packed_sequences(lengths, L, S, report);
-  int64_t count = 1;
-  for (int size : batch) count *= size;
-
+  if (lengths.cu_seqlens_q) return read_packed_sequences(lengths, batch, L, S, report);
+  const int64_t count = entries_of(batch);
   const LengthReader n_q("q_lens", lengths.q_lens, batch, report);
   const LengthReader start("kv_start", lengths.kv_start, batch, report);
   const LengthReader n_k("kv_lens", lengths.kv_lens, batch, report);
@@ -188,11 +209,18 @@ std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const Page
   const mx::array& context_lens = inputs.context_lens;
   const int count = context_lens.shape(0);
   const int64_t L = call.query.shape(-2), slots = inputs.slots_per_sequence();
+  const mx::Shape batch = batch_shape(call);
+  const int64_t per_entry = call.packed() ? call.cu_seqlens_q->shape(-1) - 1 : 1;
   std::vector<int64_t> begin;
-  if (call.packed()) begin = read_cumulative("cu_seqlens_q", *call.cu_seqlens_q, L, "query", report);
-  const LengthReader n_q("q_lens", call.q_lens, {count}, report);
+  for (int64_t entry = 0; call.packed() && entry < entries_of(batch); entry++) {
+    const auto rows = read_cumulative("cu_seqlens_q", *call.cu_seqlens_q, batch, entry, L, "query", report);
+    begin.insert(begin.end(), rows.begin(), rows.end());
+  }
+  const LengthReader n_q("q_lens", call.q_lens,
+                         call.packed() ? sequence_axes(batch, *call.cu_seqlens_q) : batch, report);
   std::vector<Sequence> sequences(count);
   for (int64_t b = 0; b < count; b++) {
+    const int64_t entry = b / per_entry, row = b + entry;  // of `begin`
     const int64_t length = integer_at(context_lens, b * context_lens.strides(0));
     if (length > slots || (length < 0 && call.packed())) {
       report("context_lens", std::to_string(length) + " for sequence " + std::to_string(b),
@@ -200,14 +228,14 @@ std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const Page
                  " slots of its row of block_table");
     }
     const int64_t n_k = std::max<int64_t>(length, 0);
-    const int64_t q_rows = call.packed() ? begin[b + 1] - begin[b] : L;
+    const int64_t q_rows = call.packed() ? begin[row + 1] - begin[row] : L;
     sequences[b] = {.n_q = n_q(b, q_rows, q_rows),
                     .n_k = n_k,
-                    .q_begin = call.packed() ? begin[b] : 0,
+                    .q_begin = call.packed() ? begin[row] : 0,
                     .k_begin = 0,
                     .q_rows = q_rows,
                     .k_rows = call.packed() ? n_k : slots,
-                    .entry = call.packed() ? 0 : b,
+                    .entry = entry,
                     .index = b};
   }
   if (!params.hide_absent && !params.ids_checked) check_page_ids(inputs, params, sequences, report);

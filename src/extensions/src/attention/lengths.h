@@ -26,8 +26,9 @@ inline constexpr std::array<LengthsArgument, 5> kLengthsArguments = {{
 
 bool has_lengths(const SequenceLengths& lengths);
 
-// Throws for wrong shapes and types.
-void check_lengths_arrays(const char* function, const AttentionInputs& inputs);
+// Throws for wrong shapes and types. With `mapped`, batch axes may also be missing or 1, as mx.vmap leaves
+// them.
+void check_lengths_arrays(const char* function, const AttentionInputs& inputs, bool mapped = false);
 
 // The given arrays, and whether all of them are evaluated.
 std::vector<mx::array> given_lengths(const SequenceLengths& lengths);

@@ -41,7 +41,7 @@ struct Problem {
   bool mask_broadcast;              // the mask lacks a row or a key axis
   bool lengths;                     // some length array is given
   bool paged;                       // keys and values lie in pages
-  bool packed;                      // all sequences are rows of one batch entry, of L queries and S keys
+  bool packed;                      // sequences are some of the L queries and S keys of a batch entry
   std::vector<Sequence> sequences;  // empty: unknown yet, or all rows of each batch entry
   int64_t copied_bytes;             // of inputs that must be copied, because of their strides
   int64_t readable_copied_bytes;    // the same for the readable GPU kernel

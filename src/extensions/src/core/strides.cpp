@@ -60,4 +60,13 @@ mx::array strided_view(const mx::array& array, mx::Shape shape, mx::Strides stri
   return view;
 }
 
+mx::array split_first_axis(const mx::array& array, int size) {
+  mx::Shape shape = array.shape();
+  mx::Strides strides = array.strides();
+  shape[0] /= size;
+  shape.insert(shape.begin() + 1, size);
+  strides.insert(strides.begin(), strides[0] * size);
+  return strided_view(array, std::move(shape), std::move(strides), 0);
+}
+
 }  // namespace tiny_llm_ext

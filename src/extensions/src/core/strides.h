@@ -30,4 +30,7 @@ std::optional<int64_t> batch_stride(const mlx::core::array& array, int trailing,
 mlx::core::array strided_view(const mlx::core::array& array, mlx::core::Shape shape,
                               mlx::core::Strides strides, int64_t offset);
 
+// A view of (n * size, ...) as (n, size, ...).
+mlx::core::array split_first_axis(const mlx::core::array& array, int size);
+
 }  // namespace tiny_llm_ext

@@ -117,40 +117,13 @@ class CaseMemory {
   ForwardTask task_;
 };
 
-// The keys and values of a case in pages, in another order. Slots without a key are NaN.
-class PagedMemory {
- public:
-  PagedMemory(const AttentionCase& c, const ForwardTask& dense, int64_t page_size)
-      : ids_((c.n_k + page_size - 1) / page_size),
-        k_(ids_.size() * page_size * c.E * bytes_of(c.element), c.guard),
-        v_(ids_.size() * page_size * c.E * bytes_of(c.element), c.guard),
-        task_(dense) {
-    const int64_t count = static_cast<int64_t>(ids_.size()), stride = page_size * c.E;
-    for (int64_t i = 0; i < count; ++i) ids_[i] = static_cast<int32_t>(i % 2 ? i / 2 : count - 1 - i / 2);
-    for (int64_t t = 0; t < c.n_k; ++t) {
-      for (int e = 0; e < c.E; ++e) {
-        const int64_t index = ids_[t / page_size] * stride + t % page_size * c.E + e;
-        put(k_, c.element, index, c.k[t * c.E + e]);
-        put(v_, c.element, index, c.v[t * c.E + e]);
-      }
-    }
-    task_.k = k_.as<void>(), task_.k_row_stride = c.E;
-    task_.v = v_.as<void>(), task_.v_row_stride = c.E;
-    task_.pages = {ids_.data(), count, page_size, stride, stride};
-  }
-
-  const ForwardTask& task() const { return task_; }
-
-  // Takes away every third page, from the first on.
-  void evict() {
-    for (size_t i = 0; i < ids_.size(); i += 3) ids_[i] = -1;
-  }
-
- private:
-  std::vector<int32_t> ids_;
-  Guarded k_, v_;
-  ForwardTask task_;
-};
+// A task of a case with its keys and values in pages.
+ForwardTask with_pages(ForwardTask task, const PagedKeys& keys, int E) {
+  task.k = keys.k(), task.v = keys.v();
+  task.k_row_stride = task.v_row_stride = E;
+  task.pages = keys.table();
+  return task;
+}
 
 // Keys and values in pages of several KV heads, [page][head][slot] or [page][slot][head]. All heads have the
 // keys of the case; the values of head h are 2^(h % 3) times its values. The heads of the case's group are
@@ -306,10 +279,11 @@ void test_absent_pages(const Kernels& kernels, const AttentionCase& c, int64_t p
   for (size_t n = 0; n < hidden.mask.size(); ++n)
     if (static_cast<int64_t>(n) % c.n_k / page_size % 3 == 0) hidden.mask[n] = -INFINITY;
   const CaseMemory fresh(c);
-  PagedMemory paged(c, fresh.task(), page_size);
+  PagedKeys paged(c, page_size);
   paged.evict();
   const auto& forward = kernels.attention[static_cast<int>(c.element)].forward;
-  run(kernels, c.element, cut_rows(paged.task(), int64_t{forward.row_tile} * forward.tiles_per_task));
+  run(kernels, c.element,
+      cut_rows(with_pages(fresh.task(), paged, c.E), int64_t{forward.row_tile} * forward.tiles_per_task));
   compare(
       c, expected_attention(hidden), c.name() + ", absent pages of " + std::to_string(page_size),
       [&](int64_t g, int64_t i, int64_t e) { return fresh.o(g, i, e); },
@@ -359,7 +333,8 @@ void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
   if (c.n_k == 0) return;
   for (int64_t page_size : {1, 7, 128}) {
     const CaseMemory fresh(c);
-    run(kernels, c.element, cut_rows(PagedMemory(c, fresh.task(), page_size).task(), row_tile));
+    const PagedKeys paged(c, page_size);
+    run(kernels, c.element, cut_rows(with_pages(fresh.task(), paged, c.E), row_tile));
     check(stage.bytes() == fresh.bytes(),
           c.name() + ": the same bits, keys in pages of " + std::to_string(page_size));
     test_absent_pages(kernels, c, page_size);

@@ -61,6 +61,7 @@ class BackwardMemory {
              .dq = {dq_.as<void>(), rows_.head_stride, rows_.row_stride},
              .dk = {dk_.as<void>(), 0, keys_.row_stride},
              .dv = {dv_.as<void>(), 0, keys_.row_stride},
+             .float_dkv = false,
              .E = c.E,
              .gqa_heads = c.gqa_heads,
              .begin = 0,
@@ -70,7 +71,13 @@ class BackwardMemory {
              .left = c.left,
              .right = c.right,
              .scale = c.scale,
-             .softcap = c.softcap};
+             .softcap = c.softcap,
+             .pages = {}};
+  }
+
+  void put_keys_into(const PagedKeys& pages) {
+    task_.k = {pages.k(), 0, c_.E}, task_.v = {pages.v(), 0, c_.E};
+    task_.pages = pages.table();
   }
 
   // The task as tasks of `step` rows or keys.
@@ -145,6 +152,30 @@ void run_passes(const AttentionKernels& kernels, const BackwardCase& c, const Ba
   }
 }
 
+// Keys in pages give the bits of `dense`. Those of absent pages are hidden, which the rows' log-sum-exp of
+// the dense case does not change.
+void test_pages(const AttentionKernels& kernels, const BackwardCase& c, int64_t page_size,
+                const BackwardMemory& dense) {
+  const std::string name = c.name() + ", pages of " + std::to_string(page_size);
+  PagedKeys pages(c, page_size);
+  BackwardMemory paged(c), partly(c);
+  paged.put_keys_into(pages);
+  run_passes(kernels, c, paged, kernels.backward_dq.tiles_per_task);
+  check(paged.bytes() == dense.bytes(), name + ": the bits of dense keys");
+
+  BackwardCase hidden = c;
+  for (int64_t t = 0; t < c.n_k; ++t)
+    if (t / page_size % 3 == 0)
+      std::fill_n(&hidden.v[t * c.E], c.E, 0), std::fill_n(&hidden.k[t * c.E], c.E, 0);
+  pages.evict();
+  partly.put_keys_into(pages);
+  run_passes(kernels, c, partly, kernels.backward_dq.tiles_per_task);
+  // A key of zeros adds nothing to dQ.
+  const ExpectedGradients expected = expected_gradients(hidden, kernels.bf16_products);
+  compare(name + ", some absent: dq", expected.dq.value, expected.dq.error,
+          [&](size_t n) { return partly.dq(n); });
+}
+
 // All gradients in one pass, where the kernels have it: the bits of two passes.
 void test_one_pass(const AttentionKernels& kernels, const BackwardCase& c, const std::string& expected) {
   const BackwardPass& pass = kernels.backward_dqkv;
@@ -172,6 +203,7 @@ void test_case(const cpu::Kernels& kernels, const BackwardCase& c) {
   compare(c.name() + " dv", expected.dv.value, expected.dv.error, [&](size_t n) { return memory.dv(n); });
   run_passes(attention, c, again, 1);
   check(memory.bytes() == again.bytes(), c.name() + ": the same bits, one tile at a time");
+  for (int64_t page_size : {1, 7, 128}) test_pages(attention, c, page_size, memory);
   test_one_pass(attention, c, memory.bytes());
 }
 

@@ -79,6 +79,43 @@ struct MaskMemory {
   }
 };
 
+// The keys and values of a case in pages, in another order. Slots without a key are NaN.
+class PagedKeys {
+ public:
+  PagedKeys(const AttentionCase& c, int64_t page_size)
+      : ids_((c.n_k + page_size - 1) / page_size),
+        page_size_(page_size),
+        stride_(page_size * c.E),
+        k_(ids_.size() * stride_ * bytes_of(c.element), c.guard),
+        v_(ids_.size() * stride_ * bytes_of(c.element), c.guard) {
+    const auto count = static_cast<int64_t>(ids_.size());
+    for (int64_t i = 0; i < count; ++i) ids_[i] = static_cast<int32_t>(i % 2 ? i / 2 : count - 1 - i / 2);
+    for (int64_t t = 0; t < c.n_k; ++t) {
+      for (int e = 0; e < c.E; ++e) {
+        const int64_t index = ids_[t / page_size] * stride_ + t % page_size * c.E + e;
+        put(k_, c.element, index, c.k[t * c.E + e]);
+        put(v_, c.element, index, c.v[t * c.E + e]);
+      }
+    }
+  }
+
+  const void* k() const { return k_.as<void>(); }
+  const void* v() const { return v_.as<void>(); }
+  cpu::PageTable table() const {
+    return {ids_.data(), static_cast<int64_t>(ids_.size()), page_size_, stride_, stride_};
+  }
+
+  // Takes away every third page, from the first on.
+  void evict() {
+    for (size_t i = 0; i < ids_.size(); i += 3) ids_[i] = -1;
+  }
+
+ private:
+  std::vector<int32_t> ids_;
+  int64_t page_size_, stride_;
+  Guarded k_, v_;
+};
+
 // The (query tile, key tile) pairs with visible keys, from the first and last row of each query tile.
 inline int64_t expected_tiles(const AttentionCase& c, int64_t row_tile, int64_t key_tile) {
   int64_t count = 0;

@@ -10,7 +10,8 @@ namespace {
 
 using Member = std::optional<mx::array> SequenceLengths::*;
 
-// Inputs and outputs: the given ones of kLengthsArguments. The lengths of a rectangle have the batch shape.
+// Inputs and outputs: the given ones of kLengthsArguments. The lengths of a rectangle have the batch shape;
+// those of packed sequences have one axis, and mapped axes before it.
 class CheckedLengths : public mx::Primitive {
  public:
   CheckedLengths(mx::Stream stream, const char* function, int64_t L, int64_t S, std::vector<Member> given)
@@ -20,7 +21,9 @@ class CheckedLengths : public mx::Primitive {
     SequenceLengths lengths;
     for (size_t i = 0; i < inputs.size(); i++) lengths.*given_[i] = inputs[i];
     cpu::wait_for(stream(), inputs);
-    read_sequences(lengths, inputs[0].shape(), L_, S_, throws_runtime_error(function_));
+    mx::Shape batch = inputs[0].shape();
+    if (lengths.cu_seqlens_q) batch.pop_back();
+    read_sequences(lengths, batch, L_, S_, throws_runtime_error(function_));
     for (size_t i = 0; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
   }
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
@@ -29,14 +32,16 @@ class CheckedLengths : public mx::Primitive {
 
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override {
+    int size = 1;
+    for (size_t i = 0; i < inputs.size(); i++)
+      if (axes[i] >= 0) size = inputs[i].shape(axes[i]);
     std::vector<mx::array> mapped = inputs;
-    mx::Shape shape;
     for (size_t i = 0; i < inputs.size(); i++) {
-      if (axes[i] < 0) continue;
-      mapped[i] = mx::moveaxis(inputs[i], axes[i], 0, stream());
-      shape = mapped[i].shape();
+      mx::Shape shape = inputs[i].shape();
+      shape.insert(shape.begin(), size);
+      mapped[i] = axes[i] >= 0 ? mx::moveaxis(inputs[i], axes[i], 0, stream())
+                               : mx::broadcast_to(inputs[i], shape, stream());
     }
-    for (mx::array& array : mapped) array = mx::broadcast_to(array, shape, stream());
     return {apply(std::make_shared<CheckedLengths>(stream(), function_, L_, S_, given_), mapped),
             std::vector<int>(inputs.size(), 0)};
   }

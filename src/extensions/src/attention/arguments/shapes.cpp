@@ -4,16 +4,12 @@
 #include <algorithm>
 
 namespace tiny_llm_ext {
-namespace {
 
-// By the rules of NumPy.
 bool broadcasts_to(const mx::Shape& shape, const mx::Shape& target) {
   if (shape.size() > target.size()) return false;
   return std::equal(shape.rbegin(), shape.rend(), target.rbegin(),
                     [](int size, int target_size) { return size == 1 || size == target_size; });
 }
-
-}  // namespace
 
 Dims check_shapes(const char* function, const AttentionInputs& inputs) {
   Dims dims(function);

@@ -2,36 +2,28 @@
 #include "attention/transforms/gradient.h"
 
 #include "attention/inputs.h"
+#include "attention/transforms/mapping.h"
 #include "core/checks.h"
 
 namespace tiny_llm_ext {
 namespace {
 
-constexpr size_t kCotangents = 4;
-
-// The size of the mapped axis.
-int mapped_size(const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
-  for (size_t i = 0; i < inputs.size(); i++) {
-    if (axes[i] >= 0) return inputs[i].shape(axes[i]);
+// The sum over the axes along which `shape` broadcast.
+mx::array sum_to_shape(const mx::array& x, const mx::Shape& shape, mx::Stream stream) {
+  const int missing = static_cast<int>(x.ndim() - shape.size());
+  std::vector<int> repeated;
+  for (int axis = 0; axis < static_cast<int>(x.ndim()); axis++) {
+    if (axis < missing || shape[axis - missing] != x.shape(axis)) repeated.push_back(axis);
   }
-  return 1;
+  return repeated.empty() ? x : mx::reshape(mx::sum(x, repeated, true, stream), shape, stream);
 }
 
-mx::array mapped_or_repeated(const mx::array& x, int axis, int size, mx::Stream stream) {
-  if (axis >= 0) return mx::moveaxis(x, axis, 0, stream);
-  mx::Shape shape = x.shape();
-  shape.insert(shape.begin(), size);
-  return mx::broadcast_to(x, shape, stream);
-}
-
-// Moves the mapped axis of an optional input before its batch axes; `rank` counts those and the trailing
-// axes.
-mx::array mapped_axis_first(const mx::array& x, int axis, int rank, mx::Stream stream) {
-  mx::array moved = mx::moveaxis(x, axis, 0, stream);
-  std::vector<int> missing;
-  for (int i = static_cast<int>(moved.ndim()); i < rank; i++)
-    missing.push_back(1 + static_cast<int>(missing.size()));
-  return missing.empty() ? moved : mx::expand_dims(moved, missing, stream);
+// Where derivatives that the fused operations lack can be had.
+std::string alternative(const std::string& function) {
+  const std::string reference = "use attention_reference";
+  return function == kPackedFunction  ? reference + " on each sequence"
+         : function == kPagedFunction ? reference + " on gathered keys and values"
+                                      : reference;
 }
 
 }  // namespace
@@ -43,68 +35,104 @@ Verdict fused_gradient(const Problem& problem) {
   return {true, ""};
 }
 
-void refuse_second_derivative() {
-  throw NotImplemented("second derivative of flash_attention is not supported; use attention_reference");
+void refuse_forward_mode(const char* function) {
+  throw NotImplemented(std::string(function) + ": jvp is not supported; " + alternative(function));
 }
 
-std::vector<mx::array> map_inputs(const std::vector<mx::array>& inputs, const std::vector<int>& axes,
-                                  const AttentionParams& params, mx::Stream stream) {
-  const int size = mapped_size(inputs, axes);
-  std::vector<mx::array> mapped;
-  for (int i = 0; i < 3; i++) mapped.push_back(mapped_or_repeated(inputs[i], axes[i], size, stream));
-  const int batch_axes = static_cast<int>(mapped[0].ndim()) - 3;
-  int next = 3;
-  for (size_t i = 0; i < kOptionalInputs.size(); i++) {
-    if (!params.present[i]) continue;
-    const int rank = batch_axes + kOptionalInputs[i].trailing_axes;
-    mapped.push_back(axes[next] >= 0 ? mapped_axis_first(inputs[next], axes[next], rank, stream)
-                                     : inputs[next]);
-    next++;
+void refuse_second_derivative(const char* function) {
+  throw NotImplemented("second derivative of " + std::string(function) + " is not supported; " +
+                       alternative(function));
+}
+
+std::vector<mx::Shape> WantedGradients::shapes(const std::vector<mx::array>& inputs) const {
+  const mx::Shape& q = inputs[0].shape();
+  std::vector<mx::Shape> shapes;
+  if (query) shapes.push_back(q);
+  if (key_value) shapes.insert(shapes.end(), {inputs[1].shape(), inputs[2].shape()});
+  if (sinks) shapes.emplace_back(q.begin(), q.end() - 2);
+  return shapes;
+}
+
+std::vector<mx::Dtype> WantedGradients::dtypes(const std::vector<mx::array>& inputs) const {
+  std::vector<mx::Dtype> dtypes;
+  if (query) dtypes.push_back(inputs[0].dtype());
+  if (key_value) dtypes.insert(dtypes.end(), {inputs[1].dtype(), inputs[2].dtype()});
+  if (sinks) dtypes.push_back(mx::float32);
+  return dtypes;
+}
+
+WantedGradients wanted_gradients(const char* function, const std::vector<int>& argnums,
+                                 const std::function<std::string(int)>& name_of) {
+  WantedGradients wanted;
+  for (int n : argnums) {
+    const std::string name = name_of(n);
+    if (n > 2 && name != "sinks") {
+      throw NotImplemented(std::string(function) + ": the gradient with respect to " + name +
+                           " is not supported; " + alternative(function) + ", or stop_gradient on " + name);
+    }
+    wanted.query |= n == 0;
+    wanted.key_value |= n == 1 || n == 2;
+    wanted.sinks |= n > 2;
   }
-  return mapped;
+  return wanted;
+}
+
+std::vector<mx::array> select_gradients(const WantedGradients& wanted, const std::vector<mx::array>& computed,
+                                        const std::vector<mx::array>& primals,
+                                        const std::vector<int>& argnums, mx::Stream stream) {
+  const size_t first_key = wanted.query ? 1 : 0;
+  std::vector<mx::array> gradients;
+  for (int n : argnums) {
+    if (n == 0) gradients.push_back(computed.front());
+    if (n == 1 || n == 2) gradients.push_back(computed[first_key + n - 1]);
+    if (n > 2) gradients.push_back(sum_to_shape(computed.back(), primals[n].shape(), stream));
+  }
+  return gradients;
+}
+
+std::vector<mx::array> with_cotangents(std::vector<mx::array> primals, const std::vector<mx::array>& outputs,
+                                       const std::vector<mx::array>& cotangents, mx::Stream stream) {
+  primals.insert(primals.end(),
+                 {outputs[0], outputs[1], mx::astype(cotangents[0], outputs[0].dtype(), stream),
+                  mx::astype(cotangents[1], outputs[1].dtype(), stream)});
+  return primals;
+}
+
+const char* AttentionGradient::function(const std::vector<mx::array>& inputs) const {
+  return function_of(unpack(inputs, params_.attention));
 }
 
 std::vector<mx::array> AttentionGradient::apply(const std::vector<mx::array>& inputs,
                                                 const GradientParams& params, mx::Stream stream) {
-  auto primitive = std::make_shared<AttentionGradient>(stream, params);
-  std::vector<mx::Dtype> dtypes;
-  if (params.query) dtypes.push_back(inputs[0].dtype());
-  if (params.key_value) dtypes.insert(dtypes.end(), {inputs[1].dtype(), inputs[2].dtype()});
-  if (params.sinks) dtypes.push_back(mx::float32);
-  return mx::array::make_arrays(primitive->output_shapes(inputs), dtypes, primitive, inputs);
+  return mx::array::make_arrays(params.shapes(inputs), params.dtypes(inputs),
+                                std::make_shared<AttentionGradient>(stream, params), inputs);
 }
 
 std::vector<mx::Shape> AttentionGradient::output_shapes(const std::vector<mx::array>& inputs) {
-  const mx::Shape& query = inputs[0].shape();
-  std::vector<mx::Shape> shapes;
-  if (params_.query) shapes.push_back(query);
-  if (params_.key_value) shapes.insert(shapes.end(), {inputs[1].shape(), inputs[2].shape()});
-  if (params_.sinks) shapes.emplace_back(query.begin(), query.end() - 2);
-  return shapes;
+  return params_.shapes(inputs);
 }
 
 bool AttentionGradient::is_equivalent(const mx::Primitive& other) const {
   return params_ == static_cast<const AttentionGradient&>(other).params_;
 }
 
-void AttentionGradient::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  refuse_gpu(kFunction);
+void AttentionGradient::eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>&) {
+  refuse_gpu(function(inputs));
 }
 
-std::vector<mx::array> AttentionGradient::vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                              const std::vector<int>&, const std::vector<mx::array>&) {
-  refuse_second_derivative();
+std::vector<mx::array> AttentionGradient::vjp(const std::vector<mx::array>& primals,
+                                              const std::vector<mx::array>&, const std::vector<int>&,
+                                              const std::vector<mx::array>&) {
+  refuse_second_derivative(function(primals));
 }
 
-std::vector<mx::array> AttentionGradient::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
-                                              const std::vector<int>&) {
-  refuse_second_derivative();
+std::vector<mx::array> AttentionGradient::jvp(const std::vector<mx::array>& primals,
+                                              const std::vector<mx::array>&, const std::vector<int>&) {
+  refuse_second_derivative(function(primals));
 }
 
 std::pair<std::vector<mx::array>, std::vector<int>> AttentionGradient::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
-  if (unpack(inputs, params_.attention).packed())
-    throw NotImplemented(std::string(kPackedFunction) + ": vmap is not supported; pack all sequences");
   const int size = mapped_size(inputs, axes);
   const size_t primals = inputs.size() - kCotangents;
   // An input that is not mapped itself has a gradient for each entry all the same, so it is repeated; the

@@ -1,6 +1,7 @@
-// The gradient of fused attention, where kernels compute it: a primitive without derivatives of its own.
+// The gradient of fused attention, where kernels compute it: primitives without derivatives of their own.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,20 +10,44 @@
 
 namespace tiny_llm_ext {
 
-struct GradientParams {
+// Which gradients are wanted, and so the outputs of a gradient's primitive: dQ, dK with dV, and dsinks, which
+// is (B..., Hq) in float32; the others have the shape and dtype of their input.
+struct WantedGradients {
+  bool query = false, key_value = false, sinks = false;
+
+  bool operator==(const WantedGradients&) const = default;
+
+  // Of inputs that begin with query, key and value.
+  std::vector<mx::Shape> shapes(const std::vector<mx::array>& inputs) const;
+  std::vector<mx::Dtype> dtypes(const std::vector<mx::array>& inputs) const;
+};
+
+// The gradients that mx.vjp asks for; `name_of` names the inputs. Throws for an input without a gradient.
+WantedGradients wanted_gradients(const char* function, const std::vector<int>& argnums,
+                                 const std::function<std::string(int)>& name_of);
+
+// The outputs of a gradient's primitive in the order of `argnums`, each in the shape of its input.
+std::vector<mx::array> select_gradients(const WantedGradients& wanted, const std::vector<mx::array>& computed,
+                                        const std::vector<mx::array>& primals,
+                                        const std::vector<int>& argnums, mx::Stream stream);
+
+// The inputs of a gradient's primitive after those of Attention, whose outputs are o and lse.
+struct Cotangents {
+  mx::array o, lse, d_o, d_lse;
+};
+inline constexpr size_t kCotangents = 4;
+
+// The primals, then Cotangents.
+std::vector<mx::array> with_cotangents(std::vector<mx::array> primals, const std::vector<mx::array>& outputs,
+                                       const std::vector<mx::array>& cotangents, mx::Stream stream);
+
+struct GradientParams : WantedGradients {
   AttentionParams attention;
-  bool query, key_value, sinks;  // which gradients are wanted
 
   bool operator==(const GradientParams&) const = default;
 };
 
-// The inputs of AttentionGradient after those of Attention, whose outputs are o and lse.
-struct Cotangents {
-  mx::array o, lse, d_o, d_lse;
-};
-
-// Inputs: those of Attention, then Cotangents. Outputs, as far as wanted: dQ, dK, dV and dsinks, which is
-// (B..., Hq) in float32; the others have the shape and dtype of their input.
+// Inputs: those of Attention, then Cotangents. Outputs: the wanted gradients.
 class AttentionGradient : public mx::Primitive {
  public:
   AttentionGradient(mx::Stream stream, GradientParams params) : mx::Primitive(stream), params_(params) {}
@@ -45,16 +70,15 @@ class AttentionGradient : public mx::Primitive {
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
  private:
+  const char* function(const std::vector<mx::array>& inputs) const;
+
   GradientParams params_;
 };
 
 // Whether kernels compute the gradient of a problem.
 Verdict fused_gradient(const Problem& problem);
 
-[[noreturn]] void refuse_second_derivative();
-
-// The inputs of Attention with their mapped axes as the first batch axis.
-std::vector<mx::array> map_inputs(const std::vector<mx::array>& inputs, const std::vector<int>& axes,
-                                  const AttentionParams& params, mx::Stream stream);
+[[noreturn]] void refuse_forward_mode(const char* function);
+[[noreturn]] void refuse_second_derivative(const char* function);
 
 }  // namespace tiny_llm_ext

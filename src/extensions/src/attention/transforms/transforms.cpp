@@ -2,6 +2,7 @@
 #include "attention/inputs.h"
 #include "attention/last_run.h"
 #include "attention/transforms/gradient.h"
+#include "attention/transforms/mapping.h"
 #include "core/checks.h"
 #include "cpu/runtime/dispatch.h"
 
@@ -9,7 +10,8 @@ namespace tiny_llm_ext {
 namespace {
 
 // The identity, without derivatives. It wraps the gradient of the reference graph, so that a second
-// derivative is an error as it is with backward kernels.
+// derivative is an error as it is with backward kernels. Only for rectangles: packed sequences have those
+// kernels wherever they have a forward kernel.
 class FirstDerivative : public mx::Primitive {
  public:
   FirstDerivative(mx::Stream stream, LastRun run) : mx::Primitive(stream), run_(std::move(run)) {}
@@ -26,11 +28,11 @@ class FirstDerivative : public mx::Primitive {
 
   std::vector<mx::array> vjp(const std::vector<mx::array>&, const std::vector<mx::array>&,
                              const std::vector<int>&, const std::vector<mx::array>&) override {
-    refuse_second_derivative();
+    refuse_second_derivative(kFunction);
   }
   std::vector<mx::array> jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
                              const std::vector<int>&) override {
-    refuse_second_derivative();
+    refuse_second_derivative(kFunction);
   }
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override {
@@ -60,49 +62,20 @@ class FirstDerivative : public mx::Primitive {
   LastRun run_;
 };
 
-// The sum over the axes along which `shape` broadcast.
-mx::array sum_to_shape(const mx::array& x, const mx::Shape& shape, mx::Stream stream) {
-  const int missing = static_cast<int>(x.ndim() - shape.size());
-  std::vector<int> repeated;
-  for (int axis = 0; axis < static_cast<int>(x.ndim()); axis++) {
-    if (axis < missing || shape[axis - missing] != x.shape(axis)) repeated.push_back(axis);
-  }
-  return repeated.empty() ? x : mx::reshape(mx::sum(x, repeated, true, stream), shape, stream);
-}
-
 }  // namespace
 
 std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
                                       const std::vector<mx::array>& cotangents,
                                       const std::vector<int>& argnums,
                                       const std::vector<mx::array>& outputs) {
-  GradientParams wanted = {params_, false, false, false};
-  for (int n : argnums) {
-    const std::string name = input_name(n, params_);
-    if (name != "query" && name != "key" && name != "value" && name != "sinks") {
-      throw NotImplemented("flash_attention: the gradient with respect to " + name +
-                           " is not supported; use attention_reference, or stop_gradient on " + name);
-    }
-    wanted.query |= n == 0;
-    wanted.key_value |= n == 1 || n == 2;
-    wanted.sinks |= n > 2;
-  }
-  const Problem problem = make_problem(unpack(primals, params_), params_, stream().device);
+  const AttentionInputs inputs = unpack(primals, params_);
+  const auto name_of = [&](int n) { return input_name(n, params_); };
+  const GradientParams params = {wanted_gradients(function_of(inputs), argnums, name_of), params_};
+  const Problem problem = make_problem(inputs, params_, stream().device);
   if (!fused_gradient(problem).ok) return reference_vjp(primals, cotangents, argnums, problem);
-
-  std::vector<mx::array> inputs = primals;
-  inputs.insert(inputs.end(),
-                {outputs[0], outputs[1], mx::astype(cotangents[0], outputs[0].dtype(), stream()),
-                 mx::astype(cotangents[1], outputs[1].dtype(), stream())});
-  const std::vector<mx::array> computed = AttentionGradient::apply(inputs, wanted, stream());
-  std::vector<mx::array> gradients;
-  for (int n : argnums) {
-    const size_t first_key = wanted.query ? 1 : 0;
-    if (n == 0) gradients.push_back(computed.front());
-    if (n == 1 || n == 2) gradients.push_back(computed[first_key + n - 1]);
-    if (n > 2) gradients.push_back(sum_to_shape(computed.back(), primals[n].shape(), stream()));
-  }
-  return gradients;
+  const auto computed =
+      AttentionGradient::apply(with_cotangents(primals, outputs, cotangents, stream()), params, stream());
+  return select_gradients(params, computed, primals, argnums, stream());
 }
 
 std::vector<mx::array> Attention::reference_vjp(const std::vector<mx::array>& primals,
@@ -121,15 +94,13 @@ std::vector<mx::array> Attention::reference_vjp(const std::vector<mx::array>& pr
                                 graph_run(kReferencePath, problem));
 }
 
-std::vector<mx::array> Attention::jvp(const std::vector<mx::array>&, const std::vector<mx::array>&,
+std::vector<mx::array> Attention::jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>&,
                                       const std::vector<int>&) {
-  throw NotImplemented("flash_attention: jvp is not supported; use attention_reference");
+  refuse_forward_mode(function_of(unpack(primals, params_)));
 }
 
 std::pair<std::vector<mx::array>, std::vector<int>> Attention::vmap(const std::vector<mx::array>& inputs,
                                                                     const std::vector<int>& axes) {
-  if (unpack(inputs, params_).packed())
-    throw NotImplemented(std::string(kPackedFunction) + ": vmap is not supported; pack all sequences");
   const std::vector<mx::array> mapped = map_inputs(inputs, axes, params_, stream());
   auto shapes = output_shapes(mapped);
   auto outputs = mx::array::make_arrays(shapes, {mapped[0].dtype(), mx::float32},

@@ -10,19 +10,6 @@
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
-namespace {
-
-// A view of (B * heads, L, ...) as (B, heads, L, ...).
-mx::array split_heads(const mx::array& x, int heads) {
-  mx::Shape shape = x.shape();
-  mx::Strides strides = x.strides();
-  shape[0] /= heads;
-  shape.insert(shape.begin() + 1, heads);
-  strides.insert(strides.begin(), strides[0] * heads);
-  return strided_view(x, std::move(shape), std::move(strides), 0);
-}
-
-}  // namespace
 
 std::vector<Sequence> cpu::wait_for_sequences(const AttentionInputs& call, mx::Stream stream) {
   if (!has_lengths(call)) return {};
@@ -31,12 +18,23 @@ std::vector<Sequence> cpu::wait_for_sequences(const AttentionInputs& call, mx::S
                         throws_runtime_error(function_of(call)));
 }
 
+std::vector<Sequence> cpu::wait_for_sequences(const PagedInputs& call, const PagedParams& params,
+                                              mx::Stream stream) {
+  cpu::Arrays integers = given_lengths(call.attention);
+  integers.push_back(call.context_lens);
+  if (!params.hide_absent && !params.ids_checked) integers.push_back(call.block_table);
+  cpu::wait_for(stream, integers);
+  return read_paged_sequences(call, params, throws_runtime_error(kPagedFunction));
+}
+
 void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   check_inputs(inputs);
   const AttentionInputs given = unpack(inputs, params_);
   std::vector<Sequence> sequences = cpu::wait_for_sequences(given, stream());
-  if (given.packed())
-    for (mx::array& output : outputs) cpu::allocate_packed(output);
+  if (given.packed()) {
+    cpu::allocate_packed(outputs[0], true);
+    cpu::allocate_packed(outputs[1], false);
+  }
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
@@ -49,14 +47,11 @@ void Attention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
 
 void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
   const PagedInputs given(inputs, params_);
-  cpu::Arrays integers = given_lengths(given.attention);
-  integers.push_back(given.context_lens);
-  if (!params_.hide_absent) integers.push_back(given.block_table);
-  cpu::wait_for(stream(), integers);
-  std::vector<Sequence> sequences =
-      read_paged_sequences(given, params_, throws_runtime_error("paged_attention"));
-  if (given.attention.packed())
-    for (mx::array& output : outputs) cpu::allocate_packed(output);
+  std::vector<Sequence> sequences = cpu::wait_for_sequences(given, params_, stream());
+  if (given.attention.packed()) {
+    cpu::allocate_packed(outputs[0], true);
+    cpu::allocate_packed(outputs[1], false);
+  }
   cpu::dispatch(stream(), inputs, outputs,
                 [params = params_, device = stream().device, sequences = std::move(sequences)](
                     const cpu::Arrays& arrays, cpu::Arrays& results) {
@@ -64,7 +59,7 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   AttentionInputs call = paged.attention;
                   mx::array o = results[0], lse = results[1];
                   if (params.num_heads > 0) {
-                    for (mx::array* x : {&call.query, &o, &lse}) *x = split_heads(*x, params.num_heads);
+                    for (mx::array* x : {&call.query, &o, &lse}) *x = split_first_axis(*x, params.num_heads);
                   }
                   Problem problem = make_problem(call, params, device);
                   problem.S = paged.slots_per_sequence();

@@ -12,6 +12,7 @@
 #include "core/divide_up.h"
 #include "core/strides.h"
 #include "cpu/attention/layout/head_rows.h"
+#include "cpu/attention/layout/store_row.h"
 #include "cpu/attention/merge.h"
 #include "cpu/attention/plan.h"
 #include "cpu/interface/kernels.h"
@@ -126,7 +127,7 @@ class ForwardPass {
     if (pages_) {
       task.next_k = k_.at(0, next.kv_head, 0);
       task.next_v = v_.at(0, next.kv_head, 0);
-      task.next_ids = pages_->table(sequence.index, k_, v_).ids;
+      task.next_ids = pages_->table(sequence, problem_.left, k_, v_).ids;
     } else {
       task.next_k = k_.at(sequence.entry, next.kv_head, sequence.k_begin);
       task.next_v = v_.at(sequence.entry, next.kv_head, sequence.k_begin);
@@ -151,7 +152,7 @@ class ForwardPass {
     if (pages_) {
       task.k = k_.at(0, kv_head, 0);
       task.v = v_.at(0, kv_head, 0);
-      task.pages = pages_->table(sequence.index, k_, v_);
+      task.pages = pages_->table(sequence, problem_.left, k_, v_);
     } else {
       task.k = k_.at(sequence.entry, kv_head, sequence.k_begin);
       task.v = v_.at(sequence.entry, kv_head, sequence.k_begin);
@@ -210,21 +211,7 @@ class ForwardPass {
         std::fill(row.begin(), row.end(), 0.0f);
         *lse = -std::numeric_limits<float>::infinity();
       }
-      store(row, o_.at(sequence.entry, head, sequence.q_begin + i));
-    }
-  }
-
-  void store(const std::vector<float>& row, std::byte* to) const {
-    switch (problem_.dtype) {
-      case Element::f32:
-        std::copy(row.begin(), row.end(), reinterpret_cast<float*>(to));
-        break;
-      case Element::f16:
-        std::copy(row.begin(), row.end(), reinterpret_cast<mx::float16_t*>(to));
-        break;
-      case Element::bf16:
-        std::copy(row.begin(), row.end(), reinterpret_cast<mx::bfloat16_t*>(to));
-        break;
+      store_row(row, problem_.dtype, o_.at(sequence.entry, head, sequence.q_begin + i));
     }
   }
 

@@ -1,6 +1,7 @@
 // The fused forward pass of one call.
 #pragma once
 
+#include "attention/inputs.h"
 #include "attention/problem.h"
 #include "cpu/attention/layout/mask_and_pages.h"
 #include "tiny_llm_ext.h"
@@ -15,5 +16,7 @@ void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::arra
 
 // The sequences of the batch of an evaluation, once their lengths are computed; empty without lengths.
 std::vector<Sequence> wait_for_sequences(const AttentionInputs& call, mlx::core::Stream stream);
+std::vector<Sequence> wait_for_sequences(const PagedInputs& call, const PagedParams& params,
+                                         mlx::core::Stream stream);
 
 }  // namespace tiny_llm_ext::cpu

@@ -56,9 +56,8 @@ struct PagedRows {
 
   // Null if the page is absent.
   const T* row(int64_t key) const {
-    int64_t page = table.ids[key / table.size];
-    bool present = 0 <= page && page < table.count;
-    return present ? base + page * page_stride + key % table.size * row_stride : nullptr;
+    const int64_t page = page_of(table, key);
+    return page < 0 ? nullptr : base + page * page_stride + key % table.size * row_stride;
   }
 
   // The address of each row; `hidden` for those of an absent page.
@@ -97,10 +96,9 @@ struct PagedRows {
 static bool mark_absent(const PageTable& table, int64_t begin, int count, uint8_t* absent) {
   bool any = false;
   for (int key = 0; key < count;) {
-    const int32_t id = table.ids[(begin + key) / table.size];
     const int64_t left = table.size - (begin + key) % table.size;
     const int run = left < count - key ? (int)left : count - key;
-    const bool is_absent = id < 0 || id >= table.count;
+    const bool is_absent = page_of(table, begin + key) < 0;
     memset(absent + key, is_absent, run);
     any = any || is_absent;
     key += run;

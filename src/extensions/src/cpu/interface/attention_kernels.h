@@ -20,12 +20,20 @@ struct MaskView {
 };
 
 // The pages of one sequence: its logical key t lies in slot t % size of page ids[t / size]. An id outside
-// 0 .. count - 1 is an absent page, which is never read: its keys are hidden.
+// 0 .. count - 1 is an absent page, which is never read: its keys are hidden. So are the pages of the ids
+// before ids[first], of which no query sees a key: they may belong to other sequences by now.
 struct PageTable {
   const int32_t* ids;  // null: the keys are not in pages
   int64_t count, size;
   int64_t k_stride, v_stride;  // from page to page
+  int64_t first = 0;
 };
+
+// The page of logical key t, or -1.
+static inline int64_t page_of(const PageTable& table, int64_t t) {
+  const int64_t index = t / table.size, id = table.ids[index];
+  return index >= table.first && 0 <= id && id < table.count ? id : -1;
+}
 
 // One task of the forward pass: some query rows of a KV head against a range of that head's keys. A task may
 // do the same for the KV heads after it, and then has no mask: each tile of keys is read for all of them
@@ -84,7 +92,7 @@ struct HeadMatrixOut {
 // are those of ForwardTask.
 struct BackwardTask {
   HeadMatrix q, o, d_o;  // at head 0 of the GQA group, position 0
-  HeadMatrix k, v;       // at logical key 0
+  HeadMatrix k, v;       // at logical key 0, or at slot 0 of page 0
   // Of each row, with a stride from head to head and from position to position.
   const float* lse;  // of the forward pass
   int64_t lse_head_stride, lse_row_stride;
@@ -94,7 +102,8 @@ struct BackwardTask {
   int64_t delta_head_stride;
   MaskView mask;         // at head 0 of the GQA group, row 0, logical key 0
   HeadMatrixOut dq;      // likewise
-  HeadMatrixOut dk, dv;  // at logical key 0
+  HeadMatrixOut dk, dv;  // at logical key 0, also where the keys are in pages
+  bool float_dkv;        // whether dk and dv are float32, not in the type of the inputs
   int32_t E, gqa_heads;
   // Rows of delta and dq; keys of dkv, where `begin` is a multiple of the key tile; all rows of dqkv, whose
   // keys are 0 .. n_k - 1.
@@ -102,6 +111,7 @@ struct BackwardTask {
   int64_t n_q, n_k;
   int64_t left, right;
   float scale, softcap;  // softcap 0: none
+  PageTable pages;
 };
 
 // The kernel of one pass.

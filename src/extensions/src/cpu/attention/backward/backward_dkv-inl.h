@@ -1,6 +1,7 @@
 // dK and dV: the keys of a task over the query rows that see them, of all heads of the GQA group.
 #pragma once
 
+#include "cpu/attention/backward/key_rows-inl.h"
 #include "cpu/attention/backward/score_gradient-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -91,6 +92,17 @@ static void accumulate_dkv(const BackwardTask& task, const KeyLanes& keys,
   Products::multiply_along_rows(rows.q, count, space.dp, lanes.vectors, task.E, lanes.sums[1]);
 }
 
+template <Element kElement>
+static void store_dkv(const BackwardTask& task, const LaneTile& keys) {
+  const auto key_out = [&](const HeadMatrixOut& matrix) __attribute__((always_inline)) {
+    return [&](int lane) __attribute__((always_inline)) {
+      return (StorageOf<kElement>*)matrix.data + (keys.begin + lane) * matrix.row_stride;
+    };
+  };
+  store_gradient<kElement>(keys, keys.sums[0], task.E, 1, key_out(task.dv));
+  store_gradient<kElement>(keys, keys.sums[1], task.E, task.scale, key_out(task.dk));
+}
+
 // The keys task.begin .. task.end - 1.
 template <class Products, class QueryGradient>
 static int64_t accumulate_rows(const BackwardTask& task, void* scratch, const QueryGradient& dq) {
@@ -106,13 +118,11 @@ static int64_t accumulate_rows(const BackwardTask& task, void* scratch, const Qu
   RowSpan all = {kUnbounded, 0};
   for (int t = 0; t < tiles; t++) {
     LaneTile& lanes = tile[t].lanes = space.tile(t, E, task.begin + t * kTileLanes, end);
-    const auto key_of = [&](const HeadMatrix& matrix) __attribute__((always_inline)) {
-      return [&](int lane) __attribute__((always_inline)) {
-        return (const T*)matrix.data + (lanes.begin + lane) * matrix.row_stride;
-      };
-    };
-    pack_operand<Products>(lanes, E, lanes.score_operand, key_of(task.k));
-    pack_operand<Products>(lanes, E, lanes.value_operand, key_of(task.v));
+    const KeyRowAddresses<T> at(task, lanes.begin, lanes.count);
+    pack_operand<Products>(lanes, E, lanes.score_operand,
+                           [&](int lane) __attribute__((always_inline)) { return at.k[lane]; });
+    pack_operand<Products>(lanes, E, lanes.value_operand,
+                           [&](int lane) __attribute__((always_inline)) { return at.v[lane]; });
     dq.pack_keys(task, t, lanes);
     tile[t].rows = rows_that_see(task, lanes.begin, lanes.begin + lanes.count - 1);
     if (tile[t].rows.end <= tile[t].rows.begin) continue;
@@ -136,15 +146,9 @@ static int64_t accumulate_rows(const BackwardTask& task, void* scratch, const Qu
     }
     dq.store_rows(task, rows.begin, rows.count);
   }
-  for (int t = 0; t < tiles; t++) {
-    const auto key_out = [&](const HeadMatrixOut& matrix) __attribute__((always_inline)) {
-      return [&](int lane) __attribute__((always_inline)) {
-        return (T*)matrix.data + (tile[t].lanes.begin + lane) * matrix.row_stride;
-      };
-    };
-    store_gradient<Products::kElement>(tile[t].lanes, tile[t].lanes.sums[0], E, 1, key_out(task.dv));
-    store_gradient<Products::kElement>(tile[t].lanes, tile[t].lanes.sums[1], E, task.scale, key_out(task.dk));
-  }
+  for (int t = 0; t < tiles; t++)
+    task.float_dkv ? store_dkv<Element::f32>(task, tile[t].lanes)
+                   : store_dkv<Products::kElement>(task, tile[t].lanes);
   return computed;
 }
 

@@ -1,6 +1,7 @@
 // dQ: the query rows of a task over the keys that they see.
 #pragma once
 
+#include "cpu/attention/backward/key_rows-inl.h"
 #include "cpu/attention/backward/score_gradient-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -53,21 +54,36 @@ VEC_FN void pack_mask(const BackwardTask& task, const LaneTile& lanes, int64_t k
       });
 }
 
+// A streamed tile of keys.
+struct StreamedKeys {
+  int64_t begin;
+  StreamedRows k, v;
+  const bool* absent;  // [keys] whether a key is in an absent page; null if none is
+};
+
+// Hides the absent keys in a mask tile, which starts without any mask unless `masked`.
+VEC_FN void hide_absent_keys(const bool* absent, bool masked, int keys, int lanes, float* mask) {
+  for (int key = 0; key < keys; key++)
+    for (int lane = 0; lane < lanes && (absent[key] || !masked); lane += kLanes)
+      store(mask + key * lanes + lane, absent[key] ? set1(-INFINITY) : zero());
+}
+
 template <class Products>
-static void accumulate_dq(const BackwardTask& task, const QueryRows& rows, int64_t key_begin, int count,
-                          const StreamedRows& k, const StreamedRows& v,
-                          const BackwardWorkspace<Products>& space) {
+static void accumulate_dq(const BackwardTask& task, const QueryRows& rows, const StreamedKeys& keys,
+                          int count, const BackwardWorkspace<Products>& space) {
   const LaneTile& lanes = rows.lanes;
   RowStates states;
-  for (int lane = 0; lane < lanes.lanes(); lane++) states.set(lane, rows.state[lane], key_begin, count);
-  if (task.mask.kind != MaskKind::none) pack_mask(task, lanes, key_begin, count, space.mask);
-  Products::multiply_along_E(k, count, lanes.score_operand, lanes.vectors, task.E, space.s);
-  Products::multiply_along_E(v, count, lanes.value_operand, lanes.vectors, task.E, space.dp);
-  const ScoreTile<RowAxis::lanes> tile = {states, task.mask.kind != MaskKind::none ? space.mask : nullptr,
-                                          task.scale, task.softcap};
-  const bool limited = key_begin < rows.all_first || key_begin + count - 1 > rows.all_last;
+  for (int lane = 0; lane < lanes.lanes(); lane++) states.set(lane, rows.state[lane], keys.begin, count);
+  const bool masked = task.mask.kind != MaskKind::none;
+  if (masked) pack_mask(task, lanes, keys.begin, count, space.mask);
+  if (keys.absent) hide_absent_keys(keys.absent, masked, count, lanes.lanes(), space.mask);
+  Products::multiply_along_E(keys.k, count, lanes.score_operand, lanes.vectors, task.E, space.s);
+  Products::multiply_along_E(keys.v, count, lanes.value_operand, lanes.vectors, task.E, space.dp);
+  const ScoreTile<RowAxis::lanes> tile = {states, masked || keys.absent ? space.mask : nullptr, task.scale,
+                                          task.softcap};
+  const bool limited = keys.begin < rows.all_first || keys.begin + count - 1 > rows.all_last;
   score_gradients<Products>(tile, limited, count, lanes.lanes(), space.s, space.dp);
-  Products::multiply_along_rows(k, count, space.dp, lanes.vectors, task.E, lanes.sums[0]);
+  Products::multiply_along_rows(keys.k, count, space.dp, lanes.vectors, task.E, lanes.sums[0]);
 }
 
 template <class Products>
@@ -94,18 +110,21 @@ static int64_t backward_dq(const BackwardTask& task, void* scratch) {
        begin += Products::kStreamRows) {
     const int keys =
         (int)(last + 1 - begin < Products::kStreamRows ? last + 1 - begin : Products::kStreamRows);
-    const auto key_of = [&](const HeadMatrix& matrix) __attribute__((always_inline)) {
-      return [&](int key) __attribute__((always_inline)) {
-        return (const T*)matrix.data + (begin + key) * matrix.row_stride;
-      };
-    };
-    const StreamedRows k = Products::prepare(keys, E, true, key_of(task.k), space.streamed[0]);
-    const StreamedRows v = Products::prepare(keys, E, false, key_of(task.v), space.streamed[1]);
+    const KeyRowAddresses<T> at(task, begin, keys);
+    const StreamedKeys streamed = {
+        begin,
+        Products::prepare(
+            keys, E, true, [&](int key) __attribute__((always_inline)) { return at.k[key]; },
+            space.streamed[0]),
+        Products::prepare(
+            keys, E, false, [&](int key) __attribute__((always_inline)) { return at.v[key]; },
+            space.streamed[1]),
+        at.any_absent ? at.absent : nullptr};
     for (int t = 0; t < tiles; t++) {
       const int64_t tile_last = tile[t].any_last < last ? tile[t].any_last : last;
       if (tile_last < begin || tile[t].any_first >= begin + keys) continue;
       const int count = (int)(tile_last - begin < keys ? tile_last - begin + 1 : keys);
-      accumulate_dq<Products>(task, tile[t], begin, count, k, v, space);
+      accumulate_dq<Products>(task, tile[t], streamed, count, space);
       computed++;
     }
   }

@@ -15,6 +15,7 @@
 #include "core/divide_up.h"
 #include "core/strides.h"
 #include "cpu/attention/backward/backward_plan.h"
+#include "cpu/attention/backward/page_gradients.h"
 #include "cpu/attention/layout/head_rows.h"
 #include "cpu/attention/layout/mask_and_pages.h"
 #include "cpu/attention/plan.h"
@@ -41,8 +42,9 @@ enum class Axis { rows, keys };
 class BackwardPass {
  public:
   BackwardPass(const AttentionInputs& inputs, const Cotangents& cotangents, const Problem& problem,
-               Gradients& gradients)
+               Gradients& gradients, const PageTables* pages)
       : problem_(problem),
+        pages_(pages),
         kernels_(problem.kernels->attention[static_cast<int>(problem.dtype)]),
         batch_(batch_shape(inputs)),
         mask_(inputs.mask, problem.mask),
@@ -58,15 +60,18 @@ class BackwardPass {
       longest_rows_ = std::max(longest_rows_, sequence.q_rows * problem.gqa_heads());
       longest_keys_ = std::max(longest_keys_, sequence.n_k);
     };
-    if (problem.sequences.empty()) add(problem.whole_entry(0), static_cast<double>(problem.B));
+    if (!lists_sequences()) add(problem.whole_entry(0), static_cast<double>(problem.B));
     for (const Sequence& sequence : problem.sequences) add(sequence, 1);
     threads_ = work < kAttentionThreshold.now() ? 1 : problem.threads;
-    const auto dense = [&](const mx::array& x) {
-      return HeadRows::of(dense_.emplace_back(x, threads_), problem.element_bytes(), batch_);
+    const auto dense = [&](const mx::array& x, const mx::Shape& batch) {
+      inputs_.push_back(HeadRows::of(dense_.emplace_back(x, threads_), problem.element_bytes(), batch));
     };
     dense_.reserve(5);
-    for (const mx::array& x : {inputs.query, inputs.key, inputs.value, cotangents.o, cotangents.d_o})
-      inputs_.push_back(dense(x));
+    const mx::Shape keys_batch = pages ? mx::Shape{1} : batch_;  // of pages, only the first is addressed here
+    dense(inputs.query, batch_);
+    for (const mx::array& x : {inputs.key, inputs.value}) dense(x, keys_batch);
+    for (const mx::array& x : {cotangents.o, cotangents.d_o}) dense(x, batch_);
+    if (pages && gradients.dk) page_gradients_.emplace(problem, *pages, inputs_[kKey], inputs_[kValue]);
   }
 
   void run() {
@@ -80,7 +85,7 @@ class BackwardPass {
     BackwardPlan plan = make_backward_plan(problem_);
     if (!gradients_.dq || !gradients_.dk) plan.schedule = BackwardSchedule::two_passes;
     run.backward_schedule = name_of(plan.schedule);
-    if (gradients_.dk) clear_unused_keys();
+    if (gradients_.dk && !pages_) clear_unused_keys();
     if (plan.schedule == BackwardSchedule::one_pass) {
       run.tiles_visited = run.key_tiles_visited = run_one_pass(plan.order);
       run.tiles_total = run.key_tiles_total = count_all(kernels_.backward_dqkv);
@@ -94,6 +99,9 @@ class BackwardPass {
  private:
   enum Input { kQuery, kKey, kValue, kOutput, kOutputCotangent };
 
+  // Without a list, each batch entry is a sequence. Pages always have one, which may be empty.
+  bool lists_sequences() const { return pages_ || !problem_.sequences.empty(); }
+
   void run_two_passes(LastRun& run) {
     if (gradients_.dq) {
       run.tiles_visited = run_pass(Axis::rows, kernels_.backward_dq);
@@ -102,14 +110,18 @@ class BackwardPass {
     if (gradients_.dk) {
       run.key_tiles_visited = run_pass(Axis::keys, kernels_.backward_dkv);
       run.key_tiles_total = count_all(kernels_.backward_dkv);
+      if (page_gradients_) {
+        page_gradients_->sum_into(0, *gradients_.dk, threads_);
+        page_gradients_->sum_into(1, *gradients_.dv, threads_);
+      }
     }
   }
 
   int64_t sequence_count() const {
-    return problem_.sequences.empty() ? problem_.B : static_cast<int64_t>(problem_.sequences.size());
+    return lists_sequences() ? static_cast<int64_t>(problem_.sequences.size()) : problem_.B;
   }
   Sequence sequence(int64_t n) const {
-    return problem_.sequences.empty() ? problem_.whole_entry(n) : problem_.sequences[n];
+    return lists_sequences() ? problem_.sequences[n] : problem_.whole_entry(n);
   }
 
   int64_t count_all(const PassKernel<BackwardTask>& kernel) const {
@@ -167,6 +179,17 @@ class BackwardPass {
     return {rows.at(entry, head, row), rows.head_stride(), rows.row_stride()};
   }
 
+  HeadMatrix key_matrix(Input input, const Sequence& sequence, int64_t kv_head) const {
+    if (pages_) return matrix(input, 0, kv_head, 0);
+    return matrix(input, sequence.entry, kv_head, sequence.k_begin);
+  }
+
+  HeadMatrixOut key_matrix(std::optional<mx::array>& gradient, int number, const Sequence& sequence,
+                           int64_t kv_head) const {
+    if (page_gradients_) return page_gradients_->rows(number, sequence, kv_head);
+    return matrix(gradient, sequence.entry, kv_head, sequence.k_begin);
+  }
+
   HeadMatrixOut matrix(std::optional<mx::array>& gradient, int64_t entry, int64_t head, int64_t row) const {
     if (!gradient) return {};
     const HeadRows rows = HeadRows::of(*gradient, batch_);
@@ -187,8 +210,9 @@ class BackwardPass {
     task.q = matrix(kQuery, entry, head, sequence.q_begin);
     task.o = matrix(kOutput, entry, head, sequence.q_begin);
     task.d_o = matrix(kOutputCotangent, entry, head, sequence.q_begin);
-    task.k = matrix(kKey, entry, kv_head, sequence.k_begin);
-    task.v = matrix(kValue, entry, kv_head, sequence.k_begin);
+    task.k = key_matrix(kKey, sequence, kv_head);
+    task.v = key_matrix(kValue, sequence, kv_head);
+    if (pages_) task.pages = pages_->table(sequence, problem_.left, inputs_[kKey], inputs_[kValue]);
     task.lse = element(lse_, sequence, head);
     task.lse_head_stride = lse_.head_stride();
     task.lse_row_stride = lse_.row_stride();
@@ -199,8 +223,9 @@ class BackwardPass {
     task.delta_head_stride = problem_.L;
     task.mask = mask_.view(entry, batch_, head, sequence.k_begin);
     task.dq = matrix(gradients_.dq, entry, head, sequence.q_begin);
-    task.dk = matrix(gradients_.dk, entry, kv_head, sequence.k_begin);
-    task.dv = matrix(gradients_.dv, entry, kv_head, sequence.k_begin);
+    task.dk = key_matrix(gradients_.dk, 0, sequence, kv_head);
+    task.dv = key_matrix(gradients_.dv, 1, sequence, kv_head);
+    task.float_dkv = page_gradients_.has_value();
     task.E = static_cast<int32_t>(problem_.E);
     task.gqa_heads = static_cast<int32_t>(problem_.gqa_heads());
     task.n_q = sequence.n_q;
@@ -242,6 +267,7 @@ class BackwardPass {
   }
 
   const Problem& problem_;
+  const PageTables* pages_;  // null if keys and values are not in pages
   const AttentionKernels& kernels_;
   mx::Shape batch_;
   MaskViews mask_;
@@ -251,6 +277,7 @@ class BackwardPass {
   HeadRows lse_, d_lse_;
   std::vector<DenseRows> dense_;
   std::vector<HeadRows> inputs_;
+  std::optional<PageGradients> page_gradients_;  // of pages, if dK and dV are wanted
   int64_t longest_rows_ = 0, longest_keys_ = 0;
   int threads_;
   float* delta_ = nullptr;
@@ -259,8 +286,8 @@ class BackwardPass {
 }  // namespace
 
 void run_backward(const AttentionInputs& inputs, const Cotangents& cotangents, const Problem& problem,
-                  Gradients& gradients) {
-  BackwardPass(inputs, cotangents, problem, gradients).run();
+                  Gradients& gradients, const PageTables* pages) {
+  BackwardPass(inputs, cotangents, problem, gradients, pages).run();
 }
 
 }  // namespace tiny_llm_ext::cpu

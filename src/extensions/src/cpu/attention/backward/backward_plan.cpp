@@ -56,7 +56,8 @@ const char* name_of(BackwardSchedule schedule) {
 
 BackwardPlan make_backward_plan(const Problem& problem) {
   BackwardPlan plan = {};
-  if (!fused_kernel(problem, "backward_dqkv").ok) return plan;
+  // In pages, the gradients of keys wait in memory of their own, to be summed after their pass.
+  if (problem.paged || !fused_kernel(problem, "backward_dqkv").ok) return plan;
   const std::vector<double> work = work_of_sequences(problem);
   plan.order.resize(work.size());
   std::iota(plan.order.begin(), plan.order.end(), 0);

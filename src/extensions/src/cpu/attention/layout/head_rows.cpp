@@ -41,10 +41,15 @@ std::byte* HeadRows::at(int64_t entry, int64_t head, int64_t row) const {
   return data_ + offset * itemsize_;
 }
 
-void allocate_packed(mx::array& array) {
-  const int64_t heads = array.shape(0), width = array.ndim() == 3 ? array.shape(2) : 1;
-  mx::Strides strides = {width, heads * width};
-  if (array.ndim() == 3) strides.push_back(1);
+void allocate_packed(mx::array& array, bool has_width) {
+  const int axes = static_cast<int>(array.ndim()), heads_axis = axes - (has_width ? 3 : 2);
+  const int64_t width = has_width ? array.shape(-1) : 1;
+  const int64_t heads = array.shape(heads_axis), rows = array.shape(heads_axis + 1);
+  mx::Strides strides(axes, 1);
+  strides[heads_axis] = width;
+  strides[heads_axis + 1] = heads * width;
+  int64_t entry = heads * rows * width;
+  for (int axis = heads_axis - 1; axis >= 0; axis--) strides[axis] = entry, entry *= array.shape(axis);
   array.set_data(allocate(bytes_of(array.shape(), array.dtype())), array.size(), std::move(strides),
                  {.contiguous = true, .row_contiguous = false, .col_contiguous = false});
 }

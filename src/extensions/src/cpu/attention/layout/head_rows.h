@@ -10,8 +10,8 @@
 namespace tiny_llm_ext::cpu {
 
 // Rows by batch entry, head and row, of an array (B..., H, L, width), or (B..., H, L) for the log-sum-exp.
-// Packed rows (T, H, width) are the view (H, T, width), whose one entry all sequences share; the entries of
-// pages (P, H, page, width) are the pages. Offsets have 64 bits.
+// Packed rows (T, H, width) are the view (H, T, width): one entry, which all its sequences share. The entries
+// of pages (P, H, page, width) are the pages. Offsets have 64 bits.
 class HeadRows {
  public:
   // `strides` are those of the axes B..., H and L, in elements; an entry of the flattened `batch` is the
@@ -38,7 +38,7 @@ class HeadRows {
   int64_t head_stride_, row_stride_;
 };
 
-// Memory for packed rows: an array (H, T, ...) in the order (T, H, ...).
-void allocate_packed(mlx::core::array& array);
+// Memory for packed rows: an array (B..., H, T) or (B..., H, T, width) in the order (B..., T, H, ...).
+void allocate_packed(mlx::core::array& array, bool has_width);
 
 }  // namespace tiny_llm_ext::cpu

@@ -36,8 +36,10 @@ PageTables::PageTables(const mx::array& block_table, const mx::array& key_pages)
   }
 }
 
-PageTable PageTables::table(int64_t row, const HeadRows& k, const HeadRows& v) const {
-  return {ids_.data() + row * width_, count_, size_, k.entry_stride(), v.entry_stride()};
+PageTable PageTables::table(const Sequence& sequence, int64_t left, const HeadRows& k,
+                            const HeadRows& v) const {
+  const int64_t first = first_key(sequence.n_k - sequence.n_q, left) / size_;
+  return {ids_.data() + sequence.index * width_, count_, size_, k.entry_stride(), v.entry_stride(), first};
 }
 
 }  // namespace tiny_llm_ext::cpu

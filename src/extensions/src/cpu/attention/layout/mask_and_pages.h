@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "attention/problem.h"
 #include "core/mask.h"
 #include "cpu/attention/layout/head_rows.h"
 #include "cpu/interface/kernels.h"
@@ -31,8 +32,9 @@ class PageTables {
  public:
   PageTables(const mlx::core::array& block_table, const mlx::core::array& key_pages);
 
-  // The pages of a row of the table, in the memory of `k` and `v`, whose entries are the pages.
-  PageTable table(int64_t row, const HeadRows& k, const HeadRows& v) const;
+  // The pages of a sequence whose rows see `left` keys before their position, in the memory of `k` and `v`,
+  // whose entries are the pages.
+  PageTable table(const Sequence& sequence, int64_t left, const HeadRows& k, const HeadRows& v) const;
 
  private:
   int64_t width_, count_, size_;

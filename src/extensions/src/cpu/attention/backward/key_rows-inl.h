@@ -1,0 +1,37 @@
+// Where the keys and values of a tile of the backward passes lie: in one block of memory, or in pages. Both
+// are read in place.
+#pragma once
+
+#include "cpu/attention/backward/tile-inl.h"
+
+namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
+
+// The address of each row; zeros for a key in an absent page. No query sees the keys before the first page of
+// the table, by their position: only those after it count as absent.
+template <class T>
+struct KeyRowAddresses {
+  const T *k[kMaxTileRows], *v[kMaxTileRows];
+  bool absent[kMaxTileRows];
+  bool any_absent = false;
+
+  KeyRowAddresses(const BackwardTask& task, int64_t begin, int count) {
+    const PageTable& pages = task.pages;
+    const int64_t size = pages.ids ? pages.size : kUnbounded;
+    for (int key = 0; key < count;) {
+      const int64_t slot = (begin + key) % size, left = size - slot;
+      const int end = left < count - key ? key + (int)left : count;
+      const int64_t page = pages.ids ? page_of(pages, begin + key) : 0;
+      const bool is_absent = page < 0 && (begin + key) / size >= pages.first;
+      any_absent |= is_absent;
+      for (int64_t row = slot; key < end; key++, row++) {
+        absent[key] = is_absent;
+        k[key] = page < 0 ? (const T*)kZeroRow
+                          : (const T*)task.k.data + page * pages.k_stride + row * task.k.row_stride;
+        v[key] = page < 0 ? (const T*)kZeroRow
+                          : (const T*)task.v.data + page * pages.v_stride + row * task.v.row_stride;
+      }
+    }
+  }
+};
+
+}  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA
