@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_llm.errors import ArgumentError, NumericError
-from tiny_llm.server.door import Draining, EngineFailed, QueueFull
+from tiny_llm.errors import ArgumentError, Draining, EngineFailed, NumericError, QueueFull
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
@@ -30,7 +29,7 @@ def repaired(server: RunningServer) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("refusal", "status", "code", "retry"),
     [
-        (QueueFull(), 429, "queue_full", "1"),
+        (QueueFull(8), 429, "queue_full", "1"),
         (Draining(), 503, "draining", "1"),
         (EngineFailed(), 503, "engine_failed", "1"),
         (ArgumentError("submit", "prompt_ids", 900, "at most 800"), 400, "context_length_exceeded", None),

@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tiny_llm.server.door import QueueFull
+from tiny_llm.errors import QueueFull
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
@@ -123,7 +123,7 @@ def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.
     with pytest.raises(anthropic.AuthenticationError) as closed:
         client.with_options(api_key="wrong").messages.create(model="fake", **options)
     assert closed.value.body["type"] == "error"
-    server.engine.refusal = QueueFull()
+    server.engine.refusal = QueueFull(8)
     with pytest.raises(anthropic.RateLimitError):
         client.messages.create(model="fake", **options)
     server.engine.refusal = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import openai
 import pytest
 
-from tiny_llm.server.door import Draining, QueueFull
+from tiny_llm.errors import Draining, QueueFull
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
@@ -76,7 +76,7 @@ def test_wrong_requests_raise_what_the_client_documents(client: openai.OpenAI) -
 
 
 def test_failures_raise_what_the_client_retries() -> None:
-    engine = FakeEngine(refusal=QueueFull())
+    engine = FakeEngine(refusal=QueueFull(8))
     with running(engine, api_keys=("secret",)) as server:
         client = client_of(server, "secret")
         with pytest.raises(openai.RateLimitError) as full:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..runtime.version import version
-from . import batch, bench, chat, demo, export, generate, info, visualize, warm_up
+from . import batch, bench, chat, demo, export, generate, info, serve, visualize, warm_up
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
@@ -15,6 +15,7 @@ COMMANDS: dict[str, ModuleType] = {
     "generate": generate,
     "chat": chat,
     "batch": batch,
+    "serve": serve,
     "bench": bench,
     "export": export,
     "warm-up": warm_up,

@@ -1,75 +1,22 @@
-"""What the server needs of an engine: interfaces only, so that any engine can stand behind it."""
+"""What the server needs of an engine: interfaces, so that tests can put another one in its place."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Any, Protocol
 
-from ..errors import TinyLlmError
-from ..generation.result import TokenLogprobs
-from ..sampling.params import Sampling
-
-FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRequest:
-    """One prompt with `n` answers.
-
-    logprobs: number of most probable tokens to return for each position; None returns no log probabilities.
-    salt: prompts with different salts share no cached pages.
-    """
-
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    n: int = 1
-    logprobs: int | None = None
-    grammar: Any = None
-    deadline: float | None = None
-    salt: str = ""
-    id: str = ""
-
-
-class QueueFull(TinyLlmError):
-    """Too many requests wait; a later one may be accepted."""
-
-
-class Draining(TinyLlmError):
-    """The engine finishes its requests and accepts no new one."""
-
-
-class EngineFailed(TinyLlmError):
-    """The engine stopped after a fault and accepts no request."""
-
-
-class Event(Protocol):
-    """New tokens of one choice. `text` is the part that is certain by now; it may be empty."""
-
-    @property
-    def choice(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def token_ids(self) -> Sequence[int]: ...
-    @property
-    def logprobs(self) -> Sequence[TokenLogprobs] | None: ...
-    @property
-    def finish_reason(self) -> FinishReason | None: ...
-    @property
-    def error(self) -> Exception | None: ...
+from ..engine import EngineRequest, EngineStatistics, Event, Timings
 
 
 class Handle(Protocol):
     """A submitted request; iteration ends after the last choice has finished."""
 
     @property
-    def prompt_tokens(self) -> int: ...
-    @property
     def cached_tokens(self) -> int:
         """Tokens of the prompt found in the prefix cache; known after the first event."""
         ...
 
-    def cancel(self) -> None:
-        """End the request within one step; may be called repeatedly, from any thread."""
+    @property
+    def cancel(self) -> Callable[[], None]:
+        """Ends the request within one step; may be called repeatedly, from any thread."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Event]: ...
@@ -94,55 +41,9 @@ class Tokenizer(Protocol):
 
 class Model(Protocol):
     @property
-    def name(self) -> str: ...
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-
-class Grammars(Protocol):
-    """Makes grammars: values for `EngineRequest.grammar`. What cannot be one is an ArgumentError."""
-
-    def json_object(self) -> Any: ...
-
-    def json_schema(self, schema: Mapping[str, Any] | str) -> Any: ...
-
-    def regex(self, pattern: str) -> Any: ...
-
-    def lark(self, text: str) -> Any: ...
-
-
-class Statistics(Protocol):
-    """Counters since the start, and the present state. `step_tokens` has the sizes of the latest steps."""
-
-    @property
-    def running(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def pages_total(self) -> int: ...
-    @property
-    def pages_used(self) -> int: ...
-    @property
-    def prefix_queries(self) -> int: ...
-    @property
-    def prefix_hits(self) -> int: ...
-    @property
-    def preemptions(self) -> int: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def generation_tokens(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def step_tokens(self) -> Sequence[int]: ...
-
-
-class Timings(Protocol):
-    """Of a finished request."""
-
-    @property
-    def queue_seconds(self) -> float: ...
+    def tokenizer(self) -> Any:
+        """A `Tokenizer`."""
+        ...
 
 
 class Engine(Protocol):
@@ -160,12 +61,8 @@ class Engine(Protocol):
         """
         ...
 
-    def statistics(self) -> Statistics: ...
+    def statistics(self) -> EngineStatistics: ...
 
-    def observe(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback` with the `Timings` of each finished request, from the engine's thread."""
-        ...
+    def observe(self, callback: Callable[[Timings], None]) -> None: ...
 
-    def alive(self, max_age: float) -> bool:
-        """Whether a step, or a rest without work, is not older than `max_age` seconds."""
-        ...
+    def alive(self, max_age: float) -> bool: ...

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import NumericError, RefusedArgument
-from .door import Draining, EngineFailed, QueueFull
+from ..errors import Draining, EngineFailed, NumericError, QueueFull, RefusedArgument
 
 TYPES = {
     401: "authentication_error",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .door import Draining
+from ..errors import Draining
 
 
 class Lifecycle:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...engine import EngineRequest
 from ...sampling.params import Sampling
-from ..door import EngineRequest
 from ..errors import ApiError, bad_value
 from ..models import ServedModel
 from ..settings import Settings
