@@ -14,6 +14,7 @@ from typing import Any
 from ..engine import Engine, EngineRequest
 from ..errors import ArgumentError
 from ..llm import LLM
+from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from ..server.settings import LOCAL_HOSTS, Settings
@@ -23,9 +24,9 @@ from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
 from .streams import print_stderr
 
-SUMMARY = "answer requests of OpenAI's clients over HTTP"
-DESCRIPTION = """Serve models over HTTP, with the interface of OpenAI. The first Ctrl-C or SIGTERM lets the
-requests in flight finish, the second ends the program at once."""
+SUMMARY = "answer requests of OpenAI's and Anthropic's clients over HTTP"
+DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI and Anthropic. The first Ctrl-C or SIGTERM
+lets the requests in flight finish, the second ends the program at once."""
 SIZES = ("kv_memory", "max_context", "step_tokens", "max_running", "max_waiting")  # options of `Engine`
 WARM_UP = "Hello"
 KEY_VARIABLE = "TINY_LLM_API_KEY"
@@ -121,13 +122,23 @@ def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> 
             room = f"{engine.context}, which is what fits into the memory for keys and values (--kv-memory)"
             raise Refusal(f"--max-context: got {options.max_context}, expected at most {room}")
         progress("Warming up", 0, None)
-        prompt = llm.tokenizer.encode(WARM_UP, add_special_tokens=False)
-        for _ in engine.submit(EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=2))):
-            pass
+        warm_up(engine)
         close_after_failure.pop_all()
     memory = f"{engine.pool.memory / 1e6:.0f} MB for keys and values"
     print_stderr(f"{model}: a context of {engine.context} tokens, {memory}")
     return engine
+
+
+def warm_up(engine: Engine) -> None:
+    """Answer a question: the first rendering and the first steps take longer than others."""
+    tokenizer = engine.llm.tokenizer
+    try:
+        text = tokenizer.apply_chat_template([{"role": "user", "content": WARM_UP}])
+    except NoChatTemplate:
+        text = WARM_UP
+    prompt = tokenizer.encode(text, add_special_tokens=False)
+    for _ in engine.submit(EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=2))):
+        pass
 
 
 def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
