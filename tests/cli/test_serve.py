@@ -12,6 +12,7 @@ import pytest
 
 from tiny_llm.cli import serve
 from tiny_llm.cli.exit_codes import Failure, Refusal
+from tiny_llm.errors import ArgumentError
 
 
 def parse(*flags: str) -> argparse.Namespace:
@@ -120,18 +121,39 @@ def test_sizes(text: str, number: int) -> None:
     assert serve.size(text) == number
 
 
-def test_options_reach_the_engines_and_the_server() -> None:
+def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = [
         "--kv-memory", "1G", "--max-context", "512", "--step-tokens", "64", "--max-running", "4",
         "--max-waiting", "8", "--offline", "--host", "0.0.0.0", "--allowed-host", "llm.example",
         "--drain-timeout", "5",
     ]  # fmt: skip
-    engine = serve.engine_options(parse(*flags))
-    assert (engine.kv_memory, engine.max_context, engine.step_tokens) == (2**30, 512, 64)
-    assert (engine.max_running, engine.max_waiting, engine.offline) == (4, 8, True)
+    made = {}
+    monkeypatch.setattr(serve, "LLM", lambda name, **options: made.update(name=name, **options))
+
+    def note(llm: None, **sizes: int) -> None:
+        made.update(sizes)
+        raise ArgumentError("Engine", "kv_memory", "1 bytes", "more")
+
+    monkeypatch.setattr(serve, "Engine", note)
+    with pytest.raises(Refusal, match=r"^--kv-memory: got 1 bytes, expected more$"):
+        serve.make_engine("tiny", parse(*flags), None)
+    sizes = {"kv_memory": 2**30, "max_context": 512, "step_tokens": 64, "max_running": 4, "max_waiting": 8}
+    assert made == {"name": "tiny", "offline": True, "progress": None, **sizes}
     settings = serve.read_settings(parse(*flags))
     assert {"localhost", "0.0.0.0", "llm.example"} <= set(settings.allowed_hosts)
     assert settings.drain_timeout == 5
+
+
+def test_a_context_that_does_not_fit_into_the_memory_is_refused() -> None:
+    flags = ["--kv-memory", "1M", "--max-context", "2000"]
+    expected = r"^--max-context: got 2000, expected at most \d+, which is what fits .+--kv-memory"
+    with pytest.raises(Refusal, match=expected):
+        serve.run_with(serve.make_engine, parse("--port", "0", *flags))
+
+
+def test_memory_for_less_than_a_page_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"^--kv-memory: got 1 bytes, expected at least one page"):
+        serve.run_with(serve.make_engine, parse("--port", "0", "--kv-memory", "1"))
 
 
 def test_a_folder_is_served_under_its_own_name(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_llm import LLM
 from tiny_llm.engine import Engine
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
 
 # Tests that look only at answers run with each of these engines.
-ENGINES = {"fake": FakeEngine, "embedded model": lambda: Engine(LLM("tiny"))}
+ENGINES = {"fake": FakeEngine, "embedded": lambda: Engine("tiny")}
 
 
 @pytest.fixture(scope="module")
@@ -26,5 +25,5 @@ def server() -> Iterator[RunningServer]:
 @pytest.fixture(scope="module", params=ENGINES)
 def any_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """With each engine, under the name "fake"."""
-    with running(ENGINES[request.param]()) as started:
+    with ENGINES[request.param]() as engine, running(engine) as started:
         yield started

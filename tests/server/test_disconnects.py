@@ -14,13 +14,19 @@ from ..support.serving.running import RunningServer, running, wait_until
 LONG = 2000  # tokens, far more than come while a test runs
 
 
-def start(server: RunningServer, stream: bool, **fields: object) -> socket.socket:
-    """A request whose answer has begun in the engine."""
-    body = json.dumps({"prompt": "Once", "max_tokens": LONG, "stream": stream, **fields}).encode()
+def send(server: RunningServer, **fields: object) -> socket.socket:
+    """A request, whose connection stays open."""
+    body = json.dumps(fields).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     connection = server.connect()
-    before = len(server.engine.handles)
     connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+    return connection
+
+
+def start(server: RunningServer, stream: bool, **fields: object) -> socket.socket:
+    """A request whose answer has begun in the engine."""
+    before = len(server.engine.handles)
+    connection = send(server, max_tokens=LONG, stream=stream, **fields)
     wait_until(lambda: len(server.engine.handles) > before and server.engine.handles[-1].generated > 2)
     return connection
 
@@ -49,13 +55,7 @@ def test_a_client_that_does_not_read_is_disconnected() -> None:
     """The kernel keeps some megabytes for it; then writing stops."""
     tokens = 1500
     with running(FakeEngine(), write_timeout=0.2) as server:
-        with server.connect() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            body = json.dumps(
-                {"prompt": "a", "max_tokens": tokens, "stream": True, "logprobs": 20, "n": 8}
-            ).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-            connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        with send(server, prompt="a", max_tokens=tokens, stream=True, logprobs=20, n=8):
             wait_until(lambda: server.engine.handles and server.engine.running == [])
         (handle,) = server.engine.handles
         assert handle.cancelled

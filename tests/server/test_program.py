@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from ..support.processes.child import ROOT
 from ..support.serving.running import SECONDS, wait_until
 
-PROGRAM = "tests.support.serving.program"
+REAL = ["tiny_llm", "serve"]
+FAKE = ["tests.support.serving.program"]  # followed by the time of a token
 
 
 class Program:
@@ -50,10 +51,10 @@ class Program:
 
 
 @contextmanager
-def started(delay: float, *flags: str) -> Iterator[Program]:
+def started(*program: str) -> Iterator[Program]:
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     with subprocess.Popen(
-        [sys.executable, "-m", PROGRAM, str(delay), "--port", "0", *flags],
+        [sys.executable, "-m", *program, "--port", "0"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
@@ -67,7 +68,7 @@ def started(delay: float, *flags: str) -> Iterator[Program]:
 
 
 def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None:
-    with started(0.05, "--log-format", "json") as program:
+    with started(*FAKE, "0.05", "--log-format", "json") as program:
         assert program.get("/ready") == 200
         stream = program.begin(tokens=20)
         program.process.send_signal(signal.SIGTERM)
@@ -86,7 +87,7 @@ def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None
 
 
 def test_after_the_drain_timeout_answers_are_cut() -> None:
-    with started(0.05, "--drain-timeout", "0") as program:
+    with started(*FAKE, "0.05", "--drain-timeout", "0") as program:
         stream = program.begin(tokens=1000)
         program.process.send_signal(signal.SIGINT)
         rest = b""
@@ -99,7 +100,7 @@ def test_after_the_drain_timeout_answers_are_cut() -> None:
 
 
 def test_the_second_signal_ends_the_program_at_once() -> None:
-    with started(0.05) as program:
+    with started(*FAKE, "0.05") as program:
         program.begin(tokens=1000)
         program.process.send_signal(signal.SIGTERM)
         wait_until(lambda: program.get("/ready") == 503)
@@ -109,7 +110,7 @@ def test_the_second_signal_ends_the_program_at_once() -> None:
 
 def test_the_printed_command_works_and_the_log_has_escapes_but_no_prompts() -> None:
     """The command in its parts, without curl, which a machine may lack."""
-    with started(0) as program:
+    with started(*REAL) as program:
         found = re.fullmatch(r"curl (\S+) -H '(.+?)' -d '(.+)'\n", program.lines[1])
         assert found, program.lines
         url, header, body = found.groups()

@@ -6,31 +6,29 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine import Engine, EngineRequest
 from ..errors import ArgumentError
 from ..llm import LLM
+from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
-from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from ..server.settings import LOCAL_HOSTS, Settings
 from . import arguments
+from .build_backend import flag
 from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
 from .streams import print_stderr
 
-if TYPE_CHECKING:
-    from ..server.door import Engine as AnyEngine
-    from ..server.door import Grammars
-
-SUMMARY = "answer requests of OpenAI's clients over HTTP"
-DESCRIPTION = """Serve models over HTTP, with the interface of OpenAI. The first Ctrl-C or SIGTERM lets the
-requests in flight finish, the second ends the program at once."""
+SUMMARY = "answer requests of OpenAI's and Anthropic's clients over HTTP"
+DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI and Anthropic. The first Ctrl-C or
+SIGTERM lets the requests in flight finish, the second ends the program at once."""
+SIZES = ("kv_memory", "max_context", "step_tokens", "max_running", "max_waiting")  # options of `Engine`
+WARM_UP = "Hello"
 KEY_VARIABLE = "TINY_LLM_API_KEY"
 LOG_FORMATS = ("text", "json")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -38,19 +36,7 @@ KEY = re.compile(r"[!-~]+")  # what a header can carry
 DEFAULTS = Settings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    """The options of the engines; None leaves a choice to the engine."""
-
-    offline: bool | None
-    kv_memory: int | None  # bytes, for each model
-    max_context: int | None
-    step_tokens: int | None
-    max_running: int | None
-    max_waiting: int | None
-
-
-MakeEngine = Callable[[str, EngineOptions, Progress], "AnyEngine"]
+MakeEngine = Callable[[str, argparse.Namespace, Progress], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,44 +105,44 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load the models, then serve until a signal."""
-    return run_with(make_engine, options, Grammar)
+    return run_with(make_engine, options)
 
 
-def make_engine(name: str, options: EngineOptions, progress: Progress) -> Engine:
-    """Load a model, start its engine, and answer a short prompt, so that the first request is no slower."""
-    llm = LLM(name, offline=bool(options.offline), progress=progress)
-    given: dict[str, Any] = {
-        "kv_memory": options.kv_memory,
-        "max_context": options.max_context,
-        "step_tokens": options.step_tokens,
-        "max_running": options.max_running,
-        "max_waiting": options.max_waiting,
-    }
-    with option_errors():
-        engine = Engine(llm, **{name: value for name, value in given.items() if value is not None})
-    progress("warming up", 0, None)
-    prompt = llm.tokenizer.encode("Once upon a time", add_special_tokens=False)
-    for _ in engine.submit(EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=2))):
-        pass
-    print_stderr(
-        f"{name}: context of {engine.context} tokens; {engine.pool.memory / 2**20:.0f} MiB hold the keys and "
-        f"values of {engine.pool.tokens} tokens"
-    )
+def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
+    """Load a model and start its engine, which then has computed something: no request is the first."""
+    llm = LLM(model, offline=bool(options.offline), progress=progress)
+    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    try:
+        engine = Engine(llm, **sizes)
+    except ArgumentError as error:
+        raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
+    with ExitStack() as close_after_failure:
+        close_after_failure.callback(engine.close)
+        if options.max_context is not None and engine.context < options.max_context:
+            room = f"{engine.context}, which is what fits into the memory for keys and values (--kv-memory)"
+            raise Refusal(f"--max-context: got {options.max_context}, expected at most {room}")
+        progress("Warming up", 0, None)
+        warm_up(engine)
+        close_after_failure.pop_all()
+    memory = f"{engine.pool.memory / 1e6:.0f} MB for keys and values"
+    print_stderr(f"{model}: a context of {engine.context} tokens, {memory}")
     return engine
 
 
-@contextmanager
-def option_errors() -> Iterator[None]:
-    """A value that the engine refuses, under the name of its flag."""
+def warm_up(engine: Engine) -> None:
+    """Answer a question: the first rendering and the first steps take longer than others."""
+    tokenizer = engine.llm.tokenizer
     try:
-        yield
-    except ArgumentError as error:
-        raise Refusal(f"--{error.argument.replace('_', '-')}: {error.reason}") from error
+        text = tokenizer.apply_chat_template([{"role": "user", "content": WARM_UP}])
+    except NoChatTemplate:
+        text = WARM_UP
+    prompt = tokenizer.encode(text, add_special_tokens=False)
+    for _ in engine.submit(EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=2))):
+        pass
 
 
-def run_with(make_engine: MakeEngine, options: argparse.Namespace, grammars: "Grammars | None" = None) -> int:
-    """Serve until a signal. `make_engine` loads a model and starts its engine.
+def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
+    """Serve until a signal. `make_engine` loads a model and starts its engine; tests have another one.
 
     Options and the address are checked before anything is loaded.
     """
@@ -171,7 +157,7 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace, grammars: "Gr
         engines = {}
         with ProgressBar() as progress:
             for name, model in names.items():
-                engine: Any = make_engine(model, engine_options(options), progress)
+                engine = make_engine(model, options, progress)
                 engines[name] = engines_to_close.enter_context(engine)
         logs.set_up_logs(options.log_format)
         if not settings.api_keys and options.host not in LOCAL_HOSTS:
@@ -181,7 +167,7 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace, grammars: "Gr
         def on_start() -> None:
             announce(address, list(names), bool(settings.api_keys))
 
-        server = run.Server(engines, settings, grammars=grammars, on_start=on_start)
+        server = run.Server(engines, settings, on_start=on_start)
         asyncio.run(server.serve(sockets=[bound]))
     return 0
 
@@ -195,17 +181,6 @@ def model_names(models: list[str]) -> dict[str, str]:
             raise Refusal(f"--model: {name} is given twice")
         names[name] = model
     return names
-
-
-def engine_options(options: argparse.Namespace) -> EngineOptions:
-    return EngineOptions(
-        offline=options.offline,
-        kv_memory=options.kv_memory,
-        max_context=options.max_context,
-        step_tokens=options.step_tokens,
-        max_running=options.max_running,
-        max_waiting=options.max_waiting,
-    )
 
 
 def read_settings(options: argparse.Namespace) -> Settings:

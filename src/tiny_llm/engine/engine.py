@@ -278,9 +278,7 @@ class Engine:
             answer.handle.put(event)
 
     def _forget(self, state: RequestState) -> None:
-        answer = self._answers.pop(state)
-        timings = answer.timings(time.monotonic())
-        self._recorder.add_end(timings)
+        self._recorder.add_end(self._answers.pop(state).timings(time.monotonic()))
         self._changed.notify_all()
 
     def _recover(self, plan: Plan, error: Exception) -> None:

@@ -1,5 +1,6 @@
 """Counts what an engine does, and tells observers of the answers that end."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from ..cache.pages import PagePool
 from ..scheduler import Plan, Scheduler
 from .statistics import EngineStatistics, Timings
 
+LOG = logging.getLogger(__name__)
 RECENT_STEPS = 1024
 
 
@@ -28,7 +30,10 @@ class Recorder:
     def add_end(self, timings: Timings) -> None:
         """An answer that has ended."""
         for observe in self.observers:
-            observe(timings)
+            try:
+                observe(timings)
+            except Exception:  # not the engine's: its requests go on
+                LOG.exception("an observer failed")
 
     def statistics(self, scheduler: Scheduler, pages: PagePool) -> EngineStatistics:
         """The present state, and the totals."""

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from ..errors import TinyLlmError
-from .door import Engine, Grammars
+from .door import Engine
 from .endpoint import Service
 from .errors import ApiError, as_api_error
 from .guard.access import Access
@@ -33,16 +33,11 @@ GRAMMAR_THREADS = 2
 def create_app(
     engines: Mapping[str, Engine],
     settings: Settings | None = None,
-    *,
-    grammars: Grammars | None = None,
     lifecycle: Lifecycle | None = None,
 ) -> ASGIApp:
-    """The server of these engines, under the names that requests use; the first is the default.
-
-    grammars: makes the grammars of structured output; without it, requests for that are refused.
-    """
+    """The server of these engines, under the names that requests use; the first is the default."""
     settings = settings or Settings()
-    models = Models(engines, grammars)
+    models = Models(engines)
     service = Service(
         models=models,
         settings=settings,

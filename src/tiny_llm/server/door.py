@@ -1,42 +1,22 @@
-"""What the server needs of an engine: interfaces only, so that any engine can stand behind it."""
+"""What the server needs of an engine: interfaces, so that tests can put another one in its place."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from ..engine.events import EventReason
-from ..engine.request import EngineRequest
-from ..generation.result import TokenLogprobs
-
-
-class Event(Protocol):
-    """New tokens of one choice. `text` is the part that is certain by now; it may be empty."""
-
-    @property
-    def choice(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def token_ids(self) -> Sequence[int]: ...
-    @property
-    def logprobs(self) -> Sequence[TokenLogprobs] | None: ...
-    @property
-    def finish_reason(self) -> EventReason | None: ...
-    @property
-    def error(self) -> Exception | None: ...
+from ..engine import EngineRequest, EngineStatistics, Event, Timings
 
 
 class Handle(Protocol):
     """A submitted request; iteration ends after the last choice has finished."""
 
     @property
-    def prompt_tokens(self) -> int: ...
-    @property
     def cached_tokens(self) -> int:
         """Tokens of the prompt found in the prefix cache; known after the first event."""
         ...
 
-    def cancel(self) -> None:
-        """End the request within one step; may be called repeatedly, from any thread."""
+    @property
+    def cancel(self) -> Callable[[], None]:
+        """Ends the request within one step; may be called repeatedly, from any thread."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Event]: ...
@@ -61,55 +41,9 @@ class Tokenizer(Protocol):
 
 class Model(Protocol):
     @property
-    def name(self) -> str: ...
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-
-class Grammars(Protocol):
-    """Makes grammars: values for `EngineRequest.grammar`. What cannot be one is an ArgumentError."""
-
-    def json_object(self) -> Any: ...
-
-    def json_schema(self, schema: Mapping[str, Any] | str) -> Any: ...
-
-    def regex(self, pattern: str) -> Any: ...
-
-    def lark(self, text: str) -> Any: ...
-
-
-class Statistics(Protocol):
-    """Counters since the start, and the present state. `step_tokens` has the sizes of the latest steps."""
-
-    @property
-    def running(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def pages_total(self) -> int: ...
-    @property
-    def pages_used(self) -> int: ...
-    @property
-    def prefix_queries(self) -> int: ...
-    @property
-    def prefix_hits(self) -> int: ...
-    @property
-    def preemptions(self) -> int: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def generation_tokens(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def step_tokens(self) -> Sequence[int]: ...
-
-
-class Timings(Protocol):
-    """Of a finished request."""
-
-    @property
-    def queue_seconds(self) -> float: ...
+    def tokenizer(self) -> Any:
+        """A `Tokenizer`."""
+        ...
 
 
 class Engine(Protocol):
@@ -127,12 +61,8 @@ class Engine(Protocol):
         """
         ...
 
-    def statistics(self) -> Statistics: ...
+    def statistics(self) -> EngineStatistics: ...
 
-    def observe(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback` with the `Timings` of each finished request, from the engine's thread."""
-        ...
+    def observe(self, callback: Callable[[Timings], None]) -> None: ...
 
-    def alive(self, max_age: float) -> bool:
-        """Whether a step, or a rest without work, is not older than `max_age` seconds."""
-        ...
+    def alive(self, max_age: float) -> bool: ...

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .door import Statistics
+from ..engine import EngineStatistics
 from .models import Models, ServedModel
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -17,7 +17,7 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 REASONS = ("stop", "length", "cancelled", "deadline", "error")
 MODEL = ("model_name",)
 
-Rows = tuple[tuple[str, str, Callable[[Statistics], float]], ...]
+Rows = tuple[tuple[str, str, Callable[[EngineStatistics], float]], ...]
 # Name after the prefix, its help, and the value in the statistics of an engine.
 GAUGES: Rows = (
     ("num_requests_running", "Requests in the batch", lambda s: s.running),
@@ -105,7 +105,7 @@ class EngineCollector(Collector):
         """None, so that registering does not ask the engines."""
         return []
 
-    def _note_steps(self, name: str, now: Statistics) -> None:
+    def _note_steps(self, name: str, now: EngineStatistics) -> None:
         """Count the steps since the last scrape, as far as the engine still has their sizes."""
         new = now.steps - self._steps.get(name, 0)
         self._steps[name] = now.steps

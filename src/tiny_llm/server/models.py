@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..loading.errors import LoadError
-from .door import Engine, Grammars, Tokenizer
+from .door import Engine, Tokenizer
 from .errors import ApiError
 
 PROBE = [{"role": "user", "content": "?"}]
@@ -16,15 +16,15 @@ PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "
 class ServedModel:
     """One model under the name that requests use."""
 
-    def __init__(self, name: str, engine: Engine, grammars: Grammars | None):
+    def __init__(self, name: str, engine: Engine):
         self.name = name
         self.engine = engine
-        self.grammars = grammars
         self._created = int(time.time())
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self.engine.llm.tokenizer
+        tokenizer: Tokenizer = self.engine.llm.tokenizer
+        return tokenizer
 
     @property
     def card(self) -> dict[str, Any]:
@@ -60,8 +60,8 @@ class ServedModel:
 class Models:
     """All of them. A request that names none gets the first."""
 
-    def __init__(self, engines: Mapping[str, Engine], grammars: Grammars | None):
-        self._models = {name: ServedModel(name, engine, grammars) for name, engine in engines.items()}
+    def __init__(self, engines: Mapping[str, Engine]):
+        self._models = {name: ServedModel(name, engine) for name, engine in engines.items()}
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())

@@ -14,7 +14,7 @@ import uvicorn
 
 from .app import create_app
 from .connection import connection_class
-from .door import Engine, Grammars
+from .door import Engine
 from .lifecycle import Lifecycle
 from .settings import Settings
 
@@ -31,7 +31,6 @@ class Server(uvicorn.Server):
         engines: Mapping[str, Engine],
         settings: Settings,
         *,
-        grammars: Grammars | None = None,
         on_start: Callable[[], None] = lambda: None,
     ):
         self._on_start = on_start  # called when connections are accepted
@@ -39,7 +38,7 @@ class Server(uvicorn.Server):
         self._drain_timeout = settings.drain_timeout
         self._stop_at: float | None = None
         config = uvicorn.Config(
-            create_app(engines, settings, grammars=grammars, lifecycle=self.lifecycle),
+            create_app(engines, settings, self.lifecycle),
             http=connection_class(settings),
             ws="none",
             lifespan="off",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from tiny_llm.engine import EngineRequest
+from tiny_llm.engine import EngineRequest, Event
 from tiny_llm.errors import QueueFull
 from tiny_llm.generation.result import TokenLogprobs
 from tiny_llm.generation.text import TextStream
@@ -26,18 +27,8 @@ def embedded_tokenizer() -> Any:
     return read_tokenizer(EMBEDDED, read_config(EMBEDDED))
 
 
-@dataclass(frozen=True)
-class FakeEvent:
-    choice: int
-    text: str
-    token_ids: tuple[int, ...]
-    logprobs: tuple[TokenLogprobs, ...] | None = None
-    finish_reason: str | None = None
-    error: Exception | None = None
-
-
 @dataclass
-class FakeEngine:
+class FakeEngine(AbstractContextManager):
     """`delay` seconds pass before each token. `fail_after` tokens, `failure` ends a request.
 
     script: the text of all answers, instead of tokens that follow from the prompt.
@@ -55,6 +46,9 @@ class FakeEngine:
     handles: list[FakeHandle] = field(default_factory=list)
     healthy: bool = True
     observers: list[Callable[[Any], None]] = field(default_factory=list)
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing needs to be closed."""
 
     @property
     def llm(self) -> Any:
@@ -103,18 +97,18 @@ class FakeHandle:
     def cancel(self) -> None:
         self.cancelled = True
 
-    async def __aiter__(self) -> AsyncIterator[FakeEvent]:
+    async def __aiter__(self) -> AsyncIterator[Event]:
         """The choices in turns, a token each."""
         choices = [self._answer(choice) for choice in range(self._request.n)]
         try:
             for turn in range(max(map(len, choices))):
                 await asyncio.sleep(self._engine.delay)
                 if self._engine.failure is not None and turn == self._engine.fail_after:
-                    yield FakeEvent(0, "", (), None, "error", self._engine.failure)
+                    yield Event(0, "", (), None, "error", self._engine.failure)
                     return
                 for choice, events in enumerate(choices):
                     if self.cancelled:
-                        yield FakeEvent(choice, "", (), None, "cancelled")
+                        yield Event(choice, "", (), None, "cancelled")
                     elif turn < len(events):
                         self.generated += 1
                         yield events[turn]
@@ -125,7 +119,7 @@ class FakeHandle:
             for callback in self._engine.observers:
                 callback(SimpleNamespace(queue_seconds=0.01))
 
-    def _answer(self, choice: int) -> list[FakeEvent]:
+    def _answer(self, choice: int) -> list[Event]:
         """The events of a choice: one for each token, until a stop string or the limit."""
         sampling, tokenizer = self._request.sampling, self._engine.tokenizer
         limit = sampling.max_tokens or CONTEXT
@@ -144,7 +138,7 @@ class FakeHandle:
             last = number == len(ids) - 1
             said_all = last and self._engine.script is not None
             reason = "stop" if stopped or said_all else "length" if last else None
-            events.append(FakeEvent(choice, text, (token,), self._logprobs(token), reason))
+            events.append(Event(choice, text, (token,), self._logprobs(token), reason))
             if stopped:
                 break
         return events

@@ -1,7 +1,6 @@
 """`tiny-llm serve` with an engine that has no model, as a program: DELAY, then the flags of the command."""
 
 import argparse
-import contextlib
 import sys
 
 from tests.support.serving.fake_engine import FakeEngine
@@ -13,4 +12,4 @@ parser = argparse.ArgumentParser()
 serve.add_arguments(parser)
 options = parser.parse_args(flags)
 engine = FakeEngine(delay=float(delay))
-sys.exit(exit_code_of("serve", lambda: serve.run_with(lambda *_: contextlib.nullcontext(engine), options)))
+sys.exit(exit_code_of("serve", lambda: serve.run_with(lambda *_: engine, options)))

@@ -108,11 +108,11 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def running(engine: Any, *, grammars: Any = None, **settings: Any) -> Iterator[RunningServer]:
+def running(engine: Any, **settings: Any) -> Iterator[RunningServer]:
     """A server of one engine, named "fake", or of the engines of a dictionary."""
     engines = engine if isinstance(engine, dict) else {"fake": engine}
     bound = bind("127.0.0.1", 0)
-    server = Server(engines, Settings(**settings), grammars=grammars)
+    server = Server(engines, Settings(**settings))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[bound])), daemon=True)
     thread.start()
     wait_until(lambda: server.started)

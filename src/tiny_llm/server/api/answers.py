@@ -3,8 +3,9 @@
 import logging
 from collections.abc import AsyncGenerator
 
+from ...engine import Event
 from ...errors import ArgumentError
-from ..door import Event, Handle
+from ..door import Handle
 from ..errors import ApiError, as_api_error
 from ..metrics import Meter
 from .events import events

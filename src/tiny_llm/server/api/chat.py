@@ -44,7 +44,7 @@ def prepare_chat(
     stream, include_usage = read_stream(fields)
     form = form or ChatChoicesForm(CHAT_WHOLE, CHAT_STREAM, include_usage, "chatcmpl")
     logprobs = read_logprobs(fields, settings)
-    grammar = read_grammar(fields, model.grammars)
+    grammar = read_grammar(fields)
     thinking = read_thinking(fields, model)
     tools = read_tools(fields, model, settings)
     text = render(fields, model, thinking, tools, settings)

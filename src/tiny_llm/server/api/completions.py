@@ -25,7 +25,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
     check_logprobs(fields.logprobs, "logprobs", settings)
     if fields.echo and fields.logprobs is not None:
         raise unsupported("logprobs", "log probabilities of the prompt, for echo, are not computed")
-    grammar = read_grammar(fields, model.grammars)
+    grammar = read_grammar(fields)
     if fields.max_tokens == 0 and not fields.echo:
         raise bad_value("max_tokens", "at least 1 without echo")
     form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")

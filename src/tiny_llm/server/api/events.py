@@ -1,32 +1,20 @@
 """The events of one or several handles, in the order in which they come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 
-from ...engine.events import EventReason
-from ...generation.result import TokenLogprobs
-from ..door import Event, Handle
+from ...engine import Event
+from ..door import Handle
 from .job import Job
 
-
-@dataclass(frozen=True, slots=True)
-class NoTokens:
-    """The event of a choice that needs no engine."""
-
-    choice: int = 0
-    text: str = ""
-    token_ids: Sequence[int] = ()
-    logprobs: Sequence[TokenLogprobs] | None = None
-    finish_reason: EventReason | None = "length"
-    error: Exception | None = None
+NO_TOKENS = Event(0, finish_reason="length")  # of a choice that needs no engine
 
 
 async def events(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
     """Pairs of the index of a choice and its event."""
     if not handles:
         for index in range(len(job.choices)):
-            yield index, NoTokens()
+            yield index, NO_TOKENS
     elif len(handles) == 1:
         async for event in handles[0]:
             yield event.choice, event

@@ -1,11 +1,10 @@
 """Structured output: which grammar an answer has to follow."""
 
 import re
-from typing import Any
 
 from ...errors import RefusedArgument
-from ..door import Grammars
-from ..errors import ApiError, bad_value, unsupported
+from ...sampling.grammar import Grammar
+from ..errors import ApiError, bad_value
 from .fields import AnswerFields, ResponseFormat, StructuredOutputs
 
 FORMATS = ("text", "json_object", "json_schema")
@@ -13,7 +12,7 @@ SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$#&\-~])")  # in a regular expression
 MAX_CHOICES = 1024
 
 
-def read_grammar(fields: AnswerFields, grammars: Grammars | None) -> Any:
+def read_grammar(fields: AnswerFields) -> Grammar | None:
     """The grammar of `response_format` or `structured_outputs`; None if the answer is free."""
     form, outputs = fields.response_format, fields.structured_outputs
     if form is not None and form.type not in FORMATS:
@@ -25,37 +24,35 @@ def read_grammar(fields: AnswerFields, grammars: Grammars | None) -> Any:
     param = "response_format" if form is not None else "structured_outputs"
     if form is None and outputs is None:
         return None
-    if grammars is None:
-        raise unsupported(param, "the engine has no grammars")
     try:
         if form is not None:
-            return _of_format(form, grammars)
+            return _of_format(form)
         assert outputs is not None
-        return _of_outputs(outputs, grammars)
+        return _of_outputs(outputs)
     except RefusedArgument as error:
         raise ApiError(400, f"{param}: {error.reason}", param=param, code="invalid_grammar") from error
 
 
-def _of_format(form: ResponseFormat, grammars: Grammars) -> Any:
+def _of_format(form: ResponseFormat) -> Grammar:
     if form.type == "json_object":
-        return grammars.json_object()
+        return Grammar.json_object()
     if form.json_schema is None or form.json_schema.schema is None:
         raise bad_value("response_format.json_schema.schema", "a JSON schema")
-    return grammars.json_schema(form.json_schema.schema)
+    return Grammar.json_schema(form.json_schema.schema)
 
 
-def _of_outputs(outputs: StructuredOutputs, grammars: Grammars) -> Any:
+def _of_outputs(outputs: StructuredOutputs) -> Grammar:
     kinds = [name for name in outputs.__struct_fields__ if getattr(outputs, name) not in (None, False)]
     if len(kinds) != 1:
         raise bad_value("structured_outputs", f"one of {', '.join(outputs.__struct_fields__)}")
     if outputs.json is not None:
-        return grammars.json_schema(outputs.json)
+        return Grammar.json_schema(outputs.json)
     if outputs.regex is not None:
-        return grammars.regex(outputs.regex)
+        return Grammar.regex(outputs.regex)
     if outputs.grammar is not None:
-        return grammars.lark(outputs.grammar)
+        return Grammar.lark(outputs.grammar)
     if outputs.choice is not None:
         if not 0 < len(outputs.choice) <= MAX_CHOICES or not all(outputs.choice):
             raise bad_value("structured_outputs.choice", f"1 to {MAX_CHOICES} texts that are not empty")
-        return grammars.regex("|".join(SPECIAL.sub(r"\\\1", text) for text in outputs.choice))
-    return grammars.json_object()
+        return Grammar.regex("|".join(SPECIAL.sub(r"\\\1", text) for text in outputs.choice))
+    return Grammar.json_object()

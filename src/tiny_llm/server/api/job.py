@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...engine.request import EngineRequest
+from ...engine import EngineRequest
 from ...sampling.params import Sampling
 from ..errors import ApiError, bad_value
 from ..models import ServedModel

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from ..door import Event, Tokenizer
+from ...engine import Event
+from ..door import Tokenizer
 from .logprobs import CompletionLogprobs, chat_logprobs
 from .pieces import AnswerReader, Call, Content, Piece, Reasoning
 

@@ -1,14 +1,12 @@
 """From fields to `Sampling`, with the limits that depend on the model or the server."""
 
-from dataclasses import fields as fields_of
 from typing import Any
 
 from ...sampling.params import Sampling
-from ..errors import ApiError, bad_value, unsupported
+from ..errors import ApiError, bad_value
 from ..settings import Settings
 from .fields import AnswerFields
 
-HONOURED = {field.name for field in fields_of(Sampling)}
 # Fields whose names, or whose neutral values, are the same in a request and in `Sampling`.
 SAME = (
     "min_p",
@@ -48,9 +46,6 @@ def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int, settin
             raise bad_value("stop_token_ids", f"at most {settings.max_bias} ids")
         check_ids("stop_token_ids", fields.stop_token_ids, vocabulary)
         arguments["stop_token_ids"] = tuple(fields.stop_token_ids)
-    for name in arguments:
-        if name not in HONOURED:
-            raise unsupported(name, "the engine does not support it")
     return Sampling(**arguments)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ...door import Event, Tokenizer
+from ....engine import Event
+from ...door import Tokenizer
 from ...errors import ANTHROPIC_PATH, ApiError
 from ..blocks import Added, Block, Blocks, Closed, Opened, Step
 from ..form import encode

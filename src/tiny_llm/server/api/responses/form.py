@@ -4,7 +4,8 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from ...door import Event, Tokenizer
+from ....engine import Event
+from ...door import Tokenizer
 from ...errors import ApiError
 from ..blocks import Block, Blocks, Closed, Opened, Step
 from ..form import encode
