@@ -583,6 +583,57 @@ class DecoderBlock:
         Caches and offset are those of `cached_attention`.
         """
 
+    def packed(
+        self,
+        x: mlx.core.array,
+        key_pages: mlx.core.array,
+        value_pages: mlx.core.array,
+        step: PackedStep,
+        *,
+        stream: mlx.core.Stream | mlx.core.Device | None = None,
+    ) -> tuple[mlx.core.array, mlx.core.array, mlx.core.array]:
+        """
+        x (1, T, K), the rows of a step, through the block: a result like x, key pages, value pages.
+
+        The pages (P, H, page, E) are written in place, as by `store_kvcache`.
+        """
+
+class PackedStep:
+    """
+    The new tokens of many sequences, whose keys and values are in pages: the rows of one forward pass.
+    Checked here, once for all layers.
+    """
+
+    def __init__(
+        self,
+        new_tokens: Sequence[int],
+        context_lens: Sequence[int],
+        block_tables: Sequence[Sequence[int]],
+        *,
+        page_size: int,
+        num_pages: int,
+    ) -> None:
+        """
+        Sequence b has new_tokens[b] rows, the last of its context_lens[b] tokens. Token t is in slot
+        t % page_size of page block_tables[b][t // page_size], one of 0 .. num_pages - 1.
+        """
+
+    @property
+    def rows(self) -> int:
+        """The number of new tokens."""
+
+    @property
+    def positions(self) -> list[int]:
+        """The position of each row in its sequence."""
+
+    @property
+    def slots(self) -> list[int]:
+        """The slot of each row, counted over all pages."""
+
+    @property
+    def block_table(self) -> mlx.core.array:
+        """int32 (B, pages), padded with -1."""
+
 class WeightMemory:
     """
     One allocation for arrays of these sizes in bytes, in huge pages where Linux provides them. Each array
