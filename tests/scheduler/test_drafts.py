@@ -126,5 +126,6 @@ def test_a_stop_among_the_accepted_tokens_may_commit_fewer() -> None:
     plan = engine.plan()
     engine.commit(plan, {state: engine.compute(plan)[state][:2]})
     assert (state.num_output, state.computed) == (3, 5)
+    assert state.drafts == ()  # those of the step are used up
     engine.run()
     assert_answer(state)
