@@ -36,6 +36,7 @@ def test_accepted_drafts_save_steps_and_rejected_ones_are_rewound(
     state = engine.add([1] * length, max_tokens=20)
     engine.step()
     while engine.scheduler.running:
+        assert len(engine.plans) <= 20
         assert len(state.pages) == -(-state.computed // 4)
         engine.step()
     assert state.num_output == 20
