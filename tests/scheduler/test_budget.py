@@ -117,7 +117,7 @@ def test_a_short_request_does_not_overtake_one_that_waits_for_pages() -> None:
 def test_the_watermark_is_left_free_for_the_running_requests() -> None:
     starts = {}
     for watermark in (0, 1, 2):
-        engine = engine_of(num_pages=6, page_size=4, watermark=watermark)
+        engine = engine_of(num_pages=7, page_size=4, watermark=watermark)
         for _ in range(4):
             engine.add([1] * 6, max_tokens=2)
         starts[watermark] = len(engine.step().started)

@@ -36,6 +36,7 @@ def test_accepted_drafts_save_steps_and_rejected_ones_are_rewound(
     state = engine.add([1] * length, max_tokens=20)
     engine.step()
     while engine.scheduler.running:
+        assert len(engine.plans) <= 20
         assert len(state.pages) == -(-state.computed // 4)
         engine.step()
     assert state.num_output == 20
@@ -126,5 +127,6 @@ def test_a_stop_among_the_accepted_tokens_may_commit_fewer() -> None:
     plan = engine.plan()
     engine.commit(plan, {state: engine.compute(plan)[state][:2]})
     assert (state.num_output, state.computed) == (3, 5)
+    assert state.drafts == ()  # those of the step are used up
     engine.run()
     assert_answer(state)
