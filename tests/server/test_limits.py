@@ -57,6 +57,20 @@ def test_a_byte_at_a_time_does_not_extend_the_time_limit(server: RunningServer) 
     assert parse(answer).status == 408
 
 
+def test_all_bodies_together_have_a_limit() -> None:
+    with running(FakeEngine(), max_bodies=1000) as server:
+        large = {"prompt": "a" * 600, "max_tokens": 1}
+        assert server.complete(**large).status == 200
+        with server.connect() as connection:
+            connection.sendall(HEAD + b"Content-Length: 700\r\n\r\n" + b" " * 600)
+            wait_until(lambda: server.server.lifecycle.in_flight == 1)
+            refused = server.complete(**large)
+            assert (refused.status, refused.error["code"]) == (503, "too_many_bodies")
+            assert server.complete().status == 200
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert server.complete(**large).status == 200
+
+
 def test_half_open_connections_leave_room_for_requests() -> None:
     with running(FakeEngine(), head_timeout=300, max_connections=20) as server:
         half_open = [server.connect() for _ in range(100)]

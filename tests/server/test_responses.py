@@ -84,6 +84,15 @@ def test_a_call_and_its_result_reach_the_template(server: RunningServer, client:
     assert "<|im_start|>tool\nsunny" in written
 
 
+def test_the_items_of_a_turn_are_one_message(server: RunningServer, client: openai.OpenAI) -> None:
+    call: Any = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}
+    words: Any = {"type": "message", "role": "assistant", "content": "I look."}
+    turns = [{"role": "user", "content": "Weather?"}, words, call, call]
+    client.responses.create(model="fake", input=turns, tools=[TOOL])
+    calls = prompt(server).partition("<|im_start|>assistant\nI look.")[2].partition("<|im_end|>")[0]
+    assert calls.count("<tool_call>") == 2
+
+
 def test_an_answer_that_is_cut_is_incomplete(server: RunningServer, client: openai.OpenAI) -> None:
     server.engine.script = None
     cut = client.responses.create(model="fake", input="Hi", max_output_tokens=4)

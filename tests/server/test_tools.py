@@ -93,6 +93,12 @@ def test_a_call_cannot_be_forced(server: RunningServer, choice: Any) -> None:
     assert (answer.status, answer.error["param"]) == (400, "tool_choice")
 
 
+def test_the_number_of_tools_has_a_limit(server: RunningServer) -> None:
+    assert server.chat(tools=[TOOL] * 10).status == 200
+    answer = server.chat(tools=[TOOL] * 200)
+    assert (answer.status, answer.error["message"]) == (400, "tools: expected at most 128")
+
+
 def test_reasoning_is_apart_from_the_answer(server: RunningServer) -> None:
     thinking = {"chat_template_kwargs": {"enable_thinking": True}}
     choice, events = say(server, "<think>\nHm.\n</think>\n\nYes.", **thinking)

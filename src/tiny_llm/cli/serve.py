@@ -124,8 +124,9 @@ def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> 
         progress("Warming up", 0, None)
         warm_up(engine)
         close_after_failure.pop_all()
-    memory = f"{engine.pool.memory / 1e6:.0f} MB for keys and values"
-    print_stderr(f"{model}: a context of {engine.context} tokens, {memory}")
+    pool = engine.pool
+    memory = f"{pool.memory / 2**20:.0f} MiB for the keys and values of {pool.tokens} tokens"
+    print_stderr(f"{model}: a context of {engine.context} tokens; {memory}")
     return engine
 
 

@@ -16,6 +16,7 @@ from .door import Engine
 from .endpoint import Service
 from .errors import ApiError, as_api_error
 from .guard.access import Access
+from .guard.body import Bodies
 from .guard.heads import HeadGuard
 from .guard.hosts import HostGuard
 from .guard.keys import OPEN, KeyGuard
@@ -45,6 +46,7 @@ def create_app(
         metrics=Metrics(models),
         threads=ThreadPoolExecutor(THREADS, thread_name_prefix="prompt"),
         grammar_threads=ThreadPoolExecutor(GRAMMAR_THREADS, thread_name_prefix="grammar"),
+        bodies=Bodies(),
     )
     handled = (ApiError, TinyLlmError, HTTPException, Exception)
     routes = Starlette(routes=Routes(service).all, exception_handlers=dict.fromkeys(handled, answer_error))

@@ -16,7 +16,7 @@ from .api.decode import decode
 from .api.fields import RequestFields
 from .api.job import Job
 from .disconnect import watch
-from .guard.body import BodyTooLarge, read_body, send_and_linger
+from .guard.body import Bodies, EarlyError, body_of, send_and_linger
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
 from .models import Models, ServedModel
@@ -37,6 +37,7 @@ class Service:
     metrics: Metrics
     threads: Executor
     grammar_threads: Executor
+    bodies: Bodies
 
 
 class AnswerEndpoint:
@@ -54,14 +55,17 @@ class AnswerEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._service.lifecycle.answering():
+            service = self._service
             try:
-                body = await read_body(Request(scope, receive), self._service.settings)
-            except BodyTooLarge as error:
+                async with body_of(Request(scope, receive), service.settings, service.bodies) as body:
+                    running = await self._started(body)
+            except EarlyError as error:
                 await send_and_linger(error, scope, receive, send)
                 return
-            await self._answer(body, scope, receive, send)
+            await self._answer(running, scope, receive, send)
 
-    async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _started(self, body: bytes) -> Running:
+        """The job of a body, in the engine."""
         service = self._service
         fields = decode(body, self._fields)
         model = service.models.find(fields.model)
@@ -70,8 +74,11 @@ class AnswerEndpoint:
         if isinstance(started, Job):
             started = await _in_thread(service.grammar_threads, Running, started, meter)
         running: Running = started
+        return running
+
+    async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
         if running.job.stream:
-            comment_after = service.settings.keep_alive_comment
+            comment_after = self._service.settings.keep_alive_comment
             stream = EventStream(running.stream(), running.cancel, comment_after)
             await stream(scope, receive, send)
             return

@@ -18,6 +18,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = LOCAL_HOSTS
     open_metrics: bool = False
     max_body: int = 8 * 2**20
+    max_bodies: int = 256 * 2**20  # of all requests together
     max_head: int = 16 * 2**10
     max_connections: int = 1024
     head_timeout: float = 10.0  # from the first byte of a request to the end of its headers

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
@@ -14,14 +16,20 @@ CLOSE = (("connection", "close"),)
 LINGER_SECONDS = 1.0
 
 
-class BodyTooLarge(ApiError):
-    def __init__(self, limit: int):
-        sentence = f"the body is too large: expected at most {limit} bytes"
-        super().__init__(413, sentence, code="body_too_large", headers=CLOSE)
+class EarlyError(ApiError):
+    """An answer before the end of the body."""
 
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """415, 413 or 408 if it is not JSON, too large or too slow.
+@dataclass(slots=True)
+class Bodies:
+    """The bytes of all bodies that are held, until their prompts are made."""
+
+    held: int = 0
+
+
+@contextlib.asynccontextmanager
+async def body_of(request: Request, settings: Settings, bodies: Bodies) -> AsyncIterator[bytes]:
+    """415, 413, 408 or 503 if it is not JSON, too large, too slow, or if all bodies take too much memory.
 
     A browser sends another site's request only with other types than JSON, unless it asked before.
     """
@@ -34,20 +42,36 @@ async def read_body(request: Request, settings: Settings) -> bytes:
         raise ApiError(415, "expected a body without Content-Encoding", code="unsupported_media_type")
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > settings.max_body:
-        raise BodyTooLarge(settings.max_body)
+        raise _too_large(settings)
     body = bytearray()
+    try:
+        await _read(request, body, settings, bodies)
+        yield bytes(body)
+    finally:
+        bodies.held -= len(body)
+
+
+async def _read(request: Request, body: bytearray, settings: Settings, bodies: Bodies) -> None:
     try:
         async with asyncio.timeout(settings.body_timeout):
             async for chunk in request.stream():
                 body += chunk
+                bodies.held += len(chunk)
                 if len(body) > settings.max_body:
-                    raise BodyTooLarge(settings.max_body)
+                    raise _too_large(settings)
+                if bodies.held > settings.max_bodies:
+                    sentence = "other requests take all the memory for bodies, try again later"
+                    raise EarlyError(503, sentence, code="too_many_bodies", headers=CLOSE)
     except TimeoutError as error:
         sentence = f"the body did not arrive within {settings.body_timeout:g} s"
         raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error
     except ClientDisconnect as error:
         raise ApiError(400, "the client closed the connection before the end of the body") from error
-    return bytes(body)
+
+
+def _too_large(settings: Settings) -> EarlyError:
+    sentence = f"the body is too large: expected at most {settings.max_body} bytes"
+    return EarlyError(413, sentence, code="body_too_large", headers=CLOSE)
 
 
 async def send_and_linger(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
