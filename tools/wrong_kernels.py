@@ -67,14 +67,14 @@ MUTANTS = (
     Mutant(
         "hidden tiles are not skipped",
         "cpu/attention/forward-inl.h",
-        "if (end < begin || tile[t].any_first >= begin + keys.keys) continue;",
+        "if (end < begin || tile[t].any_first >= begin + count) continue;",
         "if (end < begin) end = begin;",
         ("tile_counts",),
     ),
     Mutant(
         "the bound of the last tile is missing",
         "cpu/attention/forward-inl.h",
-        "(int)(end - begin < keys.keys ? end - begin + 1 : keys.keys)",
+        "(int)(end - begin < count ? end - begin + 1 : count)",
         "Operands::kKeyTile",
         ("layouts", "nan"),
     ),
@@ -165,8 +165,8 @@ MUTANTS = (
     Mutant(
         "dK lacks the scale",
         "cpu/attention/backward/backward_dkv-inl.h",
-        "tile[t].lanes.sums[1], E, task.scale,",
-        "tile[t].lanes.sums[1], E, 1,",
+        "keys.sums[1], task.E, task.scale,",
+        "keys.sums[1], task.E, 1,",
         ("gradients/values",),
     ),
     Mutant(
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "slots without a key keep what their memory held",
         "cpu/attention/backward/backward_pass.cpp",
-        "    if (gradients_.dk) clear_unused_keys();\n",
+        "    if (gradients_.dk && !pages_) clear_unused_keys();\n",
         "",
         ("gradients/guarantees",),
     ),
