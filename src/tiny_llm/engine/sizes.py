@@ -9,6 +9,7 @@ import mlx.core as mx
 from ..cache.storage import PagedStorage
 from ..errors import ArgumentError
 from ..runtime.gpu import computes_on_gpu
+from ..runtime.gpu_facts import gpu_facts
 
 PAGE_SIZE = 64  # attention over smaller pages is slower, and larger ones are shared less often
 DEFAULT_SHARE = 0.2  # of the machine's memory, at most
@@ -64,7 +65,7 @@ def pool_size(model: Any, context: int, page_size: int, kv_memory: int | None) -
 
 def machine_memory() -> int:
     """Bytes of memory of the device that computes."""
-    if computes_on_gpu():
-        info: Any = mx.device_info(mx.gpu)
-        return int(info["memory_size"])
+    facts = gpu_facts() if computes_on_gpu() else None
+    if facts is not None and facts["memory_bytes"] is not None:
+        return int(facts["memory_bytes"])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
