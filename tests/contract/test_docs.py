@@ -58,6 +58,7 @@ def test_a_command_runs(script):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [command for command in COMMANDS if script_and_arguments(command)[0] == "test"]
 )

@@ -96,6 +96,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="MLX has builds for CUDA on Linux only")
 class TestOnLinux:
     def test_the_build_for_cuda_replaces_mlx_cpu_and_stays_until_cpu_is_chosen(self, machine: Machine):

@@ -56,6 +56,7 @@ def test_a_run_prints_the_chapter_first_and_the_reasons_of_skipped_tests_last():
     assert (reason in lines[-3:]) == (not mx.is_available(mx.gpu))
 
 
+@pytest.mark.slow
 def test_without_a_week_the_whole_suite_runs():
     result = course_test("--", "--collect-only", "-q", "-k", "test_the_lock_file_names_no_host")
     assert "1/" in result.stdout.splitlines()[-1]

@@ -25,8 +25,8 @@ MISTAKES: Table = {
         Mistake(
             "the end token is printed",
             "tiny_llm/generation/answer.py",
-            'return "" if self.at_end_token else self._show(',
-            "return self._show(",
+            '        if self.at_end_token:\n            return ""\n',
+            "",
             "test_task_1_simple_generate_takes_the_best_token_until_the_end",
         ),
         Mistake(
@@ -133,14 +133,14 @@ MISTAKES: Table = {
         ),
         Mistake(
             "all drafts are accepted",
-            SPECULATIVE,
+            "tiny_llm/sampling/verify.py",
             "    return mx.cumprod(flags.astype(mx.int32)).sum()",
             "    return mx.ones_like(flags.astype(mx.int32)).sum()",
             "test_task_1_speculative_output_equals_that_of_the_target_model",
         ),
         Mistake(
             "drafts after a wrong one are accepted",
-            SPECULATIVE,
+            "tiny_llm/sampling/verify.py",
             "    return mx.cumprod(flags.astype(mx.int32)).sum()",
             "    return flags.astype(mx.int32).sum()",
             "test_task_1_speculative_output_equals_that_of_the_target_model",

@@ -83,16 +83,20 @@ class Answer:
         """The event of the next tokens, which `kept` has returned."""
         if self._first_token_at is None:
             self._first_token_at = now
-        self._generated += len(drawn)
         self.sampler.accept([each.token_id for each in drawn])
         text = ""
-        for each in drawn:
+        for number, each in enumerate(drawn, start=1):
+            self._generated += 1
             if each.token_id in self._end_tokens:
                 self.finish_reason = "stop"
                 break
-            text += self._stops.add(self._text.add(each.token_id))
+            piece = self._text.add(each.token_id)
+            # The text of the first `min_tokens` tokens contains no stop string that counts.
+            is_early = self._generated <= self.request.sampling.min_tokens
+            text += piece if is_early else self._stops.add(piece)
             if self._stops.found:
                 self.finish_reason = "stop"
+                drawn = drawn[:number]
                 break
         if self.finish_reason is None and self._generated == self._max_tokens:
             self.finish_reason = "length"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,12 +24,10 @@ from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
 from .sampling import Samplers, sample
-from .sizes import PAGE_SIZE, PoolSize, pool_size
+from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Timings
 
-STEP_TOKENS = 512
-MAX_RUNNING = 64
-MAX_WAITING = 256
+LOG = logging.getLogger(__name__)
 IDLE_BEAT = 0.5  # seconds
 
 
@@ -210,6 +209,7 @@ class Engine:
             logits = self._runner.logits(plan)
             drawn = sample(logits, plan, self._samplers(plan))
         except Exception as error:
+            LOG.exception("a step failed")
             self._recover(plan, error)
             return
         with self._changed:

@@ -1,4 +1,4 @@
-"""How many pages an engine has: from the memory that it may use, and the longest request."""
+"""The default sizes of an engine, and how many pages it has: from its memory and the longest request."""
 
 import os
 from dataclasses import dataclass
@@ -12,6 +12,9 @@ from ..runtime.gpu import computes_on_gpu
 from ..runtime.gpu_facts import gpu_facts
 
 PAGE_SIZE = 64  # attention over smaller pages is slower, and larger ones are shared less often
+STEP_TOKENS = 512
+MAX_RUNNING = 64
+MAX_WAITING = 256
 DEFAULT_SHARE = 0.2  # of the machine's memory, at most
 DEFAULT_REQUESTS = 8  # of the longest kind
 

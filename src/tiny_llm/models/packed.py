@@ -56,12 +56,18 @@ class Batch:
 
 
 def packed_logits(model: Any, batch: Batch, storage: PagedStorage) -> mx.array:
-    """The logits [R, V] of the rows for which the batch wants them, in order; keys and values are stored."""
+    """The logits [R, V] of the rows for which the batch wants them, in order.
+
+    Keys and values are stored when the result is evaluated. Where no logits are wanted, it is [0, hidden].
+    """
     x = model.embedding(batch.token_ids)[None]
     for layer, block in enumerate(model.layers_inner):
         x = _run_block(block, x, batch, storage, layer)
+    if not batch.logit_rows:  # a chunk inside a prompt
+        nothing: mx.array = x[0, :0]
+        return nothing
     if len(batch.logit_rows) < x.shape[1]:
-        x = x[:, mx.array(batch.logit_rows, mx.int32)]
+        x = x[:, mx.array(batch.logit_rows)]
     logits: mx.array = model.score(x[0])
     return logits
 
