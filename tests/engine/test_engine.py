@@ -1,52 +1,10 @@
 """Requests that share an engine get what they get alone, whatever happens to the others."""
 
-import threading
+import asyncio
 
-import mlx.core as mx
-import pytest
+from tiny_llm.engine import Engine
 
-from tiny_llm.engine import Engine, EngineRequest
-from tiny_llm.errors import ArgumentError, Draining, QueueFull
-from tiny_llm.sampling.params import Sampling
-
-PROMPTS = [
-    "Once upon a time",
-    "What is FlashAttention?",
-    "The quick brown fox jumps over the lazy dog, and then " * 8,
-    "a",
-    "Who are you? " * 20,
-]
-
-
-def ids_of(llm, prompt):
-    return llm.tokenizer.encode(prompt)
-
-
-def request_of(llm, prompt, max_tokens=24, **options):
-    sampling = Sampling(max_tokens=max_tokens, **options.pop("sampling", {}))
-    return EngineRequest(prompt_ids=ids_of(llm, prompt), sampling=sampling, **options)
-
-
-def read(handle):
-    """Texts, tokens and reasons of all answers."""
-    texts, tokens, reasons = ([""] * handle.choices, [()] * handle.choices, [None] * handle.choices)
-    for event in handle:
-        assert reasons[event.choice] is None
-        texts[event.choice] += event.text
-        tokens[event.choice] += event.token_ids
-        reasons[event.choice] = event.finish_reason
-    return list(zip(texts, tokens, reasons, strict=True))
-
-
-def alone(llm, prompt, max_tokens=24, **options):
-    result = llm.generate(prompt, max_tokens=max_tokens, **options)
-    return [(result.text, result.token_ids, result.finish_reason)]
-
-
-def assert_at_rest(engine):
-    assert engine.drain(timeout=10)
-    statistics = engine.statistics()
-    assert (statistics.running, statistics.waiting, statistics.pages_used) == (0, 0, 0)
+from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, read, request_of
 
 
 def test_requests_at_once_get_the_tokens_that_they_get_alone(llm, engine):
@@ -132,84 +90,18 @@ def test_a_stop_string_ends_an_answer(llm, engine):
     assert read(engine.submit(request)) == alone(llm, PROMPTS[0], stop="time")
 
 
-def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypatch):
-    logits = engine._runner.logits
-    failing = threading.Event()
-
-    def fail_once(plan):
-        if failing.is_set():
-            failing.clear()
-            raise MemoryError("no room")
-        return logits(plan)
-
-    monkeypatch.setattr(engine._runner, "logits", fail_once)
-    victim = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
-    next(victim)
-    failing.set()
-    events = list(victim)
-    assert events[-1].finish_reason == "error"
-    assert isinstance(events[-1].error, MemoryError)
-    assert read(engine.submit(request_of(llm, PROMPTS[2]))) == alone(llm, PROMPTS[2])
-    assert_at_rest(engine)
-
-
-def test_logits_of_nan_fail_one_answer_alone(llm, engine, monkeypatch):
-    logits = engine._runner.logits
-
-    def spoil(plan):
-        given = logits(plan)
-        rows = [
-            number
-            for number, row in enumerate(row for row in plan.rows if row.logits)
-            if row.state.id == "bad"
-        ]
-        return given.at[mx.array(rows)].add(mx.nan) if rows else given
-
-    monkeypatch.setattr(engine._runner, "logits", spoil)
-    bad = engine.submit(request_of(llm, PROMPTS[1], id="bad"))
-    good = engine.submit(request_of(llm, PROMPTS[0]))
-    assert list(bad)[-1].finish_reason == "error"
-    assert read(good) == alone(llm, PROMPTS[0])
-    assert_at_rest(engine)
-
-
-def test_too_many_requests_are_refused(llm):
-    with Engine(llm, max_context=512, max_running=1, max_waiting=1, page_size=8) as engine:
-        first = engine.submit(request_of(llm, PROMPTS[0], 300, sampling={"ignore_eos": True}))
-        next(first)
-        second = engine.submit(request_of(llm, PROMPTS[1]))
-        with pytest.raises(QueueFull, match="queue of 1 waiting requests is full"):
-            engine.submit(request_of(llm, PROMPTS[1]))
-        first.cancel()
-        assert read(second) == alone(llm, PROMPTS[1])
-
-
-def test_a_draining_engine_finishes_and_accepts_nothing(llm, engine):
-    handle = engine.submit(request_of(llm, PROMPTS[0]))
-    assert engine.drain(timeout=10)
-    with pytest.raises(Draining):
-        engine.submit(request_of(llm, PROMPTS[1]))
-    assert read(handle) == alone(llm, PROMPTS[0])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"prompt_ids": []}, "prompt_ids: got no tokens"),
-        ({"prompt_ids": [4096]}, "prompt_ids: got an unknown token id, expected ids from 0 to 4095"),
-        ({"prompt_ids": [-1]}, "prompt_ids: got an unknown token id"),
-        ({"prompt_ids": [5] * 512}, "prompt_ids: got 512 tokens, expected fewer than the context of 512"),
-        (
-            {"prompt_ids": [5] * 500, "sampling": Sampling(max_tokens=13)},
-            "max_tokens: got 13 after a prompt of 500 tokens, expected at most 12",
-        ),
-        ({"prompt_ids": [5], "n": 17}, "choices: got 17, expected at most 16"),
-    ],
-)
-def test_what_can_never_run_is_refused_at_once(engine, options, message):
-    with pytest.raises(ArgumentError, match=message):
-        engine.submit(EngineRequest(**options))
-    assert_at_rest(engine)
+def test_drafts_change_no_answer(llm):
+    prompt = "one two three four. " * 12
+    requests = [
+        request_of(llm, prompt, 40, logprobs=2, sampling={"ignore_eos": True}),
+        request_of(llm, prompt, 40, sampling={"temp": 0.7, "seed": 5, "stop": "four. one"}),
+    ]
+    answers = []
+    for lookup in (True, False):
+        with Engine(llm, max_context=512, page_size=8, lookup=lookup) as engine:
+            answers.append([read(engine.submit(request)) for request in requests])
+            assert (engine.statistics().accepted_tokens > 0) == lookup
+    assert answers[0] == answers[1]
 
 
 def test_observers_see_the_timings_of_each_answer(llm, engine):
@@ -223,8 +115,6 @@ def test_observers_see_the_timings_of_each_answer(llm, engine):
 
 
 def test_asyncio_reads_many_requests_in_one_thread(llm, engine):
-    import asyncio
-
     async def answer(prompt):
         return "".join([event.text async for event in engine.submit(request_of(llm, prompt))])
 

@@ -183,7 +183,7 @@ def test_copied_pages_hold_the_same_tokens():
         ([1], [9], [[1]], "block_tables: got 1 for sequence 0, expected the 2 pages of 9 tokens"),
         ([1], [1], [[13]], "block_tables: got 13 for sequence 0, expected 0 to 12"),
         ([1], [1], [[-1]], "block_tables: got -1 for sequence 0, expected 0 to 12"),
-        ([1, 1], [1, 1], [[2], [2]], "block_tables: got page 2 for new tokens of two sequences"),
+        ([1, 1], [1, 1], [[2], [2]], "block_tables: got page 2 for two new tokens"),
         ([1, 1], [1], [[2], [3]], "context_lens: got 1, expected 2 as new_tokens"),
         ([1], [1], [], "block_tables: got 0, expected 1 as new_tokens"),
     ],
@@ -199,3 +199,23 @@ def test_positions_beyond_those_of_the_model_are_refused():
     batch = Batch([PackedRequest(token_ids(17), 17, [0, 1, 2])], storage)
     with pytest.raises(ValueError, match="positions"):
         packed_logits(model, batch, storage)
+
+
+def late_pages(shape, problem):
+    """Keys and values that are not evaluated yet and cannot be written in place."""
+    pages, heads, size, width = shape
+    if problem == "key_pages: got a view with gaps":
+        return mx.zeros((pages, size, heads, width)).swapaxes(1, 2), mx.zeros(shape)
+    both = mx.zeros(shape)
+    return both, both
+
+
+@pytest.mark.parametrize(
+    "problem", ["key_pages: got a view with gaps", "value_pages: got the memory of key_pages"]
+)
+def test_pages_that_cannot_be_written_are_refused_at_evaluation(problem):
+    model = model_of()
+    storage = storage_of(model)
+    storage.keys[0], storage.values[0] = late_pages(storage.keys[0].shape, problem)
+    with pytest.raises(RuntimeError, match=problem):
+        mx.eval(packed_logits(model, Batch(requests(), storage), storage))

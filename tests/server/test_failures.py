@@ -9,7 +9,7 @@ import pytest
 from tiny_llm.errors import ArgumentError, Draining, EngineFailed, NumericError, QueueFull
 
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, running
+from ..support.serving.running import RunningServer, running, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +96,12 @@ def test_health_and_readiness_follow_the_engine(server: RunningServer) -> None:
     for path in ("/health", "/ready"):
         assert server.get(path).error["code"] == "engine_failed"
         assert server.get(path).status == 503
+
+
+def test_the_server_ends_when_an_engine_has_failed() -> None:
+    engine = FakeEngine()
+    with running(engine) as server:
+        assert not server.server.engine_failed
+        engine.failed = True
+        wait_until(lambda: server.server.should_exit)
+        assert server.server.engine_failed

@@ -207,6 +207,7 @@ PagedCall arrange(const mx::array& query, const mx::array& key_pages, const mx::
       check_options(kPagedFunction, options, is_causal(kPagedFunction, options));
   params.hide_absent = options.hide_absent;
   params.ids_checked = options.ids_checked;
+  if (params.ids_checked) params.checked_pages = key_pages.shape(0);
   for (size_t i = 0; i < kOptionalInputs.size(); i++)
     params.present[i] = (inputs.*kOptionalInputs[i].member).has_value();
   std::vector<mx::array> arrays = pack(inputs);

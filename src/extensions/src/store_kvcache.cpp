@@ -2,6 +2,7 @@
 #include "store_kvcache.h"
 
 #include <algorithm>
+#include <string>
 
 #include "core/checks.h"
 #include "core/integers.h"
@@ -47,13 +48,14 @@ std::vector<int64_t> read_slots(const mx::array& slot_mapping, int64_t slots, co
   return read;
 }
 
-void check_writable(const mx::array& k_cache, const mx::array& v_cache, const ReportError& report) {
-  for (auto [name, cache] : {std::pair{"k_cache", &k_cache}, std::pair{"v_cache", &v_cache}}) {
-    if (cache->size() > 0 && !cache->flags().row_contiguous)
+void check_writable(const mx::array& keys, const mx::array& values,
+                    const std::pair<const char*, const char*>& names, const ReportError& report) {
+  for (auto [name, pages] : {std::pair{names.first, &keys}, std::pair{names.second, &values}}) {
+    if (pages->size() > 0 && !pages->flags().row_contiguous)
       report(name, "a view with gaps", "row-contiguous pages, which are written in place");
   }
-  if (k_cache.size() > 0 && k_cache.data<std::byte>() == v_cache.data<std::byte>())
-    report("v_cache", "the memory of k_cache", "memory of its own");
+  if (keys.size() > 0 && keys.data<std::byte>() == values.data<std::byte>())
+    report(names.second, std::string("the memory of ") + names.first, "memory of its own");
 }
 
 std::pair<mx::array, mx::array> store_kvcache(const mx::array& key, const mx::array& value,
@@ -67,7 +69,7 @@ std::pair<mx::array, mx::array> store_kvcache(const mx::array& key, const mx::ar
     const int64_t page = k_cache.shape(layout == PageLayout::slots_outside ? 1 : 2);
     read_slots(slot_mapping, k_cache.shape(0) * page, report);
   }
-  if (k_cache.is_available() && v_cache.is_available()) check_writable(k_cache, v_cache, report);
+  if (k_cache.is_available() && v_cache.is_available()) check_writable(k_cache, v_cache, kCacheNames, report);
   const auto outputs = mx::array::make_arrays(
       {k_cache.shape(), v_cache.shape()}, {key.dtype(), key.dtype()},
       std::make_shared<StoreKvCache>(cpu_stream(kStoreKvCache, stream), layout), inputs);

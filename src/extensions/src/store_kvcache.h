@@ -41,8 +41,10 @@ void check_store(const std::vector<mx::array>& inputs, PageLayout layout);
 // The slot of each token, checked.
 std::vector<int64_t> read_slots(const mx::array& slot_mapping, int64_t slots, const ReportError& report);
 
-// Reports pages that cannot be written in place.
-void check_writable(const mx::array& k_cache, const mx::array& v_cache, const ReportError& report);
+// Reports pages that cannot be written in place, under these names.
+void check_writable(const mx::array& keys, const mx::array& values,
+                    const std::pair<const char*, const char*>& names, const ReportError& report);
+inline constexpr std::pair<const char*, const char*> kCacheNames = {"k_cache", "v_cache"};
 
 inline constexpr const char* kStoreKvCache = "store_kvcache";
 

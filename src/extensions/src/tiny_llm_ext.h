@@ -205,6 +205,7 @@ struct PagedParams : AttentionParams {
   int num_heads = 0;  // of a flat query; else 0
   bool hide_absent = false;
   bool ids_checked = false;
+  int64_t checked_pages = 0;  // with ids_checked: the pages of the pool that the ids fit
 
   bool operator==(const PagedParams&) const = default;
 };

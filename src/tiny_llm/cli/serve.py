@@ -170,6 +170,8 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
 
         server = run.Server(engines, settings, on_start=on_start)
         asyncio.run(server.serve(sockets=[bound]))
+        if server.engine_failed:
+            raise Failure("an engine has stopped after a fault; the lines above have the reason")
     return 0
 
 

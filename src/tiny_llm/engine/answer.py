@@ -11,7 +11,7 @@ from ..sampling.rows import Drawn, RowSampler
 from ..sampling.stop import StopStrings
 from .events import Event, EventReason
 from .handle import Handle
-from .lookup import PromptLookup
+from .lookup import MOST_DRAFTS, PromptLookup
 from .request import EngineRequest
 from .statistics import Timings
 
@@ -44,6 +44,7 @@ class Answer:
         self.started_at: float | None = None
         self._first_token_at: float | None = None
         self.finish_reason: EventReason | None = None
+        self._forced = False  # the drafts follow from the grammar
 
     def fork(self, choice: int) -> Answer:
         """Another answer to the same prompt, before the first token."""
@@ -62,14 +63,15 @@ class Answer:
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Drafts that may follow prompt and answer so far."""
-        forced = self.sampler.forced()
+        forced = self.sampler.forced()[:MOST_DRAFTS]
+        self._forced = bool(forced)
         if forced or self._lookup is None:
             return forced
         return self._lookup.propose(token_ids)
 
     def learn(self, drafted: int, accepted: int) -> None:
         """How many drafts of the last step were right."""
-        if self._lookup is not None:
+        if self._lookup is not None and not self._forced:
             self._lookup.learn(drafted, accepted)
 
     def kept(self, drawn: Sequence[Drawn]) -> Sequence[Drawn]:

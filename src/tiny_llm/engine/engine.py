@@ -6,24 +6,25 @@ import atexit
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
-from ..errors import ArgumentError, Draining, EngineFailed
+from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..llm import LLM
 from ..runtime.device import on_device
+from ..runtime.memory_errors import memory_errors
 from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
-from .answer import Answer
+from .answers import Answers
 from .handle import Handle
 from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
-from .sampling import Samplers, sample
+from .sampling import sample
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Timings
 
@@ -96,14 +97,16 @@ class Engine:
             model=self.llm.name,
         )
         self._admission = Admission(self.llm, self.context, lookup)
-        self._answers: dict[RequestState, Answer] = {}
         self._recorder = Recorder()
+        self._answers = Answers(self._scheduler, self._recorder)
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
         self._changed = threading.Condition()  # guards all of the above
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="tiny-llm engine", daemon=True)
+        self._ready, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=_run_thread, args=([self],), name="tiny-llm engine", daemon=True
+        )
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
@@ -118,13 +121,12 @@ class Engine:
         """
         check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
         state, answer = self._admission.admit(request, time.monotonic(), self._cancel)
-        with self._changed:
+        with self._changed, calling("Engine.submit", choices="n"):
             if self._failure is not None:
                 raise EngineFailed() from self._failure
             if self._closing:
                 raise Draining()
-            self._scheduler.add(state)
-            self._answers[state] = answer
+            self._answers.add(state, answer)
             self._changed.notify_all()
         return answer.handle
 
@@ -134,7 +136,10 @@ class Engine:
             return self._recorder.statistics(self._scheduler, self._pages)
 
     def observe(self, callback: Callable[[Timings], None]) -> None:
-        """Call `callback` with the timings of each answer that ends, from the engine's thread."""
+        """Call `callback` with the timings of each answer that ends, from the thread that ends it.
+
+        It must not wait for the engine.
+        """
         check_function("Engine.observe", "callback", callback)
         with self._changed:
             self._recorder.observers.append(callback)
@@ -143,6 +148,11 @@ class Engine:
         """Whether the engine has made a step, or rested, within the last `max_age` seconds."""
         check_number("Engine.alive", "max_age", max_age)
         return self._failure is None and time.monotonic() - self._recorder.last_step_at <= max_age
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has stopped after a fault; it does not start again."""
+        return self._failure is not None
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no new requests, and wait until all have ended; False if some have not within `timeout`."""
@@ -154,12 +164,11 @@ class Engine:
         """Cancel all requests, accept no new ones, and free the pages."""
         with self._changed:
             self._closing = self._closed = True
-            for state in list(self._answers):
-                self._end(state, "cancelled")
+            self._answers.end_all("cancelled")
             self._changed.notify_all()
         atexit.unregister(self.close)
-        if self.llm.device == "cpu" and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._stopped.wait()
 
     def __enter__(self) -> Engine:
         return self
@@ -171,12 +180,11 @@ class Engine:
 
     def _cancel(self, handle: Handle) -> None:
         with self._changed:
-            for state, answer in list(self._answers.items()):
-                if answer.handle is handle:
-                    self._end(state, "cancelled")
+            self._answers.cancel(handle)
+            self._changed.notify_all()
 
     def _serve(self) -> None:
-        """The engine's thread, which owns all arrays."""
+        """Steps until `close`. All arrays belong to this thread."""
         try:
             with on_device(self.llm.device):
                 self._runner = Runner(self.llm.model, self.pool)
@@ -184,8 +192,6 @@ class Engine:
                 while (plan := self._next_plan()) is not None:
                     self._step(plan)
                 del self._runner
-            if self.llm.device != "cpu":  # MLX for CUDA does not survive the end of a thread that has used it
-                threading.Event().wait()
         except BaseException as error:
             self._give_up(error)
 
@@ -196,9 +202,11 @@ class Engine:
                 self._recorder.last_step_at = time.monotonic()
                 plan = self._scheduler.plan(self._recorder.last_step_at)
                 for state in plan.expired:
-                    self._end(state, "deadline")
+                    self._answers.end(state, "deadline")
                 for state in plan.started:
-                    self._note_start(state)
+                    self._answers.note_start(state, self._recorder.last_step_at)
+                if plan.expired:
+                    self._changed.notify_all()
                 if plan.rows:
                     return plan
                 self._changed.wait(IDLE_BEAT)
@@ -206,95 +214,48 @@ class Engine:
 
     def _step(self, plan: Plan) -> None:
         try:
-            logits = self._runner.logits(plan)
-            drawn = sample(logits, plan, self._samplers(plan))
+            drawn = self._drawn(plan)
         except Exception as error:
             LOG.exception("a step failed")
             self._recover(plan, error)
             return
         with self._changed:
-            self._publish(plan, drawn, time.monotonic())
+            self._answers.publish(plan, drawn, time.monotonic())
+            self._changed.notify_all()
 
-    def _samplers(self, plan: Plan) -> Samplers:
-        """The answers that sample from the logits of each row. Here a prompt splits into its answers."""
-        with self._changed:
-            samplers = {}
-            for row in plan.rows:
-                answer = self._answers.get(row.state)
-                if not row.logits or answer is None:  # cancelled meanwhile
-                    continue
-                states = self._scheduler.fork(row.state)
-                for choice, state in enumerate(states[1:], start=1):
-                    self._answers[state] = answer.fork(choice)
-                samplers[row.state] = [
-                    (state, self._answers[state].sampler, answer.request.logprobs) for state in states
-                ]
-            return samplers
-
-    def _publish(self, plan: Plan, drawn: dict[RequestState, list[Drawn]], now: float) -> None:
-        """Give the answers their tokens, and start the next ones from there; the lock is held."""
-        tokens = {}
-        for state, results in drawn.items():
-            if results[-1].error is not None:
-                self._end(state, "error", results[-1].error)
-            elif state in self._answers:
-                tokens[state] = self._answers[state].kept(results)
-        self._scheduler.commit(
-            plan, {state: [each.token_id for each in kept] for state, kept in tokens.items()}
-        )
-        self._recorder.add_step(plan)
-        for row in plan.rows:
-            if row.state in tokens:
-                self._answers[row.state].learn(len(row.drafts), len(tokens[row.state]) - 1)
-        for state, kept in tokens.items():
-            answer = self._answers[state]
-            event = answer.accept(kept, now)
-            self._recorder.generation_tokens += len(kept)
-            if event.finish_reason is None:
-                state.drafts = answer.propose(state.token_ids)
-            else:
-                self._scheduler.finish(state, event.finish_reason)
-                self._forget(state)
-            answer.handle.put(event)
-
-    def _note_start(self, state: RequestState) -> None:
-        answer = self._answers[state]
-        if answer.started_at is None:
-            answer.started_at = self._recorder.last_step_at
-            answer.handle.cached_tokens = state.cached_tokens
-            self._recorder.prompt_tokens += len(state.prompt_ids)
-
-    def _end(self, state: RequestState, reason: Any, error: Exception | None = None) -> None:
-        """End an answer without further tokens; the lock is held."""
-        answer = self._answers.get(state)
-        if answer is None:
-            return
-        self._scheduler.finish(state, reason)
-        events = [answer.end(reason, error)]
-        if state.choices > 1:  # not forked yet
-            events += [answer.fork(choice).end(reason, error) for choice in range(1, state.choices)]
-        self._forget(state)
-        for event in events:
-            answer.handle.put(event)
-
-    def _forget(self, state: RequestState) -> None:
-        self._recorder.add_end(self._answers.pop(state).timings(time.monotonic()))
-        self._changed.notify_all()
+    def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
+        with memory_errors():
+            logits = self._runner.logits(plan)
+            with self._changed:
+                samplers = self._answers.samplers(plan)
+            return sample(logits, plan, samplers)
 
     def _recover(self, plan: Plan, error: Exception) -> None:
         """After a step that failed: end the running requests, and go on with new pages."""
+        traceback.clear_frames(error.__traceback__)  # they hold the old pages
         with self._changed:
             self._scheduler.discard(plan)
-            for state in [*self._answers]:
-                if state not in self._scheduler.waiting:
-                    self._end(state, "error", error)
+            self._answers.end_all("error", error, waiting=False)
             self._scheduler.forget_pages()
-            self._runner.forget()
+            self._changed.notify_all()
+        self._runner.forget()
 
     def _give_up(self, error: BaseException) -> None:
+        LOG.critical("the engine stopped", exc_info=error)
         with self._changed:
             self._failure = error
-            failed = error if isinstance(error, Exception) else EngineFailed()
-            for state in list(self._answers):
-                self._end(state, "error", failed)
-            self._ready.set()
+            self._answers.end_all("error", error if isinstance(error, Exception) else EngineFailed())
+            self._changed.notify_all()
+        self._ready.set()
+
+
+def _run_thread(engines: list[Engine]) -> None:
+    """The engine's thread. It keeps no engine alive after its end."""
+    engine = engines.pop()
+    engine._serve()
+    parks = engine.llm.device != "cpu"
+    stopped = engine._stopped
+    del engine
+    stopped.set()
+    if parks:  # MLX for CUDA does not survive the end of a thread that has used it
+        threading.Event().wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from threading import Condition
 
 from .events import Event
@@ -28,7 +29,7 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
         self._wake: Callable[[], object] | None = None  # the asyncio reader
 
     def put(self, event: Event) -> None:
-        """Add an event, from the engine's thread."""
+        """Add an event."""
         with self._changed:
             self._events.append(event)
             self._open -= event.finish_reason is not None
@@ -59,7 +60,7 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
 
 def _waker(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> Callable[[], None]:
     def wake() -> None:
-        if not loop.is_closed():  # a reader that has left
+        with suppress(RuntimeError):  # the loop of a reader that has left is closed
             loop.call_soon_threadsafe(arrived.set)
 
     return wake

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 NGRAM = 3  # tokens that must be the same
 MOST_DRAFTS = 8
+MOST_INDEXED = 2048  # tokens in one step: a long prompt must not delay the others
 # A wrong draft costs part of a step. After some of them, a request waits before it tries again.
 PATIENCE = 4
 MOST_STEPS_OFF = 64
@@ -28,9 +29,10 @@ class PromptLookup:
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Up to `most_drafts` tokens that may follow; none where nothing is known."""
         size, total = self._ngram, len(token_ids)
-        for end in range(max(self._indexed, size), total):  # all but the newest n-gram
+        stop = min(total, self._indexed + MOST_INDEXED)
+        for end in range(max(self._indexed, size), stop):  # all but the newest n-gram
             self._last_end[tuple(token_ids[end - size : end])] = end
-        self._indexed = max(self._indexed, total)
+        self._indexed = stop
         if self._off > 0:
             self._off -= 1
             return ()

@@ -1,11 +1,12 @@
 """What an engine answers: the tokens of a prompt, and how its answers are made."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..checks.types import check_number, check_size, check_text, check_type
 from ..errors import ArgumentError
+from ..sampling.grammar import Grammar
 from ..sampling.params import GREEDY, Sampling
 
 MOST_LOGPROBS = 20
@@ -27,7 +28,7 @@ class EngineRequest:
     sampling: Sampling = GREEDY
     n: int = 1
     logprobs: int | None = None
-    grammar: Any = None
+    grammar: Grammar | None = None
     deadline: float | None = None
     salt: str = ""
     id: str = ""
@@ -42,5 +43,9 @@ class EngineRequest:
             check_size(name, "logprobs", self.logprobs, minimum=0)
             if self.logprobs > MOST_LOGPROBS:
                 raise ArgumentError(name, "logprobs", self.logprobs, f"at most {MOST_LOGPROBS}")
+        if self.grammar is not None:
+            check_type(name, "grammar", self.grammar, Grammar, "a Grammar")
         if self.deadline is not None:
             check_number(name, "deadline", self.deadline)
+            if not 0 < self.deadline < math.inf:
+                raise ArgumentError(name, "deadline", self.deadline, "a number of seconds above 0")

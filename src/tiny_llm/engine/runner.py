@@ -1,6 +1,5 @@
 """From the rows of a plan to logits: a model, and the pages of its keys and values."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -27,11 +26,9 @@ class Runner:
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""
+        del self.storage  # there may be no room for both
+        mx.clear_cache()
         self.storage = self._new_storage()
-
-    def arrays(self) -> Sequence[mx.array]:
-        """Keys and values of all layers, to be evaluated with a step."""
-        return [*self.storage.keys, *self.storage.values]
 
     def _new_storage(self) -> PagedStorage:
         size = self._size

@@ -1,6 +1,6 @@
 """From the logits of a step to the next tokens of its answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import mlx.core as mx
 
@@ -8,7 +8,7 @@ from ..sampling.rows import Drawn, RowSampler, sample_rows, verify_rows
 from ..scheduler import Plan, RequestState
 
 # For each request that has logits, its answers: several at the end of a prompt with several answers.
-Samplers = Mapping[RequestState, Sequence[tuple[RequestState, RowSampler, int | None]]]
+Samplers = dict[RequestState, list[tuple[RequestState, RowSampler, int | None]]]
 
 
 def sample(logits: mx.array, plan: Plan, samplers: Samplers) -> dict[RequestState, list[Drawn]]:

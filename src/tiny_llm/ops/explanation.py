@@ -29,9 +29,9 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     explain(paged_attention, query, key_pages, value_pages, table, context_lens, page_size) -> Explanation
     explain(quantized_matmul, scales, biases, group_size, bits, a, b, True) -> ProductExplanation
 
-    `function` is one of these or `attention_reference`, and the arguments are those of a call of it: for
-    attention, the options of `flash_attention`. Unevaluated arrays are assumed dense; unevaluated lengths are
-    assumed full.
+    `function` is one of these, `flash_attention_varlen` or `attention_reference`, and the arguments are those
+    of a call of it: for attention, the options of `flash_attention`. Unevaluated arrays are assumed dense;
+    unevaluated lengths are assumed full.
     """
     if not callable(function) or function not in _explainers:
         known = ", ".join(sorted(known.__name__ for known in _explainers))

@@ -274,7 +274,8 @@ def _check_rows(query: mx.array, block_table: mx.array, options: dict[str, Any])
         check_shape(NAME, "query", query.shape, ("B", "H_q", "L", "D"))
     if query.ndim == 4:
         if options.get("cu_seqlens_q") is not None:
-            raise ArgumentError(NAME, "cu_seqlens_q", "rows of a batch", "None, or query (T, H_q, D)")
+            given = kind(options["cu_seqlens_q"])
+            raise ArgumentError(NAME, "cu_seqlens_q", f"{given} for a batch", "None, or query (T, H_q, D)")
     elif options.get("cu_seqlens_q") is None:
         check_shape(NAME, "block_table", block_table.shape, ("B", "max_pages"))
         check_shape(NAME, "query", query.shape, (block_table.shape[0], "H_q", "D"))

@@ -24,8 +24,8 @@ class PagedInfo:
     page_size: the slots of a page
     cu_seqlens_q: the first new token of each sequence, and the number of all; by default each sequence has
         one new token
-    num_pages: the pages of the pool, if they are known: an id of no page is then an error here, otherwise in
-        the call, whose pool has too few
+    num_pages: the pages of the pool. With it, an id outside of the pool is refused here; without, at the
+        first call
     check: True requires num_pages
 
     >>> import mlx.core as mx
@@ -43,7 +43,8 @@ class PagedInfo:
     >>> query.shape
     (6, 4, 64)
 
-    Made once for a step: it does not change, and a call with it waits for nothing. Its fields:
+    Made once for a step: a call with it checks and waits for nothing, so its arrays must not be written to.
+    Its fields:
     block_table [B, max_pages], padded with -1, context_lens [B] and cu_seqlens_q [B + 1], int32 arrays
     slot_mapping [T], an int64 array: the slot of each new token, page * page_size + its place in the page; -1
         where a sequence has more new tokens than its context, such as an idle one with a context of 0

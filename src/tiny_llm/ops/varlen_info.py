@@ -25,7 +25,7 @@ class VarlenInfo:
     >>> query.shape, info.num_sequences, info.max_seqlen_q
     ((8, 4, 64), 2, 5)
 
-    Made once for a step: it does not change, and a call with it waits for nothing. Its fields:
+    Made once for a step: a call with it waits for nothing. Its arrays must not be written to. Its fields:
     cu_seqlens_q, cu_seqlens_k: int32 arrays
     num_sequences, and max_seqlen_q and max_seqlen_k, the rows of the longest sequence
     """

@@ -65,4 +65,9 @@ class Engine(Protocol):
 
     def observe(self, callback: Callable[[Timings], None]) -> None: ...
 
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has stopped after a fault, for good."""
+        ...
+
     def alive(self, max_age: float) -> bool: ...

@@ -47,7 +47,7 @@ def set_up_logs(log_format: LogFormat) -> None:
     """Lines of this package, and warnings of uvicorn, go to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    for name, level in ((__package__ or "", logging.INFO), ("uvicorn", logging.WARNING)):
+    for name, level in (("tiny_llm", logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level)

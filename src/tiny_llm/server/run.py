@@ -33,6 +33,7 @@ class Server(uvicorn.Server):
         *,
         on_start: Callable[[], None] = lambda: None,
     ):
+        self._engines = engines
         self._on_start = on_start  # called when connections are accepted
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
@@ -66,7 +67,14 @@ class Server(uvicorn.Server):
         """uvicorn asks ten times a second whether to stop."""
         if self._stop_at is not None and (self.lifecycle.in_flight == 0 or time.monotonic() > self._stop_at):
             self.should_exit = True
+        if self.engine_failed:  # whoever started this server has to start another one
+            self.should_exit = True
         return await super().on_tick(counter)
+
+    @property
+    def engine_failed(self) -> bool:
+        """Whether an engine has stopped after a fault."""
+        return any(engine.failed for engine in self._engines.values())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.lifecycle.draining:

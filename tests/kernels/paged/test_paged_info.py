@@ -219,3 +219,13 @@ def test_kernels_never_follow_ids_that_the_caller_claims_to_have_checked():
         got = output_and_gradients(attend, mx.array([[wrong, 1]], dtype=mx.int32))
         for x, y in zip(got, want, strict=True):
             assert mx.allclose(x, y, atol=1e-6)
+
+
+def test_a_compiled_call_refuses_a_smaller_pool_than_the_ids_were_checked_for():
+    step = info()
+    call = mx.compile(lambda q, k, v: paged_attention(q, k, v, step, causal=True), shapeless=True)
+    query = normal(6, 4, 32, seed=2)
+    keys, values = POOL
+    assert mx.array_equal(call(query, keys, values), attend(step)[0])
+    with pytest.raises(RuntimeError, match="key_pages: got 4 pages, expected at least the 6"):
+        mx.eval(call(query, keys[:4], values[:4]))

@@ -45,6 +45,7 @@ class FakeEngine(AbstractContextManager):
     requests: list[EngineRequest] = field(default_factory=list)
     handles: list[FakeHandle] = field(default_factory=list)
     healthy: bool = True
+    failed: bool = False
     observers: list[Callable[[Any], None]] = field(default_factory=list)
 
     def __exit__(self, *_: object) -> None:

@@ -239,6 +239,10 @@ std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const Page
                     .index = b};
   }
   if (!params.hide_absent && !params.ids_checked) check_page_ids(inputs, params, sequences, report);
+  if (call.key.shape(0) < params.checked_pages) {  // a compiled call on another pool
+    report("key_pages", std::to_string(call.key.shape(0)) + " pages",
+           "at least the " + std::to_string(params.checked_pages) + " that the ids were checked for");
+  }
   if (call.packed()) check_pools(inputs, report);
   return sequences;
 }

@@ -6,13 +6,14 @@
 #include "attention/support.h"
 #include "core/checks.h"
 #include "core/dtype.h"
+#include "store_kvcache.h"
 
 namespace tiny_llm_ext {
 namespace {
 
 constexpr const char* kPackedBlock = "PackedDecoderBlock";
 
-void check_pages(const mx::array& x, const mx::array& pages, const char* argument, Dims& dims,
+void match_pages(const mx::array& x, const mx::array& pages, const char* argument, Dims& dims,
                  const DecoderParts& parts, const PackedStep& step) {
   dims.match(argument, pages.shape(), {"P", "Hkv", "page", "E"});
   if (pages.dtype() != x.dtype())
@@ -22,8 +23,6 @@ void check_pages(const mx::array& x, const mx::array& pages, const char* argumen
                               static_cast<int>(step.page_size()), parts.head_size};
   if (pages.shape() != expected)
     reject(kPackedBlock, argument, to_text(pages.shape()), to_text(expected) + ", as the block and the step");
-  if (pages.is_available() && pages.size() > 0 && !pages.flags().row_contiguous)
-    reject(kPackedBlock, argument, "a view with gaps", "row-contiguous pages, which are written in place");
 }
 
 bool has_kernel(const DecoderParts& parts, const mx::array& x) {
@@ -61,11 +60,10 @@ void PackedDecoderBlock::check_inputs(const std::vector<mx::array>& inputs) cons
   if (x.dtype() != dtype)
     reject(kPackedBlock, "x", to_text(x.dtype()), to_text(dtype) + ", the dtype of its weights");
   Dims dims(kPackedBlock);
-  check_pages(x, inputs[1], "key_pages", dims, *parts_, *step_);
-  check_pages(x, inputs[2], "value_pages", dims, *parts_, *step_);
-  if (inputs[1].is_available() && inputs[2].is_available() && inputs[1].size() > 0 &&
-      inputs[1].data<std::byte>() == inputs[2].data<std::byte>())
-    reject(kPackedBlock, "value_pages", "the memory of key_pages", "memory of its own");
+  match_pages(x, inputs[1], "key_pages", dims, *parts_, *step_);
+  match_pages(x, inputs[2], "value_pages", dims, *parts_, *step_);
+  if (inputs[1].is_available() && inputs[2].is_available())
+    check_pages(inputs, throws_argument_error(kPackedBlock));
   if (step_->positions_end() > parts_->cos.shape(0)) {
     reject(kPackedBlock, "step", std::to_string(step_->positions_end()) + " positions",
            "at most " + std::to_string(parts_->cos.shape(0)) + ", those of cos and sin");
@@ -73,6 +71,10 @@ void PackedDecoderBlock::check_inputs(const std::vector<mx::array>& inputs) cons
   if (!has_kernel(*parts_, x)) {
     reject(kPackedBlock, "head_size", std::to_string(parts_->head_size), "a head size with a kernel");
   }
+}
+
+void PackedDecoderBlock::check_pages(const std::vector<mx::array>& inputs, const ReportError& report) {
+  check_writable(inputs[1], inputs[2], {"key_pages", "value_pages"}, report);
 }
 
 std::vector<mx::Shape> PackedDecoderBlock::output_shapes(const std::vector<mx::array>& inputs) {

@@ -6,6 +6,7 @@
 
 #include "block/decoder_block.h"
 #include "block/packed_step.h"
+#include "core/checks.h"
 
 namespace tiny_llm_ext {
 
@@ -32,6 +33,9 @@ class PackedDecoderBlock : public CacheOperation {
 
   // Throws for inputs that do not fit the parts and the step, and where no kernel computes them.
   void check_inputs(const std::vector<mx::array>& inputs) const;
+
+  // Reports pages that cannot be written in place.
+  static void check_pages(const std::vector<mx::array>& inputs, const ReportError& report);
 
  private:
   std::shared_ptr<const DecoderParts> parts_;

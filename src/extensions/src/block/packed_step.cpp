@@ -83,8 +83,7 @@ PackedStep::PackedStep(const PackedStepArguments& given)
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) {
-    reject(kPackedStep, "block_tables",
-           "page " + std::to_string(*twice / page_size_) + " for new tokens of two sequences",
+    reject(kPackedStep, "block_tables", "page " + std::to_string(*twice / page_size_) + " for two new tokens",
            "a slot for each new token");
   }
 }

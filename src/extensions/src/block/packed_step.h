@@ -13,7 +13,7 @@ namespace tiny_llm_ext {
 
 namespace mx = mlx::core;
 
-// Sequence b has new_tokens[b] rows, behind those of the sequences before. They are the last of its
+// Sequence b has new_tokens[b] rows, after those of the sequences before it. They are the last of its
 // context_lens[b] tokens; token t is in slot t % page_size of page block_tables[b][t / page_size].
 struct PackedStepArguments {
   std::vector<int64_t> new_tokens, context_lens;

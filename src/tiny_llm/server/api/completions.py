@@ -9,7 +9,7 @@ from .form import ChoicesForm
 from .grammar import read_grammar
 from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .outputs import COMPLETION, Choice, CompletionChoice
-from .sampling import answer_limit, check_ids, read_sampling
+from .sampling import answer_limit, check_ids, context_exceeded, read_sampling
 
 DEFAULT_MAX_TOKENS = 16  # as at OpenAI
 
@@ -30,13 +30,15 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         raise bad_value("max_tokens", "at least 1 without echo")
     form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")
     job_id, choices, requests = new_id(form.id_prefix), list[Choice](), []
+    context = model.engine.context
     for ids in prompts:
+        if len(ids) > context:  # before anything is decoded
+            raise context_exceeded(len(ids), fields.max_tokens or 0, context, "prompt")
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
         choices += [CompletionChoice(index, tokenizer, echo) for index in numbers]
         if fields.max_tokens == 0:  # only the echo, for which the engine is not needed
             continue
-        context = model.engine.context
         limit = answer_limit(fields.max_tokens, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
         requests.append(engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id))

@@ -31,12 +31,12 @@ std::vector<mx::array> map_paged_inputs(const std::vector<mx::array>& inputs, co
     const mx::array keys = of_each(1);
     const int pages = keys.shape(1);
     mapped.insert(mapped.end(), {join_first_axes(keys, stream), join_first_axes(of_each(2), stream)});
-    const mx::array first =
-        mx::reshape(mx::arange(0, size * pages, pages, mx::int32, stream), {size, 1, 1}, stream);
+    const mx::array entry = mx::reshape(mx::arange(0, size, 1, mx::int64, stream), {size, 1, 1}, stream);
+    const mx::array first = mx::multiply(entry, mx::array(int64_t{pages}), stream);
     // The id of no page stays one: a negative id as it is, any other after the pages of all entries.
     const mx::array is_page = mx::less(table, mx::array(pages), stream);
     const mx::array moved =
-        mx::add(table, mx::where(is_page, first, mx::array((size - 1) * pages), stream), stream);
+        mx::add(table, mx::where(is_page, first, mx::array(int64_t{size - 1} * pages), stream), stream);
     table = mx::where(mx::less(table, mx::array(0), stream), table, moved, stream);
   } else {
     mapped.insert(mapped.end(), {inputs[1], inputs[2]});

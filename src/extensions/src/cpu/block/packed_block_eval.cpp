@@ -12,6 +12,7 @@
 #include "cpu/block/block_operations.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/rows.h"
+#include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext {
@@ -60,11 +61,12 @@ class AppendAndAttend {
     const cpu::RowReader cos(cos_), sin(sin_);
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv_) * E_;
     cpu::parallel_rows(step_.rows(), cost, threads_, [&](int64_t begin, int64_t end) {
+      auto* scratch = static_cast<std::byte*>(cpu::thread_scratch(cos.row_bytes() + sin.row_bytes()));
       for (int64_t t = begin; t < end; t++) {
         const int64_t position = step_.positions()[t], slot = step_.slots()[t];
         cpu::RopeTask task = {};
-        task.cos = reinterpret_cast<const float*>(cos.row(position, nullptr));
-        task.sin = reinterpret_cast<const float*>(sin.row(position, nullptr));
+        task.cos = reinterpret_cast<const float*>(cos.row(position, scratch));
+        task.sin = reinterpret_cast<const float*>(sin.row(position, scratch + cos.row_bytes()));
         task.half = E_ / 2;
         task.traditional = traditional_;
         task.x_head_stride = task.y_head_stride = E_;
@@ -92,7 +94,7 @@ class AppendAndAttend {
     params.kernels = &kernels_;
     params.threads = threads_;
     Problem problem = make_problem(inputs, params, mx::Device::cpu);
-    problem.packed = problem.lengths = true;
+    problem.packed = problem.paged = problem.lengths = true;
     problem.S = step_.block_table().shape(1) * step_.page_size();
     problem.sequences = step_.sequences();
     mx::array o = heads_first(attended, Hq_, E_);
@@ -112,6 +114,7 @@ class AppendAndAttend {
 }  // namespace
 
 void PackedDecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  check_pages(inputs, throws_runtime_error(name()));
   cpu::allocate_for(outputs[0]);
   for (int i = 1; i < 3; i++) outputs[i].copy_shared_buffer(inputs[i]);
   if (step_->rows() == 0) return;
@@ -133,7 +136,7 @@ void PackedDecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vec
                 return {AppendAndAttend(heads, *step, parts->traditional, *kernels, threads).run()};
               });
         } catch (...) {
-          cpu::fill_with_nan(results[0]);  // the pages keep the tokens they had
+          cpu::fill_with_nan(results[0]);  // the slots of the step may be written
           throw;
         }
       });

@@ -41,7 +41,7 @@ void StoreKvCache::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   cpu::wait_for(stream(), {inputs[4]});
   const ReportError report = throws_runtime_error(kStoreKvCache);
   std::vector<int64_t> slots = read_slots(inputs[4], k_cache.shape(0) * page, report);
-  check_writable(k_cache, inputs[3], report);
+  check_writable(k_cache, inputs[3], kCacheNames, report);
   for (int i = 0; i < 2; i++) outputs[i].copy_shared_buffer(inputs[2 + i]);
   if (k_cache.size() == 0 || inputs[0].size() == 0) return;
   cpu::dispatch_placed(stream(), inputs, outputs,

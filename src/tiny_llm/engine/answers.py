@@ -1,0 +1,128 @@
+"""The answers that are being made, from their place in the scheduler to their handles."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from ..sampling.rows import Drawn
+from ..scheduler import Plan, RequestState, Scheduler
+from .answer import Answer
+from .events import Event, EventReason
+from .handle import Handle
+from .recorder import Recorder
+from .sampling import Samplers
+
+LOG = logging.getLogger(__name__)
+
+
+class Answers:
+    """All answers that have not ended. For the holder of the engine's lock.
+
+    No fault of one answer leaves a method: it ends that answer.
+    """
+
+    def __init__(self, scheduler: Scheduler, recorder: Recorder):
+        self._scheduler = scheduler
+        self._recorder = recorder
+        self._by_state: dict[RequestState, Answer] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_state)
+
+    def add(self, state: RequestState, answer: Answer) -> None:
+        """Queue a request; the scheduler may refuse it."""
+        self._scheduler.add(state)
+        self._by_state[state] = answer
+
+    def note_start(self, state: RequestState, now: float) -> None:
+        """A request runs, for the first time or again."""
+        answer = self._by_state[state]
+        if answer.started_at is None:
+            answer.started_at = now
+            answer.handle.cached_tokens = state.cached_tokens
+            self._recorder.prompt_tokens += len(state.prompt_ids)
+
+    def samplers(self, plan: Plan) -> Samplers:
+        """The answers that sample from the logits of each row. Here a prompt splits into its answers."""
+        samplers: Samplers = {}
+        for row in plan.rows:
+            answer = self._by_state.get(row.state)
+            if not row.logits or answer is None:  # cancelled meanwhile
+                continue
+            try:
+                forks = [answer.fork(choice) for choice in range(1, row.state.choices)]
+            except Exception as error:
+                self._fail(row.state, error)
+                continue
+            states = self._scheduler.fork(row.state)
+            self._by_state |= zip(states[1:], forks, strict=True)
+            samplers[row.state] = [
+                (state, each.sampler, each.request.logprobs)
+                for state, each in zip(states, [answer, *forks], strict=True)
+            ]
+        return samplers
+
+    def publish(self, plan: Plan, drawn: dict[RequestState, list[Drawn]], now: float) -> None:
+        """Give the answers their tokens, and start the next ones from there."""
+        tokens = {}
+        for state, results in drawn.items():
+            if results[-1].error is not None:
+                self.end(state, "error", results[-1].error)
+            elif state in self._by_state:
+                tokens[state] = self._by_state[state].kept(results)
+        self._scheduler.commit(
+            plan, {state: [each.token_id for each in kept] for state, kept in tokens.items()}
+        )
+        self._recorder.add_step(plan)
+        drafted = {row.state: len(row.drafts) for row in plan.rows}
+        for state, kept in tokens.items():
+            try:
+                self._advance(state, kept, drafted.get(state, 0), now)
+            except Exception as error:
+                self._fail(state, error)
+
+    def end(self, state: RequestState, reason: EventReason, error: Exception | None = None) -> None:
+        """End an answer without further tokens; those of a prompt that has not split end together."""
+        answer = self._by_state.get(state)
+        if answer is None:
+            return
+        unsplit = range(1, state.choices)
+        self._scheduler.finish(state, reason)
+        event = answer.end(reason, error)
+        self._remove(state)
+        answer.handle.put(event)
+        for choice in unsplit:
+            answer.handle.put(Event(choice, finish_reason=reason, error=error))
+
+    def end_all(self, reason: EventReason, error: Exception | None = None, *, waiting: bool = True) -> None:
+        """End all answers, or only those that run."""
+        kept = [] if waiting else self._scheduler.waiting
+        for state in [each for each in self._by_state if each not in kept]:
+            self.end(state, reason, error)
+
+    def cancel(self, handle: Handle) -> None:
+        """End all answers of a request."""
+        for state, answer in list(self._by_state.items()):
+            if answer.handle is handle:
+                self.end(state, "cancelled")
+
+    def _advance(self, state: RequestState, kept: Sequence[Drawn], drafted: int, now: float) -> None:
+        answer = self._by_state[state]
+        answer.learn(drafted, len(kept) - 1)
+        event = answer.accept(kept, now)
+        self._recorder.generation_tokens += len(kept)
+        if event.finish_reason is None:
+            state.drafts = answer.propose(state.token_ids)
+        else:
+            self._scheduler.finish(state, event.finish_reason)
+            self._remove(state)
+        answer.handle.put(event)
+
+    def _fail(self, state: RequestState, error: Exception) -> None:
+        LOG.error("an answer failed", exc_info=error)
+        self.end(state, "error", error)
+
+    def _remove(self, state: RequestState) -> None:
+        self._recorder.add_end(self._by_state.pop(state).timings(time.monotonic()))

@@ -1,0 +1,152 @@
+"""What goes wrong ends the requests that it concerns, and no others."""
+
+import threading
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm.engine import Engine, EngineRequest
+from tiny_llm.engine.answer import Answer
+from tiny_llm.errors import (
+    ArgumentError,
+    Draining,
+    EngineFailed,
+    GrammarError,
+    OutOfMemoryError,
+    QueueFull,
+)
+from tiny_llm.sampling.grammar import Grammar, GrammarState
+from tiny_llm.sampling.params import Sampling
+
+from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
+
+
+def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypatch):
+    logits = engine._runner.logits
+    failing = threading.Event()
+
+    def fail_once(plan):
+        if failing.is_set():
+            failing.clear()
+            raise MemoryError("no room")
+        return logits(plan)
+
+    monkeypatch.setattr(engine._runner, "logits", fail_once)
+    victim = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
+    next(victim)
+    failing.set()
+    events = list(victim)
+    assert events[-1].finish_reason == "error"
+    assert isinstance(events[-1].error, MemoryError)
+    assert read(engine.submit(request_of(llm, PROMPTS[2]))) == alone(llm, PROMPTS[2])
+    assert_at_rest(engine)
+
+
+def test_logits_of_nan_fail_one_answer_alone(llm, engine, monkeypatch):
+    logits = engine._runner.logits
+
+    def spoil(plan):
+        given = logits(plan)
+        rows = [
+            number
+            for number, row in enumerate(row for row in plan.rows if row.logits)
+            if row.state.id == "bad"
+        ]
+        return given.at[mx.array(rows)].add(mx.nan) if rows else given
+
+    monkeypatch.setattr(engine._runner, "logits", spoil)
+    bad = engine.submit(request_of(llm, PROMPTS[1], id="bad"))
+    good = engine.submit(request_of(llm, PROMPTS[0]))
+    assert list(bad)[-1].finish_reason == "error"
+    assert read(good) == alone(llm, PROMPTS[0])
+    assert_at_rest(engine)
+
+
+def test_a_grammar_at_its_limit_ends_one_answer_and_not_the_engine(llm, engine, monkeypatch):
+    accept = GrammarState.accept
+
+    def refuse_third_token(state, tokens):
+        accept(state, tokens)
+        state.seen = getattr(state, "seen", 0) + len(tokens)
+        if state.seen >= 3:
+            raise GrammarError("too many items")
+
+    monkeypatch.setattr(GrammarState, "accept", refuse_third_token)
+    good = engine.submit(request_of(llm, PROMPTS[0]))
+    bad = engine.submit(request_of(llm, PROMPTS[1], grammar=Grammar.regex("[a-z ]+")))
+    last = list(bad)[-1]
+    assert last.finish_reason == "error"
+    assert isinstance(last.error, GrammarError)
+    assert read(good) == alone(llm, PROMPTS[0])
+    assert not engine.failed
+    assert_at_rest(engine)
+
+
+def test_a_prompt_that_cannot_split_ends_all_its_answers(llm, engine, monkeypatch):
+    monkeypatch.setattr(Answer, "fork", lambda *arguments: 1 / 0)
+    events = list(engine.submit(request_of(llm, PROMPTS[0], n=3)))
+    assert [(event.choice, event.finish_reason) for event in events] == [(i, "error") for i in range(3)]
+    assert_at_rest(engine)
+
+
+def test_an_allocation_that_mlx_refuses_is_an_out_of_memory_error(llm, engine, monkeypatch):
+    def refuse(plan):
+        raise RuntimeError("[malloc] Unable to allocate 4096 bytes.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._runner, "logits", refuse)
+        (event,) = engine.submit(request_of(llm, PROMPTS[0]))
+    assert isinstance(event.error, OutOfMemoryError)
+    assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+
+
+def test_a_fault_of_the_engine_itself_ends_all_requests(llm, monkeypatch, caplog):
+    engine = Engine(llm, max_context=512, page_size=8)
+    monkeypatch.setattr(engine._scheduler, "commit", lambda *arguments: 1 / 0)
+    events = list(engine.submit(request_of(llm, PROMPTS[0], n=2)))
+    assert [event.finish_reason for event in events] == ["error", "error"]
+    assert engine.failed
+    assert not engine.alive(60)
+    assert "the engine stopped" in caplog.text
+    with pytest.raises(EngineFailed):
+        engine.submit(request_of(llm, PROMPTS[0]))
+    engine.close()
+
+
+def test_too_many_requests_are_refused(llm):
+    with Engine(llm, max_context=512, max_running=1, max_waiting=1, page_size=8) as engine:
+        first = engine.submit(request_of(llm, PROMPTS[0], 300, sampling={"ignore_eos": True}))
+        next(first)
+        second = engine.submit(request_of(llm, PROMPTS[1]))
+        with pytest.raises(QueueFull, match="queue of 1 waiting requests is full"):
+            engine.submit(request_of(llm, PROMPTS[1]))
+        first.cancel()
+        assert read(second) == alone(llm, PROMPTS[1])
+
+
+def test_a_draining_engine_finishes_and_accepts_nothing(llm, engine):
+    handle = engine.submit(request_of(llm, PROMPTS[0]))
+    assert engine.drain(timeout=10)
+    with pytest.raises(Draining):
+        engine.submit(request_of(llm, PROMPTS[1]))
+    assert read(handle) == alone(llm, PROMPTS[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt_ids": []}, "prompt_ids: got no tokens"),
+        ({"prompt_ids": [4096]}, "prompt_ids: got an unknown token id, expected ids from 0 to 4095"),
+        ({"prompt_ids": [-1]}, "prompt_ids: got an unknown token id"),
+        ({"prompt_ids": [5] * 512}, "prompt_ids: got 512 tokens, expected fewer than the context of 512"),
+        (
+            {"prompt_ids": [5] * 500, "sampling": Sampling(max_tokens=13)},
+            "max_tokens: got 13 after a prompt of 500 tokens, expected at most 12",
+        ),
+        ({"prompt_ids": [5], "n": 17}, "Engine.submit: n: got 17, expected at most 16"),
+    ],
+)
+def test_what_can_never_run_is_refused_at_once(engine, options, message):
+    with pytest.raises(ArgumentError, match=message):
+        engine.submit(EngineRequest(**options))
+    assert_at_rest(engine)
