@@ -15,6 +15,7 @@ from ..support.serving.running import RunningServer, running, wait_until
 GAUGES = {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"}
 COUNTERS = {
     "prefix_cache_queries", "prefix_cache_hits", "num_preemptions", "prompt_tokens", "generation_tokens",
+    "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
     "request_success",
 }  # fmt: skip
 HISTOGRAMS = {

@@ -93,6 +93,12 @@ def test_a_call_cannot_be_forced(server: RunningServer, choice: Any) -> None:
     assert (answer.status, answer.error["param"]) == (400, "tool_choice")
 
 
+def test_the_number_of_calls_cannot_be_limited(server: RunningServer) -> None:
+    answer = server.chat(tools=[TOOL], parallel_tool_calls=False)
+    assert (answer.status, answer.record["error"]["param"]) == (400, "parallel_tool_calls")
+    assert server.chat(tools=[TOOL], parallel_tool_calls=True).status == 200
+
+
 def test_the_number_of_tools_has_a_limit(server: RunningServer) -> None:
     assert server.chat(tools=[TOOL] * 10).status == 200
     answer = server.chat(tools=[TOOL] * 200)

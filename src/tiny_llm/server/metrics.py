@@ -34,6 +34,8 @@ COUNTERS: Rows = (
     ("num_preemptions", "Requests that gave their pages to others for a while", lambda s: s.preemptions),
     ("prompt_tokens", "Prompt tokens processed", lambda s: s.prompt_tokens),
     ("generation_tokens", "Tokens generated", lambda s: s.generation_tokens),
+    ("spec_decode_num_draft_tokens", "Drafts verified", lambda s: s.drafted_tokens),
+    ("spec_decode_num_accepted_tokens", "Drafts that were right", lambda s: s.accepted_tokens),
 )
 
 

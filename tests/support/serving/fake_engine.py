@@ -73,7 +73,7 @@ class FakeEngine(AbstractContextManager):
         done = [handle.generated for handle in self.handles]
         return SimpleNamespace(
             running=len(self.running), waiting=0, pages_total=100, pages_used=10 * len(self.running),
-            prefix_queries=0, prefix_hits=0, preemptions=0,
+            prefix_queries=0, prefix_hits=0, preemptions=0, drafted_tokens=0, accepted_tokens=0,
             prompt_tokens=sum(len(request.prompt_ids) for request in self.requests),
             generation_tokens=sum(done), steps=len(done), step_tokens=tuple(done),
         )  # fmt: skip

@@ -21,6 +21,8 @@ def read_tools(fields: ChatFields, model: ServedModel, settings: Settings) -> li
     tools = [_read(f"tools[{index}]", tool) for index, tool in enumerate(fields.tools)]
     if fields.tool_choice == "none":
         return None
+    if fields.parallel_tool_calls is False:
+        raise unsupported("parallel_tool_calls", "the number of calls in an answer is not limited")
     if not model.takes_tools:
         raise unsupported("tools", "the model's chat template has no tools")
     return tools

@@ -33,6 +33,7 @@ def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Sett
         stream=fields.stream,
         tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
         tool_choice=choice,
+        parallel_tool_calls=not (fields.tool_choice and fields.tool_choice.disable_parallel_tool_use),
         chat_template_kwargs={"enable_thinking": read_thinking(fields)},
     )
     return prepare_chat(chat, model, settings, AnthropicForm(bool(fields.stop_sequences)))

@@ -35,6 +35,7 @@ def prepare_response(fields: ResponseFields, model: ServedModel, settings: Setti
         response_format=read_format(fields),
         tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
         tool_choice=fields.tool_choice,
+        parallel_tool_calls=fields.parallel_tool_calls,
         chat_template_kwargs={"enable_thinking": wants_thinking(fields, model)},
     )
     return prepare_chat(chat, model, settings, ResponseForm(fields))
