@@ -5,6 +5,7 @@ NO_WINDOW = "ours, no window"
 STANDARD, NAIVE_TILE = "standard", "naive tile"
 NAIVE, V1, GQA = "naive", "V1", "GQA"
 DENSE, GATHERED = "ours, dense", "gathered"
+ALONE, PADDED, PADDED_LENGTHS = "each alone", "padded", "padded, lengths"
 LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
 MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"
@@ -13,7 +14,7 @@ SEQUENCES = 8  # of BATCH
 
 # The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
 SUITES = (
-    "model attention kernels layers peers primitives training prefill crossover decode flashtile "
+    "model attention kernels layers peers primitives training prefill crossover decode packed flashtile "
     "schedules gpu scheduler"
 ).split()
 

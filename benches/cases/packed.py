@@ -1,10 +1,10 @@
-"""The rows of `bench prefill` and `bench crossover`: packed prompts, causal, in the sizes of MinivLLM."""
+"""Packed prompts, causal, and the rows of `bench prefill` and `bench crossover`, in the sizes of MinivLLM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from benches.harness.types import SHORT_NAMES, Dtype
 
@@ -24,6 +24,25 @@ PREFILL: dict[PrefillGroup, tuple[tuple[int, int, int], ...]] = {  # prompts, to
     "long": ((1, 4096, 10),),
 }
 LENGTHS = (16, 32, 48, 64, 80, 96, 112, 128, 192, 256, 512, 1024)
+
+
+class Packed(Protocol):
+    """Prompts one after the other: query [tokens, heads, D], key and value with kv_heads."""
+
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def D(self) -> int: ...
+    @property
+    def dtype(self) -> Dtype: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def starts(self) -> list[int]:
+        """cu_seqlens: the first row of each prompt, and the number of rows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

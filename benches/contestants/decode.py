@@ -9,6 +9,7 @@ import numpy as np
 
 from benches.cases.decode import Case
 from benches.contestants.attention import TOLERANCE, attend_in_float64
+from benches.contestants.shuffled_pages import ShuffledPages
 from benches.harness.contestant import Contestant, evaluated
 from benches.harness.gate import Gate, to_numpy
 from benches.names import DENSE, GATHERED, MX_FAST, TINY_LLM
@@ -25,35 +26,16 @@ class Inputs:
         dtype, longest = getattr(mx, case.dtype), max(case.lengths)
         keys = mx.random.split(mx.random.key(0), 3)
         self.query = mx.random.normal((case.batch, case.heads, case.D), key=keys[0]).astype(dtype)
-        shape = (case.batch, longest, case.kv_heads, case.D)
         used = mx.arange(longest) < mx.array(case.lengths)[:, None]  # [batch, longest]
         self.mask = used[:, None, None]
-        self.table, tokens = _shuffled_table(case)
-        places = tuple(map(mx.array, np.nonzero(np.array(used))))  # of all tokens, sequence by sequence
-        self.pages, self.dense = [], []
+        places = ShuffledPages(case.lengths, case.page)
+        self.table, self.pages, self.dense = places.table, [], []
         for key in keys[1:]:
-            rows = mx.random.normal(shape, key=key).astype(dtype)
-            slots = int(self.table.max().item() + 1) * case.page
-            pool = mx.full((slots, case.kv_heads, case.D), mx.nan, dtype)
-            pool[tokens] = rows[places]
-            self.pages.append(pool.reshape(-1, case.page, case.kv_heads, case.D))
-            # Padding of 0, because MLX multiplies hidden values by 0, too.
-            self.dense.append(mx.contiguous(mx.where(used[..., None, None], rows, 0).swapaxes(1, 2)))
+            rows = mx.random.normal((case.batch, longest, case.kv_heads, case.D), key=key).astype(dtype)
+            self.pages.append(places.pool(rows))
+            self.dense.append(places.dense(rows))
         self.lengths = mx.array(case.lengths, mx.int32)
         mx.eval(self.query, self.mask, self.table, self.lengths, self.pages, self.dense)
-
-
-def _shuffled_table(case: Case) -> tuple[mx.array, mx.array]:
-    """Page ids [batch, most pages], -1 after the last page, and the slots of all tokens, one by one."""
-    counts = [-(-length // case.page) for length in case.lengths]
-    ids = iter(np.random.default_rng(0).permutation(sum(counts)).tolist())
-    table = np.full((case.batch, max(counts)), -1)
-    slots = []
-    for row, (count, length) in enumerate(zip(counts, case.lengths, strict=True)):
-        table[row, :count] = [next(ids) for _ in range(count)]
-        place = np.arange(length)
-        slots.append(table[row, place // case.page] * case.page + place % case.page)
-    return mx.array(table, mx.int32), mx.array(np.concatenate(slots), mx.int32)
 
 
 def tiny_llm(case: Case, inputs: Inputs, threads: int) -> Contestant:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import mlx.core as mx
 import numpy as np
 
-from benches.cases.packed import Prompts
+from benches.cases.packed import Packed, Prompts
 from benches.contestants.attention import TOLERANCE, attend_in_float64
 from benches.harness.contestant import Contestant, evaluated
 from benches.harness.gate import Gate, to_numpy
@@ -24,7 +26,7 @@ MOST_CHECKED = 96  # positions of a prompt that are compared with float64
 class Inputs:
     """Query, key and value of all prompts, drawn from N(0, 1) with a fixed seed."""
 
-    def __init__(self, case: Prompts) -> None:
+    def __init__(self, case: Packed) -> None:
         heads = (case.heads, case.kv_heads, case.kv_heads)
         keys = mx.random.split(mx.random.key(0), 3)
         self.query, self.key, self.value = (
@@ -38,8 +40,8 @@ class Inputs:
         return self.query, self.key, self.value
 
 
-def tiny_llm(case: Prompts, inputs: Inputs, threads: int) -> Contestant:
-    """The kernel that `flash_attention_prefill` calls, on some threads."""
+def tiny_llm(case: Packed, inputs: Inputs, threads: int) -> Contestant:
+    """The kernel of `flash_attention_varlen` and `flash_attention_prefill`, on some threads."""
     kernel = load_extension().attention
     options = {"cu_seqlens_q": case.starts, "causal": True, "threads": threads, "return_lse": False}
     call = evaluated(lambda: kernel(*inputs.arrays, **options)[0])
@@ -73,14 +75,14 @@ def mx_fast(case: Prompts, inputs: Inputs) -> Contestant:
     return Contestant(MX_FAST, evaluated(build), one_core=True)
 
 
-def gate(case: Prompts, inputs: Inputs) -> Gate:
+def gate(case: Packed, inputs: Inputs) -> Gate:
     """Rows are [token, head]; of every prompt some positions are compared, its ends among them."""
-    positions = np.unique(np.linspace(0, case.length - 1, min(case.length, MOST_CHECKED)).astype(np.int64))
-    hidden = np.arange(case.length) > positions[:, None]
     query, key, value = (to_numpy(x).swapaxes(0, 1) for x in inputs.arrays)
     rows, expected = [], []
-    for start in case.starts[:-1]:
-        prompt = slice(start, start + case.length)
+    for start, end in pairwise(case.starts):
+        length, prompt = end - start, slice(start, end)
+        positions = np.unique(np.linspace(0, length - 1, min(length, MOST_CHECKED)).astype(np.int64))
+        hidden = np.arange(length) > positions[:, None]
         out = attend_in_float64(query[:, prompt][:, positions], key[:, prompt], value[:, prompt], hidden)
         expected.append(out.swapaxes(0, 1).reshape(-1, case.D))
         rows.append(((start + positions)[:, None] * case.heads + np.arange(case.heads)).reshape(-1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benches.names import (
+    ALONE,
     DENSE,
     GATHERED,
     GQA,
@@ -12,6 +13,8 @@ from benches.names import (
     NAIVE,
     NAIVE_TILE,
     NO_WINDOW,
+    PADDED,
+    PADDED_LENGTHS,
     PYTORCH,
     STANDARD,
     TINY_LLM,
@@ -24,7 +27,8 @@ Record = dict[str, Any]
 COMPARED = (STANDARD, MX_FAST)
 COLOURS = {
     TINY_LLM: "C0", MX_FAST: "C1", STANDARD: "C3", NAIVE: "C3", NAIVE_TILE: "C4", V1: "C2", GQA: "C4",
-    DENSE: "C2", GATHERED: "C3", PYTORCH: "C2", NO_WINDOW: "C9",
+    DENSE: "C2", GATHERED: "C3", PYTORCH: "C2", NO_WINDOW: "C9", ALONE: "C2", PADDED: "C3",
+    PADDED_LENGTHS: "C9",
 }  # fmt: skip
 OTHER_COLOUR = "C7"
 RATES = ("K/V MB", "GB/s")
