@@ -1,4 +1,7 @@
-"""Continuous batching: each round prefills a chunk of one prompt and decodes one token of every request."""
+"""Continuous batching to read: a round prefills a chunk of one prompt and decodes a token of each request.
+
+The loop of the course. `engine/` serves many requests, with pages and a scheduler.
+"""
 
 import math
 from collections import deque
