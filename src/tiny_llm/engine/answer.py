@@ -109,7 +109,14 @@ class Answer:
         logprobs = None
         if self.request.logprobs is not None:
             logprobs = tuple(TokenLogprobs(each.token_id, each.logprob or 0.0, each.top) for each in drawn)
-        return Event(self.choice, text, tuple(each.token_id for each in drawn), logprobs, self.finish_reason)
+        return Event(
+            self.choice,
+            text,
+            tuple(each.token_id for each in drawn),
+            logprobs,
+            self.finish_reason,
+            stop_string=self._stops.which,
+        )
 
     def end(self, reason: EventReason, error: Exception | None = None) -> Event:
         """The last event of an answer that ends without further tokens."""

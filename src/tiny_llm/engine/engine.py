@@ -15,7 +15,6 @@ from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..llm import LLM
 from ..runtime.device import on_device
-from ..runtime.memory_errors import memory_errors
 from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
@@ -188,10 +187,10 @@ class Engine:
         try:
             with on_device(self.llm.device):
                 self._runner = Runner(self.llm.model, self.pool)
-                self._ready.set()
-                while (plan := self._next_plan()) is not None:
-                    self._step(plan)
-                del self._runner
+            self._ready.set()
+            while (plan := self._next_plan()) is not None:
+                self._step(plan)
+            del self._runner
         except BaseException as error:
             self._give_up(error)
 
@@ -224,7 +223,7 @@ class Engine:
             self._changed.notify_all()
 
     def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
-        with memory_errors():
+        with on_device(self.llm.device):  # for one step, so that an engine on another device has its turn
             logits = self._runner.logits(plan)
             with self._changed:
                 samplers = self._answers.samplers(plan)
@@ -238,7 +237,8 @@ class Engine:
             self._answers.end_all("error", error, waiting=False)
             self._scheduler.forget_pages()
             self._changed.notify_all()
-        self._runner.forget()
+        with on_device(self.llm.device):
+            self._runner.forget()
 
     def _give_up(self, error: BaseException) -> None:
         LOG.critical("the engine stopped", exc_info=error)

@@ -139,7 +139,11 @@ class FakeHandle:
             last = number == len(ids) - 1
             said_all = last and self._engine.script is not None
             reason = "stop" if stopped or said_all else "length" if last else None
-            events.append(Event(choice, text, (token,), self._logprobs(token), reason))
+            string = next((each for each in sampling.stop if whole.find(each) == end), None)
+            logprobs = self._logprobs(token)
+            events.append(
+                Event(choice, text, (token,), logprobs, reason, stop_string=string if stopped else None)
+            )
             if stopped:
                 break
         return events
