@@ -12,6 +12,7 @@ from ..sampling.stop import StopStrings
 from .events import Event, EventReason
 from .handle import Handle
 from .lookup import MOST_DRAFTS, PromptLookup
+from .prompt_scores import PromptScores
 from .request import EngineRequest
 from .statistics import Timings
 
@@ -43,6 +44,8 @@ class Answer:
         self._submitted_at = now
         self.started_at: float | None = None
         self._first_token_at: float | None = None
+        most = request.prompt_logprobs
+        self.prompt_scores = None if most is None else PromptScores(tuple(request.prompt_ids), most)
         self.finish_reason: EventReason | None = None
         self._forced = False  # the drafts follow from the grammar
 
@@ -58,7 +61,7 @@ class Answer:
             self._submitted_at,
             lookup=self._lookup is not None,
         )
-        other.started_at = self.started_at
+        other.started_at, other.prompt_scores = self.started_at, self.prompt_scores
         return other
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
@@ -83,8 +86,10 @@ class Answer:
 
     def accept(self, drawn: Sequence[Drawn], now: float) -> Event:
         """The event of the next tokens, which `kept` has returned."""
+        prompt_logprobs = None
         if self._first_token_at is None:
             self._first_token_at = now
+            prompt_logprobs = None if self.prompt_scores is None else self.prompt_scores.entries
         self.sampler.accept([each.token_id for each in drawn])
         text = ""
         for number, each in enumerate(drawn, start=1):
@@ -116,6 +121,7 @@ class Answer:
             logprobs,
             self.finish_reason,
             stop_string=self._stops.which,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def end(self, reason: EventReason, error: Exception | None = None) -> Event:

@@ -20,6 +20,7 @@ from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
 from .answers import Answers
 from .handle import Handle
+from .prompt_scores import take_prompt_scores
 from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
@@ -227,6 +228,8 @@ class Engine:
             logits = self._runner.logits(plan)
             with self._changed:
                 samplers = self._answers.samplers(plan)
+                scores = self._answers.prompt_scores(plan)
+            logits = take_prompt_scores(logits, plan, scores)
             return sample(logits, plan, samplers)
 
     def _recover(self, plan: Plan, error: Exception) -> None:

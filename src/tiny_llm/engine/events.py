@@ -17,6 +17,8 @@ class Event:
     logprobs: one entry for each of `token_ids` if requested, else None.
     finish_reason: why the answer ended; None before its last event.
     stop_string: the one that ended the answer, with finish_reason "stop"; None if an end token did.
+    prompt_logprobs: in the first event of an answer, if requested: one entry for each token of the prompt but
+        the first; else None.
     error: with finish_reason "error".
     """
 
@@ -27,3 +29,4 @@ class Event:
     finish_reason: EventReason | None = None
     error: Exception | None = None
     stop_string: str | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None

@@ -21,7 +21,7 @@ class Runner:
     def logits(self, plan: Plan) -> mx.array:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
         self.storage.copy_pages(plan.copies)
-        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows]
+        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
         return packed_logits(self.model, Batch(requests, self.storage), self.storage)
 
     def forget(self) -> None:

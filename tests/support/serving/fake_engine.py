@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -146,6 +146,9 @@ class FakeHandle:
             )
             if stopped:
                 break
+        if self._request.prompt_logprobs is not None:
+            scores = tuple(TokenLogprobs(token, -0.25) for token in self._request.prompt_ids[1:])
+            events[0] = replace(events[0], prompt_logprobs=scores)
         return events
 
     def _ids(self, choice: int, limit: int) -> list[int]:

@@ -1,5 +1,7 @@
 """POST /v1/completions: from its fields to a job."""
 
+from dataclasses import replace
+
 from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
@@ -23,11 +25,10 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         raise unsupported("best_of", "expected the value of n: answers are not ranked")
     stream, include_usage = read_stream(fields)
     check_logprobs(fields.logprobs, "logprobs", settings)
-    if fields.echo and fields.logprobs is not None:
-        raise unsupported("logprobs", "log probabilities of the prompt, for echo, are not computed")
+    scored = fields.echo and fields.logprobs is not None
     grammar = read_grammar(fields)
-    if fields.max_tokens == 0 and not fields.echo:
-        raise bad_value("max_tokens", "at least 1 without echo")
+    if fields.max_tokens == 0 and (scored or not fields.echo):
+        raise bad_value("max_tokens", "at least 1 without echo and with logprobs")
     form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")
     job_id, choices, requests = new_id(form.id_prefix), list[Choice](), []
     context = model.engine.context
@@ -36,12 +37,13 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
             raise context_exceeded(len(ids), fields.max_tokens or 0, context, "prompt")
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
-        choices += [CompletionChoice(index, tokenizer, echo) for index in numbers]
+        choices += [CompletionChoice(index, tokenizer, echo, ids[0]) for index in numbers]
         if fields.max_tokens == 0:  # only the echo, for which the engine is not needed
             continue
         limit = answer_limit(fields.max_tokens, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
-        requests.append(engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id, settings))
+        request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id, settings)
+        requests.append(replace(request, prompt_logprobs=fields.logprobs) if scored else request)
     return Job(
         model=model,
         requests=requests,
