@@ -8,7 +8,7 @@ from ...errors import GrammarError
 
 MOST = 1.0  # seconds that may be saved; a grammar begins with so many
 PER_TOKEN = 0.005  # seconds that each token of an answer adds; most masks take less than a tenth of it
-TOO_SLOW = "it takes too much time for each token"
+TOO_SLOW = "takes too much time for each token"
 
 
 class Allowance:
@@ -41,4 +41,4 @@ class Allowance:
 
     def _check(self) -> None:
         if self._left < 0:
-            raise GrammarError(TOO_SLOW)
+            raise GrammarError(f"it {TOO_SLOW}")

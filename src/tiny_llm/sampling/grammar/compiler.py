@@ -69,8 +69,8 @@ class GrammarCompiler:
             known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
             reason = TRIALS.error_of(grammar, known, self._definition, limit)
             if reason is not None:
-                self._refuse(grammar, reason)
-                raise _refusal(grammar, reason)
+                self._refuse(grammar, f"does not compile: {reason}")
+                raise _refusal(grammar, f"does not compile: {reason}")
             from .check_process import make_matcher
 
             matcher = make_matcher(self._tokenizer, grammar.kind, grammar.source, grammar.preface)
@@ -106,8 +106,8 @@ class GrammarCompiler:
 
 
 def _refusal(grammar: Grammar, reason: str) -> ArgumentError:
-    got = f"a {grammar.kind} that cannot be used: {reason}"
-    return ArgumentError("Grammar", "grammar", got, "one that takes little time and memory")
+    expected = f"one that llguidance compiles in {SECONDS:g} s and follows fast"
+    return ArgumentError("Grammar", "grammar", f"a {grammar.kind} that {reason}", expected)
 
 
 _compilers: weakref.WeakKeyDictionary[Any, GrammarCompiler] = weakref.WeakKeyDictionary()
