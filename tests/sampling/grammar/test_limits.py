@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tiny_llm import GrammarError, load
-from tiny_llm.sampling.grammar import Grammar, allowance, compiler, refusals, start_grammar
-from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER
+from tiny_llm.sampling.grammar import Grammar, allowance, compiler, knows_grammar, refusals, start_grammar
+from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
 from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
 
 from ...support.refusal import refused
@@ -82,6 +82,18 @@ def test_a_grammar_that_several_wait_for_is_tried_once(tokenizer):
         patch.setattr(GRAMMAR_WORKER, "request", note)
         assert len(set(threads.map(ask, range(4)))) == 1
     assert len(requests) == 1
+
+
+def test_a_refusal_while_others_wait_is_not_remembered(tokenizer, monkeypatch):
+    monkeypatch.setattr(TRIALS, "_in_line", 1)
+    crowded = Grammar.regex("(crowded")
+    with refused("grammar", function="Grammar"):
+        start_grammar(tokenizer, crowded)
+    assert not knows_grammar(tokenizer, crowded)
+    monkeypatch.setattr(TRIALS, "_in_line", 0)
+    with refused("grammar", function="Grammar"):
+        start_grammar(tokenizer, crowded)
+    assert knows_grammar(tokenizer, crowded)
 
 
 def test_a_grammar_has_less_time_while_others_wait():

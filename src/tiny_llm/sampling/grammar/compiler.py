@@ -69,7 +69,8 @@ class GrammarCompiler:
             known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
             reason = TRIALS.error_of(grammar, known, self._definition, limit)
             if reason is not None:
-                self._refuse(grammar, f"does not compile: {reason}")
+                if limit == seconds:  # else it may compile when fewer wait
+                    self._refuse(grammar, f"does not compile: {reason}")
                 raise _refusal(grammar, f"does not compile: {reason}")
             from .check_process import make_matcher
 
