@@ -3,8 +3,11 @@
 import pytest
 
 from tiny_llm.cache.pages import PagePool
+from tiny_llm.engine import Engine
 from tiny_llm.engine.pace import FEW_STEPS, LONGEST_STEP, SIZES, STEPS_TO_FORGET, Pace
 from tiny_llm.scheduler import RequestState, Scheduler
+
+from ..support.engine_requests import PROMPTS, alone, ids_of, read, request_of
 
 ALONE = 1.0  # seconds of a step of one answer
 
@@ -88,3 +91,16 @@ def test_a_time_that_rows_cannot_explain_is_one_of_several():
     pauses = iter([50.0] * 1 + [0.0] * 200)
     rows = paced(scheduler_with(1), pace, lambda rows: by_rows(0.2)(rows) + next(pauses), 40)
     assert rows[-1] == 8
+
+
+def test_a_prompt_beside_a_running_answer_comes_in_parts_and_gets_the_same_answer(llm):
+    prompt = "The quick brown fox jumps over the lazy dog. " * 20
+    with Engine(llm, max_context=1024, page_size=8) as engine:
+        running = engine.submit(request_of(llm, PROMPTS[0], 900, sampling={"ignore_eos": True}, salt="other"))
+        for _ in range(3):
+            next(running)
+        assert read(engine.submit(request_of(llm, prompt))) == alone(llm, prompt)
+        running.cancel()
+        steps = engine.statistics().step_tokens
+        assert SIZES[0] in steps
+        assert max(steps) < len(ids_of(llm, prompt))
