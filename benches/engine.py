@@ -164,9 +164,16 @@ def _others() -> dict[str, float]:
 
 
 def page(record: Record) -> str:
-    """The tables, and the instruction set, by which the targets of streams are chosen."""
+    """The tables, the drafts, and the instruction set, by which the targets of streams are chosen."""
     amx = "with AMX" if record["isa"] == "amx" else "without AMX"
-    return f"Our kernels use {record['isa']}: {amx}.\n\n{markdown(record)}"
+    drafts = [
+        f"- {row['row']}: {row['accepted']} of {row['drafted']} drafts were right"
+        for row in record["rows"]
+        if "drafted" in row
+    ]
+    return "\n\n".join(
+        [f"Our kernels use {record['isa']}: {amx}.", markdown(record), *filter(None, ["\n".join(drafts)])]
+    )
 
 
 SUITE = Suite(
