@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benches import crossover, decode, flashtile, packed, prefill, training
+from benches import crossover, decode, engine, flashtile, packed, prefill, training
 from benches.report.glance import glance
 from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
@@ -40,10 +40,11 @@ TITLES = {
     "packed": "Packed sequences and pages against dense",
     "flashtile": "Attention layers",
     "training": "Attention and its gradient",
+    "engine": "The engine",
 }
 # Benchmarks with tables of their own.
 PAGES: dict[str, Callable[[Record], str]] = {
-    each.SUITE.name: each.page for each in (prefill, crossover, decode, packed, flashtile, training)
+    each.SUITE.name: each.page for each in (prefill, crossover, decode, packed, flashtile, training, engine)
 }
 PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     "kernels": roofline,

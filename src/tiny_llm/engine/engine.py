@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
+import mlx.core as mx
+
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
@@ -20,11 +22,12 @@ from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
 from .answers import Answers
 from .handle import Handle
+from .pace import Pace
 from .prompt_scores import take_prompt_scores
 from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
-from .sampling import sample
+from .sampling import has_grammar, sample
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Timings
 
@@ -48,8 +51,8 @@ class Engine:
     kv_memory: bytes for the keys and values of all requests; by default enough for eight of the longest ones,
         and at most a fifth of the machine's memory. Allocated at once.
     max_context: maximum number of tokens of a prompt and its answer; by default that of the model.
-    step_tokens: the budget of a step. A smaller one shortens the gaps between the tokens of running answers
-        while prompts come in.
+    step_tokens: the budget of a step. By default 512, and beside running answers so many that a step takes at
+        most about three times as long as one without prompts, by the times of earlier steps.
     max_running, max_waiting: answers at a time, and requests that may wait; a further one is a `QueueFull`.
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
@@ -64,15 +67,15 @@ class Engine:
         *,
         kv_memory: int | None = None,
         max_context: int | None = None,
-        step_tokens: int = STEP_TOKENS,
+        step_tokens: int | None = None,
         max_running: int = MAX_RUNNING,
         max_waiting: int = MAX_WAITING,
         page_size: int = PAGE_SIZE,
         prefix_cache: bool = True,
         lookup: bool = True,
     ):
-        sizes = {"step_tokens": step_tokens, "max_running": max_running, "max_waiting": max_waiting}
-        given = {"kv_memory": kv_memory, "max_context": max_context}
+        sizes = {"max_running": max_running, "max_waiting": max_waiting}
+        given = {"step_tokens": step_tokens, "kv_memory": kv_memory, "max_context": max_context}
         sizes |= {"page_size": page_size} | {name: size for name, size in given.items() if size is not None}
         for name, size in sizes.items():
             check_size("Engine", name, size)
@@ -90,12 +93,14 @@ class Engine:
         self._pages = PagePool(self.pool.num_pages, page_size)
         self._scheduler = Scheduler(
             self._pages,
-            step_tokens,
+            max(STEP_TOKENS, max_running) if step_tokens is None else step_tokens,
             max_running,
             max_waiting,
             prefix_cache=prefix_cache,
             model=self.llm.name,
         )
+        self._pace = Pace()
+        self._bound = self._pace.prompt_tokens if step_tokens is None else None
         self._admission = Admission(self.llm, self.context, lookup)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
@@ -190,7 +195,9 @@ class Engine:
                 self._runner = Runner(self.llm.model, self.pool)
             self._ready.set()
             while (plan := self._next_plan()) is not None:
+                begin = time.monotonic()
                 self._step(plan)
+                self._pace.learn(plan, time.monotonic() - begin)
             del self._runner
         except BaseException as error:
             self._give_up(error)
@@ -200,7 +207,7 @@ class Engine:
         with self._changed:
             while not self._closed:
                 self._recorder.last_step_at = time.monotonic()
-                plan = self._scheduler.plan(self._recorder.last_step_at)
+                plan = self._scheduler.plan(self._recorder.last_step_at, self._bound)
                 for state in plan.expired:
                     self._answers.end(state, "deadline")
                 for state in plan.started:
@@ -230,6 +237,8 @@ class Engine:
                 samplers = self._answers.samplers(plan)
                 scores = self._answers.prompt_scores(plan)
             logits = take_prompt_scores(logits, plan, scores)
+            if has_grammar(samplers):  # masks are computed beside the kernels
+                mx.async_eval(logits)  # type: ignore[no-untyped-call]
             return sample(logits, plan, samplers)
 
     def _recover(self, plan: Plan, error: Exception) -> None:

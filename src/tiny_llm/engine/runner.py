@@ -5,7 +5,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..cache.storage import PagedStorage
-from ..models.packed import Batch, PackedRequest, packed_logits
+from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..scheduler.plan import Plan
 from .sizes import PoolSize
 
@@ -16,13 +16,14 @@ class Runner:
     def __init__(self, model: Any, size: PoolSize):
         self.model = model
         self._size = size
+        self._blocks = PackedBlocks(model)
         self.storage = self._new_storage()
 
     def logits(self, plan: Plan) -> mx.array:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
         self.storage.copy_pages(plan.copies)
         requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
-        return packed_logits(self.model, Batch(requests, self.storage), self.storage)
+        return packed_logits(self.model, Batch(requests, self.storage), self.storage, self._blocks)
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""
