@@ -17,6 +17,7 @@ from tiny_llm.benchmark.serving.events import EventReader
 from tiny_llm.benchmark.serving.http import CUT_OFF, Address, Site
 from tiny_llm.benchmark.serving.load import LoadRun, run_load
 from tiny_llm.benchmark.serving.metrics import failures, most_in_flight
+from tiny_llm.errors import ArgumentError
 
 from ..support.serving.scripted import DONE, END, HEAD, Script, chunk, event, plain, scripted, token, usage
 
@@ -142,9 +143,11 @@ def test_a_server_that_does_not_listen() -> None:
     assert answer.failure.startswith("connection: ")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://x/v1?y=1"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://x/v1?y=1", "http://["]
+)
 def test_other_urls_are_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="expected a URL such as"):
+    with pytest.raises(ArgumentError, match=r"^Address.of: url: got .+, expected a URL such as"):
         Address.of(url)
 
 

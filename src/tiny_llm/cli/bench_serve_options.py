@@ -7,6 +7,7 @@ from pathlib import Path
 from ..benchmark.serving.client import ROUTES
 from ..benchmark.serving.http import Address
 from ..benchmark.serving.metrics import GOODPUT_METRICS, METRICS
+from ..errors import ArgumentError
 from . import arguments
 from .output_files import output_file
 from .serve import KEY_VARIABLE
@@ -123,8 +124,8 @@ def base_url(text: str) -> str:
     """An argparse type."""
     try:
         Address.of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(error.reason) from error
     return text
 
 

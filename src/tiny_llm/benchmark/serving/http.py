@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from ...errors import ArgumentError
+
 MAX_LINE = 2**20  # bytes of the head of a response, or of a line in a chunked body
 PIECE = 65536
 CUT_OFF = "the connection was closed before the end of the answer"
@@ -31,15 +33,15 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """From a base URL, with or without the `/v1` of its routes; ValueError for anything else."""
-        parts = urlsplit(url)
-        expected = f"got {url!r}, expected a URL such as http://127.0.0.1:8000"
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(expected)
+        """From a base URL, with or without the `/v1` of its routes; ArgumentError for anything else."""
+        error = ArgumentError("Address.of", "url", repr(url), "a URL such as http://127.0.0.1:8000")
         try:
+            parts = urlsplit(url)
             port = parts.port
-        except ValueError:
-            raise ValueError(expected) from None
+        except ValueError:  # a port that is not a number, or brackets without an address
+            raise error from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise error
         secure = parts.scheme == "https"
         path = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.hostname, port or (443 if secure else 80), path, secure)
@@ -106,25 +108,29 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A server as its clients see it: address, key, and the numeric address to connect to."""
+    """A server as its clients see it: address, key, and the numeric address to connect to.
+
+    The TLS context is made once: that takes longer than a request.
+    """
 
     address: Address
     numeric: str
     key: str | None = None
+    tls: ssl.SSLContext | None = None
 
     @classmethod
     def at(cls, url: str, key: str | None = None) -> "Site":
-        """ValueError for a bad URL, OSError for an unknown host."""
+        """ArgumentError for a bad URL, OSError for an unknown host."""
         address = Address.of(url)
-        return cls(address, address.resolved(), key)
+        tls = ssl.create_default_context() if address.secure else None
+        return cls(address, address.resolved(), key, tls)
 
     @asynccontextmanager
     async def request(self, method: str, route: str, body: bytes | None = None) -> AsyncIterator[Response]:
         """Send a request and read the head of the response. The connection is closed after the block."""
-        secure = ssl.create_default_context() if self.address.secure else None
-        name = self.address.host if secure else None
+        name = self.address.host if self.tls else None
         reader, writer = await asyncio.open_connection(
-            self.numeric, self.address.port, ssl=secure, server_hostname=name, limit=MAX_LINE
+            self.numeric, self.address.port, ssl=self.tls, server_hostname=name, limit=MAX_LINE
         )
         try:
             writer.write(self._head(method, route, body) + (body or b""))
