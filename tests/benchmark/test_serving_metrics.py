@@ -122,6 +122,16 @@ def test_the_picture_has_the_latencies_over_the_throughput() -> None:
     drawn = picture(records, "m at http://x", "svg")
     assert isinstance(drawn, str)
     assert all(text in drawn for text in ("1/s", "2/s", "median", "p99", "output tokens per second"))
-    assert "inf/s" not in drawn  # no answer, no point
+    assert "all at once" not in drawn  # no answer, no point
     assert drawn == picture(records, "m at http://x", "svg")
     assert bytes(picture(records, "m", "png")).startswith(b"\x89PNG")
+
+
+def test_the_picture_has_the_latencies_that_were_asked_for() -> None:
+    records = [
+        {"request_rate": rate, **results(LoadRun([FIRST], 4.0), metrics=["itl"])} for rate in (1.0, "inf")
+    ]
+    drawn = picture(records, "m", "svg")
+    assert isinstance(drawn, str)
+    assert "time between two events" in drawn
+    assert "time to first token" not in drawn

@@ -20,7 +20,7 @@ ROWS = {
     "max_output_tokens_per_s": "output tokens in the busiest second",
     "max_concurrent_requests": "most requests at a time",
 }
-PICTURED = ("ttft", "tpot")
+PANELS = 2  # of a picture: the first latencies that were asked for
 DOTS_PER_INCH = 150
 
 
@@ -58,9 +58,10 @@ def cell(value: float | None) -> str:
 
 def picture(records: Sequence[Record], title: str, kind: str) -> str | bytes:
     """Latency over throughput: a point for each request rate. `kind` is svg or png."""
-    with new_figure(9, 4) as figure:
+    shown = [metric for metric in METRICS if f"median_{metric}_ms" in records[0]][:PANELS]
+    with new_figure(4.5 * len(shown), 4) as figure:
         figure.suptitle(title)
-        for axes, metric in zip(figure.subplots(1, len(PICTURED)), PICTURED, strict=True):
+        for axes, metric in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
             _draw(axes, metric, records)
         if kind == "svg":
             return svg_text(figure, title)
@@ -80,8 +81,9 @@ def _draw(axes: Any, metric: str, records: Sequence[Record]) -> None:
         ]
         xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
         axes.plot(xs, ys, marker="o", label=key.removesuffix(f"_{metric}_ms"))
-        for x, y, rate in points:
-            axes.annotate(f"{rate_text(rate)}/s", (x, y), textcoords="offset points", xytext=(4, 4))
+    for x, y, rate in points:  # at the upper line
+        text = "all at once" if rate == "inf" else f"{rate_text(rate)}/s"
+        axes.annotate(text, (x, y), textcoords="offset points", xytext=(4, 4))
     axes.set_title(f"{METRICS[metric]}, ms", loc="left", fontsize=9)
     axes.set_xlabel("output tokens per second")
     axes.set_ylim(bottom=0)
