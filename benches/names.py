@@ -6,18 +6,19 @@ STANDARD, NAIVE_TILE = "standard", "naive tile"
 NAIVE, V1, GQA = "naive", "V1", "GQA"
 DENSE, GATHERED = "ours, dense", "gathered"
 ALONE, PADDED, PADDED_LENGTHS = "each alone", "padded", "padded, lengths"
+IN_PROCESS, FIRST_REQUEST = "stream_generate", "ours, first request"
+UNDISTURBED, WITHOUT_BUDGET = "ours, no other request", "ours, no budget"
 LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
 MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"
 NANO_VLLM, PLAIN = "nano-vllm", "plain, simulated"
-IN_PROCESS, FIRST_REQUEST = "stream_generate", "ours, first request"
-UNDISTURBED, WITHOUT_BUDGET = "ours, no other request", "ours, no budget"
 SEQUENCES = 8  # of BATCH
 
 # The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
 SUITES = (
-    "model attention kernels layers peers primitives training prefill crossover decode packed flashtile "
-    "schedules gpu scheduler serving"
+    "model attention kernels layers peers serving "
+    "primitives training prefill crossover decode packed flashtile "
+    "schedules gpu scheduler"
 ).split()
 
 

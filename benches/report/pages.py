@@ -31,6 +31,7 @@ MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 TITLES = {
     "peers": "Whole models",
     "openvino": "Whole models beside OpenVINO",
+    "serving": "Servers over HTTP",
     "linear": "Dense products",
     "kernels": "Quantized products and operations on rows",
     "layers": "Layers",
@@ -41,7 +42,6 @@ TITLES = {
     "packed": "Packed sequences and pages against dense",
     "flashtile": "Attention layers",
     "training": "Attention and its gradient",
-    "serving": "Servers over HTTP",
 }
 # Benchmarks with tables of their own.
 PAGES: dict[str, Callable[[Record], str]] = {
