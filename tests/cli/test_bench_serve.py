@@ -170,7 +170,7 @@ def test_what_is_no_server_is_a_failure(run: Run) -> None:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         ended = run("bench", "serve", *FEW, "--base-url", url)
     assert ended.code == FAILED
-    assert f"cannot reach {url}" in ended.err
+    assert f"cannot reach {url}: Connection refused" in ended.err
     with scripted(GOOD, models=plain("200 OK", b"<html>", "text/html")) as other:
         ended = run("bench", "serve", *FEW, "--base-url", other.url)
     assert "is not a list of models" in ended.err

@@ -21,7 +21,10 @@ from tiny_llm.loading.find import EMBEDDED, random_shortcut
 
 CONTEXT = 4096  # tokens of a request of llama-cpp-python's server
 NEEDED = {
-    LLAMA_CPP: (("llama_cpp", "fastapi", "uvicorn", "sse_starlette"), "llama-cpp-python[server]"),
+    LLAMA_CPP: (
+        ("llama_cpp", "fastapi", "uvicorn", "sse_starlette", "starlette_context", "pydantic_settings"),
+        "llama-cpp-python[server]",
+    ),
     MLX_LM: (("mlx_lm",), "mlx-lm"),
 }
 

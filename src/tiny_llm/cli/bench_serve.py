@@ -12,7 +12,7 @@ from typing import Any
 
 from ..benchmark.pictures import NoPlottingLibrary, check_plotting
 from ..benchmark.serving.client import Client
-from ..benchmark.serving.http import Site
+from ..benchmark.serving.http import Site, reason_of
 from ..benchmark.serving.load import LoadRun, run_load
 from ..benchmark.serving.metrics import Record, failures, results
 from ..benchmark.serving.probe import ServerError, list_models, warm_up
@@ -46,18 +46,16 @@ def run(options: argparse.Namespace) -> int:
         except NoPlottingLibrary as error:
             raise Failure(f"--plot: {error}") from error
     keys = read_keys(options.api_key_file)
-    installation = check_installation()
+    installation = check_installation(speed=False)
     try:
         with ProgressBar() as progress, served(options, progress) as url:
-            client, words = connect(options, Site.at(url, keys[0] if keys else None), workload)
+            client, words = connect(options, find_site(url, keys), workload)
             progress("warming up", 0, None)
             few = Workload(options.num_warmups, workload.input_len, WARM_UP_TOKENS)
             warm_up(client, make_requests(options, few, words, WARM_UP_PART))
             runs = measure(options, client, workload, words, progress)
     except (ServerError, NoWords) as error:
         raise Failure(str(error)) from error
-    except OSError as error:
-        raise Failure(f"--base-url: {options.base_url}: {error.strerror}") from error
     return show(options, client, workload, installation, runs)
 
 
@@ -94,6 +92,13 @@ def served(options: argparse.Namespace, progress: ProgressBar) -> Iterator[str]:
     progress("starting the server", 0, None)
     with ServerProcess(own_command(["--model", options.model or OWN_MODEL])) as server:
         yield server.url
+
+
+def find_site(url: str, keys: tuple[str, ...]) -> Site:
+    try:
+        return Site.at(url, keys[0] if keys else None)
+    except OSError as error:
+        raise Failure(f"--base-url: {url}: {reason_of(error)}") from error
 
 
 def connect(options: argparse.Namespace, site: Site, workload: Workload) -> tuple[Client, Words]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..clock import Clock
 from .answer import Answer
 from .events import DONE, EventReader, error_message, read_event
-from .http import CUT_OFF, ProtocolError, Response, Site
+from .http import CUT_OFF, ProtocolError, Response, Site, reason_of
 
 Endpoint = Literal["completions", "chat"]
 ROUTES: dict[Endpoint, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -66,7 +66,7 @@ class Client:
         except ProtocolError as error:
             answer.failure = str(error)
         except OSError as error:
-            answer.failure = f"connection: {error.strerror or error}"
+            answer.failure = f"connection: {reason_of(error)}"
 
     async def _read(self, response: Response, answer: Answer) -> None:
         if response.status != 200:

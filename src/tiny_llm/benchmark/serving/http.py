@@ -4,6 +4,7 @@ The standard library has no client for asyncio. One connection serves one reques
 """
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +21,13 @@ CUT_OFF = "the connection was closed before the end of the answer"
 
 class ProtocolError(Exception):
     """The server sent something other than a whole HTTP response; the text says what."""
+
+
+def reason_of(error: OSError) -> str:
+    """Why a connection failed. asyncio replaces the system's sentence; TLS and look-ups have their own."""
+    if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
+        return str(error.strerror or error)
+    return os.strerror(error.errno)
 
 
 @dataclass(frozen=True, slots=True)

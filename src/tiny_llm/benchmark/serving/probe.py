@@ -7,7 +7,7 @@ from typing import Any
 
 from .answer import Answer
 from .client import Client, ServeRequest, message_of
-from .http import ProtocolError, Site
+from .http import ProtocolError, Site, reason_of
 
 TIMEOUT = 10.0  # seconds
 
@@ -43,7 +43,7 @@ def list_models(site: Site) -> list[dict[str, Any]]:
     except TimeoutError:
         raise ServerError(f"no answer from {site.address} within {TIMEOUT:g} s") from None
     except (OSError, ProtocolError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error) if isinstance(error, OSError) else error
         raise ServerError(f"cannot reach {site.address}: {reason}") from error
     if status in (401, 403):
         raise ServerError(f"{site.address} refuses the key (HTTP {status}): {answer}")
