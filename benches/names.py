@@ -6,6 +6,8 @@ STANDARD, NAIVE_TILE = "standard", "naive tile"
 NAIVE, V1, GQA = "naive", "V1", "GQA"
 DENSE, GATHERED = "ours, dense", "gathered"
 ALONE, PADDED, PADDED_LENGTHS = "each alone", "padded", "padded, lengths"
+IN_PROCESS, FIRST_REQUEST = "stream_generate", "ours, first request"
+UNDISTURBED, WITHOUT_BUDGET = "ours, no other request", "ours, no budget"
 LLAMA_CPP, OPENVINO, MLX_LM = "llama-cpp-python", "OpenVINO", "mlx-lm"
 MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"
@@ -17,7 +19,8 @@ NO_LOOKUP, FREE = "ours, no lookup", "ours, no schema"
 
 # The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
 SUITES = (
-    "model attention kernels layers peers primitives training prefill crossover decode packed flashtile "
+    "model attention kernels layers peers serving "
+    "primitives training prefill crossover decode packed flashtile "
     "schedules gpu scheduler engine"
 ).split()
 
