@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.browser  # needs Node
+
 BOOK = Path(__file__).resolve().parents[1]
-# A golden run that was published with the specification of the stepper: after each tile m, l, alpha, O'[0], O'[3].
+# The golden run of the stepper: m, l, alpha, O'[0] and O'[3] after each tile.
 GOLDEN = [
     (0.375, 5.651413550821609, 0, -0.117840916, 0.256456315),
     (0.9921875, 6.6261542212474875, 0.5394595359337269, -0.796665792, 0.978827979),

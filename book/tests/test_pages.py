@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+pytestmark = pytest.mark.browser
 BOOK = Path(__file__).resolve().parents[1]
 PAGES = sorted(path.relative_to(BOOK).with_suffix("").as_posix() for path in BOOK.rglob("*.md"))
 WITH_WIDGETS = [page for page in PAGES if "```{widget}" in (BOOK / f"{page}.md").read_text()]

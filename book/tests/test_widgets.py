@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture
 def page(open_page):
@@ -24,9 +26,7 @@ def test_the_stepper_shows_the_golden_numbers(page):
     for _ in range(4):
         stepper.get_by_role("button", name="Next").click()
         state = rows(stepper)
-        shown.append(
-            (state["m, the largest score"], state["l, the sum of exp(s − m)"])
-        )
+        shown.append((state["m, the largest score"], state["l, the sum of exp(s − m)"]))
     assert shown == [
         ("0.375", "5.65141"),
         ("0.992188", "6.62615"),
