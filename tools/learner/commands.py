@@ -14,13 +14,13 @@ FOLDER = "my_llm"
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    start_parser = commands.add_parser("start", help="make a folder with starter files: a copy of src, to fill in")
+    start_parser = commands.add_parser("start", help="make starter files: a copy of src, to fill in")
     start_parser.set_defaults(run=start)
     progress_parser = commands.add_parser("progress", help="show which tasks are solved")
     progress_parser.set_defaults(run=progress)
     hint_parser = commands.add_parser("hint", help="say what to write for one task, and where")
     hint_parser.set_defaults(run=hint)
-    solution_parser = commands.add_parser("solution", help="show how a task is solved here, beside your lines")
+    solution_parser = commands.add_parser("solution", help="show how a task is solved here")
     solution_parser.set_defaults(run=solution)
     for parser in (start_parser, progress_parser, solution_parser):
         parser.add_argument("--solution", default=FOLDER, metavar="FOLDER", help="(default: %(default)s)")
@@ -49,9 +49,7 @@ def progress(options: argparse.Namespace) -> int:
     """One line for each task; exit code 0 also if some are not solved."""
     folder = existing(options.solution)
     tasks = [
-        task
-        for task in all_tasks()
-        if options.week in (None, task.week) and options.day in (None, task.day)
+        task for task in all_tasks() if options.week in (None, task.week) and options.day in (None, task.day)
     ]
     if not tasks:
         sys.exit(f"There is no task in week {options.week} day {options.day}.")
@@ -68,7 +66,8 @@ def progress(options: argparse.Namespace) -> int:
 def outcome(folder: Path, task: Task) -> tuple[int, int]:
     """How many tests of a task pass, and how many do not."""
     result = run_pytest(folder, ["-q", "--tb=no", "-n", "0", task.tests, "-k", f"task_{task.number}_"])
-    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?)", result.stdout)}
+    found = re.findall(r"(\d+) (passed|failed|errors?)", result.stdout)
+    counts = {word: int(number) for number, word in found}
     failed = sum(number for word, number in counts.items() if word != "passed")
     if not counts:  # not even the imports work
         failed = 1

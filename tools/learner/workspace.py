@@ -47,8 +47,8 @@ def pytest_command(folder: Path, arguments: Sequence[str]) -> tuple[list[str], d
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-S", "-m", "pytest", "-o", "pythonpath=", "-p", "no:cacheprovider", *arguments]
-    return command, environment
+    pytest = [sys.executable, "-S", "-m", "pytest", "-o", "pythonpath=", "-p", "no:cacheprovider"]
+    return [*pytest, *arguments], environment
 
 
 def run_pytest(folder: Path, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
