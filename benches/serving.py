@@ -22,12 +22,12 @@ from benches.contestants.http.load import (
 from benches.contestants.http.servers import ModelFiles, start
 from benches.harness.row import Entry, Row
 from benches.names import (
-    FIRST_REQUEST,
-    IN_PROCESS,
+    FIRST,
+    LOOP,
     MLX_LM,
+    NO_BUDGET,
+    QUIET,
     TINY_LLM,
-    UNDISTURBED,
-    WITHOUT_BUDGET,
     Missing,
 )
 from benches.report.serving import page
@@ -44,7 +44,7 @@ from tiny_llm.cli.arguments import number_where
 from tiny_llm.loading.find import random_shortcut
 
 MLX_LM_MODEL = "default_model"  # what mlx_lm.server calls the model of its command line
-NO_BUDGET = ("--step-tokens", "8192")  # more than any prompt here
+ONE_STEP = ("--step-tokens", "8192")  # more than any prompt here
 SECONDS = 60.0  # of the clients
 WARM_PROMPT, WARM_TOKENS = 16, 4  # of the first request to a server
 GATE_PROMPTS, GATE_PROMPT, GATE_TOKENS = 4, 32, 16
@@ -124,7 +124,7 @@ def row_of(case: Case, files: ModelFiles, threads: int, repeats: int, seconds: f
                 rows.measure_clients(client, server.pid, seconds, error)
     rows.row.verdicts += judge(case, rows.row)
     if case.group == "gap":
-        with rows.started(TINY_LLM, NO_BUDGET) as (_, client):
+        with rows.started(TINY_LLM, ONE_STEP) as (_, client):
             rows.add_without_budget(client, with_budget)
     for peer in case.peers:
         try:
@@ -183,10 +183,10 @@ class Rows:
             return model.seconds_per_token(self.prompts.requests(*work)[0])
 
         in_process()  # the first answer of a process takes longer
-        probes = {TINY_LLM: over_http, IN_PROCESS: in_process}
+        probes = {TINY_LLM: over_http, LOOP: in_process}
         _, samples = interleave({}, repeats=self._repeats, probes=probes)
         self.add(TINY_LLM, samples[TINY_LLM], error)
-        self.add(IN_PROCESS, samples[IN_PROCESS])
+        self.add(LOOP, samples[LOOP])
         whole = LoadRun([run.answers[0] for run in runs], sum(run.duration for run in runs))
         self.row.details["figures"][TINY_LLM] = results(whole)
 
@@ -195,20 +195,20 @@ class Rows:
         sizes = (self.case.prompt, self.case.output)
         pairs = [times_of_a_prefix(client, self.prompts, *sizes) for _ in range(self._repeats)]
         self.add(TINY_LLM, Samples(tuple(second for _, second in pairs)), error)
-        self.add(FIRST_REQUEST, Samples(tuple(first for first, _ in pairs)))
+        self.add(FIRST, Samples(tuple(first for first, _ in pairs)))
 
     def measure_gaps(self, client: Client, error: float) -> Samples:
         """The p99 of the gaps of each run, and all gaps without the prompt; the seconds of the runs."""
         runs = self._disturbed(client)
         self.add(TINY_LLM, Samples(tuple(Samples(tuple(run.during)).quantile(0.99) for run in runs)), error)
-        self.add(UNDISTURBED, Samples(tuple(gap for run in runs for gap in run.quiet)))
+        self.add(QUIET, Samples(tuple(gap for run in runs for gap in run.quiet)))
         return Samples(tuple(run.seconds for run in runs))
 
     def add_without_budget(self, client: Client, with_budget: Samples) -> None:
         """The same work on a server whose steps take whole prompts."""
         runs = self._disturbed(client)
         gaps = Samples(tuple(Samples(tuple(run.during)).quantile(0.99) for run in runs))
-        self.add(WITHOUT_BUDGET, gaps)
+        self.add(NO_BUDGET, gaps)
         self.row.verdicts.append(budget_verdict(with_budget, Samples(tuple(run.seconds for run in runs))))
 
     def measure_clients(self, client: Client, pid: int, seconds: float, error: float) -> None:

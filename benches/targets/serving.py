@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benches.cases.serving import Case
 from benches.contestants.http.clients import Outcome
 from benches.harness.row import Row, Verdict
-from benches.names import FIRST_REQUEST, IN_PROCESS, TINY_LLM, UNDISTURBED
+from benches.names import FIRST, LOOP, QUIET, TINY_LLM
 from tiny_llm.benchmark.clock import Samples
 
 SECOND_OVER_FIRST = 0.10
@@ -22,14 +22,12 @@ def judge(case: Case, row: Row) -> Iterator[Verdict]:
     own = row.seconds(TINY_LLM)
     match case.group:
         case "http":
-            yield _ratio(
-                "rate of stream_generate", ">=", case.of_process, row.seconds(IN_PROCESS), own, "share"
-            )
+            yield _ratio("rate of stream_generate", ">=", case.of_process, row.seconds(LOOP), own, "share")
         case "prefix":
-            first = row.seconds(FIRST_REQUEST)
+            first = row.seconds(FIRST)
             yield _ratio("time of the first request", "<=", SECOND_OVER_FIRST, own, first, "share")
         case "gap":
-            alone = row.seconds(UNDISTURBED)
+            alone = row.seconds(QUIET)
             yield _ratio(
                 "p99 gap over the gap without the prompt", "<=", GAP_OVER_UNDISTURBED, own, alone, "x"
             )

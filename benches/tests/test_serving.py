@@ -23,13 +23,13 @@ from benches.contestants.http.servers import ModelFiles
 from benches.harness import machine
 from benches.harness.row import Entry, Row
 from benches.names import (
-    FIRST_REQUEST,
-    IN_PROCESS,
+    FIRST,
     LLAMA_CPP,
+    LOOP,
     MLX_LM,
+    NO_BUDGET,
+    QUIET,
     TINY_LLM,
-    UNDISTURBED,
-    WITHOUT_BUDGET,
 )
 from benches.report.pages import machine_page
 from benches.serving import row_of
@@ -43,7 +43,7 @@ CASES = {
     "streams": Case("streams", EMBEDDED, 8, 3, 2, (LLAMA_CPP, MLX_LM)),
     "http": Case("http", EMBEDDED, 20, 40, of_process=0.60),
     "prefix": Case("prefix", EMBEDDED, 800, 2),
-    "gap": Case("gap", EMBEDDED, 600, 40),
+    "gap": Case("gap", EMBEDDED, 600, 400),
     "clients": Case("clients", EMBEDDED, 20, 8, 8),
 }
 
@@ -88,20 +88,20 @@ def test_a_peer_that_is_absent_is_listed_and_others_are_measured(
 
 def test_one_stream_over_http_and_in_process(files: ModelFiles) -> None:
     row = measured(CASES["http"], files)
-    assert [entry.name for entry in row.entries] == [TINY_LLM, IN_PROCESS]
+    assert [entry.name for entry in row.entries] == [TINY_LLM, LOOP]
     (verdict,) = row.verdicts
-    assert verdict.value == row.seconds(IN_PROCESS) / row.seconds(TINY_LLM)
+    assert verdict.value == row.seconds(LOOP) / row.seconds(TINY_LLM)
 
 
 def test_a_second_request_finds_the_prefix(files: ModelFiles) -> None:
     row = measured(CASES["prefix"], files)
-    assert row.seconds(TINY_LLM) < row.seconds(FIRST_REQUEST)
+    assert row.seconds(TINY_LLM) < row.seconds(FIRST)
     assert [verdict.what for verdict in row.verdicts] == ["time of the first request"]
 
 
 def test_gaps_with_and_without_a_prompt_and_a_budget(files: ModelFiles) -> None:
     row = measured(CASES["gap"], files)
-    assert [entry.name for entry in row.entries] == [TINY_LLM, UNDISTURBED, WITHOUT_BUDGET]
+    assert [entry.name for entry in row.entries] == [TINY_LLM, QUIET, NO_BUDGET]
     assert all(verdict.value is not None for verdict in row.verdicts)
     assert len(row.verdicts) == 2
 
@@ -135,7 +135,7 @@ def test_several_numbers_of_threads_are_refused(capsys: pytest.CaptureFixture[st
 
 
 def verdicts(case: Case, **seconds: float) -> list[bool | None]:
-    names = {"ours": TINY_LLM, "process": IN_PROCESS, "first": FIRST_REQUEST, "alone": UNDISTURBED}
+    names = {"ours": TINY_LLM, "process": LOOP, "first": FIRST, "alone": QUIET}
     samples = {names[name]: Samples((time,)) for name, time in seconds.items()}
     entries = [Entry(name, None, "", 0.0, times, 0.0, 0.0) for name, times in samples.items()]
     return [verdict.met for verdict in judge(case, Row(case.group, case.name, 2, entries=entries))]
