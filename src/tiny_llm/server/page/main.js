@@ -14,9 +14,11 @@ import { SettingsForm } from "./settings/form.js";
 import { ModelChoice } from "./settings/models.js";
 import { startTheme } from "./settings/theme.js";
 
+const LEAVE_SECONDS = 3;
 const SPOKEN = 500; // characters of an answer that a screen reader is told
 
 startTheme();
+let leaving = false;
 const runs = new Map(); // the answers that are coming, by the id of their conversation
 const shelf = new Shelf(changedElsewhere);
 const sidebar = new Sidebar({ choose, rename: renameOne, remove });
@@ -63,7 +65,7 @@ function again(number) {
 // Let the server answer with the last turn of a conversation.
 async function start(conversation, turn) {
   const run = new Run(conversation, turn, () => {
-    if (runs.get(conversation.id) !== run) return; // replaced by another question
+    if (runs.get(conversation.id) !== run || leaving) return; // replaced by another question, or cut
     shelf.saveSometimes(conversation);
     if (shelf.current === conversation) log.update(turn);
   });
@@ -74,13 +76,21 @@ async function start(conversation, turn) {
   await run.finished();
   if (runs.get(conversation.id) !== run) return;
   runs.delete(conversation.id);
+  if (leaving && turn.end === "error") turn.end = "interrupted";
   shelf.save(conversation);
-  if (shelf.current === conversation) announce(turn.end === "error" ? turn.error : turn.text.slice(0, SPOKEN));
+  if (shelf.current === conversation) announce(turn.text.slice(0, SPOKEN)); // errors announce themselves
   showState();
 }
 
 function stop({ id }) {
   runs.get(id)?.stop();
+}
+
+// Keep what has come of running answers. Leaving cuts their connections, which is no error of the server.
+function leave() {
+  for (const { conversation } of runs.values()) shelf.save(conversation);
+  leaving = true;
+  setTimeout(() => (leaving = false), LEAVE_SECONDS * 1000); // the reader has stayed
 }
 
 function choose(conversation) {
@@ -137,9 +147,8 @@ document.addEventListener("keydown", (event) => {
   if (runs.has(shelf.current.id)) stop(shelf.current);
   else closeOverlays();
 });
-window.addEventListener("pagehide", () => {
-  for (const { conversation } of runs.values()) shelf.save(conversation);
-});
+window.addEventListener("beforeunload", leave);
+window.addEventListener("pagehide", leave);
 for (const button of document.querySelectorAll(".new-conversation")) button.addEventListener("click", begin);
 for (const button of document.querySelectorAll(".suggestion")) {
   button.addEventListener("click", () => send(button.textContent));

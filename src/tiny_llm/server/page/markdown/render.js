@@ -24,13 +24,15 @@ export class MarkdownView {
     this.shown = open.map((block, number) => ({ block, node: nodes[final.length + number] }));
   }
 
-  // The node of a block of code that only became longer, so that its text is not laid out again.
+  // The node of a block of code that goes on: the reader may have scrolled or selected in it.
   reuse(block, number) {
     const before = number === 0 ? this.shown[0] : undefined;
     if (before?.block.type !== "code" || block.type !== "code") return null;
-    if (before.block.language !== block.language || !block.text.startsWith(before.block.text)) return null;
+    if (before.block.language !== block.language) return null;
     const text = before.node.querySelector("code").firstChild;
-    text.appendData(block.text.slice(before.block.text.length));
+    // The text gets shorter where its last line turns out to be the end of the block.
+    if (block.text.startsWith(text.data)) text.appendData(block.text.slice(text.data.length));
+    else text.data = block.text;
     return before.node;
   }
 }

@@ -11,7 +11,7 @@ const SECONDS = 2; // between two readings
 
 const whole = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
 const percent = (share) => `${(share * 100).toFixed(share < 0.1 && share > 0 ? 1 : 0)} %`;
-const perSecond = (value) => (value < 10 ? value.toFixed(1) : whole(value));
+const perSecond = (value) => (value > 0 && value < 10 ? value.toFixed(1) : whole(value));
 const time = (seconds) => (seconds < 1 ? `${(seconds * 1000).toFixed(0)} ms` : `${seconds.toFixed(1)} s`);
 
 // What a tile shows: its value in `shown` of rates.js, how it is written, and a second line.
