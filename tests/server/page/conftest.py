@@ -13,6 +13,7 @@ from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import RunningServer, running
 
 Open = Callable[..., ChatPage]
+OTHER_NAME = "machine.example"  # this machine, as the browser of another one sees it
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,10 @@ def browser() -> Iterator[Any]:
     path = shutil.which("chromium")
     assert path, "these tests need the program chromium"
     with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-dev-shm-usage"]  # in a container the sandbox cannot start
+        options = [
+            "--no-sandbox", "--disable-dev-shm-usage",  # in a container the sandbox cannot start
+            f"--host-resolver-rules=MAP {OTHER_NAME} 127.0.0.1",
+        ]  # fmt: skip
         started = playwright.chromium.launch(executable_path=path, args=options)
         yield started
         started.close()

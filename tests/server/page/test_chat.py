@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tiny_llm.engine import Engine
@@ -11,7 +13,7 @@ from ...support.serving.chat_models import THINKING, tokenizer_with
 from ...support.serving.chat_page import ChatPage
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import RunningServer, running, wait_until
-from .conftest import Open
+from .conftest import OTHER_NAME, Open
 
 pytestmark = pytest.mark.browser
 LONG = "word " * 400
@@ -207,3 +209,19 @@ def test_a_long_answer_keeps_its_finished_paragraphs(page: ChatPage, engine: Fak
     same = "() => window.kept.map((node, at) => document.querySelectorAll('.markdown > *')[at] === node)"
     assert page.evaluate(same) == [True, True, True]
     assert page.tab.locator(".markdown code").inner_text().count("x = 1") == 40
+
+
+def test_the_page_works_over_plain_http_from_another_machine(new_page: Open) -> None:
+    """There browsers have no clipboard and no random ids for scripts."""
+    engine = FakeEngine(script="```\ncopy me\n```")
+    with running(engine, allowed_hosts=(OTHER_NAME,)) as server:
+        page = new_page(replace(server, address=(OTHER_NAME, server.address[1]))).open()
+        assert page.evaluate("() => window.isSecureContext") is False
+        page.ask("One")
+        page.tab.get_by_role("button", name="Copy the code").click()
+        page.tab.get_by_text("Copied").first.wait_for()
+        page.tab.focus("#question")
+        page.tab.keyboard.press("Control+V")
+        assert page.tab.input_value("#question") == "copy me"
+        page.open()
+        assert page.titles == ["One"]

@@ -36,7 +36,6 @@ POLICY = (
 HEADERS = {
     "cache-control": "no-cache",  # kept, but asked for each time: a new version shows at once
     "content-security-policy": POLICY,
-    "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
 }

@@ -28,11 +28,11 @@ test("a request has the chosen fields only, and no stored nonsense", () => {
 test("an answer's length, speed and share of the cache", () => {
   const usage = { prompt: 50, generated: 41, cached: 32 };
   const times = { first: 0.25, rest: 2, pieces: 41 };
-  assert.deepEqual(statsOf({ end: "stop", usage, times }), ["41 tokens", "20 tokens/s", "first after 250 ms", "64 % of the prompt from the cache"]);
-  assert.deepEqual(statsOf({ end: "stopped", usage: null, times }), ["first after 250 ms", "stopped"]);
+  assert.deepEqual(statsOf({ end: "stop", usage, times }), ["41 tokens", "20 tokens/s", "first token after 250 ms", "64 % of the prompt from the cache"]);
+  assert.deepEqual(statsOf({ end: "stopped", usage: null, times }), ["first token after 250 ms", "stopped"]);
   const atOnce = { usage, times: { first: 0.4, rest: 0.01, pieces: 1 } };
   assert.equal(statsOf({ end: "stop", ...atOnce })[1], "100 tokens/s");
   const one = { usage: { ...usage, generated: 1 }, times: { ...times, first: 2.5, rest: 0 } };
-  assert.deepEqual(statsOf({ end: "length", ...one }), ["1 token", "first after 2.5 s", "64 % of the prompt from the cache", "reached the maximum length"]);
+  assert.deepEqual(statsOf({ end: "length", ...one }), ["1 token", "first token after 2.5 s", "64 % of the prompt from the cache", "reached the maximum length"]);
   assert.deepEqual(statsOf({ end: "error", usage: null, times: null }), []);
 });

@@ -15,7 +15,7 @@ export function statsOf({ end, usage, times }) {
     const rate = times.rest > SHORTEST ? (usage.generated - 1) / times.rest : usage.generated / (times.first + times.rest);
     parts.push(`${rate < 10 ? rate.toFixed(1) : rate.toFixed(0)} tokens/s`);
   }
-  if (times) parts.push(`first after ${times.first < 1 ? `${(times.first * 1000).toFixed(0)} ms` : `${times.first.toFixed(1)} s`}`);
+  if (times) parts.push(`first token after ${times.first < 1 ? `${(times.first * 1000).toFixed(0)} ms` : `${times.first.toFixed(1)} s`}`);
   if (usage?.prompt > 0) parts.push(`${((usage.cached / usage.prompt) * 100).toFixed(0)} % of the prompt from the cache`);
   if (ENDS[end]) parts.push(ENDS[end]);
   return parts;

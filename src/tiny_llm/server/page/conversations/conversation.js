@@ -5,7 +5,8 @@ const TITLE_LENGTH = 48;
 const ENDS = ["running", "stop", "length", "stopped", "interrupted", "error", "tool_calls"];
 
 export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
-  const id = `${now.toString(36)}-${crypto.randomUUID().slice(0, 8)}`;
+  // Not randomUUID, which browsers lack over plain HTTP from another machine.
+  const id = `${now.toString(36)}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
   return { id, title: "", named: false, updated: now, model, system, settings: { ...settings }, turns: [] };
 }
 
