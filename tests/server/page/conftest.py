@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import RunningServer, running
 
 Open = Callable[..., ChatPage]
+CHROMIUM = "/usr/bin/chromium"  # where Debian has it
 OTHER_NAME = "machine.example"  # this machine, as the browser of another one sees it
 
 
@@ -21,14 +21,12 @@ def browser() -> Iterator[Any]:
     """Chromium of this machine: Playwright downloads nothing."""
     from playwright.sync_api import sync_playwright  # only these tests need it
 
-    path = shutil.which("chromium")
-    assert path, "these tests need the program chromium"
     with sync_playwright() as playwright:
         options = [
             "--no-sandbox", "--disable-dev-shm-usage",  # in a container the sandbox cannot start
             f"--host-resolver-rules=MAP {OTHER_NAME} 127.0.0.1",
         ]  # fmt: skip
-        started = playwright.chromium.launch(executable_path=path, args=options)
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         yield started
         started.close()
 

@@ -58,7 +58,7 @@ export class AnswerView {
     this.reasoning.firstChild.textContent = running && !text ? "Thinking…" : "Thoughts";
     this.error.hidden = end !== "error";
     this.sentence.textContent = error;
-    this.foot.hidden = running;
+    this.foot.hidden = running || (end === "error" && !text);
     this.foot.firstChild.hidden = !text;
     this.stats.textContent = statsOf(this.turn).join(" · ");
   }
