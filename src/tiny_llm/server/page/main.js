@@ -78,8 +78,10 @@ async function start(conversation, turn) {
   runs.delete(conversation.id);
   if (leaving && turn.end === "error") turn.end = "interrupted";
   shelf.save(conversation);
-  if (shelf.current === conversation) announce(turn.text.slice(0, SPOKEN)); // errors announce themselves
   showState();
+  if (shelf.current !== conversation) return;
+  log.update(turn);
+  announce(turn.text.slice(0, SPOKEN)); // errors announce themselves
 }
 
 function stop({ id }) {
