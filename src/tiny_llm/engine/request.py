@@ -9,8 +9,6 @@ from ..errors import ArgumentError
 from ..sampling.grammar import Grammar
 from ..sampling.params import GREEDY, Sampling
 
-MOST_LOGPROBS = 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
@@ -46,8 +44,6 @@ class EngineRequest:
             count = getattr(self, argument)
             if count is not None:
                 check_size(name, argument, count, minimum=0)
-                if count > MOST_LOGPROBS:
-                    raise ArgumentError(name, argument, count, f"at most {MOST_LOGPROBS}")
         if self.grammar is not None:
             check_type(name, "grammar", self.grammar, Grammar, "a Grammar")
         if self.deadline is not None:
