@@ -1,4 +1,4 @@
-"""Week 3: a block on pages is one native operation, and its answers are those of week 2."""
+"""A block on pages is one native operation, and its answers are those on dense caches."""
 
 import mlx.core as mx
 import pytest
@@ -98,7 +98,7 @@ def test_positions_that_are_not_those_of_the_cache_run_layer_by_layer():
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
-def test_the_tokens_of_the_embedded_model_are_those_of_week_2(dtype):
+def test_the_embedded_model_answers_as_on_dense_caches(dtype):
     dense, checkpoint = load_model("tiny", dtype, enable_flash_attn=True)
     paged, _ = load_model("tiny", dtype, week=3)
     prompt = checkpoint.tokenizer.apply_chat_template(
