@@ -29,9 +29,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The number of rows of each request in each step of the model."""
     seen: list[list[int]] = []
 
-    def recorded(model: Any, step: Any, storage: Any) -> mx.array:
+    def recorded(model: Any, step: Any, *rest: Any) -> mx.array:
         seen.append(step.counts)
-        return packed_logits(model, step, storage)
+        return packed_logits(model, step, *rest)
 
     monkeypatch.setattr(runner, "packed_logits", recorded)
     return seen
