@@ -1,4 +1,7 @@
-"""Continuous batching: requests share the decode steps; each joins and leaves when it is ready."""
+"""Continuous batching: requests share the decode steps; each joins and leaves when it is ready.
+
+The readable form, for any model of the course. `tiny-llm batch` and `LLM` answer lists on `engine/`.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
 """The Python API to a model: load it by name, then generate, chat or stream."""
 
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -10,14 +10,14 @@ import mlx.core as mx
 
 from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
-from .course.model import load_model
+from .engine import EngineRequest
+from .engine.batch import answer_all
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generate import stream_generate
-from .generation.batching import run_batch
-from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS, prefill_chunk
+from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS
+from .generation.loaded import LoadedModel, load_for_answers
 from .generation.messages import Message, render_prompt
 from .generation.options import FORMAT, Options, ResponseFormat
-from .generation.request import Request
 from .generation.result import Result
 from .generation.stream import Stream, complete, complete_each
 from .generation.text import (
@@ -29,12 +29,11 @@ from .generation.text import (
 )
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
-from .runtime.gpu import default_attention
-from .sampling.grammar import Grammar, read_response_format, start_grammar
+from .sampling.grammar import read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
 
 
-class LLM:
+class LLM(LoadedModel):
     """A language model, loaded by name.
 
         llm = LLM("tiny")
@@ -74,37 +73,27 @@ class LLM:
             check_size("LLM", "context", context, minimum=2)
         if progress is not None:
             check_function("LLM", "progress", progress)
-        self.name = str(name)
-        self.device = device_name("LLM", device)
-        precision = activation_dtype("LLM", dtype, self.device)
+        device = device_name("LLM", device)
+        precision = activation_dtype("LLM", dtype, device)
         self.dtype = dtype_name(precision)
-
-        def load(name: str | Path) -> tuple[Any, Any]:
-            model, checkpoint = load_model(
-                name,
-                precision,
-                offline=offline or None,
-                progress=progress,
-                enable_flash_attn=default_attention(),
-            )
-            return model, checkpoint.tokenizer
-
-        with on_device(self.device):
-            self.model, self.tokenizer = load(name)
-            self._models = [self.model]
-            self._draft: Any = None
+        self._draft: Any = None
+        with on_device(device):
+            model, tokenizer = load_for_answers(name, precision, offline=offline, progress=progress)
+            self._models = [model]
             if draft_model is not None:
-                self._draft, draft_tokenizer = load(draft_model)
+                self._draft, draft_tokenizer = load_for_answers(
+                    draft_model, precision, offline=offline, progress=progress
+                )
                 with calling("LLM", draft_tokenizer="draft_model"):
-                    check_vocabularies("", draft_tokenizer, self.tokenizer)
-                    check_vocabulary_sizes("", self._draft, self.model)
+                    check_vocabularies("", draft_tokenizer, tokenizer)
+                    check_vocabulary_sizes("", self._draft, model)
                 self._models.append(self._draft)
-        names = [self.name, str(draft_model)][: len(self._models)]
-        lengths = [model.mlx_model.args.max_position_embeddings for model in self._models]
+        names = [str(name), str(draft_model)][: len(self._models)]
+        lengths = [each.mlx_model.args.max_position_embeddings for each in self._models]
         longest, shortest = min(zip(lengths, names, strict=True), key=itemgetter(0))
         if context is not None and context > longest:
             raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {shortest}")
-        self.context: int = longest if context is None else int(context)
+        super().__init__(str(name), model, tokenizer, device, longest if context is None else int(context))
 
     @property
     def has_draft_model(self) -> bool:
@@ -176,8 +165,16 @@ class LLM:
             check_sampling("", sampling, self._models, grammar)
             if grammar is not None:
                 start_grammar(self.tokenizer, grammar)  # it is refused before anything is computed
-            size = batch_size or LLM_BATCH_SIZE
-            return self._answer_all(prompts, prompt_ids, sampling, logprobs, grammar, size)
+            requests = [
+                EngineRequest(
+                    prompt_ids=ids,
+                    sampling=self._cut(sampling.with_seed(), len(ids)),
+                    logprobs=logprobs,
+                    grammar=grammar,
+                )
+                for ids in prompt_ids
+            ]
+            return answer_all(self, requests, batch_size=batch_size or LLM_BATCH_SIZE)
 
     def chat(
         self,
@@ -240,6 +237,11 @@ class LLM:
         )
         return Stream(generation, self.device)
 
+    def _cut(self, sampling: Sampling, prompt_tokens: int) -> Sampling:
+        """`sampling` with limits that the context has room for."""
+        room = answer_limit(self._models, prompt_tokens, sampling.max_tokens, self.context)
+        return replace(sampling, max_tokens=room, min_tokens=min(room, sampling.min_tokens))
+
     def _encode(self, prompts: Sequence[str]) -> list[list[int]]:
         """The checked ids of each prompt."""
         if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
@@ -249,37 +251,6 @@ class LLM:
             with calling("", argument=f"prompts[{index}]"):
                 prompt_ids.append(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
         return prompt_ids
-
-    def _answer_all(
-        self,
-        prompts: Sequence[str],
-        prompt_ids: list[list[int]],
-        sampling: Sampling,
-        logprobs: int | None,
-        grammar: Grammar | None,
-        batch_size: int,
-    ) -> list[Result]:
-        arrival_time = time.perf_counter()
-
-        def make_request(index: int) -> Request:
-            ids = prompt_ids[index]
-            return Request(
-                self.model,
-                self.tokenizer,
-                prompts[index],
-                prefill_chunk(),
-                index,
-                sampling=sampling.with_seed(),
-                logprobs=logprobs,
-                limit=answer_limit(self._models, len(ids), sampling.max_tokens, self.context),
-                prompt_ids=ids,
-                arrival_time=arrival_time,
-                grammar=grammar,
-            )
-
-        with on_device(self.device):
-            requests = run_batch(self.model, len(prompts), make_request, self.context, batch_size)
-        return [request.result for request in requests]
 
     def _limited(
         self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str] | None

@@ -5,6 +5,8 @@ import copy
 import mlx.core as mx
 import pytest
 
+import tiny_llm
+from tiny_llm.attention import paged_attention
 from tiny_llm.kv_cache import BatchingKvCache, TinyKvFullCache
 from tiny_llm.models.cached_attention import attend_flash, attend_grouped, attend_paged
 from tiny_llm.models.qkv import QKV
@@ -21,8 +23,8 @@ ROPE = RoPE(SIZE, 2 * LENGTH)
 KEYS_AND_VALUES = 2 * 4 * HEADS * SIZE * LENGTH  # bytes of one request in one layer
 
 
-def filled(cache):
-    tokens = normal(1, HEADS, LENGTH, SIZE)
+def filled(cache, dtype=mx.float32):
+    tokens = normal(1, HEADS, LENGTH, SIZE, dtype=dtype)
     cache.update_and_fetch(tokens, tokens)
     return cache
 
@@ -36,9 +38,9 @@ def step_through(layers, attend, x):
     return x
 
 
-def memory_of_steps(layers, attend, rows=1, steps=4) -> int:
+def memory_of_steps(layers, attend, rows=1, steps=4, dtype=mx.float32) -> int:
     """The peak memory of a few steps beyond that before them; each step overlaps with the next."""
-    x = normal(rows, 1, 4, SIZE)
+    x = normal(rows, 1, 4, SIZE, dtype=dtype)
     mx.eval(step_through(layers, attend, x), [cache.storage for cache in layers])
     mx.synchronize()
     mx.reset_peak_memory()
@@ -52,12 +54,55 @@ def memory_of_steps(layers, attend, rows=1, steps=4) -> int:
     return mx.get_peak_memory() - before
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16], ids=str)
 @pytest.mark.parametrize("layers", [2, 12])
-def test_layers_that_share_a_pool(layers):
-    """MLX copies an array when it is written while it has another reader, such as the previous layer."""
+def test_layers_that_share_a_pool(layers, dtype):
+    """No copy in another type, and none because the previous layer still reads the pool."""
     pool = TinyKvPagedPool(128)
-    caches = [filled(TinyKvPagedCache(pool)) for _ in range(layers)]
-    assert memory_of_steps(caches, attend_paged) < KEYS_AND_VALUES / 4
+    caches = [filled(TinyKvPagedCache(pool), dtype) for _ in range(layers)]
+    assert memory_of_steps(caches, attend_paged, dtype=dtype) < KEYS_AND_VALUES / 4 * dtype.size / 4
+    assert pool.key_pages.dtype == pool.value_pages.dtype == dtype
+
+
+def test_a_step_writes_to_the_memory_of_the_pool():
+    """Also where the writes are not evaluated one by one."""
+    pool = TinyKvPagedPool(4)
+    caches = [TinyKvPagedCache(pool) for _ in range(3)]
+    for cache in caches:
+        cache.update_and_fetch(normal(1, HEADS, 2, SIZE), normal(1, HEADS, 2, SIZE))
+    before = copy.copy(pool.storage[0])  # another array with this memory
+    mx.eval(step_through(caches, attend_paged, normal(1, 1, 4, SIZE)), pool.storage)
+    assert mx.array_equal(before, pool.storage[0])
+
+
+def test_attention_reads_pages_of_16_bits_where_they_are():
+    cache = filled(TinyKvPagedCache(TinyKvPagedPool(128)), mx.bfloat16)
+    query = normal(1, 4, 1, SIZE, dtype=mx.bfloat16)
+    plan = tiny_llm.explain(paged_attention, query, **vars(cache.paged_metadata(mask="causal")))
+    assert plan.fused
+    assert plan.workspace_bytes < KEYS_AND_VALUES / 16
+
+
+def test_what_was_read_from_pages_does_not_change():
+    """A rewind and other tokens in the same slots, before the first result is looked at."""
+    pool = TinyKvPagedPool(4)
+    cache, tokens = TinyKvPagedCache(pool), normal(1, HEADS, 6, SIZE)
+    dense, page = cache.update_and_fetch(tokens, tokens)[0], pool.read_page(0)[0]
+    cache.rewind(6)
+    cache.update_and_fetch(2 * tokens, 2 * tokens)
+    mx.eval(pool.storage)
+    assert mx.array_equal(dense, tokens)
+    assert mx.array_equal(page, tokens[:, :, :4])
+
+
+def test_a_deep_copy_of_a_pool_has_memory_of_its_own():
+    cache, tokens = TinyKvPagedCache(TinyKvPagedPool(4)), normal(1, HEADS, 6, SIZE)
+    cache.update_and_fetch(tokens, tokens)
+    other = copy.deepcopy(cache)
+    other.rewind(6)
+    other.update_and_fetch(2 * tokens, 2 * tokens)
+    assert mx.array_equal(cache.key_values[0], tokens)
+    assert mx.array_equal(other.key_values[0], 2 * tokens)
 
 
 @pytest.mark.parametrize("attend", [attend_flash, attend_grouped])

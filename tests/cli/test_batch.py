@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import batch
+from tiny_llm.cache.storage import PagedStorage
 from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.cli.questions.built_in_prompts import PROMPTS
+from tiny_llm.engine import Engine, runner
+from tiny_llm.engine import batch as engine_batch
+from tiny_llm.models.packed import packed_logits
 
 from .conftest import Run
 
@@ -21,34 +25,29 @@ CLEAR = (1, 8)  # prompts whose tokens are all chosen by more than the rounding 
 
 
 @pytest.fixture
-def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The shapes of all inputs that the real model is called with."""
-    seen: list[tuple[int, ...]] = []
-    build_backend = batch.build_tiny_llm_backend
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The number of rows of each request in each step of the model."""
+    seen: list[list[int]] = []
 
-    def assemble_recorded(*arguments: Any) -> Any:
-        backend = build_backend(*arguments)
-        backend.model = Recorded(backend.model, seen)
-        return backend
+    def recorded(model: Any, step: Any, *rest: Any) -> mx.array:
+        seen.append(step.counts)
+        return packed_logits(model, step, *rest)
 
-    monkeypatch.setattr(batch, "build_tiny_llm_backend", assemble_recorded)
+    monkeypatch.setattr(runner, "packed_logits", recorded)
     return seen
 
 
-class Recorded:
-    def __init__(self, model: Any, seen: list[tuple[int, ...]]):
-        self._model, self._seen = model, seen
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """The engines that answer lists."""
+    made: list[Engine] = []
 
-    def __call__(self, inputs: mx.array, *where: Any) -> mx.array:
-        self._seen.append(inputs.shape)
-        return self._model(inputs, *where)
+    def make(*arguments: Any, **options: Any) -> Engine:
+        made.append(Engine(*arguments, **options))
+        return made[-1]
 
-    def next_logits(self, inputs: mx.array, *where: Any) -> mx.array:
-        self._seen.append(inputs.shape)
-        return self._model.next_logits(inputs, *where)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+    monkeypatch.setattr(engine_batch, "Engine", make)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +85,58 @@ def test_an_answer_at_its_maximum_length_has_finish_reason_length(run: Run) -> N
             assert alone["text"] == answer["text"]
 
 
-def test_batch_size_and_prefill_step_shape_the_model_calls(run: Run, shapes: list[tuple[int, ...]]) -> None:
+def test_batch_size_and_prefill_step_shape_the_steps(run: Run, steps: list[list[int]]) -> None:
     ended = run("batch", *SHORT, "--batch-size", "3", "--prefill-step", "7")
     assert ended.code == 0
-    assert {rows for rows, _ in shapes} == {1, 3}
-    assert max(length for _, length in shapes) == 7
+    assert max(map(len, steps)) == 3
+    assert max(map(sum, steps)) == 3 + 7
     assert sorted(map(int, re.findall(r"^\[(\d+)\]", ended.out, re.M))) == list(range(1, 17))
     assert "[2] What is 17 + 25?\n17 + 25 = 42." in ended.out
     assert "16 prompts" in ended.err
     assert "tok/s" in ended.err
     assert "\x1b" not in ended.out + ended.err
+
+
+def test_too_few_pages_change_no_answer(
+    run: Run, engines: list[Engine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Requests give up their pages to older ones, and are computed again."""
+    stories = tmp_path / "stories.txt"
+    stories.write_text("\n".join(f"Tell me a story about a {animal}." for animal in ("cat", "fox", "dog")))
+    flags = ("--input", str(stories), "--max-seq-len", "140", *EXACT)
+    expected = run("batch", "--json", *flags).record["answers"]
+    assert engines[0].statistics().preemptions == 0
+    room = 5 * engines[0].pool.page_bytes
+    monkeypatch.setattr(engine_batch, "batch_memory", lambda *arguments: room)
+    assert run("batch", "--json", *flags).record["answers"] == expected
+    assert engines[1].pool.num_pages == 5
+    assert engines[1].statistics().preemptions > 0
+
+
+def test_pages_are_made_when_they_are_used(
+    run: Run, engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are shorter than they may be."""
+    made: list[PagedStorage] = []
+
+    def make(*sizes: Any) -> PagedStorage:
+        made.append(PagedStorage(*sizes))
+        return made[-1]
+
+    monkeypatch.setattr(runner, "PagedStorage", make)
+    assert run("batch", "--json", "--max-seq-len", "2048", "--batch-size", "4").code == 0
+    (engine,), (storage,) = engines, made
+    assert engine.pool.tokens >= 4 * 2048
+    assert 4 <= storage.num_pages <= engine.pool.num_pages / 4
+    assert storage.keys[0].shape[0] == storage.num_pages
+
+
+def test_without_flash_attention_the_loop_of_the_course_answers(run: Run, steps: list[list[int]]) -> None:
+    ended = run("batch", "--json", *SHORT, *EXACT, "--no-enable-flash-attn")
+    assert steps == []
+    flash = run("batch", "--json", *SHORT, *EXACT)
+    assert steps
+    assert ended.record["answers"] == flash.record["answers"]
 
 
 def test_sizes_larger_than_all_prompts_work(run: Run, record: Any) -> None:

@@ -77,7 +77,7 @@ def test_two_interleaved_answers():
         ({}, True),
         ({"flash": False}, False),
         ({"bits": None}, False),
-        ({"week": 3}, False),
+        ({"week": 3}, True),
         ({"layers": 40}, True),
         ({"layers": 41}, False),
     ],

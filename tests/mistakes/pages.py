@@ -33,15 +33,16 @@ MISTAKES: Table = {
         Mistake(
             "a write begins at the first slot of its page",
             POOL,
-            "        keys[page_id, :, start:stop] = key[0]\n",
-            "        keys[page_id, :, : stop - start] = key[0]\n",
+            'array("q", range(first + start, first + stop))',
+            'array("q", range(first, first + stop - start))',
             "test_task_1_pool_writes_a_slice_of_a_page",
         ),
         Mistake(
             "every call takes a new page",
             PAGED,
-            "            if not self.pages or self.page_lens[-1] == self.page_size:\n",
-            "            if done == 0 or self.page_lens[-1] == self.page_size:\n",
+            "        while count > 0:\n",
+            "        self.pages.append(self.pool.allocate_page())\n        self.page_lens.append(0)\n"
+            "        while count > 0:\n",
             "test_task_2_paged_cache_returns_all_tokens",
         ),
         Mistake(
@@ -54,8 +55,8 @@ MISTAKES: Table = {
         Mistake(
             "tokens are written to the first slots of the last page",
             PAGED,
-            "self.pool.write_lazily(self.pages.last, start, key",
-            "self.pool.write_lazily(self.pages.last, 0, key",
+            "slots.extend(range(first + start, first + stop))",
+            "slots.extend(range(first, first + stop - start))",
             "test_task_2_paged_cache_returns_all_tokens",
         ),
         Mistake(
@@ -98,9 +99,9 @@ MISTAKES: Table = {
         Mistake(
             "the context excludes the new tokens",
             PAGED,
-            "        self.append(*eval_kv(key, value))\n        return self.paged_metadata(mask=mask)\n",
+            "        self.append(key, value)\n        return self.paged_metadata(mask=mask)\n",
             "        before = mx.array([self.offset], dtype=mx.int32)\n"
-            "        self.append(*eval_kv(key, value))\n"
+            "        self.append(key, value)\n"
             "        metadata = self.paged_metadata(mask=mask)\n"
             "        metadata.context_lens = before\n"
             "        return metadata\n",

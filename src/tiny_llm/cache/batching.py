@@ -1,5 +1,6 @@
 """The caches of several requests as one batch. Requests join and leave without a change to the others."""
 
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -19,7 +20,6 @@ from .base import (
 )
 from .page_table import PageTable
 from .paged import TinyKvPagedCache, stored_pages
-from .pool import eval_kv
 
 
 class BatchingKvCache(TinyKvCache):
@@ -114,15 +114,22 @@ class BatchingKvCache(TinyKvCache):
         caches = list(paged.values())
         if len({cache.pool for cache in caches}) > 1:
             raise ArgumentError("BatchingKvCache", "", "caches of several pools", "one pool")
-        keys, values = eval_kv(keys, values)
-        for slot, cache in paged.items():
-            cache.append(keys[slot : slot + 1], values[slot : slot + 1])
+        pool, length = caches[0].pool, keys.shape[2]
+        pool.check_shape(keys.shape, keys.dtype)  # before a page is allocated
+        slots = array("q")
+        for cache in caches:
+            cache.extend(length)
+            slots += cache.newest_slots(length)
+        if len(paged) < keys.shape[0]:
+            active_rows = mx.array(list(paged))
+            keys, values = keys[active_rows], values[active_rows]
+        pool.write_lazily(slots, keys, values)
         rows = [paged.get(slot) for slot in range(self.max_active_requests)]
         width = max(cache.num_pages for cache in caches)
         table = self._table.get([None if row is None else row.pages for row in rows], width)
         lengths = [0 if row is None else row.offset for row in rows]
         return PagedKvMetadata(
-            *stored_pages(caches[0].pool),
+            *stored_pages(pool),
             table,
             mx.array(lengths, dtype=mx.int32),
             caches[0].page_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from contextlib import AbstractContextManager
 
 import mlx.core as mx
@@ -11,7 +12,7 @@ from ..errors import ArgumentError
 from ..ops.arguments import Mask
 from .base import Fetched, PagedKvMetadata, TinyKvCache, check_rewind
 from .page_table import PageIds, PageTable
-from .pool import TinyKvPagedPool, eval_kv
+from .pool import TinyKvPagedPool
 
 
 class TinyKvPagedCache(TinyKvCache):
@@ -46,38 +47,52 @@ class TinyKvPagedCache(TinyKvCache):
         return self.pool.storage
 
     def append(self, key: mx.array, value: mx.array) -> None:
-        """Append key and value [1, H, L, D], both evaluated by `eval_kv`."""
+        """Append key and value [1, H, L, D]."""
         self.pool.check_fits(key, value)  # before a page is allocated
-        done, length = 0, key.shape[2]
-        while done < length:
+        self.extend(key.shape[2])
+        self.pool.write_lazily(self.newest_slots(key.shape[2]), key, value)
+
+    def extend(self, count: int) -> None:
+        """Take the pages of `count` more tokens, which are to be written next."""
+        while count > 0:
             if not self.pages or self.page_lens[-1] == self.page_size:
                 self.pages.append(self.pool.allocate_page())
                 self.page_lens.append(0)
-            start = self.page_lens[-1]
-            count = min(length - done, self.page_size - start)
-            part = slice(done, done + count)
-            self.pool.write_lazily(self.pages.last, start, key[:, :, part], value[:, :, part])
-            self.page_lens[-1] += count
-            self.offset += count
-            done += count
+            added = min(count, self.page_size - self.page_lens[-1])
+            self.page_lens[-1] += added
+            self.offset += added
+            count -= added
+
+    def newest_slots(self, count: int) -> array[int]:
+        """The slots of the newest `count` tokens, counted over all pages of the pool."""
+        slots = array("q")
+        position = self.offset - count
+        while position < self.offset:
+            number, start = divmod(position, self.page_size)
+            stop = min(self.page_size, start + self.offset - position)
+            first = self.pages.ids[number] * self.page_size
+            slots.extend(range(first + start, first + stop))
+            position += stop - start
+        return slots
 
     def update_and_fetch(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> Fetched:
-        self.append(*eval_kv(key, value))
+        self.append(key, value)
         return *self.gather_dense(), self.offset, mask
 
     def update_and_fetch_paged(
         self, key: mx.array, value: mx.array, mask_length: int | None = None, mask: Mask = None
     ) -> PagedKvMetadata:
-        self.append(*eval_kv(key, value))
+        self.append(key, value)
         return self.paged_metadata(mask=mask)
 
     def gather_dense(self) -> tuple[mx.array, mx.array]:
-        """All keys and values [1, H, offset, D] in the order of their tokens."""
+        """A copy of all keys and values [1, H, offset, D] in the order of their tokens."""
         pages = self.block_table()[0]
-        keys, values = stored_pages(self.pool)
-        return self._dense(keys[pages]), self._dense(values[pages])
+        keys, values = (self._dense(stored[pages]) for stored in stored_pages(self.pool))
+        mx.eval(keys, values)  # before the pages are written to again
+        return keys, values
 
     def block_table(self, max_pages: int | None = None) -> mx.array:
         """int32 [1, max_pages]: the pages in order, padded with -1. The same array until the pages change."""

@@ -1,5 +1,6 @@
 """Fixed-size pages of keys and values, shared by all layers and requests."""
 
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -10,12 +11,16 @@ import mlx.core as mx
 from ..checks.arrays import dtype_name
 from ..checks.types import check_size
 from ..errors import ArgumentError
+from ..runtime.extension import cpu_kernels
 from .base import check_tokens
+from .storage import write_slots
 
 
 class TinyKvPagedPool:
     """Storage for pages of `page_size` tokens, which grows when no freed page is left.
 
+    Keys and values have the type of the first ones written, the activations of the model. On the CPU, tokens
+    are written to the memory of the pages, so they show in arrays of the pool that were returned before.
     Thread-safe: every method, and every block of `writing`, holds one lock.
     """
 
@@ -45,22 +50,22 @@ class TinyKvPagedPool:
 
     @property
     def key_pages(self) -> mx.array | None:
-        """[P, H, page_size, D]; None before the first write."""
+        """[P, H, page_size, D], not a copy; None before the first write."""
         return self._pages(0)
 
     @property
     def value_pages(self) -> mx.array | None:
-        """[P, H, page_size, D]; None before the first write."""
+        """[P, H, page_size, D], not a copy; None before the first write."""
         return self._pages(1)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A block in which no other thread reads or writes; its lazy writes are evaluated at the end."""
+        """A block in which no other thread reads or writes; its lazy writes are started at the end."""
         with self._lock:
             try:
                 yield
             finally:
-                self.evaluate_writes()
+                self._start_writes()
 
     def allocate_page(self) -> int:
         """Take a free page, or make a new one. Its content is stale."""
@@ -87,49 +92,65 @@ class TinyKvPagedPool:
             raise ArgumentError("TinyKvPagedPool", "page_id", page_id, "a write before the first read")
         if not 0 <= page_id < self.num_pages:
             raise ArgumentError("TinyKvPagedPool", "page_id", page_id, f"0 to {self.num_pages - 1}")
-        keys, values = self.storage
-        return keys[page_id][None], values[page_id][None]
+        with self._lock:
+            page = mx.array([page_id])
+            keys, values = (stored[page] for stored in self.storage)  # copies, before the next write
+            mx.eval(keys, values)
+        return keys, values
 
     def write_page_slice(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
         """Write key and value [1, H, s, D] into the slots from `start` on."""
         with self.writing():
-            self.write_lazily(page_id, start, key, value)
+            self._check_used(page_id)
+            self.check_fits(key, value)
+            stop = start + key.shape[2]
+            if start < 0 or stop > self.page_size:
+                expected = f"0 to {self.page_size - 1}"
+                raise ArgumentError("TinyKvPagedPool", "start", f"slots {start} to {stop - 1}", expected)
+            first = page_id * self.page_size
+            self.write_lazily(array("q", range(first + start, first + stop)), key, value)
 
-    def write_lazily(self, page_id: int, start: int, key: mx.array, value: mx.array) -> None:
-        """Like `write_page_slice`, but evaluated when read, or at the end of the `writing` block."""
-        self._check_used(page_id)
-        self.check_fits(key, value)
-        stop = start + key.shape[2]
-        if start < 0 or stop > self.page_size:
-            raise ArgumentError(
-                "TinyKvPagedPool", "start", f"slots {start} to {stop - 1}", f"0 to {self.page_size - 1}"
-            )
+    def write_lazily(self, slots: "array[int]", key: mx.array, value: mx.array) -> None:
+        """Write key and value [B, H, L, D], row by row, to `slots`, counted over all pages.
+
+        They are evaluated when read, or after the `writing` block.
+        """
+        if cpu_kernels(key.dtype) is None:
+            # MLX writes in place only to an array with a single reference, and copies it otherwise. The
+            # attention of the layer before holds the pool until these are evaluated.
+            mx.eval(key, value)
+        keys, values = self.make_storage(key.shape[1], key.shape[3], key.dtype)
+        where = mx.array(slots)  # type: ignore[arg-type]  # takes any buffer
+        self.replace_storage(*write_slots(keys, values, _rows(key), _rows(value), where))
+
+    def make_storage(self, heads: int, size: int, dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
+        """Keys and values with their spare capacity, made now if these are the first to be written."""
         if self._stored is None:
-            _, heads, _, size = key.shape
             shape = (self.num_pages, heads, self.page_size, size)
-            self._stored = mx.zeros(shape, key.dtype), mx.zeros(shape, key.dtype)
-        keys, values = self._stored
-        keys[page_id, :, start:stop] = key[0]
-        values[page_id, :, start:stop] = value[0]
-        self._stored = keys, values
+            self._stored = mx.zeros(shape, dtype), mx.zeros(shape, dtype)
+        return self._stored
 
-    def evaluate_writes(self) -> None:
-        """Evaluate all writes: only the thread that made a graph can evaluate it."""
-        mx.eval(self._stored)
+    def replace_storage(self, keys: mx.array, values: mx.array) -> None:
+        """Keys and values from `make_storage` after an operation has written to them."""
+        self._stored = keys, values
 
     def check_fits(self, key: mx.array, value: mx.array) -> None:
         """Check for one row [1, H, s, D] with the heads, head size and dtype of the first write."""
         check_tokens("TinyKvPagedPool", key, value)
         if key.shape[0] != 1:
             raise ArgumentError("TinyKvPagedPool", "key", key.shape, "one row (1, H, L, D)")
+        self.check_shape(key.shape, key.dtype)
+
+    def check_shape(self, tokens: tuple[int, ...], dtype: mx.Dtype) -> None:
+        """Check tokens of this shape, [B, H, L, D], for the heads, head size and dtype of the first write."""
         if self._stored is not None:
             pages = self._stored[0]
-            expected = (1, pages.shape[1], key.shape[2], pages.shape[3])
-            if key.shape != expected or key.dtype != pages.dtype:
+            expected = (tokens[0], pages.shape[1], tokens[2], pages.shape[3])
+            if tokens != expected or dtype != pages.dtype:
                 raise ArgumentError(
                     "TinyKvPagedPool",
                     "key",
-                    f"{key.shape} {dtype_name(key.dtype)}",
+                    f"{tokens} {dtype_name(dtype)}",
                     f"{expected} {dtype_name(pages.dtype)} as the first one written",
                 )
 
@@ -137,8 +158,12 @@ class TinyKvPagedPool:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy gets its own lock."""
+        """A copy gets its own lock and its own memory, because pages are written in place."""
         vars(self).update(state, _lock=RLock())
+        if self._stored is not None:
+            keys, values = (stored[mx.arange(len(stored))] for stored in self._stored)
+            mx.eval(keys, values)
+            self._stored = keys, values
 
     def _pages(self, which: int) -> mx.array | None:
         with self._lock:
@@ -156,14 +181,18 @@ class TinyKvPagedPool:
             if self.num_pages > capacity:
                 more = [(0, capacity), (0, 0), (0, 0), (0, 0)]
                 self._stored = mx.pad(keys, more), mx.pad(values, more)
-                self.evaluate_writes()
+                self._start_writes()
+
+    def _start_writes(self) -> None:
+        """Start all writes: only the thread that made a graph can, but others can wait for them."""
+        if self._stored is None:
+            return
+        if cpu_kernels(self._stored[0].dtype) is None:
+            mx.eval(self._stored)  # MLX copies an array that is written while an operation still reads it
+        else:
+            mx.async_eval(self._stored)  # type: ignore[no-untyped-call]
 
 
-def eval_kv(key: mx.array, value: mx.array) -> tuple[mx.array, mx.array]:
-    """Evaluate and return both, so that their graph no longer holds the arrays of the pool.
-
-    MLX writes in place only to an array with a single reference, and copies it otherwise. The unevaluated
-    attention of the layer before holds the pool, and the new keys and values depend on that attention.
-    """
-    mx.eval(key, value)
-    return key, value
+def _rows(tokens: mx.array) -> mx.array:
+    """[B, H, L, D] -> the tokens row by row, [B * L, H, D]."""
+    return mx.flatten(tokens.swapaxes(1, 2), 0, 1)

@@ -1,4 +1,4 @@
-"""Keys and values of all layers in pages: arrays that are allocated once and written in place."""
+"""Keys and values of all layers in pages: arrays that are written in place."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import mlx.core as mx
 
 from ..checks.types import check_size
 from ..ops.slots import store_kvcache
+from ..runtime.extension import cpu_kernels
 
 
 class PagedStorage:
@@ -37,6 +38,15 @@ class PagedStorage:
         """The memory of one page of all layers."""
         return 2 * layers * kv_heads * page_size * head_dim * dtype.size
 
+    def grow(self, num_pages: int) -> None:
+        """Make more pages, layer by layer: only one array is in memory twice at a time."""
+        more = [(0, num_pages - self.num_pages), (0, 0), (0, 0), (0, 0)]
+        for arrays in (self.keys, self.values):
+            for layer in range(len(arrays)):
+                arrays[layer] = mx.pad(arrays[layer], more)
+                mx.eval(arrays[layer])
+        self.num_pages = num_pages
+
     def copy_pages(self, pages: Sequence[tuple[int, int]]) -> None:
         """Copy the tokens of page `source` to page `target`, for each pair, in all layers."""
         if not pages:
@@ -50,15 +60,25 @@ class PagedStorage:
 
     def write(self, layer: int, key: mx.array, value: mx.array, slots: mx.array) -> None:
         """Write key and value [T, kv_heads, head_dim] to their slots, counted over all pages."""
-        keys, values = self.keys[layer], self.values[layer]
-        if mx.default_device() == mx.cpu:
-            self.keys[layer], self.values[layer] = store_kvcache(
-                key, value, keys, values, slots, layout="PHSE"
-            )
-            return
-        pages, offsets = slots // self.page_size, slots % self.page_size
-        keys[pages, :, offsets] = key
-        values[pages, :, offsets] = value
+        self.keys[layer], self.values[layer] = write_slots(
+            self.keys[layer], self.values[layer], key, value, slots
+        )
+
+
+def write_slots(
+    keys: mx.array, values: mx.array, key: mx.array, value: mx.array, slots: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Pages [P, H, page_size, D] with key and value [T, H, D] in their slots, counted over all pages.
+
+    A kernel writes to the memory of the given pages. MLX does so only where nothing else holds them; else it
+    copies them.
+    """
+    if cpu_kernels(keys.dtype) is not None:
+        return store_kvcache(key, value, keys, values, slots, layout="PHSE")
+    pages, offsets = slots // keys.shape[2], slots % keys.shape[2]
+    keys[pages, :, offsets] = key
+    values[pages, :, offsets] = value
+    return keys, values
 
 
 def _rows(pages: mx.array) -> mx.array:

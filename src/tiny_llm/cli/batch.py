@@ -10,13 +10,16 @@ from typing import Any, TextIO
 
 import mlx.core as mx
 
-from ..batch import Request
+from ..engine import EngineRequest
+from ..engine.batch import answer_all
 from ..errors import ArgumentError, NumericError
-from ..generation.batching import run_batch
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
+from ..generation.loaded import LoadedModel
 from ..generation.messages import build_messages
+from ..generation.result import Result
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
+from ..sampling.params import Sampling
 from . import arguments, summary
 from .backends import TinyLlmBackend
 from .build_backend import build_tiny_llm_backend, check_raw
@@ -64,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--prefill-step", type=arguments.integer(1), metavar="N",
-        help="prefill chunk: process at most N tokens of a prompt between two decode steps of the running "
-        f"requests (default: {BATCH_PREFILL_STEP})",
+        help="budget of prompts: a step of the model computes N tokens of prompts, besides one token for "
+        f"each of --batch-size answers (default: {BATCH_PREFILL_STEP})",
     )  # fmt: skip
     group.add_argument(
         "--max-seq-len", type=arguments.integer(2), metavar="N",
@@ -92,44 +95,43 @@ def run(options: argparse.Namespace) -> int:
         ]
         refuse_lines(options.input, wrong)
     check_output(options.output)
-    done: list[Request] = []
+    done: dict[int, Result] = {}
     with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
         longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
+        requests = [
+            as_request(question, ids, longest) for question, ids in zip(questions, prompts, strict=True)
+        ]
+        device = backend.description["device"]
+        llm = LoadedModel(options.model, backend.model, backend.tokenizer, device, backend.context)
 
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
-            def make_request(index: int) -> Request:
-                prompt, ids = prompts[index]
-                limit = questions[index].max_tokens
-                return Request(
-                    backend.model, backend.tokenizer, prompt, step, index, limit=limit, prompt_ids=ids
-                )
-
-            def on_finish(request: Request) -> None:
-                done.append(request)
-                question = questions[request.prompt_idx]
+            def on_finish(index: int, result: Result) -> None:
+                done[index] = result
+                question = questions[index]
                 if file is not None:
-                    write_line(file, as_record(question, request))
+                    write_line(file, as_record(question, result))
                 elif not options.json:
-                    progress.print_above(as_text(question, request))
-                progress(TASK, len(done), len(prompts))
+                    progress.print_above(as_text(question, result))
+                progress(TASK, len(done), len(requests))
 
-            progress(TASK, 0, len(prompts))
+            progress(TASK, 0, len(requests))
             start = time.perf_counter()
             failure = None
             try:
-                run_batch(backend.model, len(prompts), make_request, longest, options.batch_size, on_finish)
+                answer_all(
+                    llm, requests, batch_size=options.batch_size, prefill_tokens=step, finished=on_finish
+                )
             except NumericError as error:  # in some answers; the others are complete
                 failure = error
             seconds = time.perf_counter() - start
     if failure is not None and not done:
         raise failure
-    done.sort(key=lambda request: request.prompt_idx)
-    answers = [as_record(questions[request.prompt_idx], request) for request in done]
+    answers = [as_record(questions[index], done[index]) for index in sorted(done)]
     report = {**backend.description, **totals(answers, seconds)}
     if options.json:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
@@ -158,13 +160,13 @@ def length_option(flag: str, requested: int | None, default: int, context: int) 
 
 def render_prompts(
     options: argparse.Namespace, questions: tuple[Question, ...], backend: TinyLlmBackend, longest: int
-) -> list[tuple[str, list[int]]]:
-    """The prompts of all questions and their ids; all are checked before any is answered."""
+) -> list[list[int]]:
+    """The ids of the prompts of all questions, which are checked before any is answered."""
     prompts, wrong = [], []
     for question in questions:
         try:
             prompt = render_prompt(question, options, backend)
-            prompts.append((prompt, encode_question(question, prompt, backend, longest)))
+            prompts.append(encode_question(question, prompt, backend, longest))
         except ArgumentError as error:
             if options.input is None:  # the built-in questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
@@ -206,20 +208,25 @@ def encode_question(question: Question, prompt: str, backend: TinyLlmBackend, lo
     return ids
 
 
+def as_request(question: Question, prompt_ids: list[int], longest: int) -> EngineRequest:
+    """A greedy request. The last token of an answer counts for no length: it is not computed."""
+    limit = question.max_tokens or longest - len(prompt_ids) + 1
+    return EngineRequest(prompt_ids=prompt_ids, sampling=Sampling(max_tokens=limit))
+
+
 def write_line(file: TextIO, record: dict[str, Any]) -> None:
     """Write an answer and flush, so that it survives whatever ends the run."""
     file.write(json.dumps(record, ensure_ascii=False) + "\n")
     file.flush()
 
 
-def as_text(question: Question, request: Request) -> str:
+def as_text(question: Question, result: Result) -> str:
     prompt = question.prompt if question.messages is None else question.messages[-1]["content"]
-    return f"[{question.line}] {prompt}\n{request.text()}\n"
+    return f"[{question.line}] {prompt}\n{result.text}\n"
 
 
-def as_record(question: Question, request: Request) -> dict[str, Any]:
+def as_record(question: Question, result: Result) -> dict[str, Any]:
     """An answer with the fields of `generate --json`; generated_tokens includes the end token."""
-    result = request.result
     return {
         **question.fields(),
         "text": result.text,

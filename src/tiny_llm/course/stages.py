@@ -7,6 +7,7 @@ from ..models.cached_attention import attend_flash, attend_grouped, attend_mlx, 
 from ..models.cpu_block import run_on_cpu
 from ..models.gpu_block import run_on_gpu
 from ..models.ops import Ops
+from ..models.paged_block import run_on_pages
 from ..models.weights import dense_weights, quantized_weights
 from ..runtime.gpu import AttentionChoice
 
@@ -14,7 +15,7 @@ WEEK1 = Ops(load_weights=dense_weights, attend=attend_grouped)
 WEEK2 = replace(WEEK1, load_weights=quantized_weights)
 WEEK2_FLASH = replace(WEEK2, attend=attend_flash, fused_blocks=(run_on_cpu, run_on_gpu))
 WEEK2_MLX = replace(WEEK2_FLASH, attend=attend_mlx, fused_blocks=(run_on_gpu,))
-WEEK3 = replace(WEEK2, attend=attend_paged)
+WEEK3 = replace(WEEK2, attend=attend_paged, fused_blocks=(run_on_pages,))
 
 
 def flash_ops(choice: AttentionChoice) -> Ops:

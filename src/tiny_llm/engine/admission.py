@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import count
 
 from ..errors import ArgumentError
+from ..generation.loaded import LoadedModel
 from ..generation.text import end_tokens
-from ..llm import LLM
 from ..sampling.grammar import start_grammar
 from ..sampling.rows import RowSampler
 from ..scheduler import RequestState
@@ -21,7 +21,7 @@ NAME = "Engine.submit"
 class Admission:
     """Checks requests for one model and a context."""
 
-    def __init__(self, llm: LLM, context: int, lookup: bool):
+    def __init__(self, llm: LoadedModel, context: int, lookup: bool):
         self._llm = llm
         self._context = context
         self._lookup = lookup

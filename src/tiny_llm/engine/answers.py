@@ -135,4 +135,6 @@ class Answers:
         self.end(state, "error", error)
 
     def _remove(self, state: RequestState) -> None:
-        self._recorder.add_end(self._by_state.pop(state).timings(time.monotonic()))
+        answer = self._by_state.pop(state)
+        timings = answer.handle.timings[answer.choice] = answer.timings(time.monotonic())
+        self._recorder.add_end(timings)

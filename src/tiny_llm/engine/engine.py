@@ -15,7 +15,7 @@ import mlx.core as mx
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
-from ..llm import LLM
+from ..generation.loaded import LoadedModel
 from ..runtime.device import on_device
 from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
@@ -47,7 +47,7 @@ class Engine:
         >>> text.startswith(", there")
         True
 
-    llm: a model, or its name.
+    llm: an `LLM`, or the name of a model.
     kv_memory: bytes for the keys and values of all requests; by default enough for eight of the longest ones,
         and at most a fifth of the machine's memory. Allocated at once.
     max_context: maximum number of tokens of a prompt and its answer; by default that of the model.
@@ -57,13 +57,14 @@ class Engine:
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
+    grows: allocate pages when they are first used, instead of all at once.
 
     May be used from any thread, and from asyncio. A `with` block ends with `close()`.
     """
 
     def __init__(
         self,
-        llm: LLM | str = "tiny",
+        llm: LoadedModel | str = "tiny",
         *,
         kv_memory: int | None = None,
         max_context: int | None = None,
@@ -73,6 +74,7 @@ class Engine:
         page_size: int = PAGE_SIZE,
         prefix_cache: bool = True,
         lookup: bool = True,
+        grows: bool = False,
     ):
         sizes = {"max_running": max_running, "max_waiting": max_waiting}
         given = {"step_tokens": step_tokens, "kv_memory": kv_memory, "max_context": max_context}
@@ -80,9 +82,10 @@ class Engine:
         for name, size in sizes.items():
             check_size("Engine", name, size)
         check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
-        check_type("Engine", "lookup", lookup, bool, "a bool")
-        self.llm = LLM(llm) if isinstance(llm, str) else llm
-        check_type("Engine", "llm", self.llm, LLM, "an LLM or its name")
+        for name, flag in (("lookup", lookup), ("grows", grows)):
+            check_type("Engine", name, flag, bool, "a bool")
+        self.llm = LoadedModel.load("Engine", llm) if isinstance(llm, str) else llm
+        check_type("Engine", "llm", self.llm, LoadedModel, "an LLM or its name")
         if max_context is not None and max_context > self.llm.context:
             expected = f"at most the model's {self.llm.context}"
             raise ArgumentError("Engine", "max_context", max_context, expected)
@@ -104,6 +107,7 @@ class Engine:
         self._admission = Admission(self.llm, self.context, lookup)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
+        self._grows = grows
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
@@ -192,7 +196,7 @@ class Engine:
         """Steps until `close`. All arrays belong to this thread."""
         try:
             with on_device(self.llm.device):
-                self._runner = Runner(self.llm.model, self.pool)
+                self._runner = Runner(self.llm.model, self.pool, grows=self._grows)
             self._ready.set()
             while (plan := self._next_plan()) is not None:
                 begin = time.monotonic()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from threading import Condition
 
 from .events import Event
+from .statistics import Timings
 
 
 class Handle(Iterator[Event], AsyncIterator[Event]):
@@ -22,11 +23,13 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
         self.prompt_tokens = prompt_tokens
         self.choices = choices
         self.cached_tokens = 0
+        self.timings: dict[int, Timings] = {}  # of the answers that have ended, by number
         self.cancel = cancel  # ends the request within one step; may be called again, from any thread
         self._open = choices  # answers without a last event
         self._events: deque[Event] = deque()
         self._changed = Condition()
         self._wake: Callable[[], object] | None = None  # the asyncio reader
+        self._at_end: Callable[[], object] | None = None
 
     def put(self, event: Event) -> None:
         """Add an event."""
@@ -35,8 +38,19 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
             self._open -= event.finish_reason is not None
             self._changed.notify_all()
             wake, self._wake = self._wake, None
+            at_end = self._at_end if self._open == 0 else None
         if wake is not None:
             wake()
+        if at_end is not None:
+            at_end()
+
+    def call_at_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the last answer has ended, from the thread that ends it; it must not wait."""
+        with self._changed:
+            self._at_end = callback
+            if self._open > 0:
+                return
+        callback()
 
     def __next__(self) -> Event:
         with self._changed:

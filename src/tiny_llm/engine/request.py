@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..sampling.grammar import Grammar
 from ..sampling.params import GREEDY, Sampling
 
-MOST_LOGPROBS = 20
+MOST_PROMPT_LOGPROBS = 20  # for each token of a prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,9 @@ class EngineRequest:
             count = getattr(self, argument)
             if count is not None:
                 check_size(name, argument, count, minimum=0)
-                if count > MOST_LOGPROBS:
-                    raise ArgumentError(name, argument, count, f"at most {MOST_LOGPROBS}")
+        if (self.prompt_logprobs or 0) > MOST_PROMPT_LOGPROBS:
+            most = f"at most {MOST_PROMPT_LOGPROBS}"
+            raise ArgumentError(name, "prompt_logprobs", self.prompt_logprobs, most)
         if self.grammar is not None:
             check_type(name, "grammar", self.grammar, Grammar, "a Grammar")
         if self.deadline is not None:

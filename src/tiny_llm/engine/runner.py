@@ -13,14 +13,17 @@ from .sizes import PoolSize
 class Runner:
     """Runs steps of a model. Everything here belongs to one thread."""
 
-    def __init__(self, model: Any, size: PoolSize):
+    def __init__(self, model: Any, size: PoolSize, *, grows: bool):
         self.model = model
         self._size = size
         self._blocks = PackedBlocks(model)
+        self._grows = grows  # pages are allocated when they are first used
         self.storage = self._new_storage()
 
     def logits(self, plan: Plan) -> mx.array:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
+        if self._grows:
+            self._reserve(plan)
         self.storage.copy_pages(plan.copies)
         requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
         return packed_logits(self.model, Batch(requests, self.storage), self.storage, self._blocks)
@@ -31,8 +34,14 @@ class Runner:
         mx.clear_cache()
         self.storage = self._new_storage()
 
+    def _reserve(self, plan: Plan) -> None:
+        """Make the pages of a plan. Grows by 1.5x, so that a page is copied at most three times."""
+        needed = 1 + max(page for row in plan.rows for page in row.pages)
+        if needed > self.storage.num_pages:
+            wanted = max(needed, self.storage.num_pages * 3 // 2)
+            self.storage.grow(min(wanted, self._size.num_pages))
+
     def _new_storage(self) -> PagedStorage:
         size = self._size
-        return PagedStorage(
-            size.layers, size.num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype
-        )
+        num_pages = 1 if self._grows else size.num_pages
+        return PagedStorage(size.layers, num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype)

@@ -1,6 +1,7 @@
 """The default sizes of an engine, and how many pages it has: from its memory and the longest request."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,18 @@ def pool_size(model: Any, context: int, page_size: int, kv_memory: int | None) -
             "Engine", "kv_memory", f"{kv_memory} bytes", f"at least one page of {bytes_per_page} bytes"
         )
     return PoolSize(layers, kv_heads, head_dim, model.precision, page_size, num_pages)
+
+
+def batch_memory(model: Any, lengths: Sequence[int], batch_size: int) -> int:
+    """Bytes for the pages of the longest `batch_size` requests of these numbers of tokens.
+
+    At most a fifth of the machine's memory, but enough for the longest one.
+    """
+    page = pool_size(model, PAGE_SIZE, PAGE_SIZE, None).page_bytes
+    pages = sorted((-(-length // PAGE_SIZE) for length in lengths), reverse=True)[:batch_size]
+    spare = -(-len(pages) // 4)  # what the scheduler leaves free when it starts a request
+    most = int(DEFAULT_SHARE * machine_memory()) // page
+    return page * max(pages[0], min(sum(pages) + spare, most))
 
 
 def machine_memory() -> int:

@@ -1,6 +1,7 @@
 """Continuous batching to read: a round prefills a chunk of one prompt and decodes a token of each request.
 
-The loop of the course. `engine/` serves many requests, with pages and a scheduler.
+The loop of the course, for any model and cache; also for lists on a GPU, where dense caches are faster than
+pages. On a CPU, lists and servers run on `engine/`, with pages and a scheduler.
 """
 
 import math

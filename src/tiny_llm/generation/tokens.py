@@ -14,6 +14,7 @@ from ..sampling.grammar import GrammarState, apply_masks
 from ..sampling.params import Sampling
 from ..sampling.penalty import LogitsProcessor
 from ..sampling.processors import logits_processors
+from ..sampling.row_sampler import seeded_sampler
 from ..sampling.select import argmax, logsumexp, selected_logits
 from .logprobs import LogprobQueue
 from .protocols import CachedModel, FullContextModel, LayerCache
@@ -65,7 +66,7 @@ class TokenSampler:
         own = logits_processors(sampling, len(prompt), endings if grammar is None else ())
         return cls(
             prompt,
-            sampler_of(sampling),
+            sampler_of(sampling) if sampling.seed is None or sampling.temp == 0 else seeded_sampler(sampling),
             [*processors, *own],
             logprob_queue,
             grammar=grammar,

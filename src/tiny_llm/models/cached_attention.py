@@ -49,12 +49,10 @@ def _mlx_attention(query: mx.array, key: mx.array, value: mx.array, *, mask: Mas
 
 
 def attend_paged(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
-    """Attention over the pages of the cache, which are float32."""
+    """Attention over the pages of the cache, which are read in place."""
     query, key, value = qkv.heads_first()
-    paged = cache.update_and_fetch_paged(
-        key.astype(mx.float32), value.astype(mx.float32), query.shape[2], mask
-    )
-    result = paged_attention(
+    paged = cache.update_and_fetch_paged(key, value, query.shape[2], mask)
+    attended = paged_attention(
         query,
         paged.key_pages,
         paged.value_pages,
@@ -64,7 +62,7 @@ def attend_paged(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
         mask=paged.mask,
         on_fallback="allow",  # on a GPU
     )
-    return _join_heads(result.astype(query.dtype))
+    return _join_heads(attended)
 
 
 def _attend_dense(

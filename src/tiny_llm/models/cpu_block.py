@@ -10,13 +10,14 @@ from typing import Any
 import mlx.core as mx
 
 from ..cache.base import TinyKvCache
+from ..cache.paged import TinyKvPagedCache
 from ..cache.reservation import is_full_cache, reserve
 from ..layer_norm import RMSNorm
 from ..ops.arguments import Mask
 from ..positional_encoding import RotationTable
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels, load_extension
-from .cached_attention import attend_flash, is_short
+from .cached_attention import attend_flash, attend_paged, is_short
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .qkv import Offset, row_offsets
 
@@ -70,13 +71,17 @@ def run_on_cpu(
 
 def is_fused(block: TransformerBlock, cache: TinyKvCache) -> bool:
     """Whether the block has run as one operation, and would do so again with this cache."""
-    return block.fused is not None and is_full_cache(cache)
+    on_pages = block.self_attn.ops.attend is attend_paged
+    return block.fused is not None and (type(cache) is TinyKvPagedCache if on_pages else is_full_cache(cache))
 
 
 def fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> FusedBlock | None:
     """The fused operation of a block, built again if a layer or a weight was replaced."""
     attention = block.self_attn
     arrays: list[mx.array] = []
+    if not isinstance(block.mlp, MLP):  # it was replaced by a layer of another kind
+        block.fused = None
+        return None
     for weights in _matrices(block):
         if not isinstance(weights, QuantizedWeights):
             block.fused = None

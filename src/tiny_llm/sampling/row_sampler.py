@@ -1,15 +1,19 @@
 """What the sampler of a batch knows about one answer."""
 
 import hashlib
+import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import mlx.core as mx
 
 from ..errors import ArgumentError
+from .draw import draw_at
 from .grammar import GrammarState
 from .params import Sampling
 from .processors import logits_processors
+
+Sampler = Callable[[mx.array], mx.array]
 
 DRAW, ACCEPT = 0, 1  # what a number of `RowSampler.uniform` is for
 
@@ -62,9 +66,7 @@ class RowSampler:
 
     def uniform(self, place: int, purpose: int = DRAW) -> float:
         """A number in [0, 1) for the token that follows `place` further ones."""
-        key = struct.pack("<qqqB", self._seed, self._choice, len(self.tokens) + place, purpose)
-        digest = hashlib.blake2b(key, digest_size=4).digest()
-        return (int.from_bytes(digest, "little") >> 8) / 2**24  # exact in float32
+        return uniform_number(self._seed, self._choice, len(self.tokens) + place, purpose)
 
     def process(self, logits: mx.array, drafts: Sequence[int]) -> mx.array:
         """`logits` [1, V] after penalties and biases, as if the answer went on with `drafts`."""
@@ -91,3 +93,22 @@ class RowSampler:
     def forced(self) -> list[int]:
         """Tokens of the text that must follow by the grammar: good drafts."""
         return [] if self.grammar is None else self.grammar.forced()
+
+
+def seeded_sampler(sampling: Sampling) -> Sampler:
+    """A function from logits [1, V] to ids [1]; call n draws token n as a `RowSampler` with this seed."""
+    seed = sampling.seed
+    assert seed is not None
+    numbers = (uniform_number(seed, 0, index) for index in itertools.count())
+
+    def sample(logits: mx.array) -> mx.array:
+        return draw_at(logits, sampling, mx.array([next(numbers)]))
+
+    return sample
+
+
+def uniform_number(seed: int, choice: int, index: int, purpose: int = DRAW) -> float:
+    """A number in [0, 1) for token `index` of answer `choice`."""
+    key = struct.pack("<qqqB", seed, choice, index, purpose)
+    digest = hashlib.blake2b(key, digest_size=4).digest()
+    return (int.from_bytes(digest, "little") >> 8) / 2**24  # exact in float32

@@ -1,0 +1,47 @@
+"""A model in memory with what an answer needs besides: tokenizer, device and context."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from ..course.model import load_model
+from ..loading.progress import Progress
+from ..runtime.device import activation_dtype, device_name, on_device
+from ..runtime.gpu import default_attention
+from .text import context_length
+
+
+class LoadedModel:
+    """A model and its tokenizer on a device, "cpu" or "gpu".
+
+    context: maximum number of tokens of a prompt and its answer.
+    """
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, device: str, context: int):
+        self.name = name
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device = device
+        self.context = context
+
+    @classmethod
+    def load(cls, function: str, name: str) -> "LoadedModel":
+        """The model of this name in the fastest form of the machine; `function` is for its errors."""
+        device = device_name(function)
+        dtype = activation_dtype(function, "auto", device)
+        with on_device(device):
+            model, tokenizer = load_for_answers(name, dtype)
+        context = context_length(model)
+        assert context is not None
+        return LoadedModel(name, model, tokenizer, device, context)
+
+
+def load_for_answers(
+    name: str | Path, dtype: mx.Dtype, *, offline: bool = False, progress: Progress | None = None
+) -> tuple[Any, Any]:
+    """The model of this name with the fastest attention of MLX's default device, and its tokenizer."""
+    model, checkpoint = load_model(
+        name, dtype, offline=offline or None, progress=progress, enable_flash_attn=default_attention()
+    )
+    return model, checkpoint.tokenizer

@@ -1,0 +1,114 @@
+"""Lists of prompts on an engine of their own: what one request does to the others, and to memory."""
+
+import math
+import threading
+
+import mlx.core as mx
+import pytest
+
+from tiny_llm import NumericError, Sampling
+from tiny_llm.engine import EngineRequest
+from tiny_llm.engine import batch as engine_batch
+from tiny_llm.engine.batch import answer_all
+from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
+
+from ..support.engine_requests import PROMPTS, read, request_of
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
+
+def comparable(results):
+    return [(result.text, result.token_ids, result.finish_reason) for result in results]
+
+
+def test_a_list_gets_the_tokens_of_each_prompt_alone(llm):
+    alone = [llm.generate(prompt, max_tokens=12) for prompt in PROMPTS]
+    assert comparable(llm.generate(PROMPTS, max_tokens=12, batch_size=4)) == comparable(alone)
+
+
+def test_nan_in_one_request_leaves_the_others(llm, monkeypatch):
+    expected = llm.generate(PROMPTS[:3], max_tokens=6)
+    score, calls = llm.model.score, [0]
+
+    def lost(x):
+        calls[0] += 1
+        logits = score(x)
+        return mx.concatenate([logits[:1] * math.nan, logits[1:]]) if calls[0] == 3 else logits
+
+    monkeypatch.setattr(llm.model, "score", lost)
+    with pytest.raises(NumericError) as caught:
+        llm.generate(PROMPTS[:3], max_tokens=6)
+    first, *others = caught.value.results
+    assert first.finish_reason is None
+    assert 0 < len(first.token_ids) < 6
+    assert comparable(others) == comparable(expected[1:])
+
+
+def test_another_error_ends_all_and_the_thread(llm, monkeypatch):
+    def fail(x):
+        raise ZeroDivisionError("no such step")
+
+    before = threading.active_count()
+    monkeypatch.setattr(llm.model, "score", fail)
+    with pytest.raises(ZeroDivisionError, match="no such step"):
+        llm.generate(PROMPTS, max_tokens=6)
+    assert threading.active_count() == before
+
+
+def test_an_error_of_the_caller_ends_all(llm):
+    """As Ctrl-C and a reader of the output that is gone."""
+    requests = [request_of(llm, prompt, 400, sampling={"ignore_eos": True}) for prompt in PROMPTS]
+    requests[2] = request_of(llm, PROMPTS[2], 1)
+    before = threading.active_count()
+
+    def stop(index, result):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        answer_all(llm, requests, batch_size=5, finished=stop)
+    assert threading.active_count() == before
+
+
+def test_few_requests_are_in_the_engine_at_a_time(llm, monkeypatch):
+    """Of a list of any length."""
+    waiting = []
+
+    class Watched(engine_batch.Engine):
+        def submit(self, request):
+            handle = super().submit(request)
+            statistics = self.statistics()
+            waiting.append(statistics.running + statistics.waiting)
+            return handle
+
+    monkeypatch.setattr(engine_batch, "Engine", Watched)
+    assert len(llm.generate(["a"] * 12, max_tokens=2, batch_size=2)) == len(waiting) == 12
+    assert max(waiting) <= 4
+
+
+def test_a_seeded_answer_is_the_same_alone_in_a_list_and_from_an_engine(llm, engine):
+    seeded = Sampling(temp=1.0, top_p=0.95, repetition_penalty=1.1, seed=11, max_tokens=12)
+    request = EngineRequest(prompt_ids=llm.tokenizer.encode(PROMPTS[1]), sampling=seeded)
+    ((text, tokens, _),) = read(engine.submit(request))
+    for result in (llm.generate(PROMPTS[1], seeded), llm.generate([PROMPTS[0], PROMPTS[1]], seeded)[1]):
+        assert (result.text, result.token_ids) == (text, tokens)
+
+
+def test_equal_beginnings_are_computed_once(llm):
+    """The second prompt of this list starts after the first one has ended."""
+    beginning = PROMPTS[4] * 2
+    results = llm.generate([beginning + "a", beginning + "b"], max_tokens=2, batch_size=1)
+    assert results[0].statistics.cached_tokens == 0
+    assert results[1].statistics.cached_tokens >= PAGE_SIZE
+
+
+def test_many_log_probabilities_of_a_token(llm):
+    (result,) = llm.generate([PROMPTS[0]], max_tokens=1, logprobs=40)
+    assert len(result.logprobs[0].top) == 40
+
+
+def test_memory_is_for_the_longest_requests_of_a_batch_and_bounded(llm):
+    page = batch_memory(llm.model, [1], 1) // 2  # one page, and one to spare
+    lengths = [PAGE_SIZE, 3 * PAGE_SIZE, 2 * PAGE_SIZE + 1]
+    assert batch_memory(llm.model, lengths, 2) == (3 + 3 + 1) * page
+    assert batch_memory(llm.model, [100 * PAGE_SIZE] * 10**6, 10**6) <= DEFAULT_SHARE * machine_memory()
+    assert batch_memory(llm.model, [10**9], 1) >= 10**9 // PAGE_SIZE * page
