@@ -125,7 +125,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     flags = [
         "--kv-memory", "1G", "--max-context", "512", "--step-tokens", "64", "--max-running", "4",
         "--max-waiting", "8", "--offline", "--host", "0.0.0.0", "--allowed-host", "llm.example",
-        "--drain-timeout", "5",
+        "--drain-timeout", "5", "--batch-invariant",
     ]  # fmt: skip
     made = {}
     monkeypatch.setattr(serve, "LLM", lambda name, **options: made.update(name=name, **options))
@@ -138,6 +138,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Refusal, match=r"^--kv-memory: got 1 bytes, expected more$"):
         serve.make_engine("tiny", parse(*flags), None)
     sizes = {"kv_memory": 2**30, "max_context": 512, "step_tokens": 64, "max_running": 4, "max_waiting": 8}
+    sizes["batch_invariant"] = True
     assert made == {"name": "tiny", "offline": True, "progress": None, **sizes}
     settings = serve.read_settings(parse(*flags))
     assert {"localhost", "0.0.0.0", "llm.example"} <= set(settings.allowed_hosts)

@@ -27,7 +27,15 @@ from .streams import print_stderr
 SUMMARY = "answer requests of OpenAI's and Anthropic's clients over HTTP"
 DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI and Anthropic. The first Ctrl-C or
 SIGTERM lets the requests in flight finish, the second ends the program at once."""
-SIZES = ("kv_memory", "max_context", "step_tokens", "max_running", "max_waiting")  # options of `Engine`
+# Those of `Engine`.
+ENGINE_OPTIONS = (
+    "kv_memory",
+    "max_context",
+    "step_tokens",
+    "max_running",
+    "max_waiting",
+    "batch_invariant",
+)
 WARM_UP = "Hello"
 KEY_VARIABLE = "TINY_LLM_API_KEY"
 LOG_FORMATS = ("text", "json")
@@ -72,6 +80,10 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         ("--max-waiting", 1, "maximum number of requests in the queue; more are answered with 429"),
     ):
         group.add_argument(name, type=number(minimum), metavar="N", help=text)
+    group.add_argument(
+        "--batch-invariant", action="store_true", default=None,
+        help="the bits of an answer do not depend on the other requests, at any type; slower, and CPU only",
+    )  # fmt: skip
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
@@ -111,9 +123,9 @@ def run(options: argparse.Namespace) -> int:
 def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
     """Load a model and start its engine, which then has computed something: no request is the first."""
     llm = LLM(model, offline=bool(options.offline), progress=progress)
-    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    given = {name: value for name in ENGINE_OPTIONS if (value := getattr(options, name)) is not None}
     try:
-        engine = Engine(llm, **sizes)
+        engine = Engine(llm, **given)
     except ArgumentError as error:
         raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
     with ExitStack() as close_after_failure:

@@ -14,6 +14,7 @@ from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..llm import LLM
+from ..models.invariance import why_not_invariant
 from ..runtime.device import on_device
 from ..runtime.memory_errors import memory_errors
 from ..sampling.rows import Drawn
@@ -54,6 +55,8 @@ class Engine:
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
+    batch_invariant: the logits of an answer have the same bits whatever else a step computes, so answers
+        equal those alone at 16 bits, too. Slower; CPU only.
 
     May be used from any thread, and from asyncio. A `with` block ends with `close()`.
     """
@@ -70,6 +73,7 @@ class Engine:
         page_size: int = PAGE_SIZE,
         prefix_cache: bool = True,
         lookup: bool = True,
+        batch_invariant: bool = False,
     ):
         sizes = {"step_tokens": step_tokens, "max_running": max_running, "max_waiting": max_waiting}
         given = {"kv_memory": kv_memory, "max_context": max_context}
@@ -78,6 +82,7 @@ class Engine:
             check_size("Engine", name, size)
         check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
         check_type("Engine", "lookup", lookup, bool, "a bool")
+        check_type("Engine", "batch_invariant", batch_invariant, bool, "a bool")
         self.llm = LLM(llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LLM, "an LLM or its name")
         if max_context is not None and max_context > self.llm.context:
@@ -85,6 +90,9 @@ class Engine:
             raise ArgumentError("Engine", "max_context", max_context, expected)
         context = max_context or self.llm.context
         with on_device(self.llm.device):
+            problem = why_not_invariant(self.llm.model) if batch_invariant else None
+            if problem is not None:
+                raise ArgumentError("Engine", "batch_invariant", f"True with {problem}", "False")
             self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory)
         self.context = min(context, self.pool.tokens)
         self._pages = PagePool(self.pool.num_pages, page_size)
@@ -99,6 +107,7 @@ class Engine:
         self._admission = Admission(self.llm, self.context, lookup)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
+        self._batch_invariant = batch_invariant
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
@@ -187,7 +196,7 @@ class Engine:
         """Steps until `close`. All arrays belong to this thread."""
         try:
             with on_device(self.llm.device):
-                self._runner = Runner(self.llm.model, self.pool)
+                self._runner = Runner(self.llm.model, self.pool, batch_invariant=self._batch_invariant)
                 self._ready.set()
                 while (plan := self._next_plan()) is not None:
                     self._step(plan)

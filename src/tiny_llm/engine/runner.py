@@ -13,8 +13,9 @@ from .sizes import PoolSize
 class Runner:
     """Runs steps of a model. Everything here belongs to one thread."""
 
-    def __init__(self, model: Any, size: PoolSize):
+    def __init__(self, model: Any, size: PoolSize, *, batch_invariant: bool = False):
         self.model = model
+        self._batch_invariant = batch_invariant
         self._size = size
         self.storage = self._new_storage()
 
@@ -22,7 +23,8 @@ class Runner:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
         self.storage.copy_pages(plan.copies)
         requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows]
-        return packed_logits(self.model, Batch(requests, self.storage), self.storage)
+        batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant)
+        return packed_logits(self.model, batch, self.storage)
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""
