@@ -65,6 +65,11 @@ def test_an_unusable_key_in_the_environment_is_refused(key: str, monkeypatch: py
     ("flags", "sentence"),
     [
         (["--api-key-file", "/nowhere/keys"], "--api-key-file: /nowhere/keys: No such file or directory"),
+        (["--draft-tokens", "3"], "--draft-tokens: has no effect without --draft-model"),
+        (
+            ["--draft-model", "tiny", "--model", "tiny", "--model", "other"],
+            "--draft-model: drafts for one --model only",
+        ),
         (["--open-metrics"], "--open-metrics: has no effect without a key"),
         (["--model", "tiny", "--model", "tiny"], "--model: tiny is given twice"),
         (["--host", "no such host"], "--host: got no such host, expected an address of this machine"),

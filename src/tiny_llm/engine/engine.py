@@ -21,7 +21,10 @@ from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
 from .answers import Answers
+from .draft_llm import DRAFT_TOKENS, MOST_DRAFT_TOKENS, draft_llm, relative_cost
+from .draft_model import DraftModel, DraftProbs
 from .handle import Handle
+from .model_drafts import ModelDrafts
 from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
@@ -57,6 +60,9 @@ class Engine:
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
     batch_invariant: the logits of an answer have the same bits whatever else a step computes, so answers
         equal those alone at 16 bits, too. Slower; CPU only.
+    draft: a small model with the same vocabulary, or its name, that drafts up to `draft_tokens` tokens of an
+        answer for each step, where that pays. Greedy answers stay the same, sampled ones keep their
+        distribution. Its keys and values are part of `kv_memory`.
 
     May be used from any thread, and from asyncio. A `with` block ends with `close()`.
     """
@@ -74,10 +80,13 @@ class Engine:
         prefix_cache: bool = True,
         lookup: bool = True,
         batch_invariant: bool = False,
+        draft: LLM | str | None = None,
+        draft_tokens: int = DRAFT_TOKENS,
     ):
         sizes = {"step_tokens": step_tokens, "max_running": max_running, "max_waiting": max_waiting}
+        sizes |= {"page_size": page_size, "draft_tokens": draft_tokens}
         given = {"kv_memory": kv_memory, "max_context": max_context}
-        sizes |= {"page_size": page_size} | {name: size for name, size in given.items() if size is not None}
+        sizes |= {name: size for name, size in given.items() if size is not None}
         for name, size in sizes.items():
             check_size("Engine", name, size)
         check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
@@ -85,15 +94,19 @@ class Engine:
         check_type("Engine", "batch_invariant", batch_invariant, bool, "a bool")
         self.llm = LLM(llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LLM, "an LLM or its name")
+        if draft_tokens > MOST_DRAFT_TOKENS:
+            raise ArgumentError("Engine", "draft_tokens", draft_tokens, f"at most {MOST_DRAFT_TOKENS}")
         if max_context is not None and max_context > self.llm.context:
             expected = f"at most the model's {self.llm.context}"
             raise ArgumentError("Engine", "max_context", max_context, expected)
         context = max_context or self.llm.context
+        self._draft_llm = None if draft is None else draft_llm(draft, self.llm, context)
         with on_device(self.llm.device):
             problem = why_not_invariant(self.llm.model) if batch_invariant else None
             if problem is not None:
                 raise ArgumentError("Engine", "batch_invariant", f"True with {problem}", "False")
-            self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory)
+            small = None if self._draft_llm is None else self._draft_llm.model
+            self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory, small)
         self.context = min(context, self.pool.tokens)
         self._pages = PagePool(self.pool.num_pages, page_size)
         self._scheduler = Scheduler(
@@ -104,10 +117,12 @@ class Engine:
             prefix_cache=prefix_cache,
             model=self.llm.name,
         )
-        self._admission = Admission(self.llm, self.context, lookup)
+        drafts = None if small is None else ModelDrafts(draft_tokens, relative_cost(small, self.llm.model))
+        self._admission = Admission(self.llm, self.context, lookup, drafts)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
         self._batch_invariant = batch_invariant
+        self._draft_model: DraftModel | None = None
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
@@ -197,10 +212,15 @@ class Engine:
         try:
             with on_device(self.llm.device):
                 self._runner = Runner(self.llm.model, self.pool, batch_invariant=self._batch_invariant)
+                if self._draft_llm is not None:
+                    assert self.pool.draft is not None
+                    vocabulary = self.llm.model.vocab_size
+                    self._draft_model = DraftModel(self._draft_llm.model, self.pool.draft, vocabulary)
                 self._ready.set()
                 while (plan := self._next_plan()) is not None:
                     self._step(plan)
                 del self._runner
+                self._draft_model = None
         except BaseException as error:
             self._give_up(error)
 
@@ -234,10 +254,15 @@ class Engine:
 
     def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
         with memory_errors():
+            draft_probs: DraftProbs = {}
+            if self._draft_model is not None:
+                with self._changed:
+                    drafting = self._answers.drafting(plan)
+                draft_probs = self._draft_model.fill(plan, drafting)
             logits = self._runner.logits(plan)
             with self._changed:
                 samplers = self._answers.samplers(plan)
-            return sample(logits, plan, samplers)
+            return sample(logits, plan, samplers, draft_probs)
 
     def _recover(self, plan: Plan, error: Exception) -> None:
         """After a step that failed: end the running requests, and go on with new pages."""
@@ -248,6 +273,8 @@ class Engine:
             self._scheduler.forget_pages()
             self._changed.notify_all()
         self._runner.forget()
+        if self._draft_model is not None:
+            self._draft_model.forget()
 
     def _give_up(self, error: BaseException) -> None:
         LOG.critical("the engine stopped", exc_info=error)

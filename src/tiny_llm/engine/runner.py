@@ -1,5 +1,6 @@
 """From the rows of a plan to logits: a model, and the pages of its keys and values."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -21,8 +22,15 @@ class Runner:
 
     def logits(self, plan: Plan) -> mx.array:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
-        self.storage.copy_pages(plan.copies)
-        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows]
+        self.copy_pages(plan.copies)
+        return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows])
+
+    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy pages, each from the first to the second of a pair."""
+        self.storage.copy_pages(copies)
+
+    def run(self, requests: Sequence[PackedRequest]) -> mx.array:
+        """The logits [R, V] that the requests want, in order; nothing is evaluated."""
         batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant)
         return packed_logits(self.model, batch, self.storage)
 

@@ -11,7 +11,7 @@ from .grammar import GrammarState
 from .params import Sampling
 from .processors import logits_processors
 
-DRAW, ACCEPT = 0, 1  # what a number of `RowSampler.uniform` is for
+DRAW, ACCEPT, PROPOSE = 0, 1, 2  # what a number of `RowSampler.uniform` is for
 
 
 class RowSampler:
