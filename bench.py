@@ -9,7 +9,7 @@ from benches.names import SUITES
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback
     name, *arguments = sys.argv[1:] or ["model"]
-    if name.startswith("-"):
+    if name == "serve" or name.startswith("-"):  # `serve` is part of `tiny-llm bench`
         name, arguments = "model", sys.argv[1:]
     if name not in SUITES:
         print(f"pdm bench: unknown benchmark {name!r}, expected {', '.join(SUITES)}", file=sys.stderr)

@@ -11,11 +11,15 @@ MX_FAST, GROUPED, PYTORCH = "mx.fast", "grouped", "PyTorch"
 MLX, MLX_FLOAT32 = "mlx", "mlx f32"
 NANO_VLLM, PLAIN = "nano-vllm", "plain, simulated"
 SEQUENCES = 8  # of BATCH
+ONE_STREAM, LOOP, WHOLE_STEP = "ours, one stream", "stream_generate", "ours, whole step"
+QUIET, NO_BUDGET, FIRST = "ours, no prompt", "ours, no budget", "ours, first request"
+NO_LOOKUP, FREE = "ours, no lookup", "ours, no schema"
 
 # The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
 SUITES = (
-    "model attention kernels layers peers primitives training prefill crossover decode packed flashtile "
-    "schedules gpu scheduler"
+    "model attention kernels layers peers serving "
+    "primitives training prefill crossover decode packed flashtile "
+    "schedules gpu scheduler engine"
 ).split()
 
 

@@ -60,6 +60,7 @@ class Suite:
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     prepare: Callable[[argparse.Namespace], Record] = lambda options: {}  # additions to the record
     process_for_threads: bool = False  # for kernels without a `threads` argument
+    threads: Sequence[int] = (1, 2)  # as far as this machine has them
 
 
 def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
@@ -196,8 +197,9 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
     )  # fmt: skip
     suite.add_arguments(parser)
     parser.add_argument(
-        "--threads", nargs="+", type=_thread_count, default=[1, 2][: machine.cpus()], metavar="T",
-        help="numbers of threads (default: 1 2)",
+        "--threads", nargs="+", type=_thread_count, metavar="T",
+        default=[count for count in suite.threads if count <= machine.cpus()] or [machine.cpus()],
+        help=f"numbers of threads (default: {' '.join(map(str, suite.threads))})",
     )  # fmt: skip
     parser.add_argument(
         "--repeats", type=integer(1), default=suite.repeats, metavar="R",

@@ -1,4 +1,7 @@
-"""The tests of the course by week and day: `pdm run test [--week W --day D] [-- pytest arguments]`."""
+"""The tests of the course by week and day, and the learner's loop.
+
+`pdm run test [--week W --day D] [--solution FOLDER] [-- pytest arguments]`, `pdm run course COMMAND`.
+"""
 
 import argparse
 import os
@@ -8,6 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from learner import commands, workspace  # noqa: E402
+
 ALL_AT_ONCE = ["-n", "auto", "--dist", "worksteal"]  # all tests take minutes
 
 
@@ -24,7 +30,8 @@ class Chapter(NamedTuple):
 
 def timetable() -> list[Chapter]:
     with (ROOT / "course.toml").open("rb") as file:
-        return [Chapter(**chapter) for chapter in tomllib.load(file)["chapter"]]
+        chapters = tomllib.load(file)["chapter"]
+    return [Chapter(*(chapter[name] for name in Chapter._fields)) for chapter in chapters]
 
 
 def find_chapter(week: int, day: int) -> Chapter:
@@ -67,6 +74,7 @@ def run_tests(arguments: list[str]) -> None:
     )
     parser.add_argument("--week", type=int)
     parser.add_argument("--day", type=int)
+    parser.add_argument("--solution", metavar="FOLDER", help="test the starter files in this folder")
     # pdm removes a leading --, so unknown arguments go to pytest even without one.
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options, others = parser.parse_known_args(arguments[:split])
@@ -75,10 +83,22 @@ def run_tests(arguments: list[str]) -> None:
     if not chosen and not others:
         chosen = ALL_AT_ONCE
     os.chdir(ROOT)
+    if options.solution is not None:
+        command, environment = workspace.pytest_command(
+            commands.existing(options.solution), [*chosen, *others]
+        )
+        os.execve(command[0], command, environment)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *others])
 
 
+def main() -> int:
+    if sys.argv[1:2] == ["test"]:
+        run_tests(sys.argv[2:])
+    parser = argparse.ArgumentParser(prog="pdm run course", description=commands.__doc__, allow_abbrev=False)
+    commands.add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    options = parser.parse_args()
+    return options.run(options)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] != ["test"]:
-        sys.exit("usage: python tools/course.py test [--week W --day D] [-- pytest arguments]")
-    run_tests(sys.argv[2:])
+    sys.exit(main())

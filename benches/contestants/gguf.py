@@ -6,7 +6,7 @@ Everything is little-endian. The data of each tensor starts at a multiple of ALI
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
-Value = str | int | float
+Scalar = str | int | float
+Value = Scalar | Sequence[str] | Sequence[int]
 # Type numbers of metadata, and of tensor elements.
-UINT32, FLOAT32, STRING = 4, 6, 8
+UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
 F32, Q4_0 = 0, 2
 
 BLOCK = 32  # elements of Q4_0 with one scale
@@ -80,8 +81,18 @@ def _string(text: str) -> bytes:
 
 
 def _value(value: Value) -> bytes:
+    """The type of a value, and the value. All elements of an array have the type of the first."""
+    if isinstance(value, str | int | float):
+        return struct.pack("<I", _type(value)) + _scalar(value)
+    kind = _type(value[0])
+    return struct.pack("<IIQ", ARRAY, kind, len(value)) + b"".join(map(_scalar, value))
+
+
+def _type(value: Scalar) -> int:
+    return STRING if isinstance(value, str) else UINT32 if isinstance(value, int) else FLOAT32
+
+
+def _scalar(value: Scalar) -> bytes:
     if isinstance(value, str):
-        return struct.pack("<I", STRING) + _string(value)
-    if isinstance(value, int):
-        return struct.pack("<II", UINT32, value)
-    return struct.pack("<If", FLOAT32, value)
+        return _string(value)
+    return struct.pack("<I", value) if isinstance(value, int) else struct.pack("<f", value)

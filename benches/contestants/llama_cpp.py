@@ -13,32 +13,39 @@ from benches.contestants.sequence import greedy_backend
 from benches.names import LLAMA_CPP, Missing
 from tiny_llm.benchmark.backends import BenchBackend
 
+_KEPT: list[object] = []  # functions that C has pointers to
+
 
 def llama_cpp(path: str, threads: int, context: int) -> dict[str, BenchBackend]:
     """A GGUF file, run as by `llama-bench`: one call reads a prompt, in steps of 512 tokens.
 
     All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16.
     """
+    return {LLAMA_CPP: greedy_backend(LLAMA_CPP, _Sequence(path, threads, context))}
+
+
+def load_library(path: str) -> tuple[Any, Any]:
+    """The library and the model in a GGUF file; Missing if it is not installed."""
     try:
         import llama_cpp as library
     except ImportError as error:
         raise Missing("llama-cpp-python is not installed: docs/benchmarks.md says how to build it") from error
-    sequence = _Sequence(library, path, threads, context)
-    return {LLAMA_CPP: greedy_backend(LLAMA_CPP, sequence)}
+    quiet = library.llama_log_callback(lambda *_: None)
+    _KEPT.append(quiet)
+    library.llama_log_set(quiet, ctypes.c_void_p(0))
+    library.llama_backend_init()
+    model = library.llama_model_load_from_file(path.encode(), library.llama_model_default_params())
+    if not model:
+        raise RuntimeError(f"llama.cpp: cannot load {path}")
+    return library, model
 
 
 class _Sequence:
     """One sequence in a context of llama.cpp."""
 
-    def __init__(self, library: Any, path: str, threads: int, context: int):
+    def __init__(self, path: str, threads: int, context: int):
+        library, self._model = load_library(path)
         self._library = library
-        quiet = library.llama_log_callback(lambda *_: None)
-        self._kept = quiet  # C keeps a pointer to it
-        library.llama_log_set(quiet, ctypes.c_void_p(0))
-        library.llama_backend_init()
-        self._model = library.llama_model_load_from_file(path.encode(), library.llama_model_default_params())
-        if not self._model:
-            raise RuntimeError(f"llama.cpp: cannot load {path}")
         options = library.llama_context_default_params()
         options.n_ctx = options.n_batch = context
         options.n_threads = options.n_threads_batch = threads

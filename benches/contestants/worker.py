@@ -17,7 +17,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,9 +51,9 @@ class WorkerOptions:
 
 
 class Worker:
-    """The client: starts the process, sends requests and waits for results."""
+    """The client: starts the process, a `module` that calls `serve`, sends requests and waits for results."""
 
-    def __init__(self, options: WorkerOptions):
+    def __init__(self, options: WorkerOptions, module: str = "benches.contestants.worker"):
         self.options = options
         environment = {
             **os.environ,
@@ -61,7 +61,7 @@ class Worker:
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benches.contestants.worker", json.dumps(asdict(options))],
+            [sys.executable, "-m", module, json.dumps(asdict(options))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -183,7 +183,8 @@ def _service(options: WorkerOptions) -> Service:
     return Service(backends, checkpoint.config.vocab_size, bytes_of(checkpoint))
 
 
-def _serve(options: WorkerOptions) -> None:
+def serve(build: Callable[[], Any]) -> None:
+    """Answer requests with the methods of what `build` returns, until the harness leaves."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the harness, which then ends this process
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries is not a reply
@@ -193,7 +194,7 @@ def _serve(options: WorkerOptions) -> None:
         replies.flush()
 
     try:
-        service = _service(options)
+        service = build()
     except Missing as reason:
         reply(missing=str(reason))
         return
@@ -207,4 +208,4 @@ def _serve(options: WorkerOptions) -> None:
 
 
 if __name__ == "__main__":
-    _serve(WorkerOptions(**json.loads(sys.argv[1])))
+    serve(lambda: _service(WorkerOptions(**json.loads(sys.argv[1]))))

@@ -15,8 +15,9 @@ from benches.names import LLAMA_CPP, OPENVINO
 
 @dataclass
 class WorkerPool:
-    """Its processes have one model and one number of threads at a time."""
+    """Its processes have one model and one number of threads at a time; `module` as of `Worker`."""
 
+    module: str = "benches.contestants.worker"
     _workers: dict[WorkerOptions, Worker] = field(default_factory=dict)
     _folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
 
@@ -29,7 +30,7 @@ class WorkerPool:
         if options not in self._workers:
             if backend == OPENVINO:
                 print(f"  building and compiling {model} for OpenVINO", file=sys.stderr, flush=True)
-            self._workers[options] = Worker(options)
+            self._workers[options] = Worker(options, self.module)
         return self._workers[options]
 
     def keep_only(self, model: str, threads: int) -> None:

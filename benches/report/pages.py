@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benches import crossover, decode, flashtile, packed, prefill, training
+from benches import crossover, decode, engine, flashtile, packed, prefill, training
 from benches.report.glance import glance
 from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
@@ -16,6 +16,7 @@ from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
 from benches.report.scheduler import scheduler_page
 from benches.report.schedules import schedules_page
+from benches.report.serving import page as serving_page
 from benches.report.shares import shares
 from benches.report.summary import summary
 from benches.report.tables import Record, markdown
@@ -30,6 +31,7 @@ MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 TITLES = {
     "peers": "Whole models",
     "openvino": "Whole models beside OpenVINO",
+    "serving": "Servers over HTTP",
     "linear": "Dense products",
     "kernels": "Quantized products and operations on rows",
     "layers": "Layers",
@@ -40,10 +42,11 @@ TITLES = {
     "packed": "Packed sequences and pages against dense",
     "flashtile": "Attention layers",
     "training": "Attention and its gradient",
+    "engine": "The engine",
 }
 # Benchmarks with tables of their own.
 PAGES: dict[str, Callable[[Record], str]] = {
-    each.SUITE.name: each.page for each in (prefill, crossover, decode, packed, flashtile, training)
+    each.SUITE.name: each.page for each in (prefill, crossover, decode, packed, flashtile, training, engine)
 }
 PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     "kernels": roofline,
@@ -52,6 +55,7 @@ PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     "crossover": crossover.picture,
     "flashtile": flashtile.picture,
 }
+TABLES = {**PAGES, "serving": serving_page}  # also of those without a picture
 # The front page has the attention of this machine, in short.
 ATTENTION_MACHINE, ATTENTION_GROUPS = "epyc-zen5", ("f32", "decode")
 TABLE = re.compile(r"(<!-- table: generated -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -84,7 +88,7 @@ def machine_page(machine: str, records: dict[str, Record]) -> str:
         parts.append(f"## {_title(name)}")
         if record["benchmark"] in PICTURES:
             parts.append(f"![{_title(name)}]({picture_file(machine, name)})")
-        parts.append(PAGES.get(record["benchmark"], markdown)(record))
+        parts.append(TABLES.get(record["benchmark"], markdown)(record))
     return "\n\n".join(parts) + "\n"
 
 

@@ -13,6 +13,7 @@ import pytest
 from tiny_llm.cli import serve
 from tiny_llm.cli.exit_codes import Failure, Refusal
 from tiny_llm.errors import ArgumentError
+from tiny_llm.server import run
 
 
 def parse(*flags: str) -> argparse.Namespace:
@@ -89,6 +90,14 @@ def test_a_port_in_use_is_a_failure_before_anything_is_loaded() -> None:
             serve.run_with(refuse_to_load, parse("--port", str(number)))
 
 
+def test_the_address_of_a_server_that_is_loading_is_in_use() -> None:
+    """Two servers that start at the same time: the second one ends before it loads anything."""
+    with run.bind("127.0.0.1", 0) as taken:
+        number = taken.getsockname()[1]
+        with pytest.raises(Failure, match=rf"^--port: cannot listen at 127\.0\.0\.1, port {number}: Address"):
+            serve.run_with(refuse_to_load, parse("--port", str(number)))
+
+
 def test_engines_that_were_started_are_closed_if_a_later_one_fails() -> None:
     closed = []
 
@@ -111,7 +120,8 @@ def test_engines_that_were_started_are_closed_if_a_later_one_fails() -> None:
     [
         ["--port", "65536"], ["--port", "-1"], ["--port", "x"], ["--kv-memory", "0"], ["--kv-memory", "much"],
         ["--kv-memory", "-1G"], ["--max-context", "1"], ["--step-tokens", "0"], ["--max-running", "0"],
-        ["--max-waiting", "0"], ["--drain-timeout", "nan"], ["--log-format", "xml"],
+        ["--max-waiting", "0"], ["--drain-timeout", "nan"], ["--request-timeout", "0"],
+        ["--log-format", "xml"],
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused(flags: list[str]) -> None:
@@ -130,7 +140,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     flags = [
         "--kv-memory", "1G", "--max-context", "512", "--step-tokens", "64", "--max-running", "4",
         "--max-waiting", "8", "--offline", "--host", "0.0.0.0", "--allowed-host", "llm.example",
-        "--drain-timeout", "5", "--batch-invariant",
+        "--drain-timeout", "5", "--request-timeout", "90", "--batch-invariant",
     ]  # fmt: skip
     made = {}
     monkeypatch.setattr(serve, "LLM", lambda name, **options: made.update(name=name, **options))
@@ -147,7 +157,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     assert made == {"name": "tiny", "offline": True, "progress": None, **sizes}
     settings = serve.read_settings(parse(*flags))
     assert {"localhost", "0.0.0.0", "llm.example"} <= set(settings.allowed_hosts)
-    assert settings.drain_timeout == 5
+    assert (settings.drain_timeout, settings.request_timeout) == (5, 90)
 
 
 def test_a_context_that_does_not_fit_into_the_memory_is_refused() -> None:

@@ -9,13 +9,16 @@ import pytest
 from ..support.processes.child import ROOT, run_python
 from .project import pyproject
 
-PATHS = {path.name: path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
+PATHS = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("book/**/*.md")]
+}
 PAGES = {name: path.read_text() for name, path in PATHS.items()}
 # The blocks of the tour depend on each other; tests/e2e runs them in order and checks their output.
 PYTHON = [
     (page, code)
     for page, text in PAGES.items()
-    if page != "tour.md"
+    if page != "docs/tour.md"
     for code in re.findall(r"```python\n(.*?)```", text, re.S)
 ]
 COMMANDS = sorted(

@@ -13,7 +13,7 @@ SCRIPTS = ["main.py", "bench.py", "batch-main.py"]
 BUILT = ROOT / "src/extensions/tiny_llm_ext/metal"  # the sources of the kernels with their headers
 CODE = sorted(
     path
-    for folder in ("src", "benches", "tools", "tests")
+    for folder in ("src", "benches", "tools", "tests", "book")
     for path in (ROOT / folder).rglob("*")
     if path.suffix in {".py", ".h", ".cpp", ".metal", ".cu", ".cuh", ".def"} and path.parent != BUILT
 )
@@ -32,6 +32,7 @@ def test_a_script_is_short_and_does_no_arithmetic(script):
 def test_weeks_and_days_are_named_only_in_the_course():
     allowed = re.compile(
         r"tests/(test_week_\d_day_\d|contract/\w+|mistakes/\w+|utils)\.py"
+        r"|book/(extensions|tests)/\w+\.py"
         r"|src/tiny_llm/(course/|(qwen2_week\d|qwen3|__init__)\.py)"
     )
     named = re.compile(r"(week|day)_?\d", re.IGNORECASE)

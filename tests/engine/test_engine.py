@@ -1,8 +1,12 @@
 """Requests that share an engine get what they get alone, whatever happens to the others."""
 
 import asyncio
+import threading
+
+import mlx.core as mx
 
 from tiny_llm.engine import Engine
+from tiny_llm.runtime.device import TURNS
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, read, request_of
 
@@ -86,8 +90,12 @@ def test_a_deadline_ends_a_request(llm, engine):
 
 
 def test_a_stop_string_ends_an_answer(llm, engine):
-    request = request_of(llm, PROMPTS[0], 24, sampling={"stop": "time"})
-    assert read(engine.submit(request)) == alone(llm, PROMPTS[0], stop="time")
+    request = request_of(llm, PROMPTS[0], 24, sampling={"stop": "there"})
+    assert read(engine.submit(request)) == alone(llm, PROMPTS[0], stop="there")
+    *_, last = engine.submit(request_of(llm, PROMPTS[0], sampling={"stop": ("never", "there")}))
+    assert (last.finish_reason, last.stop_string) == ("stop", "there")
+    *_, last = engine.submit(request_of(llm, PROMPTS[0], 4))
+    assert (last.finish_reason, last.stop_string) == ("length", None)
 
 
 def test_drafts_change_no_answer(llm):
@@ -102,6 +110,31 @@ def test_drafts_change_no_answer(llm):
             answers.append([read(engine.submit(request)) for request in requests])
             assert (engine.statistics().accepted_tokens > 0) == lookup
     assert answers[0] == answers[1]
+
+
+def test_an_engine_holds_its_device_for_a_step_only(llm, engine):
+    """The second device is a number: nothing is computed on it."""
+    endless = engine.submit(request_of(llm, PROMPTS[1], 400, sampling={"ignore_eos": True}))
+    next(endless)
+    entered = threading.Event()
+
+    def compute_elsewhere():
+        with TURNS.on(mx.Device(mx.cpu, 1)):
+            entered.set()
+
+    other = threading.Thread(target=compute_elsewhere, daemon=True)
+    other.start()
+    other.join(30)
+    assert entered.is_set()
+    endless.cancel()
+    assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+
+
+def test_engines_of_different_settings_run_at_the_same_time(llm, engine):
+    with Engine(llm, max_context=256, step_tokens=16, max_running=2, prefix_cache=False) as other:
+        handles = [each.submit(request_of(llm, prompt)) for prompt in PROMPTS for each in (engine, other)]
+        expected = [alone(llm, prompt) for prompt in PROMPTS for _ in range(2)]
+        assert [read(handle) for handle in handles] == expected
 
 
 def test_observers_see_the_timings_of_each_answer(llm, engine):

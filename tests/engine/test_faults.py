@@ -15,7 +15,7 @@ from tiny_llm.errors import (
     OutOfMemoryError,
     QueueFull,
 )
-from tiny_llm.sampling.grammar import Grammar, GrammarState
+from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance
 from tiny_llm.sampling.params import Sampling
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
@@ -79,6 +79,20 @@ def test_a_grammar_at_its_limit_ends_one_answer_and_not_the_engine(llm, engine, 
     assert isinstance(last.error, GrammarError)
     assert read(good) == alone(llm, PROMPTS[0])
     assert not engine.failed
+    assert_at_rest(engine)
+
+
+def test_a_grammar_that_takes_too_long_ends_its_answers_and_no_others(llm, engine, monkeypatch):
+    monkeypatch.setattr(allowance, "MOST", 0.0)
+    monkeypatch.setattr(allowance, "PER_TOKEN", 0.0)
+    good = engine.submit(request_of(llm, PROMPTS[0]))
+    slow = request_of(llm, PROMPTS[1], n=2, grammar=Grammar.regex("[a-z ]+ slowly"))
+    events = list(engine.submit(slow))
+    assert [(event.choice, event.finish_reason) for event in events] == [(0, "error"), (1, "error")]
+    assert all("takes too much time for each token" in str(event.error) for event in events)
+    with pytest.raises(ArgumentError, match="takes too much time for each token"):
+        engine.submit(slow)
+    assert read(good) == alone(llm, PROMPTS[0])
     assert_at_rest(engine)
 
 

@@ -13,6 +13,7 @@ import mlx.core as mx
 import pytest
 
 from extensions import tiny_llm_ext
+from tools.learner.workspace import KERNELS, NO_KERNELS, SWITCH
 
 from ..metal.harness.toolchain import working_compiler
 from ..support.processes.tools import cpp_compiler
@@ -25,11 +26,7 @@ MISTAKES: Table = dict(sorted(item for table in TABLES for item in table.MISTAKE
 ISA = "scalar"  # exists on every machine and compiles fastest
 # A learner's layers run their own Python code, not our kernels.
 READABLE_LAYERS = Mistake(
-    "layers use no kernels",
-    "tiny_llm/runtime/extension.py",
-    "return None if dtype not in FLOAT_DTYPES or computes_on_gpu() else _built_extension()",
-    "return None",
-    "no test: it is made before all others",
+    "layers use no kernels", SWITCH, KERNELS, NO_KERNELS, "no test: it is made before all others"
 )
 MOST_BEFORE = 20  # cases of the task that may pass before the mistake is found
 

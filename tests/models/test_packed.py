@@ -73,6 +73,20 @@ def test_prompts_of_all_lengths_in_one_step(family, dtype):
     assert_logits(actual, expected, TOLERANCE[dtype])
 
 
+def test_blocks_found_once_serve_contexts_of_every_length():
+    model = model_of(dtype=mx.bfloat16)
+    storage, blocks = storage_of(model, num_pages=60), packed.PackedBlocks(model)
+    pages = list(range(60))
+    for stop in (5, 200, 300, 450):  # the table of rotations grows from 256 positions to 512
+        ids = token_ids(stop)
+        given = [PackedRequest(ids, stop, pages)]
+        actual = packed_logits(model, Batch(given, storage), storage, blocks)
+        assert_logits(actual, alone(model, ids)[-1:], TOLERANCE[mx.bfloat16])
+    x = model.embedding(mx.array([1]))[None]
+    first = blocks.operations(x, Batch([PackedRequest([1], 9, pages)], storage))
+    assert blocks.operations(x, Batch([PackedRequest([2], 10, pages)], storage)) is first
+
+
 def test_only_the_wanted_logits_are_computed():
     model = model_of()
     storage = storage_of(model)

@@ -72,7 +72,14 @@ def test_a_chat_stream_says_what_a_whole_answer_says(
 
 @pytest.mark.parametrize(
     "fields",
-    [*FIELDS, {"logprobs": 2}, {"logprobs": 0, "n": 2}, {"echo": True, "n": 2}, {"prompt": ["a", "b"]}],
+    [
+        *FIELDS,
+        {"logprobs": 2},
+        {"logprobs": 0, "n": 2},
+        {"echo": True, "n": 2},
+        {"echo": True, "logprobs": 1, "n": 2},
+        {"prompt": ["a", "b"]},
+    ],
 )
 def test_a_completion_stream_says_what_a_whole_answer_says(
     any_server: RunningServer, fields: dict[str, Any]
@@ -152,3 +159,24 @@ def test_models_are_listed_with_their_context(any_server: RunningServer) -> None
     (card,) = any_server.get("/v1/models").record["data"]
     assert (card["id"], card["object"], card["context_length"]) == ("fake", "model", 2048)
     assert any_server.get("/v1/models/fake").record == card
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_has_the_log_probabilities_of_the_prompt(any_server: RunningServer, stream: bool) -> None:
+    """As programs that score texts ask for: the prompt and one token, with the place of each."""
+    prompt = "Once upon a time, there was"
+    ids = embedded_tokenizer().encode(prompt)
+    fields = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 1, "stream": stream}
+    answer = any_server.complete(**fields)
+    if stream:
+        (choice,) = joined_completion(answer.events)
+    else:
+        (choice,) = answer.record["choices"]
+    logprobs = choice["logprobs"]
+    assert choice["text"].startswith(prompt)
+    assert "".join(logprobs["tokens"]) == choice["text"]
+    assert {len(values) for values in logprobs.values()} == {len(ids) + 1}
+    assert (logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]) == (None, None)
+    assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
+    for token, place in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
+        assert choice["text"][place : place + len(token)] == token

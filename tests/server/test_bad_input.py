@@ -148,7 +148,7 @@ FEATURES: list[Row] = [
     ("thinking without a switch", chat(chat_template_kwargs={"enable_thinking": True}), 400,
      "chat_template_kwargs.enable_thinking"),
     ("suffix", complete(suffix="end"), 400, "suffix"),
-    ("echo with logprobs", complete(echo=True, logprobs=1), 400, "logprobs"),
+    ("log probabilities of nothing", complete(echo=True, logprobs=1, max_tokens=0), 400, "max_tokens"),
     ("functions", chat(functions=[{"name": "f"}]), 400, "functions"),
     ("stream_options without stream", chat(stream_options={"include_usage": True}), 400, "stream_options"),
     ("a tool of another type", chat(tools=[TOOL | {"type": "file"}]), 400, "tools[0].type"),

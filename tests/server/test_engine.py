@@ -67,6 +67,15 @@ def test_a_client_that_leaves_frees_its_pages(server: RunningServer, stream: boo
     assert engine.statistics().pages_used == 0
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_beyond_its_time_limit_ends(llm: LLM, stream: bool) -> None:
+    with Engine(llm) as engine, running(engine, request_timeout=0.05) as server:
+        answer = server.complete(max_tokens=1900, ignore_eos=True, stream=stream)
+        assert b'"code":"deadline"' in answer.body
+        assert answer.status == (200 if stream else 503)
+        assert engine.statistics().pages_used == 0
+
+
 def test_a_schema_is_followed(server: RunningServer) -> None:
     properties = {"name": {"type": "string", "maxLength": 8}, "old": {"type": "boolean"}}
     schema = {"type": "object", "properties": properties, "required": ["name", "old"]}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_llm.errors import ArgumentError, Draining, EngineFailed, NumericError, QueueFull
+from tiny_llm.errors import ArgumentError, Draining, EngineFailed, GrammarError, NumericError, QueueFull
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
@@ -52,6 +52,7 @@ def test_a_refused_request(
     [
         (RuntimeError("an internal detail"), 500, "internal_error"),
         (NumericError(), 500, "numeric_error"),
+        (GrammarError("a limit"), 400, "invalid_grammar"),
         (MemoryError(), 503, "out_of_memory"),
     ],
 )

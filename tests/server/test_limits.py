@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from tiny_llm.server import endpoint
+from tiny_llm.server.api.decode import decode
+from tiny_llm.server.models import CHARS_PER_BYTE
+
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, read_all, running, wait_until
+from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
 from .test_bad_input import parse
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -55,6 +62,67 @@ def test_a_byte_at_a_time_does_not_extend_the_time_limit(server: RunningServer) 
             time.sleep(0.01)
         answer = read_all(connection)
     assert parse(answer).status == 408
+
+
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_rendered_or_encoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prompt of as many characters as the longest tokens of the context have is still encoded."""
+    engine = FakeEngine()
+    with running(engine) as server:
+        most = engine.context * CHARS_PER_BYTE * engine.tokenizer.longest_token
+        assert server.complete(prompt="a" * most).error["param"] == "prompt"
+        for operation in ("encode", "apply_chat_template"):
+            monkeypatch.setattr(type(engine.tokenizer), operation, forbidden)
+        long = "a" * (most + 1)
+        answers = [server.complete(prompt=long), server.chat(messages=[{"role": "user", "content": long}])]
+        monkeypatch.undo()
+        for answer in answers:
+            assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
+            assert answer.error["message"].endswith(f"expected at most {most} characters")
+        assert server.chat().status == 200
+
+
+def forbidden(*_: object, **__: object) -> None:
+    raise AssertionError("the prompt is too long for this")
+
+
+def test_a_large_body_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def note(body: bytes, fields: Any) -> Any:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return decode(body, fields)
+
+    monkeypatch.setattr(endpoint, "decode", note)
+    with running(FakeEngine(), inline_body=1000) as server:
+        assert server.complete(prompt="a " * 20).status == 200
+        assert server.complete(prompt="a " * 800).status == 200
+        assert server.complete(prompt="a " * 800, n="two").error["param"] == "n"
+    loop, *others = threads
+    assert others == ["prompt", "prompt"]
+    assert loop != "prompt"
+
+
+def test_prompts_that_wait_to_be_encoded_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, begun, over = FakeEngine(), threading.Event(), threading.Event()
+    encode = type(engine.tokenizer).encode
+
+    def wait(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        assert over.wait(SECONDS)
+        return encode(*arguments, **options)
+
+    with running(engine, max_prompts=1) as server, ThreadPoolExecutor(1) as clients:
+        monkeypatch.setattr(type(engine.tokenizer), "encode", wait)
+        slow = clients.submit(lambda: server.complete().status)
+        assert begun.wait(SECONDS)
+        refused = server.complete()
+        assert (refused.status, refused.error["code"]) == (429, "prompt_queue_full")
+        assert refused.headers["retry-after"] == "1"
+        over.set()
+        assert slow.result() == 200
+        assert server.complete().status == 200
 
 
 def test_all_bodies_together_have_a_limit() -> None:

@@ -97,6 +97,40 @@ def test_a_call_and_its_result_reach_the_template(server: RunningServer, client:
     assert written.index("<|im_start|>tool\nsunny") < written.index("<|im_start|>user\nSo?")
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+def test_a_call_can_be_required(
+    server: RunningServer, client: anthropic.Anthropic, choice: dict[str, Any]
+) -> None:
+    server.engine.script = CALL
+    choice = {**choice, "disable_parallel_tool_use": True}
+    options: Any = {"model": "fake", "max_tokens": 99, "messages": [USER], "tools": [TOOL]}
+    answer = client.messages.create(tool_choice=choice, **options)
+    assert [block.type for block in answer.content] == ["tool_use"]
+    assert "weather" in server.engine.requests[-1].grammar.text
+
+
+def test_the_result_of_a_tool_that_failed_says_so(server: RunningServer, client: anthropic.Anthropic) -> None:
+    server.engine.script = "I see."
+    for is_error in (True, False):
+        result = {"type": "tool_result", "tool_use_id": "1", "content": "no city", "is_error": is_error}
+        call = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
+        turns: Any = [USER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        client.messages.create(model="fake", max_tokens=9, messages=turns, tools=[TOOL])
+        written = server.engine.tokenizer.decode(server.engine.requests[-1].prompt_ids)
+        assert ("<|im_start|>tool\nError: no city" in written) == is_error
+
+
+def test_a_model_without_thinking_refuses_it_unless_it_may_decide() -> None:
+    body = {"max_tokens": 5, "messages": [USER]}
+    with running(FakeEngine()) as server:
+        wanted = server.request("POST", "/v1/messages", {**body, "thinking": {"type": "enabled"}})
+        assert wanted.status == 400
+        assert wanted.record["error"]["message"].startswith("thinking: the model")
+        for kind in ("adaptive", "disabled"):
+            served = server.request("POST", "/v1/messages", {**body, "thinking": {"type": kind}})
+            assert [block["type"] for block in served.record["content"]] == ["text"]
+
+
 def test_the_reasons_of_an_end(server: RunningServer, client: anthropic.Anthropic) -> None:
     server.engine.script = None
     options: Any = {"model": "fake", "max_tokens": 8, "messages": [USER], "extra_body": {"temperature": 0}}
@@ -105,6 +139,10 @@ def test_the_reasons_of_an_end(server: RunningServer, client: anthropic.Anthropi
     text = cut.content[0].text
     stopped = client.messages.create(**options, stop_sequences=[text[4:8]])
     assert (stopped.stop_reason, stopped.content[0].text) == ("stop_sequence", text[:4])
+    assert stopped.stop_sequence == text[4:8]
+    with client.messages.stream(**options, stop_sequences=["never", text[4:8]]) as stream:
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.stop_sequence) == ("stop_sequence", text[4:8])
 
 
 def test_fields_reach_the_engine(server: RunningServer, client: anthropic.Anthropic) -> None:
@@ -146,6 +184,8 @@ def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.
         {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}]},
         {"tools": [{"type": "bash_20250124", "name": "bash"}]},
         {"tool_choice": {"type": "any"}},
+        {"tool_choice": {"type": "tool"}, "tools": [TOOL]},
+        {"tool_choice": {"type": "perhaps"}, "tools": [TOOL]},
         {"thinking": {"type": "perhaps"}},
         {"temperature": 1.5},
     ],

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tiny_llm.errors import NumericError
+from tiny_llm import server as server_package
+from tiny_llm.errors import NumericError, QueueFull
+from tiny_llm.server.metrics import OTHER, REFUSALS
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
 
+CODE = re.compile(r'code="([a-z_]+)"')
 GAUGES = {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"}
 COUNTERS = {
     "prefix_cache_queries", "prefix_cache_hits", "num_preemptions", "prompt_tokens", "generation_tokens",
     "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
-    "request_success",
+    "request_success", "requests_refused",
 }  # fmt: skip
 HISTOGRAMS = {
     "time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds",
@@ -37,6 +42,8 @@ def scrape(server: RunningServer) -> dict[tuple[str, str], float]:
     samples = {}
     for family in text_string_to_metric_families(answer.body.decode()):
         for sample in family.samples:
+            if family.name.startswith("tiny_llm_requests_refused"):
+                continue
             assert set(sample.labels) <= {"model_name", "finished_reason", "le"}
             assert sample.labels["model_name"] == "fake"
             label = sample.labels.get("finished_reason", sample.labels.get("le", ""))
@@ -82,6 +89,39 @@ def test_other_ends_are_counted_apart(server: RunningServer) -> None:
     after = scrape(server)
     counts = {reason: after["request_success_total", reason] for reason in ("error", "stop", "length")}
     assert counts == {"error": 2, "stop": 1, "length": 0}
+
+
+def refusals(server: RunningServer) -> dict[str, float]:
+    """How many requests were refused for each reason, without zeros."""
+    families = text_string_to_metric_families(server.get("/metrics").body.decode())
+    (samples,) = [family.samples for family in families if family.name == "tiny_llm_requests_refused"]
+    counts = {each.labels["reason"]: each.value for each in samples if each.name.endswith("_total")}
+    assert counts.keys() == {*REFUSALS, OTHER}
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def test_refused_requests_are_counted_by_their_reasons(server: RunningServer) -> None:
+    assert refusals(server) == {}
+    assert server.chat().status == 200
+    server.chat(max_tokens=-1)
+    server.chat(max_tokens=99999)
+    server.get("/v1/nothing", x_request_id="a")
+    server.get("/health", host="evil.example")
+    server.send_raw(b"hello\r\n\r\n")
+    server.engine.refusal = QueueFull(8)
+    server.chat()
+    server.engine.refusal = KeyError("a failure of the server is not a refusal")
+    server.chat()
+    expected = ["context_length_exceeded", "host_not_allowed", "invalid_http", "invalid_value"]
+    assert refusals(server) == dict.fromkeys([*expected, "not_found", "queue_full"], 1)
+
+
+def test_every_code_of_an_error_is_a_reason() -> None:
+    """But those of failures inside the server."""
+    folder = Path(server_package.__file__).parent
+    written = {code for file in folder.rglob("*.py") for code in CODE.findall(file.read_text())}
+    assert "draining" in written
+    assert written - {"internal_error", "numeric_error", "cancelled"} <= {*REFUSALS}
 
 
 def test_running_requests_and_their_pages_are_shown() -> None:

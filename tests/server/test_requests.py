@@ -23,6 +23,14 @@ def test_fields_reach_the_engine(server: RunningServer) -> None:
     assert (request.n, request.logprobs, request.salt) == (2, 4, "s")
 
 
+def test_each_request_has_the_time_limit_of_the_server() -> None:
+    for limit in (None, 2.5):
+        with running(FakeEngine(), request_timeout=limit) as server:
+            server.chat()
+            server.complete()
+            assert [request.deadline for request in server.engine.requests] == [limit] * 2
+
+
 def test_defaults_are_those_of_openai(server: RunningServer) -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}]}
     server.request("POST", "/v1/chat/completions", body)

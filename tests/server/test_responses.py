@@ -102,6 +102,30 @@ def test_an_answer_that_is_cut_is_incomplete(server: RunningServer, client: open
     assert events[-1].type == "response.incomplete"
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "weather"}])
+def test_a_call_can_be_required(server: RunningServer, client: openai.OpenAI, choice: Any) -> None:
+    server.engine.script = CALL
+    tool = {**TOOL, "strict": True}
+    answer = client.responses.create(model="fake", input="Weather?", tools=[tool], tool_choice=choice)
+    assert [item.type for item in answer.output] == ["function_call"]
+    assert "weather" in server.engine.requests[-1].grammar.text
+
+
+def test_what_coding_agents_ask_of_reasoning_is_accepted(
+    server: RunningServer, client: openai.OpenAI
+) -> None:
+    server.engine.script = "<think>\nHm.\n</think>\nYes."
+    answer = client.responses.create(
+        model="fake",
+        input="Hi",
+        include=["reasoning.encrypted_content"],
+        reasoning={"effort": "low", "summary": "auto"},
+    )
+    thought, said = answer.output
+    assert (thought.content[0].text, thought.summary) == ("Hm.", [])
+    assert said.content[0].text == "Yes."
+
+
 def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI) -> None:
     server.engine.script = None
     server.engine.failure = ValueError("an internal detail")
@@ -129,6 +153,8 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
         ({"input": "a", "background": True}, "background"),
         ({"input": "a", "truncation": "auto"}, "truncation"),
         ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": "a", "include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"input": "a", "reasoning": {"effort": "low", "summary": "detailed"}}, "reasoning.summary"),
     ],
 )
 def test_bad_input(server: RunningServer, fields: dict[str, Any], param: str) -> None:

@@ -1,20 +1,17 @@
-"""Tools, thinking and grammars: what reaches the template and the engine, and what comes back."""
+"""Tools and thinking: what reaches the template and the engine, and what comes back."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tiny_llm.sampling.grammar import Grammar
-
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import SECONDS, RunningServer, running, wait_until
+from ..support.serving.grammars import follows
+from ..support.serving.running import RunningServer, running
 
 TOOL = {
     "type": "function",
@@ -25,6 +22,7 @@ TOOL = {
     },
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+NEWS = '<tool_call>\n{"name": "news", "arguments": {}}\n</tool_call>'
 TEMPLATE = chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING
 
 
@@ -40,6 +38,10 @@ def say(server: RunningServer, script: str, **fields: Any) -> tuple[Any, list[An
     server.engine.script = script
     fields = {"max_tokens": 400, **fields}
     return server.chat(**fields).record["choices"][0], server.chat(**fields, stream=True).events
+
+
+def function_with(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
 
 
 def prompt(server: RunningServer) -> str:
@@ -87,10 +89,48 @@ def test_earlier_calls_and_results_reach_the_template(server: RunningServer) -> 
     assert "<|im_start|>tool\nsunny" in prompt(server)
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
-def test_a_call_cannot_be_forced(server: RunningServer, choice: Any) -> None:
-    answer = server.chat(tools=[TOOL], tool_choice=choice)
-    assert (answer.status, answer.error["param"]) == (400, "tool_choice")
+OTHER_TOOL = {"type": "function", "function": {"name": "news", "strict": True}}
+WEATHER = {"type": "function", "function": {"name": "weather"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"tool_choice": "required"}, [CALL, NEWS, f"{CALL}\n{NEWS}"]),
+        ({"tool_choice": "required", "parallel_tool_calls": False}, [CALL, NEWS]),
+        ({"tool_choice": WEATHER}, [CALL]),
+    ],
+)
+def test_a_call_can_be_required(server: RunningServer, fields: dict[str, Any], texts: list[str]) -> None:
+    choice, _ = say(server, CALL, tools=[TOOL, OTHER_TOOL], **fields)
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    grammar = server.engine.requests[-1].grammar
+    wrong = CALL.replace('"Paris"', "5")
+    for text in (CALL, NEWS, f"{CALL}\n{NEWS}", "Hello", wrong, f"I look.\n{CALL}"):
+        assert follows(grammar, text) == (text in texts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tool_choice": "perhaps"}, "tool_choice"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
+        ({"tool_choice": WEATHER, "response_format": {"type": "json_object"}}, "tool_choice"),
+        ({"tools": [OTHER_TOOL]}, "tools[0].function.strict"),
+        (
+            {"tool_choice": "required", "tools": [function_with({"properties": {"a": {"surprise": 1}}})]},
+            "tools",
+        ),
+    ],
+)
+def test_a_wrong_choice_of_tools_is_refused(
+    server: RunningServer, fields: dict[str, Any], param: str
+) -> None:
+    answer = server.chat(**{"tools": [TOOL], **fields})
+    assert (answer.status, answer.error["param"]) == (400, param)
 
 
 def test_the_number_of_calls_cannot_be_limited(server: RunningServer) -> None:
@@ -128,74 +168,3 @@ def test_a_template_that_begins_the_reasoning() -> None:
     with running(engine) as server:
         message = server.chat(max_tokens=99).record["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == ("Hm.", "Yes.")
-
-
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "grammar"),
-    [
-        ({}, None),
-        ({"response_format": {"type": "text"}}, None),
-        ({"response_format": {"type": "json_object"}}, Grammar.json_object()),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
-            Grammar.json_schema(SCHEMA),
-        ),
-        ({"structured_outputs": {"json": SCHEMA}}, Grammar.json_schema(SCHEMA)),
-        ({"structured_outputs": {"regex": "a+"}}, Grammar.regex("a+")),
-        ({"structured_outputs": {"grammar": "start: X"}}, Grammar.lark("start: X")),
-        ({"structured_outputs": {"choice": ["a.b", "c d"]}}, Grammar.regex(r"a\.b|c d")),
-        ({"structured_outputs": {"json_object": True}}, Grammar.json_object()),
-    ],
-)
-def test_a_grammar_reaches_the_engine(server: RunningServer, fields: dict[str, Any], grammar: Any) -> None:
-    for answer in (server.chat(**fields), server.complete(**fields)):
-        assert answer.status == 200
-        assert server.engine.requests[-1].grammar == grammar
-
-
-def test_a_slow_grammar_delays_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as there are threads of any kind are compiled, for as long as the test runs."""
-    engine = FakeEngine()
-    over = threading.Event()
-    submit = engine.submit
-
-    def compile_and_submit(request: Any) -> Any:
-        if request.grammar is not None:
-            assert over.wait(SECONDS)
-        return submit(request)
-
-    monkeypatch.setattr(engine, "submit", compile_and_submit)
-    with running(engine) as server, ThreadPoolExecutor(8) as clients:
-        form = {"type": "json_object"}
-        slow = [clients.submit(lambda: server.chat(response_format=form).status) for _ in range(8)]
-        wait_until(lambda: server.server.lifecycle.in_flight == 8)
-        assert server.chat().status == 200
-        over.set()
-        assert [each.result() for each in slow] == [200] * 8
-
-
-HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "unknownKeyword": 1}}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"response_format": HOSTILE}, "response_format"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
-        ({"response_format": {"type": "xml"}}, "response_format.type"),
-        ({"structured_outputs": {}}, "structured_outputs"),
-        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
-        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
-        ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice"),
-        (
-            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
-            "structured_outputs",
-        ),
-    ],
-)
-def test_a_wrong_grammar_is_refused(server: RunningServer, fields: dict[str, Any], param: str) -> None:
-    answer = server.chat(**fields)
-    assert (answer.status, answer.error["param"]) == (400, param)

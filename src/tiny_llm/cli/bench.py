@@ -4,6 +4,7 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import mlx.core as mx
 
@@ -14,7 +15,7 @@ from ..benchmark.report import results, table
 from ..benchmark.requests import BenchRequest, Sizes, random_requests
 from ..loading import Checkpoint, LoadError, Progress, find_folder, load
 from ..runtime.installation import check_installation
-from . import arguments, summary
+from . import arguments, bench_serve, summary
 from .build_backend import build_stage, choose_flash, describe, flash_flag, mlx_lm_dtype, refuse_with_mlx_lm
 from .device import check_kernels, choose_device, choose_dtype
 from .exit_codes import Failure, Refusal
@@ -35,7 +36,21 @@ SIZES = Sizes(num_seqs=16, min_input_len=64, max_input_len=256, min_output_len=6
 SMALL_SIZES = Sizes(num_seqs=2, min_input_len=16, max_input_len=32, min_output_len=4, max_output_len=8)
 
 
+class Kinds(argparse._SubParsersAction):  # type: ignore[type-arg] # of any parser
+    """Refuses options before `serve`: it has options of its own, so they would have no effect."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *rest: Any) -> None:
+        for action in parser._actions:
+            if getattr(namespace, action.dest, action.default) != action.default:
+                parser.error(f"{action.option_strings[0]}: has no effect before serve; write it after")
+        super().__call__(parser, namespace, *rest)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(title="other kinds of measurement", metavar="serve", action=Kinds)
+    kind = kinds.add_parser("serve", help=bench_serve.SUMMARY, description=bench_serve.DESCRIPTION)
+    bench_serve.add_arguments(kind)
+    kind.set_defaults(run=bench_serve.run, program=kind.prog)
     arguments.add_model(parser, None, f"{DEFAULT_MODEL} if on this machine, else random:{DEFAULT_MODEL}")
     arguments.add_solution(parser)
     arguments.add_machine(parser)

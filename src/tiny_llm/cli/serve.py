@@ -115,6 +115,10 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         "may be given several times; * allows every name",
     )  # fmt: skip
     group.add_argument(
+        "--request-timeout", type=arguments.number_where(lambda x: x > 0, "above 0"), metavar="SECONDS",
+        help="time limit of each request, with its time in the queue (default: none)",
+    )  # fmt: skip
+    group.add_argument(
         "--drain-timeout", type=arguments.number_where(lambda x: x >= 0, "of at least 0"),
         default=DEFAULTS.drain_timeout, metavar="SECONDS",
         help="time for requests in flight after Ctrl-C or SIGTERM (default: %(default)g)",
@@ -227,6 +231,7 @@ def read_settings(options: argparse.Namespace) -> Settings:
         api_keys=keys,
         allowed_hosts=(*LOCAL_HOSTS, options.host, *options.allowed_host),
         open_metrics=options.open_metrics,
+        request_timeout=options.request_timeout,
         drain_timeout=options.drain_timeout,
     )
 

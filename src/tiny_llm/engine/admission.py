@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from ..errors import ArgumentError
 from ..generation.text import end_tokens
@@ -27,6 +28,7 @@ class Admission:
         self._lookup = lookup
         self._model_drafts = model_drafts
         self._end_tokens = end_tokens(llm.tokenizer)
+        self._numbers = count()
 
     def admit(
         self, request: EngineRequest, now: float, cancel: Callable[[Handle], None]
@@ -34,11 +36,13 @@ class Admission:
         """The request for the scheduler, and its first answer, which others fork from."""
         prompt_ids = self._checked_prompt(request)
         max_tokens = self._limit(request, len(prompt_ids))
+        scores = request.prompt_logprobs  # a salt of its own: cached pages have no logits
         state = RequestState(
             request.id,
             prompt_ids,
             max_tokens,
-            salt=request.salt,
+            salt=request.salt if scores is None else f"{request.salt} scored {next(self._numbers)}",
+            scores_prompt=scores is not None,
             choices=request.n,
             deadline=None if request.deadline is None else now + request.deadline,
         )

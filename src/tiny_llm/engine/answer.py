@@ -13,6 +13,7 @@ from .events import Event, EventReason
 from .handle import Handle
 from .lookup import MOST_DRAFTS, PromptLookup
 from .model_drafts import ModelDrafts
+from .prompt_scores import PromptScores
 from .request import EngineRequest
 from .statistics import Timings
 
@@ -46,6 +47,8 @@ class Answer:
         self._submitted_at = now
         self.started_at: float | None = None
         self._first_token_at: float | None = None
+        most = request.prompt_logprobs
+        self.prompt_scores = None if most is None else PromptScores(tuple(request.prompt_ids), most)
         self.finish_reason: EventReason | None = None
         self._teacher: PromptLookup | ModelDrafts | None = None  # who proposed; None: the grammar, or nobody
 
@@ -62,7 +65,7 @@ class Answer:
             lookup=self._lookup is not None,
             model_drafts=None if self._model_drafts is None else self._model_drafts.fork(),
         )
-        other.started_at = self.started_at
+        other.started_at, other.prompt_scores = self.started_at, self.prompt_scores
         return other
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
@@ -94,8 +97,10 @@ class Answer:
 
     def accept(self, drawn: Sequence[Drawn], now: float) -> Event:
         """The event of the next tokens, which `kept` has returned."""
+        prompt_logprobs = None
         if self._first_token_at is None:
             self._first_token_at = now
+            prompt_logprobs = None if self.prompt_scores is None else self.prompt_scores.entries
         self.sampler.accept([each.token_id for each in drawn])
         text = ""
         for number, each in enumerate(drawn, start=1):
@@ -120,7 +125,15 @@ class Answer:
         logprobs = None
         if self.request.logprobs is not None:
             logprobs = tuple(TokenLogprobs(each.token_id, each.logprob or 0.0, each.top) for each in drawn)
-        return Event(self.choice, text, tuple(each.token_id for each in drawn), logprobs, self.finish_reason)
+        return Event(
+            self.choice,
+            text,
+            tuple(each.token_id for each in drawn),
+            logprobs,
+            self.finish_reason,
+            stop_string=self._stops.which,
+            prompt_logprobs=prompt_logprobs,
+        )
 
     def end(self, reason: EventReason, error: Exception | None = None) -> Event:
         """The last event of an answer that ends without further tokens."""

@@ -11,6 +11,7 @@ from ..scheduler import Plan, RequestState, Scheduler
 from .answer import Answer
 from .events import Event, EventReason
 from .handle import Handle
+from .prompt_scores import PromptScores
 from .recorder import Recorder
 from .sampling import Samplers
 
@@ -72,6 +73,15 @@ class Answers:
             if answer is not None and row.drafts and answer.wants_model_drafts:
                 found[row.state] = answer.sampler
         return found
+
+    def prompt_scores(self, plan: Plan) -> dict[RequestState, PromptScores]:
+        """Where the log probabilities of prompts are noted, for the rows whose requests want them."""
+        found = {row.state: self._by_state.get(row.state) for row in plan.rows}
+        return {
+            state: answer.prompt_scores
+            for state, answer in found.items()
+            if answer is not None and answer.prompt_scores is not None
+        }
 
     def publish(self, plan: Plan, drawn: dict[RequestState, list[Drawn]], now: float) -> None:
         """Give the answers their tokens, and start the next ones from there."""

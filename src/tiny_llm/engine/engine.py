@@ -10,13 +10,14 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
+import mlx.core as mx
+
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..llm import LLM
 from ..models.invariance import why_not_invariant
 from ..runtime.device import on_device
-from ..runtime.memory_errors import memory_errors
 from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
@@ -25,10 +26,12 @@ from .draft_llm import DRAFT_TOKENS, MOST_DRAFT_TOKENS, draft_llm, relative_cost
 from .draft_model import DraftModel, DraftProbs
 from .handle import Handle
 from .model_drafts import ModelDrafts
+from .pace import Pace
+from .prompt_scores import take_prompt_scores
 from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
-from .sampling import sample
+from .sampling import has_grammar, sample
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Timings
 
@@ -52,8 +55,8 @@ class Engine:
     kv_memory: bytes for the keys and values of all requests; by default enough for eight of the longest ones,
         and at most a fifth of the machine's memory. Allocated at once.
     max_context: maximum number of tokens of a prompt and its answer; by default that of the model.
-    step_tokens: the budget of a step. A smaller one shortens the gaps between the tokens of running answers
-        while prompts come in.
+    step_tokens: the budget of a step. By default 512, and beside running answers so many that a step takes at
+        most about three times as long as one without prompts, by the times of earlier steps.
     max_running, max_waiting: answers at a time, and requests that may wait; a further one is a `QueueFull`.
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
@@ -73,7 +76,7 @@ class Engine:
         *,
         kv_memory: int | None = None,
         max_context: int | None = None,
-        step_tokens: int = STEP_TOKENS,
+        step_tokens: int | None = None,
         max_running: int = MAX_RUNNING,
         max_waiting: int = MAX_WAITING,
         page_size: int = PAGE_SIZE,
@@ -83,9 +86,9 @@ class Engine:
         draft: LLM | str | None = None,
         draft_tokens: int = DRAFT_TOKENS,
     ):
-        sizes = {"step_tokens": step_tokens, "max_running": max_running, "max_waiting": max_waiting}
+        sizes = {"max_running": max_running, "max_waiting": max_waiting}
         sizes |= {"page_size": page_size, "draft_tokens": draft_tokens}
-        given = {"kv_memory": kv_memory, "max_context": max_context}
+        given = {"step_tokens": step_tokens, "kv_memory": kv_memory, "max_context": max_context}
         sizes |= {name: size for name, size in given.items() if size is not None}
         for name, size in sizes.items():
             check_size("Engine", name, size)
@@ -111,12 +114,14 @@ class Engine:
         self._pages = PagePool(self.pool.num_pages, page_size)
         self._scheduler = Scheduler(
             self._pages,
-            step_tokens,
+            max(STEP_TOKENS, max_running) if step_tokens is None else step_tokens,
             max_running,
             max_waiting,
             prefix_cache=prefix_cache,
             model=self.llm.name,
         )
+        self._pace = Pace()
+        self._bound = self._pace.prompt_tokens if step_tokens is None else None
         drafts = None if small is None else ModelDrafts(draft_tokens, relative_cost(small, self.llm.model))
         self._admission = Admission(self.llm, self.context, lookup, drafts)
         self._recorder = Recorder()
@@ -216,11 +221,13 @@ class Engine:
                     assert self.pool.draft is not None
                     vocabulary = self.llm.model.vocab_size
                     self._draft_model = DraftModel(self._draft_llm.model, self.pool.draft, vocabulary)
-                self._ready.set()
-                while (plan := self._next_plan()) is not None:
-                    self._step(plan)
-                del self._runner
-                self._draft_model = None
+            self._ready.set()
+            while (plan := self._next_plan()) is not None:
+                begin = time.monotonic()
+                self._step(plan)
+                self._pace.learn(plan, time.monotonic() - begin)
+            del self._runner
+            self._draft_model = None
         except BaseException as error:
             self._give_up(error)
 
@@ -229,7 +236,7 @@ class Engine:
         with self._changed:
             while not self._closed:
                 self._recorder.last_step_at = time.monotonic()
-                plan = self._scheduler.plan(self._recorder.last_step_at)
+                plan = self._scheduler.plan(self._recorder.last_step_at, self._bound)
                 for state in plan.expired:
                     self._answers.end(state, "deadline")
                 for state in plan.started:
@@ -253,7 +260,7 @@ class Engine:
             self._changed.notify_all()
 
     def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
-        with memory_errors():
+        with on_device(self.llm.device):  # for one step, so that an engine on another device has its turn
             draft_probs: DraftProbs = {}
             if self._draft_model is not None:
                 with self._changed:
@@ -262,6 +269,10 @@ class Engine:
             logits = self._runner.logits(plan)
             with self._changed:
                 samplers = self._answers.samplers(plan)
+                scores = self._answers.prompt_scores(plan)
+            logits = take_prompt_scores(logits, plan, scores)
+            if has_grammar(samplers):  # masks are computed beside the kernels
+                mx.async_eval(logits)  # type: ignore[no-untyped-call]
             return sample(logits, plan, samplers, draft_probs)
 
     def _recover(self, plan: Plan, error: Exception) -> None:
@@ -272,9 +283,10 @@ class Engine:
             self._answers.end_all("error", error, waiting=False)
             self._scheduler.forget_pages()
             self._changed.notify_all()
-        self._runner.forget()
-        if self._draft_model is not None:
-            self._draft_model.forget()
+        with on_device(self.llm.device):
+            self._runner.forget()
+            if self._draft_model is not None:
+                self._draft_model.forget()
 
     def _give_up(self, error: BaseException) -> None:
         LOG.critical("the engine stopped", exc_info=error)

@@ -16,6 +16,9 @@ class Event:
     text: what became certain; the texts of an answer, joined, are its text.
     logprobs: one entry for each of `token_ids` if requested, else None.
     finish_reason: why the answer ended; None before its last event.
+    stop_string: the one that ended the answer, with finish_reason "stop"; None if an end token did.
+    prompt_logprobs: in the first event of an answer, if requested: one entry for each token of the prompt but
+        the first; else None.
     error: with finish_reason "error".
     """
 
@@ -25,3 +28,5 @@ class Event:
     logprobs: tuple[TokenLogprobs, ...] | None = None
     finish_reason: EventReason | None = None
     error: Exception | None = None
+    stop_string: str | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None

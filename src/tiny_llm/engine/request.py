@@ -18,6 +18,8 @@ class EngineRequest:
 
     sampling: how tokens are chosen; without `max_tokens` an answer may fill the context.
     logprobs: number of most probable tokens to return for each position; None returns no log probabilities.
+    prompt_logprobs: the same for each token of the prompt but the first; the prompt is then computed as a
+        whole, without cached pages.
     grammar: what each answer must match.
     deadline: seconds after which the request ends, wherever it is.
     salt: prompts with different salts share no cached pages.
@@ -28,6 +30,7 @@ class EngineRequest:
     sampling: Sampling = GREEDY
     n: int = 1
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     grammar: Grammar | None = None
     deadline: float | None = None
     salt: str = ""
@@ -39,10 +42,12 @@ class EngineRequest:
         check_size(name, "n", self.n)
         check_text(name, "salt", self.salt)
         check_text(name, "id", self.id)
-        if self.logprobs is not None:
-            check_size(name, "logprobs", self.logprobs, minimum=0)
-            if self.logprobs > MOST_LOGPROBS:
-                raise ArgumentError(name, "logprobs", self.logprobs, f"at most {MOST_LOGPROBS}")
+        for argument in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, argument)
+            if count is not None:
+                check_size(name, argument, count, minimum=0)
+                if count > MOST_LOGPROBS:
+                    raise ArgumentError(name, argument, count, f"at most {MOST_LOGPROBS}")
         if self.grammar is not None:
             check_type(name, "grammar", self.grammar, Grammar, "a Grammar")
         if self.deadline is not None:

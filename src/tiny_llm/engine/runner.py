@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..cache.storage import PagedStorage
-from ..models.packed import Batch, PackedRequest, packed_logits
+from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..scheduler.plan import Plan
 from .sizes import PoolSize
 
@@ -18,12 +18,13 @@ class Runner:
         self.model = model
         self._batch_invariant = batch_invariant
         self._size = size
+        self._blocks = PackedBlocks(model)
         self.storage = self._new_storage()
 
     def logits(self, plan: Plan) -> mx.array:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
         self.copy_pages(plan.copies)
-        return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows])
+        return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows])
 
     def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copy pages, each from the first to the second of a pair."""
@@ -32,7 +33,7 @@ class Runner:
     def run(self, requests: Sequence[PackedRequest]) -> mx.array:
         """The logits [R, V] that the requests want, in order; nothing is evaluated."""
         batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant)
-        return packed_logits(self.model, batch, self.storage)
+        return packed_logits(self.model, batch, self.storage, self._blocks)
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""

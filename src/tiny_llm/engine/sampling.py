@@ -11,6 +11,11 @@ from ..scheduler import Plan, RequestState
 Samplers = dict[RequestState, list[tuple[RequestState, RowSampler, int | None]]]
 
 
+def has_grammar(samplers: Samplers) -> bool:
+    """Whether an answer has to match a grammar."""
+    return any(sampler.grammar is not None for each in samplers.values() for _, sampler, _ in each)
+
+
 def sample(
     logits: mx.array, plan: Plan, samplers: Samplers, draft_probs: Mapping[RequestState, mx.array | None]
 ) -> dict[RequestState, list[Drawn]]:

@@ -72,6 +72,14 @@ def load(
         return _checkpoint(name, folder, config, tokenizer, arrays)
 
 
+def load_tokenizer(name: str | Path, *, offline: bool | None = None) -> Any:
+    """The tokenizer of a model, without its weights; a random model has that of the embedded one."""
+    name = _as_text(name)
+    with _naming(name):
+        folder = EMBEDDED if random_shortcut(name) is not None else folder_of(name, offline, silent)
+        return read_tokenizer(folder, read_config(folder))
+
+
 def _as_text(name: str | Path) -> str:
     check_type("load", "name", name, str | Path, "a str or a Path")
     return str(name) if str(name) else "''"

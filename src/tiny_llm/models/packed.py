@@ -62,15 +62,45 @@ class Batch:
         self.logit_rows = rows
 
 
-def packed_logits(model: Any, batch: Batch, storage: PagedStorage) -> mx.array:
+class PackedBlocks:
+    """The native operations of a model's blocks, found once for many steps.
+
+    A layer or a weight that is replaced later is not seen.
+    """
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._table: Any = None  # of all layers; a longer context needs a longer one
+        self._operations: list[Any] | None = None
+
+    def operations(self, x: mx.array, batch: Batch) -> list[Any] | None:
+        """One for each block; None where a block has none."""
+        blocks = self._model.layers_inner
+        table = blocks[0].self_attn.rope.table(max(batch.contexts), 0)
+        if table is not self._table:
+            found = [_packed_operation(block, x, batch) for block in blocks]
+            self._operations = None if None in found else found
+            self._table = table
+        return self._operations
+
+
+def packed_logits(
+    model: Any, batch: Batch, storage: PagedStorage, blocks: PackedBlocks | None = None
+) -> mx.array:
     """The logits [R, V] of the rows for which the batch wants them, in order.
 
     Keys and values are stored when the result is evaluated. Where no logits are wanted, it is [0, hidden].
     """
     with batch_invariant(batch.batch_invariant):
         x = model.embedding(batch.token_ids)[None]
+        operations = (blocks or PackedBlocks(model)).operations(x, batch)
         for layer, block in enumerate(model.layers_inner):
-            x = _run_block(block, x, batch, storage, layer)
+            if operations is None:
+                x = _run_layers(block, x, batch, storage, layer)
+                continue
+            x, storage.keys[layer], storage.values[layer] = operations[layer](
+                x, storage.keys[layer], storage.values[layer], batch.step
+            )
         if not batch.logit_rows:  # a chunk inside a prompt
             nothing: mx.array = x[0, :0]
             return nothing
@@ -80,26 +110,18 @@ def packed_logits(model: Any, batch: Batch, storage: PagedStorage) -> mx.array:
         return logits
 
 
-def _run_block(
-    block: TransformerBlock, x: mx.array, batch: Batch, storage: PagedStorage, layer: int
-) -> mx.array:
-    """x [1, T, hidden] -> output of the block [1, T, hidden]."""
-    if mx.default_device() == mx.cpu and cpu_kernels(x.dtype) is not None:
-        table = block.self_attn.rope.table(max(batch.contexts), 0)
-        fused = fused_operation(block, x.dtype, table)
-        if fused is not None:
-            y: mx.array
-            y, storage.keys[layer], storage.values[layer] = fused.operation.packed(
-                x, storage.keys[layer], storage.values[layer], batch.step
-            )
-            return y
-    return _run_layers(block, x, batch, storage, layer)
+def _packed_operation(block: TransformerBlock, x: mx.array, batch: Batch) -> Any | None:
+    """From x [1, T, hidden], the key and value pages and a step to the output of the block and the pages."""
+    if mx.default_device() != mx.cpu or cpu_kernels(x.dtype) is None:
+        return None
+    fused = fused_operation(block, x.dtype, block.self_attn.rope.table(max(batch.contexts), 0))
+    return None if fused is None else fused.operation.packed
 
 
 def _run_layers(
     block: TransformerBlock, x: mx.array, batch: Batch, storage: PagedStorage, layer: int
 ) -> mx.array:
-    """The same, operation by operation."""
+    """The output of a block [1, T, hidden], operation by operation."""
     attention = block.self_attn
     query, key, value = attention.project(x, block.input_layernorm)
 

@@ -43,7 +43,8 @@ class RowSampler:
             sampling, len(prompt_ids), self.ending_tokens if grammar is None else ()
         )
         self._prompt = mx.array(list(prompt_ids), mx.int32) if self._processors else None
-        self.changes_logits = bool(self._processors) or grammar is not None
+        self.has_processors = bool(self._processors)
+        self.changes_logits = self.has_processors or grammar is not None
         self.is_plain = sampling.temp == 0 and not self.changes_logits  # a plain argmax
 
     def accept(self, tokens: Sequence[int]) -> None:

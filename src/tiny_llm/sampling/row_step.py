@@ -50,6 +50,9 @@ class RowStep:
         # By position: the token, and the logit by which it was chosen.
         self._tokens: dict[int, int] = {}
         self._chosen_by: dict[int, float] = {}
+        # logsumexp of the raw logits where it is needed, evaluated with the tokens; NaN if one of them is.
+        self._needed = [p for p in range(len(self._owners)) if self._needs_total(p)]
+        self._totals = logsumexp(_take(logits, self._needed)).squeeze(-1) if self._needed else None
         # The positions of rows that change logits, and their changed logits in this order.
         self._changed = [p for p, row in enumerate(self._owners) if rows[row].changes_logits]
         self._changed_logits = self._change() if self._changed else logits
@@ -71,7 +74,7 @@ class RowStep:
                 numbers = [self._rows[row].uniform(place) for row, place in places]
                 ids = draw_at(scores, sampling, mx.array(numbers))
             drawn.append((members, ids, selected_logits(scores, ids)))
-        mx.eval([arrays for _, *arrays in drawn])
+        mx.eval([arrays for _, *arrays in drawn], [] if self._totals is None else self._totals)
         for members, ids, selected in drawn:
             tokens: Any = ids.tolist()
             values: Any = selected.squeeze(-1).tolist()
@@ -101,7 +104,8 @@ class RowStep:
         """The tokens of each row up to the first that is no accepted draft, or up to an error."""
         kept = [self._kept(row) for row in range(len(self._rows))]
         all_kept = [position for positions in kept for position in positions]
-        totals = self._totals(all_kept)
+        values: Any = [] if self._totals is None else self._totals.tolist()
+        totals: dict[int, float] = dict(zip(self._needed, values, strict=True))
         listed = self._listed(all_kept, totals)
         found = []
         for row, positions in enumerate(kept):
@@ -135,15 +139,8 @@ class RowStep:
             return GrammarError("the model gives every allowed token the probability 0")
         return None
 
-    def _totals(self, positions: Sequence[int]) -> dict[int, float]:
-        """logsumexp of the raw logits by position, where it is needed; NaN if one of them is."""
-        needed = [
-            p for p in positions if not self._rows[self._owners[p]].is_plain or self._wants(p) is not None
-        ]
-        if not needed:
-            return {}
-        totals: Any = logsumexp(_take(self._logits, needed)).squeeze(-1).tolist()
-        return dict(zip(needed, totals, strict=True))
+    def _needs_total(self, position: int) -> bool:
+        return not self._rows[self._owners[position]].is_plain or self._wants(position) is not None
 
     def _listed(self, positions: Sequence[int], totals: dict[int, float]) -> dict[int, tuple[float, Top]]:
         """Log probability of the token, and most probable tokens, by position where requested."""
@@ -180,21 +177,28 @@ class RowStep:
 
     def _change(self) -> mx.array:
         """The float32 logits after penalties, biases and grammars, for all positions that have any."""
-        changed: list[mx.array] = []
         masks: list[bytes | None] = []
         for index, (row, drafts) in enumerate(zip(self._rows, self._drafts, strict=True)):
             if not row.changes_logits:
                 continue
-            for place, position in enumerate(self._positions[index]):
-                logits = row.process(self._logits[position : position + 1], drafts[:place])
-                changed.append(logits.astype(mx.float32))
             try:
                 masks += row.masks(drafts)
             except GrammarError as error:
                 self._errors[index] = error
                 masks += [None] * (len(drafts) + 1)
-        together = mx.concatenate(changed)
-        return apply_masks(together, masks) if any(mask is not None for mask in masks) else together
+        logits = self._processed().astype(mx.float32)
+        return apply_masks(logits, masks) if any(mask is not None for mask in masks) else logits
+
+    def _processed(self) -> mx.array:
+        """The logits after penalties and biases, for all positions of rows that change logits."""
+        if not any(self._rows[self._owners[position]].has_processors for position in self._changed):
+            return _take(self._logits, self._changed)
+        processed = []
+        for position in self._changed:
+            row = self._owners[position]
+            drafts = self._drafts[row][: position - self._positions[row].start]
+            processed.append(self._rows[row].process(self._logits[position : position + 1], drafts))
+        return mx.concatenate(processed)
 
 
 def _take(array: mx.array, positions: Sequence[int]) -> mx.array:

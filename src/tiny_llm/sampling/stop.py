@@ -18,7 +18,12 @@ class StopStrings:
         if not all(isinstance(stop, str) and stop for stop in self._stops):
             raise ArgumentError("", "stop", list(self._stops), "strings of at least one character")
         self._held = ""
-        self.found = False
+        self.which: str | None = None  # the one that ended the answer
+
+    @property
+    def found(self) -> bool:
+        """Whether the answer has ended."""
+        return self.which is not None
 
     def add(self, piece: str) -> str:
         """Add the next piece of text; return the text that is certain to be part of the answer."""
@@ -26,9 +31,10 @@ class StopStrings:
             return ""
         self._held += piece
         spans = [(self._held.find(stop), stop) for stop in self._stops]
-        complete = [(start + len(stop), start) for start, stop in spans if start >= 0]
-        self.found = bool(complete)
-        safe = min(complete)[1] if self.found else len(self._held) - self._open_end()
+        complete = [(start + len(stop), start, stop) for start, stop in spans if start >= 0]
+        safe = len(self._held) - self._open_end()
+        if complete:
+            _, safe, self.which = min(complete)
         shown, self._held = self._held[:safe], self._held[safe:]
         return shown
 

@@ -23,6 +23,12 @@ class Row(NamedTuple):
     page_size: int
 
     @property
+    def scored(self) -> int:
+        """How many of the last tokens have logits: `logits` of them, or all in a chunk of a scored prompt."""
+        inside = self.state.scores_prompt and self.start < len(self.state.prompt_ids) - 1
+        return len(self.token_ids) if inside else self.logits
+
+    @property
     def stop(self) -> int:
         """The number of tokens after this row: the context length of its last token."""
         return self.start + len(self.token_ids)

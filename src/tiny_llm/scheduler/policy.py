@@ -1,5 +1,6 @@
 """Which tokens a step computes: decodes first, then drafts, then prefill, within one budget of tokens."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
@@ -8,6 +9,9 @@ from .page_tables import Copies, PageTables
 from .plan import Row
 from .queues import Queues
 from .request import RequestState
+
+# From the number of requests that decode to the tokens of prompts beside them; None: no bound.
+PromptBound = Callable[[int], int | None]
 
 
 class Limits(NamedTuple):
@@ -27,7 +31,7 @@ class Chosen(NamedTuple):
     started: list[RequestState]
 
 
-def choose(queues: Queues, tables: PageTables, limits: Limits) -> Chosen:
+def choose(queues: Queues, tables: PageTables, limits: Limits, bound: PromptBound | None = None) -> Chosen:
     """Choose the rows of the next step, take their pages, and move requests between the queues."""
     copies: Copies = []
     decoding, preempted = _decodes(queues, tables, copies)
@@ -41,6 +45,9 @@ def choose(queues: Queues, tables: PageTables, limits: Limits) -> Chosen:
         for_drafts -= drafts
         left -= drafts
         rows.append(_row(state, 1, drafts, tables))
+    most = bound(len(decoding)) if bound and decoding and (prefilling or queues.waiting) else None
+    if most is not None:
+        left = min(left, most)
     left = _prefill(prefilling, left, rows, tables)
     # No plan starts what it preempts, although a request may find its tokens in pages of an older one.
     started = [] if preempted else _start(queues, tables, limits, left, rows)

@@ -36,6 +36,7 @@ class RequestState:
     salt: str = ""
     choices: int = 1  # answers still in this request; 1 after the fork
     deadline: float | None = None
+    scores_prompt: bool = False  # the logits of its prompt are wanted, not only those after it
     drafts: Sequence[int] = ()
 
     choice: int = field(default=0, init=False)  # the number of this answer among those of its prompt

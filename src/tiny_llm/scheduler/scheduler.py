@@ -11,7 +11,7 @@ from .accept import check_accepted
 from .counters import Counters
 from .page_tables import PageTables
 from .plan import Plan, Row
-from .policy import Limits, choose
+from .policy import Limits, PromptBound, choose
 from .queues import Queues
 from .request import RequestState, Status
 
@@ -78,14 +78,17 @@ class Scheduler:
             raise QueueFull(self._max_waiting)
         self._queues.add(state)
 
-    def plan(self, now: float | None = None) -> Plan:
-        """The next step; without rows if there is nothing to do. `now` ends requests past their deadline."""
+    def plan(self, now: float | None = None, bound: PromptBound | None = None) -> Plan:
+        """The next step; without rows if there is nothing to do. `now` ends requests past their deadline.
+
+        `bound` gives the most tokens of prompts beside so many requests that decode; None is no bound.
+        """
         if self._open is not None:
             raise ArgumentError(
                 "Scheduler.plan", "", "a plan without commit or discard", "one plan at a time"
             )
         expired = self._expire(now)
-        rows, copies, preempted, started = choose(self._queues, self._tables, self._limits)
+        rows, copies, preempted, started = choose(self._queues, self._tables, self._limits, bound)
         for state in started:
             if state.preemptions == 0:
                 state.cached_tokens = state.computed

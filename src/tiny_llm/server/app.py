@@ -2,14 +2,12 @@
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from ..errors import TinyLlmError
 from .door import Engine
@@ -20,14 +18,16 @@ from .guard.body import Bodies
 from .guard.heads import HeadGuard
 from .guard.hosts import HostGuard
 from .guard.keys import OPEN, KeyGuard
+from .guard.respond import SENT
 from .lifecycle import Lifecycle
 from .metrics import Metrics
 from .models import Models
 from .routes import Routes
 from .settings import Settings
+from .threads import Threads
 
 LOG = logging.getLogger(__name__)
-THREADS = 4  # that render and encode prompts
+THREADS = 4  # that decode large bodies, render and encode prompts
 GRAMMAR_THREADS = 2
 
 
@@ -35,7 +35,7 @@ def create_app(
     engines: Mapping[str, Engine],
     settings: Settings | None = None,
     lifecycle: Lifecycle | None = None,
-) -> ASGIApp:
+) -> Access:
     """The server of these engines, under the names that requests use; the first is the default."""
     settings = settings or Settings()
     models = Models(engines)
@@ -44,8 +44,8 @@ def create_app(
         settings=settings,
         lifecycle=lifecycle or Lifecycle(),
         metrics=Metrics(models),
-        threads=ThreadPoolExecutor(THREADS, thread_name_prefix="prompt"),
-        grammar_threads=ThreadPoolExecutor(GRAMMAR_THREADS, thread_name_prefix="grammar"),
+        threads=Threads("prompt", THREADS, settings.max_prompts),
+        grammar_threads=Threads("grammar", GRAMMAR_THREADS, settings.max_grammars),
         bodies=Bodies(),
     )
     handled = (ApiError, TinyLlmError, HTTPException, Exception)
@@ -53,7 +53,8 @@ def create_app(
     routes.router.redirect_slashes = False
     open_paths = OPEN | {"/metrics"} if settings.open_metrics else OPEN
     keyed = KeyGuard(routes, settings.api_keys, open_paths)
-    return Access(HeadGuard(HostGuard(keyed, settings.allowed_hosts), settings.max_head))
+    guarded = HeadGuard(HostGuard(keyed, settings.allowed_hosts), settings.max_head)
+    return Access(guarded, service.metrics.refuse)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
@@ -62,7 +63,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
         headers = tuple((error.headers or {}).items())
         code = phrase.replace(" ", "_")
         error = ApiError(error.status_code, f"{request.method}: {phrase}", code=code, headers=headers)
-    answer = as_api_error(error)
+    answer = request.scope[SENT] = as_api_error(error)
     if answer.status == 500:
         LOG.error("a request failed", exc_info=error)
     headers_of = dict(answer.headers)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -14,13 +15,17 @@ from .guard.request_ids import HEADER, new_request_id
 from .settings import Settings
 
 
-def connection_class(settings: Settings) -> type[H11Protocol]:
-    """uvicorn makes connections itself, so the settings are part of the class."""
-    return type("HttpConnection", (Connection,), {"settings": settings})
+def connection_class(settings: Settings, on_error: Callable[[ApiError], None]) -> type[H11Protocol]:
+    """uvicorn makes connections itself, so these are part of the class.
+
+    `on_error` gets the errors that are sent without the application.
+    """
+    return type("HttpConnection", (Connection,), {"settings": settings, "on_error": staticmethod(on_error)})
 
 
 class Connection(H11Protocol):
     settings: Settings
+    on_error: Callable[[ApiError], None]
     _deadline: asyncio.TimerHandle | None = None  # for the rest of a request, or of a body nobody reads
     _write_deadline: asyncio.TimerHandle | None = None
     _refused = False
@@ -106,6 +111,7 @@ class Connection(H11Protocol):
     def _refuse(self, error: ApiError) -> None:
         """Send an error and close, if the state of the connection allows one."""
         self._refused = True
+        self.on_error(error)
         body = error.encode()
         headers = [
             (b"content-type", b"application/json"),

@@ -1,9 +1,6 @@
 """A route that answers with a model: body, fields, job, engine, answer."""
 
-import asyncio
-import contextvars
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ..sampling.grammar import knows_grammar
 from .api.answers import Running
 from .api.decode import decode
 from .api.fields import RequestFields
@@ -22,21 +20,22 @@ from .metrics import Meter, Metrics
 from .models import Models, ServedModel
 from .settings import Settings
 from .sse import EventStream
+from .threads import Threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What all routes share. Prompts are rendered and encoded in `threads`.
+    """What all routes share. Large bodies are decoded, prompts rendered and encoded in `threads`.
 
-    A grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
+    A new grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
     """
 
     models: Models
     settings: Settings
     lifecycle: Lifecycle
     metrics: Metrics
-    threads: Executor
-    grammar_threads: Executor
+    threads: Threads
+    grammar_threads: Threads
     bodies: Bodies
 
 
@@ -67,14 +66,16 @@ class AnswerEndpoint:
     async def _started(self, body: bytes) -> Running:
         """The job of a body, in the engine."""
         service = self._service
-        fields = decode(body, self._fields)
+        if len(body) > service.settings.inline_body:
+            fields = await service.threads.run(decode, body, self._fields)
+        else:
+            fields = decode(body, self._fields)
         model = service.models.find(fields.model)
         meter = Meter(service.metrics, model.name)
-        started = await _in_thread(service.threads, self._start, fields, model, meter)
+        started = await service.threads.run(self._start, fields, model, meter)
         if isinstance(started, Job):
-            started = await _in_thread(service.grammar_threads, Running, started, meter)
-        running: Running = started
-        return running
+            started = await service.grammar_threads.run(Running, started, meter)
+        return started
 
     async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
         if running.job.stream:
@@ -87,12 +88,9 @@ class AnswerEndpoint:
         await Response(whole, media_type="application/json")(scope, receive, send)
 
     def _start(self, fields: RequestFields, model: ServedModel, meter: Meter) -> Running | Job:
-        """Render and encode; submit what has no grammar. Each may take a while."""
+        """Render and encode; submit what has no new grammar. Each may take a while."""
         job = self._prepare(fields, model, self._service.settings)
-        return job if any(request.grammar for request in job.requests) else Running(job, meter)
-
-
-async def _in_thread(threads: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a call; its log lines have the id of this request."""
-    run = contextvars.copy_context().run
-    return await asyncio.get_running_loop().run_in_executor(threads, run, function, *arguments)
+        grammars = [request.grammar for request in job.requests if request.grammar is not None]
+        if all(knows_grammar(model.tokenizer, grammar) for grammar in grammars):
+            return Running(job, meter)
+        return job

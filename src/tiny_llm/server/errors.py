@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import Draining, EngineFailed, NumericError, QueueFull, RefusedArgument
+from ..errors import Draining, EngineFailed, GrammarError, NumericError, QueueFull, RefusedArgument
 
 TYPES = {
     401: "authentication_error",
@@ -78,6 +78,8 @@ def as_api_error(error: BaseException) -> ApiError:
             return ApiError(
                 400, f"{error.argument}: {error.reason}", param=error.argument, code="invalid_value"
             )
+        case GrammarError():
+            return ApiError(400, str(error), code="invalid_grammar")
         case NumericError():
             return ApiError(500, "the model computed NaN", code="numeric_error")
         case MemoryError():

@@ -10,11 +10,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ..engine import EngineStatistics
+from .errors import ApiError
 from .models import Models, ServedModel
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 REASONS = ("stop", "length", "cancelled", "deadline", "error")
+# Codes of errors that clients may get instead of an answer; for other ones "other" is counted.
+REFUSALS = (
+    "body_too_large", "chat_template", "context_length_exceeded", "deadline", "draining", "engine_failed",
+    "grammar_queue_full", "header_too_large", "host_not_allowed", "invalid_api_key", "invalid_grammar",
+    "invalid_http", "invalid_json", "invalid_value", "method_not_allowed", "model_not_found", "not_found",
+    "out_of_memory", "prompt_queue_full", "queue_full", "request_timeout", "too_many_bodies",
+    "too_many_connections", "unsupported_media_type", "unsupported_value",
+)  # fmt: skip
+OTHER = "other"
 MODEL = ("model_name",)
 
 Rows = tuple[tuple[str, str, Callable[[EngineStatistics], float]], ...]
@@ -51,6 +61,14 @@ class Metrics:
             (*MODEL, "finished_reason"),
             registry=self.registry,
         )
+        self._refused = Counter(
+            "tiny_llm_requests_refused",
+            "Requests that got an error instead of an answer, without failures inside the server",
+            ("reason",),
+            registry=self.registry,
+        )
+        for code in (*REFUSALS, OTHER):
+            self._refused.labels(code)
         self.first_token = self._seconds("time_to_first_token_seconds", "From the request to the first token")
         self.between = self._seconds("inter_token_latency_seconds", "Between two events of an answer")
         self.per_token = self._seconds(
@@ -61,6 +79,11 @@ class Metrics:
         self.registry.register(EngineCollector(models))
         for model in models:
             self._prepare(model)
+
+    def refuse(self, error: ApiError) -> None:
+        """Count a request that got this error instead of an answer."""
+        if error.status != 500:
+            self._refused.labels(error.code if error.code in REFUSALS else OTHER).inc()
 
     def _seconds(self, name: str, text: str) -> Histogram:
         return Histogram(f"tiny_llm_{name}", text, MODEL, buckets=SECONDS, registry=self.registry)

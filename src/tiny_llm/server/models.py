@@ -10,6 +10,9 @@ from .door import Engine, Tokenizer
 from .errors import ApiError
 
 PROBE = [{"role": "user", "content": "?"}]
+# A token has bytes of normalized text. Normalizing (NFC) makes one character of several: a Latin letter with
+# two marks becomes two bytes, so a byte comes of at most one and a half characters.
+CHARS_PER_BYTE = 2
 PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "?", "parameters": {}}}
 
 
@@ -20,6 +23,8 @@ class ServedModel:
         self.name = name
         self.engine = engine
         self._created = int(time.time())
+        # A text with more characters has more tokens than the context, whatever they are.
+        self.most_chars = engine.context * CHARS_PER_BYTE * engine.llm.tokenizer.longest_token
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -38,9 +38,10 @@ class Server(uvicorn.Server):
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
         self._stop_at: float | None = None
+        app = create_app(engines, settings, self.lifecycle)
         config = uvicorn.Config(
-            create_app(engines, settings, self.lifecycle),
-            http=connection_class(settings),
+            app,
+            http=connection_class(settings, app.on_error),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -96,12 +97,17 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket with this address; OSError if it is in use. Loading a model is slow, so this comes before."""
+    """A socket that listens at this address; OSError if it is in use.
+
+    Loading a model is slow, so this comes before. Several sockets may be bound to one address until one
+    listens, so this one does at once; clients that come before the models are loaded wait.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(BACKLOG)
     except BaseException:
         bound.close()
         raise

@@ -27,6 +27,7 @@ class Settings:
     keep_alive_comment: float = 15.0  # between comments in a stream while there is no token
     drain_timeout: float = 30.0  # for requests in flight, after the first SIGTERM
     heartbeat_timeout: float = 60.0  # a step that takes longer makes /health answer 503
+    request_timeout: float | None = None  # until the last token of an answer, from the time it is queued
     max_choices: int = 16  # n, and n times the number of prompts
     max_logprobs: int = 20
     max_stop: int = 16  # stop strings
@@ -34,3 +35,6 @@ class Settings:
     max_bias: int = 1024  # entries of logit_bias
     max_tools: int = 128
     max_prompt_chars: int = 2**20
+    max_prompts: int = 256  # requests whose prompts are being made, or wait for that
+    max_grammars: int = 16  # requests whose new grammars are being compiled, or wait for that
+    inline_body: int = 64 * 2**10  # a larger body is decoded in a thread, as that takes milliseconds

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -139,9 +139,16 @@ class FakeHandle:
             last = number == len(ids) - 1
             said_all = last and self._engine.script is not None
             reason = "stop" if stopped or said_all else "length" if last else None
-            events.append(Event(choice, text, (token,), self._logprobs(token), reason))
+            string = next((each for each in sampling.stop if whole.find(each) == end), None)
+            logprobs = self._logprobs(token)
+            events.append(
+                Event(choice, text, (token,), logprobs, reason, stop_string=string if stopped else None)
+            )
             if stopped:
                 break
+        if self._request.prompt_logprobs is not None:
+            scores = tuple(TokenLogprobs(token, -0.25) for token in self._request.prompt_ids[1:])
+            events[0] = replace(events[0], prompt_logprobs=scores)
         return events
 
     def _ids(self, choice: int, limit: int) -> list[int]:

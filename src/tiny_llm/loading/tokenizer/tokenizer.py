@@ -154,6 +154,11 @@ class Tokenizer:
             tools=None if tools is None else list(tools),
         )
 
+    @cached_property
+    def longest_token(self) -> int:
+        """At least the number of characters of the longest token; of a byte-level one, its bytes."""
+        return max(map(len, self._tokenizer.get_vocab()), default=0)
+
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token, which may end inside a character."""
         if token in self._added:

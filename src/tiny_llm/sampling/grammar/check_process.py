@@ -4,6 +4,8 @@ llguidance is native code: a hostile grammar can take it minutes or all memory. 
 package, so that the process starts fast.
 """
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import llguidance
@@ -11,10 +13,9 @@ import llguidance
 MEMORY = 2**31  # bytes; a tokenizer of 150 000 tokens takes 200 MB
 TOO_MUCH_MEMORY = {"error": "it takes too much memory"}
 MAX_ERROR_CHARS = 300
-# Spaces as json.dumps writes them: with free white space, small models often write nothing else forever.
-JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-# Limits of native work, about half of llguidance's own: the work of a step delays all requests of a batch.
-LIMITS = {"step_lexer_fuel": 100_000, "step_max_items": 25_000, "verbose_errors": False}
+# Limits of native work for one mask, at most a fifth of llguidance's own: it delays all requests of a batch.
+# Masks of large schemas take less than a tenth of this.
+LIMITS = {"step_lexer_fuel": 30_000, "step_max_items": 10_000, "verbose_errors": False}
 MAX_TOKENIZERS = 4
 
 _tokenizers: dict[str, llguidance.LLTokenizer] = {}
@@ -25,16 +26,29 @@ def make_tokenizer(definition: str, end_tokens: list[int]) -> llguidance.LLToken
     return llguidance.LLTokenizer(definition, eos_token=end_tokens)
 
 
-def make_matcher(tokenizer: llguidance.LLTokenizer, kind: str, text: str) -> llguidance.LLMatcher:
-    """A matcher at its beginning, perhaps in a state of error."""
+def make_matcher(
+    tokenizer: llguidance.LLTokenizer, kind: str, text: str, preface: Sequence[str] | None = None
+) -> llguidance.LLMatcher:
+    """A matcher at its beginning, perhaps in a state of error; of the fields of a `Grammar`."""
     matcher = llguidance.LLMatcher
     source = {
-        "json_schema": lambda: matcher.grammar_from_json_schema(text, overrides=JSON_STYLE),
+        "json_schema": lambda: matcher.grammar_from_json_schema(text),
         "regex": lambda: matcher.grammar_from_regex(text),
         "lark": lambda: matcher.grammar_from_lark(text),
     }[kind]()
+    if preface is not None:
+        answer = {"lark_grammar": text} if kind == "lark" else json.loads(source)["grammars"][0]
+        source = put_after(preface, answer)
     limits: Any = llguidance.LLParserLimits(**LIMITS)  # type: ignore[arg-type]
     return matcher(tokenizer, source, log_level=0, limits=limits)
+
+
+def put_after(preface: Sequence[str], answer: dict[str, Any]) -> str:
+    """The grammar `answer`, as llguidance lists it, after a text from the begin of `preface` to its end."""
+    begin, end = preface
+    rules = f"start: {json.dumps(begin) if begin else ''} text LINES @answer\n"
+    rules += f"text[suffix={json.dumps(end)}]: /(.|\\n)*/\nLINES: /\\n{{0,2}}/\n"
+    return json.dumps({"grammars": [{"lark_grammar": rules}, {**answer, "name": "answer"}]})
 
 
 def find_error(matcher: llguidance.LLMatcher) -> str | None:
@@ -51,7 +65,12 @@ def brief_error(matcher: llguidance.LLMatcher) -> str:
 
 
 def handle(
-    tokenizer: str, end_tokens: list[int], definition: str | None = None, kind: str = "", text: str = ""
+    tokenizer: str,
+    end_tokens: list[int],
+    definition: str | None = None,
+    kind: str = "",
+    text: str = "",
+    preface: list[str] | None = None,
 ) -> dict[str, Any]:
     """{} if the grammar can be used with the tokenizer of that name, or {"error": ...}.
 
@@ -65,7 +84,7 @@ def handle(
             return {}
         if tokenizer not in _tokenizers:
             return {"unknown": tokenizer}
-        error = find_error(make_matcher(_tokenizers[tokenizer], kind, text))
+        error = find_error(make_matcher(_tokenizers[tokenizer], kind, text, preface))
         return {} if error is None else {"error": error}
     except MemoryError:
         return TOO_MUCH_MEMORY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import weakref
 from collections import OrderedDict
@@ -12,28 +11,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, UnsupportedError
-from ...runtime.worker_process import WorkerProcess, WorkerStopped
+from ...runtime.worker_process import WorkerProcess
+from .allowance import Allowance
 from .grammar import Grammar
+from .refusals import Refusals
 from .state import GrammarState
+from .trial import Trials
 
 if TYPE_CHECKING:
     import llguidance
 
 SECONDS = 5.0  # time limit of a grammar
-TOKENIZER_SECONDS = 60.0
 MAX_COMPILED = 32  # grammars kept for each tokenizer
 
 # One process for the grammars of all models, started at the first grammar.
 GRAMMAR_WORKER = WorkerProcess(Path(__file__).with_name("check_process.py"))
+TRIALS = Trials(GRAMMAR_WORKER)
 
 
 def start_grammar(tokenizer: Any, grammar: Grammar, seconds: float = SECONDS) -> GrammarState:
     """The state at the beginning of an answer of a model with this tokenizer.
 
     `tokenizer` has `definition`, the text of a tokenizer.json, and `eos_token_ids`. A grammar that does not
-    compile within `seconds` is an ArgumentError; a repeated one is copied. Callable from any thread.
+    compile within `seconds` is an ArgumentError; a repeated one is copied, or refused at once. Callable from
+    any thread.
     """
     return _compiler_of(tokenizer).start(grammar, seconds)
+
+
+def knows_grammar(tokenizer: Any, grammar: Grammar) -> bool:
+    """Whether `start_grammar` takes no time, because the grammar was compiled or refused before."""
+    with _compilers_lock:
+        compiler = _compilers.get(tokenizer)
+    return compiler is not None and compiler.knows(grammar)
 
 
 class GrammarCompiler:
@@ -46,43 +56,59 @@ class GrammarCompiler:
         self._end_tokens = end_tokens
         self._name = hashlib.sha256(f"{end_tokens}{definition}".encode()).hexdigest()
         self._tokenizer = make_tokenizer(definition, end_tokens)
-        self._compiled: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()
+        self._compiled: OrderedDict[Grammar, tuple[llguidance.LLMatcher, Allowance]] = OrderedDict()
+        self._refused = Refusals()
+        self._lock = threading.Lock()  # guards both
 
     def start(self, grammar: Grammar, seconds: float) -> GrammarState:
-        with self._lock:
-            matcher = self._compiled.get(grammar)
-            if matcher is not None:
-                self._compiled.move_to_end(grammar)
-                return GrammarState(matcher.deep_copy(), frozenset(self._end_tokens))
-        self._try_out(grammar, seconds)
-        from .check_process import make_matcher
+        if (state := self._find(grammar)) is not None:
+            return state
+        with TRIALS.turn(seconds) as limit:
+            if (state := self._find(grammar)) is not None:  # of another request meanwhile
+                return state
+            known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
+            reason = TRIALS.error_of(grammar, known, self._definition, limit)
+            if reason is not None:
+                if limit == seconds:  # else it may compile when fewer wait
+                    self._refuse(grammar, f"does not compile: {reason}")
+                raise _refusal(grammar, f"does not compile: {reason}")
+            from .check_process import make_matcher
 
-        matcher = make_matcher(self._tokenizer, grammar.kind, grammar.text)
-        with self._lock:
-            self._compiled[grammar] = matcher
-            while len(self._compiled) > MAX_COMPILED:
-                self._compiled.popitem(last=False)
-            return GrammarState(matcher.deep_copy(), frozenset(self._end_tokens))
+            matcher = make_matcher(self._tokenizer, grammar.kind, grammar.source, grammar.preface)
+            allowance = Allowance(lambda reason: self._refuse(grammar, reason))
+            with self._lock:
+                self._compiled[grammar] = matcher, allowance
+                while len(self._compiled) > MAX_COMPILED:
+                    self._compiled.popitem(last=False)
+            return self._state(matcher, allowance)
 
-    def _try_out(self, grammar: Grammar, seconds: float) -> None:
-        """Compile in the process, which can be stopped; ArgumentError if that fails or takes too long."""
-        known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
-        order = json.dumps(known | {"kind": grammar.kind, "text": grammar.text})
-        try:
-            answer = GRAMMAR_WORKER.request(order, seconds)
-            if "unknown" in answer:
-                GRAMMAR_WORKER.request(
-                    json.dumps(known | {"definition": self._definition}), TOKENIZER_SECONDS
-                )
-                answer = GRAMMAR_WORKER.request(order, seconds)
-        except WorkerStopped as stopped:
-            answer = {"error": f"it {stopped}"}
-        if "unknown" in answer:  # a grammar of another thread ended the process in between
-            answer = {"error": "its process was stopped"}
-        if "error" in answer:
-            got = f"a {grammar.kind} that does not compile: {answer['error']}"
-            raise ArgumentError("Grammar", "grammar", got, f"one that llguidance compiles in {seconds:g} s")
+    def knows(self, grammar: Grammar) -> bool:
+        with self._lock:
+            return grammar in self._compiled or self._refused.find(grammar) is not None
+
+    def _find(self, grammar: Grammar) -> GrammarState | None:
+        """The state at the beginning for a grammar that was compiled; ArgumentError if it was refused."""
+        with self._lock:
+            reason = self._refused.find(grammar)
+            if reason is not None:
+                raise _refusal(grammar, reason)
+            if grammar not in self._compiled:
+                return None
+            self._compiled.move_to_end(grammar)
+            return self._state(*self._compiled[grammar])
+
+    def _state(self, matcher: llguidance.LLMatcher, allowance: Allowance) -> GrammarState:
+        return GrammarState(matcher.deep_copy(), frozenset(self._end_tokens), allowance)
+
+    def _refuse(self, grammar: Grammar, reason: str) -> None:
+        with self._lock:
+            self._compiled.pop(grammar, None)
+            self._refused.add(grammar, reason)
+
+
+def _refusal(grammar: Grammar, reason: str) -> ArgumentError:
+    expected = f"one that llguidance compiles in {SECONDS:g} s and follows fast"
+    return ArgumentError("Grammar", "grammar", f"a {grammar.kind} that {reason}", expected)
 
 
 _compilers: weakref.WeakKeyDictionary[Any, GrammarCompiler] = weakref.WeakKeyDictionary()

@@ -11,6 +11,9 @@ from .schema import MAX_DEPTH, check_depth, check_schema
 
 MAX_TEXT_BYTES = 64 * 2**10  # of a schema as JSON, of a pattern, of a Lark grammar
 
+# For llguidance: spaces as json.dumps writes them. With free space, small models often write nothing else.
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
@@ -24,6 +27,7 @@ class Grammar:
 
     kind: Literal["json_schema", "regex", "lark"]
     text: str
+    preface: tuple[str, str] | None = None  # see `after`
 
     @classmethod
     def json_object(cls) -> "Grammar":
@@ -56,6 +60,17 @@ class Grammar:
         """A text of a context-free grammar in llguidance's dialect of Lark; its first rule is `start`."""
         with calling("Grammar.lark", argument="text"):
             return cls("lark", _text(text))
+
+    @property
+    def source(self) -> str:
+        """The text as llguidance gets it: a schema with the style of its JSON."""
+        if self.kind != "json_schema":
+            return self.text
+        return json.dumps({**json.loads(self.text), "x-guidance": JSON_STYLE})
+
+    def after(self, begin: str, end: str) -> "Grammar":
+        """The same after any text from `begin` to the first `end`, with up to two line ends in between."""
+        return Grammar(self.kind, self.text, (begin, end))
 
 
 def read_response_format(given: object) -> Grammar:

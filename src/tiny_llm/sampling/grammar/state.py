@@ -10,22 +10,32 @@ from ...errors import GrammarError
 if TYPE_CHECKING:
     import llguidance
 
+    from .allowance import Allowance
+
 
 class GrammarState:
     """The state after the tokens of an answer so far; where nothing more may follow, end tokens may.
 
-    GrammarError if the grammar exceeds llguidance's limits for a step, or a token is not allowed.
+    GrammarError if the grammar exceeds llguidance's limits for a step or its `allowance` of time, or a token
+    is not allowed.
     """
 
-    def __init__(self, matcher: llguidance.LLMatcher, end_tokens: frozenset[int], past_end: int = 0):
+    def __init__(
+        self,
+        matcher: llguidance.LLMatcher,
+        end_tokens: frozenset[int],
+        allowance: Allowance,
+        past_end: int = 0,
+    ):
         self._matcher = matcher
         self._end_tokens = end_tokens
+        self._allowance = allowance
         # End tokens where nothing else could follow: the matcher does not count these.
         self._past_end = past_end
 
     def copy(self) -> GrammarState:
         """An independent state after the same tokens."""
-        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._past_end)
+        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._allowance, self._past_end)
 
     @property
     def is_complete(self) -> bool:
@@ -37,7 +47,8 @@ class GrammarState:
 
         Tokens of `held_back` may not, unless no other may.
         """
-        mask = self._matcher.compute_bitmask()
+        with self._allowance.spending():
+            mask = self._matcher.compute_bitmask()
         self._check()
         if held_back:
             others = bytearray(mask)
@@ -50,19 +61,22 @@ class GrammarState:
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Add tokens of the answer."""
-        for token in tokens:
-            self._check()
-            if self._matcher.is_stopped():
-                if token not in self._end_tokens:
-                    raise GrammarError(f"the token {token} follows its end")
-                self._past_end += 1
-            elif not self._matcher.consume_token(token):
+        self._allowance.earn(len(tokens))
+        with self._allowance.spending():
+            for token in tokens:
                 self._check()
+                if self._matcher.is_stopped():
+                    if token not in self._end_tokens:
+                        raise GrammarError(f"the token {token} follows its end")
+                    self._past_end += 1
+                elif not self._matcher.consume_token(token):
+                    self._check()
 
     def count_valid(self, tokens: Sequence[int]) -> int:
         """How many of these tokens, from the first, may follow; the state stays."""
         self._check()
-        return self._matcher.validate_tokens(list(tokens))
+        with self._allowance.spending():
+            return self._matcher.validate_tokens(list(tokens))
 
     def rollback(self, count: int) -> None:
         """Remove the newest tokens."""
@@ -73,7 +87,8 @@ class GrammarState:
 
     def forced(self) -> list[int]:
         """Tokens of the text that must follow, if there is any; others may spell the same text."""
-        return self._matcher.compute_ff_tokens()
+        with self._allowance.spending():
+            return self._matcher.compute_ff_tokens()
 
     def _check(self) -> None:
         if self._matcher.is_error():

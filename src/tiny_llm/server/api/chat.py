@@ -13,11 +13,12 @@ from .fields import ChatFields
 from .form import ChoicesForm
 from .grammar import read_grammar
 from .job import Form, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
+from .lengths import check_chars
 from .messages import read_messages
 from .outputs import CHAT_STREAM, CHAT_WHOLE, ChatChoice, Choice
-from .pieces import THINK, AnswerReader
+from .pieces import END_OF_THINK, THINK, AnswerReader
 from .sampling import answer_limit, read_sampling
-from .tools import read_tools
+from .tools import forced_calls, is_forced, read_tools
 
 TEMPLATE_SWITCHES = {"enable_thinking"}
 
@@ -47,7 +48,14 @@ def prepare_chat(
     grammar = read_grammar(fields)
     thinking = read_thinking(fields, model)
     tools = read_tools(fields, model, settings)
+    if tools and is_forced(fields):
+        if grammar is not None:
+            raise bad_value("tool_choice", "auto or none beside a grammar for the answer")
+        grammar = forced_calls(fields, tools)
     text = render(fields, model, thinking, tools, settings)
+    inside = text.rstrip().endswith(THINK)
+    if grammar is not None and (thinking or inside):  # the grammar is for what comes after the reasoning
+        grammar = grammar.after("" if inside else THINK, END_OF_THINK)
     tokenizer = model.tokenizer
     ids = tokenizer.encode(text, add_special_tokens=False)
     asked, param = fields.max_tokens, "max_tokens"
@@ -57,12 +65,11 @@ def prepare_chat(
         raise bad_value(param, "at least 1")
     limit = answer_limit(asked, param, len(ids), model.engine.context, None)
     sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
-    inside = text.rstrip().endswith(THINK)
     readers = [AnswerReader(thinking, inside, bool(tools)) for _ in range(fields.n or 1)]
     job_id = new_id(form.id_prefix)
     return Job(
         model=model,
-        requests=[engine_request(fields, ids, sampling, logprobs, grammar, job_id)],
+        requests=[engine_request(fields, ids, sampling, logprobs, grammar, job_id, settings)],
         choices=[form.new_choice(index, tokenizer, reader) for index, reader in enumerate(readers)],
         form=form,
         stream=stream,
@@ -104,6 +111,9 @@ def render(
 ) -> str:
     """The prompt that the model's chat template makes of the messages."""
     messages = read_messages(fields.messages)
+    # Templates may drop space, and what an answer had before its end of thinking.
+    kept = [message["content"].strip() for message in messages if message["role"] != "assistant"]
+    check_chars("messages", kept, model, settings)
     if sum(len(message["content"]) for message in messages) > settings.max_prompt_chars:
         raise ApiError(
             400,
@@ -117,6 +127,8 @@ def render(
     if tools:
         options["tools"] = tools
     try:
-        return model.tokenizer.apply_chat_template(messages, **options)
+        text = model.tokenizer.apply_chat_template(messages, **options)
     except LoadError as error:
         raise ApiError(400, f"messages: {error}", param="messages", code="chat_template") from error
+    check_chars("messages", [text], model, settings)
+    return text

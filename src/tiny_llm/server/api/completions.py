@@ -1,13 +1,15 @@
 """POST /v1/completions: from its fields to a job."""
 
-from ..door import Tokenizer
-from ..errors import ApiError, bad_value, unsupported
+from dataclasses import replace
+
+from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import CompletionFields
 from .form import ChoicesForm
 from .grammar import read_grammar
 from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
+from .lengths import check_chars
 from .outputs import COMPLETION, Choice, CompletionChoice
 from .sampling import answer_limit, check_ids, context_exceeded, read_sampling
 
@@ -17,17 +19,16 @@ DEFAULT_MAX_TOKENS = 16  # as at OpenAI
 def prepare_completion(fields: CompletionFields, model: ServedModel, settings: Settings) -> Job:
     """Encodes the prompts, which takes time: not for the event loop."""
     tokenizer = model.tokenizer
-    prompts = read_prompts(fields, tokenizer, settings)
+    prompts = read_prompts(fields, model, settings)
     check_choices(fields, len(prompts), settings)
     if fields.best_of is not None and fields.best_of != (fields.n or 1):
         raise unsupported("best_of", "expected the value of n: answers are not ranked")
     stream, include_usage = read_stream(fields)
     check_logprobs(fields.logprobs, "logprobs", settings)
-    if fields.echo and fields.logprobs is not None:
-        raise unsupported("logprobs", "log probabilities of the prompt, for echo, are not computed")
+    scored = fields.echo and fields.logprobs is not None
     grammar = read_grammar(fields)
-    if fields.max_tokens == 0 and not fields.echo:
-        raise bad_value("max_tokens", "at least 1 without echo")
+    if fields.max_tokens == 0 and (scored or not fields.echo):
+        raise bad_value("max_tokens", "at least 1 without echo and with logprobs")
     form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")
     job_id, choices, requests = new_id(form.id_prefix), list[Choice](), []
     context = model.engine.context
@@ -36,12 +37,13 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
             raise context_exceeded(len(ids), fields.max_tokens or 0, context, "prompt")
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
-        choices += [CompletionChoice(index, tokenizer, echo) for index in numbers]
+        choices += [CompletionChoice(index, tokenizer, echo, ids[0]) for index in numbers]
         if fields.max_tokens == 0:  # only the echo, for which the engine is not needed
             continue
         limit = answer_limit(fields.max_tokens, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
-        requests.append(engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id))
+        request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id, settings)
+        requests.append(replace(request, prompt_logprobs=fields.logprobs) if scored else request)
     return Job(
         model=model,
         requests=requests,
@@ -53,9 +55,9 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
     )
 
 
-def read_prompts(fields: CompletionFields, tokenizer: Tokenizer, settings: Settings) -> list[list[int]]:
+def read_prompts(fields: CompletionFields, model: ServedModel, settings: Settings) -> list[list[int]]:
     """The ids of each prompt: a text, a list of texts, ids, or a list of lists of ids."""
-    given = fields.prompt
+    given, tokenizer = fields.prompt, model.tokenizer
     several = [given] if isinstance(given, str) else given
     if not several:
         raise bad_value("prompt", "at least one prompt")
@@ -65,10 +67,10 @@ def read_prompts(fields: CompletionFields, tokenizer: Tokenizer, settings: Setti
     prompts: list[list[int]]
     if kinds == {str}:
         check_choices(fields, len(several), settings)  # before anything is encoded
-        if sum(len(str(text)) for text in several) > settings.max_prompt_chars:
-            sentence = f"prompt: expected at most {settings.max_prompt_chars} characters"
-            raise ApiError(400, sentence, param="prompt", code="context_length_exceeded")
-        prompts = [tokenizer.encode(str(text), add_special_tokens=False) for text in several]
+        texts = [str(text) for text in several]
+        for text in texts:
+            check_chars("prompt", [text], model, settings)
+        prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     else:
         prompts = [several] if kinds == {int} else several  # type: ignore[list-item, assignment]
         for ids in prompts:

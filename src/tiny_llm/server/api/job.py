@@ -69,6 +69,7 @@ def engine_request(
     logprobs: int | None,
     grammar: Any,
     job_id: str,
+    settings: Settings,
 ) -> EngineRequest:
     return EngineRequest(
         prompt_ids=tuple(ids),
@@ -76,6 +77,7 @@ def engine_request(
         n=fields.n or 1,
         logprobs=logprobs,
         grammar=grammar,
+        deadline=settings.request_timeout,
         salt=fields.cache_salt or "",
         id=job_id,
     )

@@ -24,14 +24,18 @@ def _named(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 class CompletionLogprobs:
-    """Of a completion: parallel lists. `offset` is the place of the next token in the text."""
+    """Of a completion: parallel lists."""
 
-    def __init__(self, tokenizer: Tokenizer, offset: int):
+    def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._offset = offset
+        self._offset = 0  # the place of the next token in the text
 
-    def shape(self, entries: Iterable[TokenLogprobs]) -> dict[str, list[Any]]:
-        """The entries of the next tokens."""
+    def skip(self, text: str) -> None:
+        """This text has no log probabilities."""
+        self._offset += len(text)
+
+    def shape(self, entries: Iterable[TokenLogprobs | int]) -> dict[str, list[Any]]:
+        """The entries of the next tokens; of a first token, which has none, the id."""
         shaped: dict[str, list[Any]] = {
             "tokens": [],
             "token_logprobs": [],
@@ -39,10 +43,14 @@ class CompletionLogprobs:
             "text_offset": [],
         }
         for entry in entries:
-            token = self._text(entry.token_id)
+            if isinstance(entry, int):
+                token, logprob, top = self._text(entry), None, None
+            else:
+                token, logprob = self._text(entry.token_id), finite(entry.logprob)
+                top = {self._text(other): finite(value) for other, value in entry.top}
             shaped["tokens"].append(token)
-            shaped["token_logprobs"].append(finite(entry.logprob))
-            shaped["top_logprobs"].append({self._text(other): finite(value) for other, value in entry.top})
+            shaped["token_logprobs"].append(logprob)
+            shaped["top_logprobs"].append(top)
             shaped["text_offset"].append(self._offset)
             self._offset += len(token)
         return shaped
@@ -52,4 +60,4 @@ class CompletionLogprobs:
 
 
 def finite(logprob: float) -> float:
-    return max(logprob, LOWEST)
+    return logprob if logprob > LOWEST else LOWEST  # NaN, too

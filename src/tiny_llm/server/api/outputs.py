@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ...engine import Event
+from ...generation.result import TokenLogprobs
 from ..door import Tokenizer
 from .logprobs import CompletionLogprobs, chat_logprobs
 from .pieces import AnswerReader, Call, Content, Piece, Reasoning
@@ -95,22 +96,28 @@ class ChatChoice:
 
 
 class CompletionChoice:
-    """`echo` is the prompt if it is repeated before the answer, else empty."""
+    """`echo` is the prompt if it is repeated before the answer, else empty; `first` is its first token."""
 
-    def __init__(self, index: int, tokenizer: Tokenizer, echo: str):
+    def __init__(self, index: int, tokenizer: Tokenizer, echo: str, first: int):
         self._index = index
         self._echo = echo
-        self._shaper = CompletionLogprobs(tokenizer, len(echo))
+        self._first = first
+        self._shaper = CompletionLogprobs(tokenizer)
         self._text: list[str] = []
         self._logprobs: dict[str, list[Any]] | None = None
         self._finish_reason: str | None = None
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         """One entry, unless there is nothing new."""
+        if event.prompt_logprobs is None:
+            self._shaper.skip(self._echo)
+            known: list[TokenLogprobs | int] = list(event.logprobs or ())
+        else:
+            known = [self._first, *event.prompt_logprobs, *(event.logprobs or ())]
         text, self._echo = self._echo + event.text, ""
         logprobs = None
-        if event.logprobs:
-            logprobs = self._shaper.shape(event.logprobs)
+        if known:
+            logprobs = self._shaper.shape(known)
             if self._logprobs is None:
                 self._logprobs = {name: [] for name in logprobs}
             for name, values in logprobs.items():

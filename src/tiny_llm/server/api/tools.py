@@ -2,38 +2,66 @@
 
 from typing import Any
 
+from ...sampling.grammar import Grammar
 from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
+from .call_grammar import call_grammar
 from .fields import ChatFields, Tool
 
-CHOICES = ("auto", "none")
+CHOICES = ("auto", "none", "required")
 
 
 def read_tools(fields: ChatFields, model: ServedModel, settings: Settings) -> list[dict[str, Any]] | None:
     """The tools as chat templates read them; None without tools, or if the request forbids calls."""
-    if fields.tool_choice is not None and fields.tool_choice not in CHOICES:
-        raise unsupported("tool_choice", f"expected one of {', '.join(CHOICES)}")
+    if isinstance(fields.tool_choice, str) and fields.tool_choice not in CHOICES:
+        raise bad_value("tool_choice", f"one of {', '.join(CHOICES)}, or a function")
     if not fields.tools:
+        if is_forced(fields):
+            raise bad_value("tool_choice", "tools to choose from")
         return None
     if len(fields.tools) > settings.max_tools:
         raise bad_value("tools", f"at most {settings.max_tools}")
-    tools = [_read(f"tools[{index}]", tool) for index, tool in enumerate(fields.tools)]
+    tools = [_read(f"tools[{index}]", tool, is_forced(fields)) for index, tool in enumerate(fields.tools)]
     if fields.tool_choice == "none":
         return None
-    if fields.parallel_tool_calls is False:
-        raise unsupported("parallel_tool_calls", "the number of calls in an answer is not limited")
+    if fields.parallel_tool_calls is False and not is_forced(fields):
+        sentence = "the number of calls is limited only if tool_choice requires one"
+        raise unsupported("parallel_tool_calls", sentence)
     if not model.takes_tools:
         raise unsupported("tools", "the model's chat template has no tools")
     return tools
 
 
-def _read(place: str, tool: Tool) -> dict[str, Any]:
+def is_forced(fields: ChatFields) -> bool:
+    """Whether the answer must be a call."""
+    return fields.tool_choice == "required" or isinstance(fields.tool_choice, dict)
+
+
+def forced_calls(fields: ChatFields, tools: list[dict[str, Any]]) -> Grammar:
+    """The calls that an answer may consist of: one of a named function, or one or more of any."""
+    functions = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    several = fields.parallel_tool_calls is not False
+    if isinstance(fields.tool_choice, dict):
+        named = fields.tool_choice.get("function")
+        name = named.get("name") if isinstance(named, dict) else None
+        if fields.tool_choice.get("type") != "function" or not isinstance(name, str):
+            raise bad_value(
+                "tool_choice", 'an object such as {"type": "function", "function": {"name": ...}}'
+            )
+        if name not in functions:
+            raise bad_value("tool_choice.function.name", "the name of one of the tools")
+        functions, several = {name: functions[name]}, False
+    return call_grammar(functions, several)
+
+
+def _read(place: str, tool: Tool, forced: bool) -> dict[str, Any]:
     if tool.type != "function":
         raise bad_value(f"{place}.type", "function")
     function = tool.function
-    if function.strict:
-        raise unsupported(f"{place}.function.strict", "arguments are not constrained to the schema")
+    if function.strict and not forced:
+        sentence = "arguments are constrained to the schema only if tool_choice requires a call"
+        raise unsupported(f"{place}.function.strict", sentence)
     parameters = function.parameters or {"type": "object", "properties": {}}
     if parameters.get("type", "object") != "object":
         raise bad_value(f"{place}.function.parameters.type", "object")

@@ -1,12 +1,15 @@
-"""The outermost layer: gives the request its id, logs one line about it, survives its failure."""
+"""The outermost layer: gives a request its id, logs one line, counts its error, survives its failure."""
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..errors import ApiError
 from .request_ids import HEADER, choose_id, request_id
+from .respond import SENT
 
 LOG = logging.getLogger(__name__)
 QUIET = frozenset({"/health", "/ready", "/metrics"})  # asked every few seconds
@@ -14,8 +17,11 @@ SECURITY = [(b"x-content-type-options", b"nosniff")]
 
 
 class Access:
-    def __init__(self, app: ASGIApp):
+    """`on_error` gets the error that a request was answered with."""
+
+    def __init__(self, app: ASGIApp, on_error: Callable[[ApiError], None]):
         self._app = app
+        self.on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,6 +46,8 @@ class Access:
             if status != 500:
                 LOG.error("a request failed", exc_info=error)
         finally:
+            if SENT in scope:
+                self.on_error(scope[SENT])
             self._log(scope, status, time.perf_counter() - start)
             request_id.reset(token)
 

@@ -107,6 +107,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
       }
     }
   }
+  // All keys are in: divide by l, and store.
   for (int head = 0; head < task.kv_heads; head++) {
     const ForwardTask part = of_kv_head<Operands::kElement>(task, head);
     for (int t = head * tiles; t < (head + 1) * tiles; t++)

@@ -15,16 +15,15 @@ from ..pieces import AnswerReader
 
 
 class AnthropicForm:
-    """Of one request; `stops` says whether it has stop sequences."""
+    """Of one request."""
 
     id_prefix = "msg"
 
-    def __init__(self, stops: bool):
-        self._stops = stops
+    def __init__(self) -> None:
         self._choice: AnthropicChoice | None = None
 
     def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "AnthropicChoice":
-        self._choice = AnthropicChoice(tokenizer, reader, self._stops)
+        self._choice = AnthropicChoice(reader)
         return self._choice
 
     def begin(self, job: Job) -> Iterator[bytes]:
@@ -35,8 +34,7 @@ class AnthropicForm:
         return b"event: " + str(delta["type"]).encode() + b"\ndata: " + encode(delta) + b"\n\n"
 
     def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
-        reason = None if self._choice is None else self._choice.stop_reason
-        delta = {"stop_reason": reason, "stop_sequence": None}
+        delta = {} if self._choice is None else self._choice.end
         yield self.chunk(job, {"type": "message_delta", "delta": delta, "usage": _usage(usage)})
         yield self.chunk(job, {"type": "message_stop"})
 
@@ -46,7 +44,7 @@ class AnthropicForm:
     def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
         message = self._message(job, _usage(usage))
         if self._choice is not None:
-            message |= {"content": self._choice.content, "stop_reason": self._choice.stop_reason}
+            message |= {"content": self._choice.content, **self._choice.end}
         return message
 
     def _message(self, job: Job, usage: dict[str, int]) -> dict[str, Any]:
@@ -75,12 +73,10 @@ def _usage(usage: Usage) -> dict[str, int]:
 class AnthropicChoice:
     """The content. A block of the answer is a content block."""
 
-    def __init__(self, tokenizer: Tokenizer, reader: AnswerReader, stops: bool):
-        self._tokenizer = tokenizer
+    def __init__(self, reader: AnswerReader):
         self._reader = reader
-        self._stops = stops
         self._blocks = Blocks()
-        self.stop_reason: str | None = None
+        self.end: dict[str, str | None] = {"stop_reason": None, "stop_sequence": None}
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -96,19 +92,17 @@ class AnthropicChoice:
         if event.finish_reason is not None:
             for step in self._blocks.close():
                 yield from _events(step)
-            self.stop_reason = self._reason(event)
+            self.end = {"stop_reason": self._reason(event), "stop_sequence": event.stop_string}
 
     def whole(self) -> dict[str, Any]:
         return {"content": self.content}
 
     def _reason(self, event: Event) -> str:
-        """The engine does not tell a stop string from an end token, but the last token does."""
         if event.finish_reason == "length":
             return "max_tokens"
         if any(block.call is not None for block in self._blocks.blocks):
             return "tool_use"
-        ended = bool(event.token_ids) and event.token_ids[-1] in self._tokenizer.eos_token_ids
-        return "stop_sequence" if self._stops and not ended else "end_turn"
+        return "end_turn" if event.stop_string is None else "stop_sequence"
 
 
 def _events(step: Step) -> Iterator[dict[str, Any]]:

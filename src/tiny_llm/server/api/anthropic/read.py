@@ -1,6 +1,7 @@
 """From the fields of /v1/messages to those of a chat, which mean the same."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -10,19 +11,22 @@ from ...settings import Settings
 from ..chat import prepare_chat
 from ..fields import ChatFields, Function, FunctionCall, Message, Tool, ToolCall
 from ..job import Job
-from .fields import AnthropicFields, AnthropicMessage, AnthropicTool, ContentBlock, TextBlock
+from .fields import (
+    AnthropicFields,
+    AnthropicMessage,
+    AnthropicTool,
+    ContentBlock,
+    TextBlock,
+    ToolChoice,
+)
 from .form import AnthropicForm
 
-TOOL_CHOICES = ("auto", "none")
-THINKING = {"enabled": True, "adaptive": True, "disabled": False}
+FAILED = "Error: "  # before the result of a tool that failed: chat templates know no other mark
 DROPPED = ("thinking", "redacted_thinking")  # of earlier turns, as templates do
 
 
 def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    choice = fields.tool_choice.type if fields.tool_choice else "auto"
-    if choice not in TOOL_CHOICES:
-        raise unsupported("tool_choice.type", f"expected one of {', '.join(TOOL_CHOICES)}")
     chat = ChatFields(
         messages=[*read_system(fields), *read_messages(fields)],
         max_completion_tokens=fields.max_tokens,
@@ -32,19 +36,40 @@ def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Sett
         stop=fields.stop_sequences,
         stream=fields.stream,
         tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
-        tool_choice=choice,
+        tool_choice=read_tool_choice(fields),
         parallel_tool_calls=not (fields.tool_choice and fields.tool_choice.disable_parallel_tool_use),
-        chat_template_kwargs={"enable_thinking": read_thinking(fields)},
+        chat_template_kwargs={"enable_thinking": read_thinking(fields, model)},
     )
-    return prepare_chat(chat, model, settings, AnthropicForm(bool(fields.stop_sequences)))
+    return prepare_chat(chat, model, settings, AnthropicForm())
 
 
-def read_thinking(fields: AnthropicFields) -> bool:
-    if fields.thinking is None:
-        return False
-    if fields.thinking.type not in THINKING:
-        raise bad_value("thinking.type", f"one of {', '.join(THINKING)}")
-    return THINKING[fields.thinking.type]
+def read_tool_choice(fields: AnthropicFields) -> str | dict[str, Any]:
+    match fields.tool_choice:
+        case None:
+            return "auto"
+        case ToolChoice(type="auto" | "none" as kind):
+            return kind
+        case ToolChoice(type="any"):
+            return "required"
+        case ToolChoice(type="tool", name=str(name)):
+            return {"type": "function", "function": {"name": name}}
+        case _:
+            raise bad_value("tool_choice", "auto, none, any, or tool with a name")
+
+
+def read_thinking(fields: AnthropicFields, model: ServedModel) -> bool:
+    """Adaptive thinking leaves it to the model, which may have none."""
+    match fields.thinking.type if fields.thinking else "disabled":
+        case "disabled":
+            return False
+        case "adaptive":
+            return model.takes_thinking
+        case "enabled" if model.takes_thinking:
+            return True
+        case "enabled":
+            raise unsupported("thinking", "the model's chat template has no switch for it")
+        case _:
+            raise bad_value("thinking.type", "one of enabled, adaptive, disabled")
 
 
 def read_system(fields: AnthropicFields) -> list[Message]:
@@ -81,6 +106,7 @@ def read_blocks(place: str, message: AnthropicMessage, blocks: list[ContentBlock
                 calls.append(ToolCall(function=function, id=block.id))
             case "tool_result" if message.role == "user":
                 result = read_texts(f"{where}.content", block.content or "")
+                result = FAILED + result if block.is_error else result
                 yield Message(role="tool", content=result, tool_call_id=block.tool_use_id)
             case kind if kind in DROPPED:
                 pass

@@ -1,5 +1,7 @@
 """From the fields of /v1/responses to those of a chat, which mean the same."""
 
+from typing import Any
+
 from ...errors import bad_value, unsupported
 from ...models import ServedModel
 from ...settings import Settings
@@ -20,11 +22,19 @@ from .fields import FunctionTool, Item, Part, ResponseFields
 from .form import ResponseForm
 
 TEXT_PARTS = ("input_text", "output_text", "text")
+# Asked for by coding agents: reasoning is returned as text, so nothing is kept from them.
+INCLUDED = ("reasoning.encrypted_content",)
+SUMMARIES = (None, "auto")  # reasoning is returned as it is; there are no summaries, which "auto" leaves open
 NO_EFFORT = ("none", "minimal")
 
 
 def prepare_response(fields: ResponseFields, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
+    for index, name in enumerate(fields.include or ()):
+        if name not in INCLUDED:
+            raise unsupported(f"include[{index}]", f"expected {', '.join(INCLUDED)}")
+    if fields.reasoning is not None and fields.reasoning.summary not in SUMMARIES:
+        raise unsupported("reasoning.summary", "expected auto or null: reasoning is returned as it is")
     chat = ChatFields(
         messages=read_messages(fields),
         max_completion_tokens=fields.max_output_tokens,
@@ -34,7 +44,7 @@ def prepare_response(fields: ResponseFields, model: ServedModel, settings: Setti
         stream=fields.stream,
         response_format=read_format(fields),
         tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
-        tool_choice=fields.tool_choice,
+        tool_choice=read_tool_choice(fields),
         parallel_tool_calls=fields.parallel_tool_calls,
         chat_template_kwargs={"enable_thinking": wants_thinking(fields, model)},
     )
@@ -97,6 +107,14 @@ def read_parts(place: str, content: str | list[Part]) -> str | list[ChatPart]:
         if part.type not in TEXT_PARTS:
             raise unsupported(f"{place}[{index}].type", "expected text: this model reads nothing else")
     return [ChatPart(type="text", text=part.text) for part in content]
+
+
+def read_tool_choice(fields: ResponseFields) -> str | dict[str, Any] | None:
+    """A named function has its name one level further out than in a chat."""
+    choice = fields.tool_choice
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    return choice
 
 
 def read_format(fields: ResponseFields) -> ResponseFormat | None:

@@ -1,0 +1,1 @@
+"""Contestants of `bench engine`, in processes of their own."""

@@ -1,0 +1,1 @@
+"""Servers, and what their clients do: the contestants of `bench serving`."""

@@ -1,0 +1,1 @@
+"""Load for a server that speaks OpenAI's interface: requests, arrivals, answers."""

@@ -1,0 +1,106 @@
+"""Prompts beside running answers: as many tokens as keep a step short, by steps whose time is given."""
+
+import pytest
+
+from tiny_llm.cache.pages import PagePool
+from tiny_llm.engine import Engine
+from tiny_llm.engine.pace import FEW_STEPS, LONGEST_STEP, SIZES, STEPS_TO_FORGET, Pace
+from tiny_llm.scheduler import RequestState, Scheduler
+
+from ..support.engine_requests import PROMPTS, alone, ids_of, read, request_of
+
+ALONE = 1.0  # seconds of a step of one answer
+
+
+def scheduler_with(answers, prompt=20000):
+    """Answers that decode, and a prompt that waits."""
+    scheduler = Scheduler(PagePool(4000, 8), step_tokens=512, max_running=16)
+    for number in range(answers):
+        scheduler.add(RequestState(str(number), [number + 1], 3000))
+    commit(scheduler, scheduler.plan())
+    if prompt:
+        scheduler.add(RequestState("prompt", [9] * prompt, 1))
+    return scheduler
+
+
+def commit(scheduler, plan):
+    scheduler.commit(plan, {row.state: [1] for row in plan.rows if row.logits})
+
+
+def paced(scheduler, pace, seconds, steps):
+    """The rows of the next steps, which take `seconds(rows)`."""
+    found = []
+    for _ in range(steps):
+        plan = scheduler.plan(bound=pace.prompt_tokens)
+        found.append(sum(len(row.token_ids) for row in plan.rows))
+        commit(scheduler, plan)
+        pace.learn(plan, seconds(found[-1]))
+    return found
+
+
+def by_rows(cost):
+    """Seconds of a step in which each row beyond the first costs a share of the first."""
+    return lambda rows: ALONE + cost * (rows - 1)
+
+
+@pytest.mark.parametrize(("cost", "size"), [(0.2, 8), (0.01, 128), (3.0, 2)])
+def test_a_prompt_grows_a_step_up_to_the_limit(cost, size):
+    pace = Pace()
+    paced(scheduler_with(1, prompt=0), pace, by_rows(cost), 5)
+    rows = paced(scheduler_with(1), pace, by_rows(cost), FEW_STEPS * len(SIZES) + 4)
+    assert rows[-4:] == [size] * 4
+    assert rows[:FEW_STEPS] == [SIZES[0]] * FEW_STEPS
+    next_size = SIZES[SIZES.index(size) + 1] if cost < 1 else size
+    assert max(rows) == next_size  # tried, and found too long
+    if cost < 1:
+        assert rows.count(next_size) == FEW_STEPS
+        assert by_rows(cost)(size) <= LONGEST_STEP * ALONE < by_rows(cost)(next_size)
+
+
+def test_there_is_no_bound_where_rows_are_free_or_nothing_is_known():
+    assert Pace().prompt_tokens(1) is None
+    pace = Pace()
+    paced(scheduler_with(2, prompt=0), pace, by_rows(0.0), 3)
+    assert pace.prompt_tokens(3) is None  # three answers have not decoded alone
+    assert pace.prompt_tokens(0) is None
+    rows = paced(scheduler_with(2), pace, by_rows(0.0), 60)
+    assert max(rows) == 512
+
+
+def test_more_answers_get_larger_steps():
+    pace = Pace()
+    for answers in (1, 8):
+        paced(scheduler_with(answers, prompt=0), pace, by_rows(0.2), 3)
+    one = paced(scheduler_with(1), pace, by_rows(0.2), 60)[-1]
+    eight = paced(scheduler_with(8), pace, by_rows(0.2), 60)[-1]
+    assert (one, eight) == (8, 24)
+
+
+def test_a_size_that_was_slow_once_is_tried_again():
+    pace = Pace()
+    paced(scheduler_with(1, prompt=0), pace, by_rows(0.0), 3)
+    disturbed = paced(scheduler_with(1), pace, lambda rows: 100.0 if rows > 2 else 1.0, 20)
+    assert disturbed[-1] == 2
+    later = paced(scheduler_with(1), pace, by_rows(0.0), STEPS_TO_FORGET + 45)
+    assert max(later) == 512
+
+
+def test_a_time_that_rows_cannot_explain_is_one_of_several():
+    pace = Pace()
+    paced(scheduler_with(1, prompt=0), pace, by_rows(0.2), 3)
+    pauses = iter([50.0] * 1 + [0.0] * 200)
+    rows = paced(scheduler_with(1), pace, lambda rows: by_rows(0.2)(rows) + next(pauses), 40)
+    assert rows[-1] == 8
+
+
+def test_a_prompt_beside_a_running_answer_comes_in_parts_and_gets_the_same_answer(llm):
+    prompt = "The quick brown fox jumps over the lazy dog. " * 20
+    with Engine(llm, max_context=1024, page_size=8) as engine:
+        running = engine.submit(request_of(llm, PROMPTS[0], 900, sampling={"ignore_eos": True}, salt="other"))
+        for _ in range(3):
+            next(running)
+        assert read(engine.submit(request_of(llm, prompt))) == alone(llm, prompt)
+        running.cancel()
+        steps = engine.statistics().step_tokens
+        assert SIZES[0] in steps
+        assert max(steps) < len(ids_of(llm, prompt))

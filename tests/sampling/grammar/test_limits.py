@@ -1,0 +1,162 @@
+"""Limits of time for grammars: to compile, in line, and for each token; and refusals that are remembered."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tiny_llm import GrammarError, load
+from tiny_llm.sampling.grammar import Grammar, allowance, compiler, knows_grammar, refusals, start_grammar
+from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
+from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
+
+from ...support.refusal import refused
+
+PATTERN = Grammar.regex("(yes|no)!")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load("tiny").tokenizer
+
+
+# Each pattern of an intersection doubles the work; llguidance has no limit for this.
+ENDLESS = Grammar.json_schema(
+    {"allOf": [{"type": "string", "pattern": f".*a.{{{count}}}"} for count in range(10, 60)]}
+)
+
+
+def test_a_grammar_that_takes_too_long_is_stopped_and_the_next_compiles(tokenizer):
+    start_grammar(tokenizer, Grammar.regex("first"))
+    process = GRAMMAR_WORKER.pid
+    with refused("grammar", function="Grammar") as caught:
+        start_grammar(tokenizer, ENDLESS, seconds=0.3)
+    assert "it took more than 0.3 s" in str(caught.value)
+    assert start_grammar(tokenizer, Grammar.regex("next")).allowed()
+    assert GRAMMAR_WORKER.pid not in (process, None)
+
+
+def test_a_grammar_that_was_refused_is_refused_at_once(tokenizer, monkeypatch):
+    with refused("grammar", function="Grammar") as first:
+        start_grammar(tokenizer, Grammar.lark("start: nothing_of_this_name"))
+    monkeypatch.setattr(compiler, "TRIALS", None)
+    with refused("grammar", function="Grammar") as second:
+        start_grammar(tokenizer, Grammar.lark("start: nothing_of_this_name"))
+    assert str(second.value) == str(first.value)
+
+
+def test_only_the_newest_refusals_are_kept_and_not_for_ever(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(refusals.time, "monotonic", lambda: now)
+    kept = refusals.Refusals()
+    grammars = [Grammar.regex(f"({number}") for number in range(refusals.MAX_REFUSALS + 1)]
+    for grammar in grammars:
+        kept.add(grammar, "an open group")
+    assert kept.find(grammars[0]) is None
+    assert kept.find(grammars[1]) == kept.find(grammars[-1]) == "an open group"
+    now = refusals.FORGET_AFTER
+    assert kept.find(grammars[-1]) is None
+
+
+def test_a_grammar_that_several_wait_for_is_tried_once(tokenizer):
+    """All others are refused as soon as the first one is."""
+    hostile = Grammar.json_schema({**json.loads(ENDLESS.text), "title": "several"})
+    requests: list[str] = []
+    request = GRAMMAR_WORKER.request
+
+    def note(record, seconds):
+        requests.append(record)
+        return request(record, seconds)
+
+    def ask(_: int) -> str:
+        with refused("grammar", function="Grammar") as caught:
+            start_grammar(tokenizer, hostile, seconds=0.3)
+        return str(caught.value)
+
+    start_grammar(tokenizer, Grammar.regex("known"))
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(4) as threads:
+        patch.setattr(GRAMMAR_WORKER, "request", note)
+        assert len(set(threads.map(ask, range(4)))) == 1
+    assert len(requests) == 1
+
+
+def test_a_refusal_while_others_wait_is_not_remembered(tokenizer, monkeypatch):
+    monkeypatch.setattr(TRIALS, "_in_line", 1)
+    crowded = Grammar.regex("(crowded")
+    with refused("grammar", function="Grammar"):
+        start_grammar(tokenizer, crowded)
+    assert not knows_grammar(tokenizer, crowded)
+    monkeypatch.setattr(TRIALS, "_in_line", 0)
+    with refused("grammar", function="Grammar"):
+        start_grammar(tokenizer, crowded)
+    assert knows_grammar(tokenizer, crowded)
+
+
+def test_a_grammar_has_less_time_while_others_wait():
+    """Without a process: what is asked of it, with the time limit."""
+    asked: list[tuple[str, float]] = []
+    two_wait, done = threading.Event(), threading.Event()
+
+    class Process:
+        def request(self, record: str, seconds: float) -> dict[str, str]:
+            asked.append((json.loads(record)["text"], seconds))
+            return {}
+
+    trials = Trials(Process())
+
+    def ask(text: str) -> None:
+        with trials.turn(5.0) as seconds:
+            trials.error_of(Grammar.regex(text), {}, "", seconds)
+            if text == "first":
+                two_wait.set()
+                assert done.wait(30)
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(ask, "first")
+        assert two_wait.wait(30)
+        others = [threads.submit(ask, text) for text in ("second", "third")]
+        while trials._in_line < 3:
+            time.sleep(0.001)
+        done.set()
+        for each in (first, *others):
+            each.result()
+    assert dict(asked)["first"] == 5.0
+    assert sorted(seconds for _, seconds in asked) == [CROWDED_SECONDS, 5.0, 5.0]
+
+
+def test_a_grammar_that_takes_too_long_for_each_token_ends_its_answers(tokenizer, monkeypatch):
+    """Each of its masks is legal for llguidance; all together are not for us."""
+    monkeypatch.setattr(allowance, "MOST", 0.05)
+    monkeypatch.setattr(allowance, "PER_TOKEN", 0.0)
+    slow = Grammar.regex(r"(a|b|[^z]{1,20}c)*a.{1,80}(foo|bar)")
+    state, other = (start_grammar(tokenizer, slow) for _ in range(2))
+    with pytest.raises(GrammarError, match=r"takes too much time for each token$"):
+        list(map(state.allowed, [()] * 100_000))
+    with pytest.raises(GrammarError, match=r"takes too much time for each token$"):
+        other.allowed()
+    with refused("grammar", function="Grammar") as caught:
+        start_grammar(tokenizer, slow)
+    assert "too much time for each token" in str(caught.value)
+    assert start_grammar(tokenizer, PATTERN).allowed()
+
+
+def test_tokens_earn_time_up_to_a_limit(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(allowance.time, "thread_time", lambda: now)
+    reasons: list[str] = []
+    time_of = allowance.Allowance(reasons.append)
+    for _ in range(1000):  # each takes as much as it brings
+        time_of.earn(2)
+        with time_of.spending():
+            now += 2 * allowance.PER_TOKEN
+    with time_of.spending():
+        now += allowance.MOST / 2
+    assert reasons == []
+    time_of.earn(10**6)
+    with pytest.raises(GrammarError), time_of.spending():
+        now += allowance.MOST * 1.01
+    assert reasons == [allowance.TOO_SLOW]

@@ -1,0 +1,160 @@
+"""Structured output: which grammar reaches the engine, that it is the content's, and who waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tiny_llm.errors import ArgumentError
+from tiny_llm.sampling.grammar import Grammar, start_grammar
+
+from ..support.serving import chat_models
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.grammars import follows
+from ..support.serving.running import SECONDS, RunningServer, running, wait_until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running(FakeEngine()) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("template", "fields", "thought"),
+    [
+        (chat_models.THINKING, {}, ""),
+        (
+            chat_models.THINKING,
+            {"chat_template_kwargs": {"enable_thinking": True}},
+            "<think>\nHm.\n</think>\n\n",
+        ),
+        (chat_models.ALWAYS_THINKING, {}, "Hm.\n</think>\n\n"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_is_that_of_the_content_with_and_without_thinking(
+    template: str, fields: dict[str, Any], thought: str, stream: bool
+) -> None:
+    tokenizer = chat_models.tokenizer_with(chat_models.MESSAGES + template)
+    said = '{"a": 5}'
+    engine = FakeEngine(tokenizer=tokenizer, script=thought + said)
+    with running(engine) as server:
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+        answer = server.chat(max_tokens=99, response_format=form, stream=stream, **fields)
+        grammar = engine.requests[-1].grammar
+        if stream:
+            deltas = [part["delta"] for event in answer.events for part in event["choices"]]
+            names = ("reasoning_content", "content")
+            reasoning, content = ("".join(each.get(name, "") for each in deltas) for name in names)
+        else:
+            message = answer.record["choices"][0]["message"]
+            reasoning, content = message.get("reasoning_content", ""), message["content"]
+    assert (reasoning, content) == ("Hm." if thought else "", said)
+    assert follows(grammar, thought + said)
+    assert not follows(grammar, thought + "No.")
+    assert follows(grammar, said) == (not thought)
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "grammar"),
+    [
+        ({}, None),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, Grammar.json_object()),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+            Grammar.json_schema(SCHEMA),
+        ),
+        ({"structured_outputs": {"json": SCHEMA}}, Grammar.json_schema(SCHEMA)),
+        ({"structured_outputs": {"regex": "a+"}}, Grammar.regex("a+")),
+        ({"structured_outputs": {"grammar": "start: X"}}, Grammar.lark("start: X")),
+        ({"structured_outputs": {"choice": ["a.b", "c d"]}}, Grammar.regex(r"a\.b|c d")),
+        ({"structured_outputs": {"json_object": True}}, Grammar.json_object()),
+    ],
+)
+def test_a_grammar_reaches_the_engine(server: RunningServer, fields: dict[str, Any], grammar: Any) -> None:
+    for answer in (server.chat(**fields), server.complete(**fields)):
+        assert answer.status == 200
+        assert server.engine.requests[-1].grammar == grammar
+
+
+def test_a_slow_grammar_delays_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are threads of any kind are compiled, for as long as the test runs."""
+    engine = FakeEngine()
+    over = threading.Event()
+    submit = engine.submit
+
+    def compile_and_submit(request: Any) -> Any:
+        if request.grammar is not None:
+            assert over.wait(SECONDS)
+        return submit(request)
+
+    monkeypatch.setattr(engine, "submit", compile_and_submit)
+    with running(engine) as server, ThreadPoolExecutor(8) as clients:
+        form = {"type": "json_object"}
+        slow = [clients.submit(lambda: server.chat(response_format=form).status) for _ in range(8)]
+        wait_until(lambda: server.server.lifecycle.in_flight == 8)
+        assert server.chat().status == 200
+        over.set()
+        assert [each.result() for each in slow] == [200] * 8
+
+
+def test_a_known_grammar_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor for a refused one: only new ones are compiled by the few threads."""
+    engine = FakeEngine()
+    known, refused = ({"structured_outputs": {"regex": text}} for text in ("(known)", "(refused"))
+    start_grammar(engine.tokenizer, Grammar.regex("(known)"))
+    with pytest.raises(ArgumentError):
+        start_grammar(engine.tokenizer, Grammar.regex("(refused"))
+    begun, over = threading.Barrier(3), threading.Event()
+    submit = engine.submit
+
+    def compile_and_submit(request: Any) -> Any:
+        if request.grammar is not None and request.grammar.text == "new":
+            begun.wait(SECONDS)
+            assert over.wait(SECONDS)
+        return submit(request)
+
+    monkeypatch.setattr(engine, "submit", compile_and_submit)
+    with running(engine, max_grammars=2) as server, ThreadPoolExecutor(2) as clients:
+        unknown = {"structured_outputs": {"regex": "new"}}
+        new = [clients.submit(lambda: server.chat(**unknown).status) for _ in range(2)]
+        begun.wait(SECONDS)
+        assert [server.chat(**fields).status for fields in (known, refused)] == [200, 200]
+        beyond = server.chat(**unknown)
+        assert (beyond.status, beyond.error["code"]) == (429, "grammar_queue_full")
+        assert beyond.headers["retry-after"] == "1"
+        over.set()
+        assert [each.result() for each in new] == [200] * 2
+
+
+HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "unknownKeyword": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": HOSTILE}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice"),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+            "structured_outputs",
+        ),
+    ],
+)
+def test_a_wrong_grammar_is_refused(server: RunningServer, fields: dict[str, Any], param: str) -> None:
+    answer = server.chat(**fields)
+    assert (answer.status, answer.error["param"]) == (400, param)

@@ -1,0 +1,18 @@
+"""Which answers a grammar allows."""
+
+from __future__ import annotations
+
+from tiny_llm.sampling.grammar import Grammar, start_grammar
+
+from .fake_engine import embedded_tokenizer
+
+
+def follows(grammar: Grammar, text: str) -> bool:
+    """Whether a whole answer may be this text."""
+    tokenizer = embedded_tokenizer()
+    state = start_grammar(tokenizer, grammar)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if state.count_valid(ids) < len(ids):
+        return False
+    state.accept(ids)
+    return state.is_complete

@@ -1,0 +1,1 @@
+"""The learner's loop: starter files made from the one true source, hints, solutions."""

@@ -1,0 +1,120 @@
+"""`pdm run course start`, `progress`, `hint` and `solution`."""
+
+import argparse
+import difflib
+import re
+import sys
+from pathlib import Path
+
+from .starter import functions, written
+from .tasks import ROOT, Task, all_tasks
+from .workspace import create, run_pytest
+
+FOLDER = "my_llm"
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    start_parser = commands.add_parser("start", help="make starter files: a copy of src, to fill in")
+    start_parser.set_defaults(run=start)
+    progress_parser = commands.add_parser("progress", help="show which tasks are solved")
+    progress_parser.set_defaults(run=progress)
+    hint_parser = commands.add_parser("hint", help="say what to write for one task, and where")
+    hint_parser.set_defaults(run=hint)
+    solution_parser = commands.add_parser("solution", help="show how a task is solved here")
+    solution_parser.set_defaults(run=solution)
+    for parser in (start_parser, progress_parser, solution_parser):
+        parser.add_argument("--solution", default=FOLDER, metavar="FOLDER", help="(default: %(default)s)")
+    for parser in (progress_parser, hint_parser, solution_parser):
+        needed = parser is not progress_parser
+        for name in ("--week", "--day"):
+            parser.add_argument(name, type=int, required=needed)
+    for parser in (hint_parser, solution_parser):
+        parser.add_argument("--task", type=int, required=True)
+
+
+def start(options: argparse.Namespace) -> int:
+    folder = ROOT / options.solution
+    if folder.exists():
+        sys.exit(f"{options.solution} exists already; name another folder with --solution, or remove it.")
+    create(folder)
+    first = all_tasks()[0]
+    print(f"{options.solution}/ has the starter files. The first task is {first.label}: {first.title}.")
+    for place in first.places:
+        print(f"  {options.solution}/{place.file}: {place.name}")
+    print(f"Test it: pdm run test --solution {options.solution} --week {first.week} --day {first.day}")
+    return 0
+
+
+def progress(options: argparse.Namespace) -> int:
+    """One line for each task; exit code 0 also if some are not solved."""
+    folder = existing(options.solution)
+    tasks = [
+        task for task in all_tasks() if options.week in (None, task.week) and options.day in (None, task.day)
+    ]
+    if not tasks:
+        sys.exit(f"There is no task in week {options.week} day {options.day}.")
+    solved = 0
+    for task in tasks:
+        passed, failed = outcome(folder, task)
+        solved += failed == 0 and passed > 0
+        state = "solved" if failed == 0 and passed else f"{passed} of {passed + failed} tests pass"
+        print(f"{task.label:26}  {state:24}  {task.title}", flush=True)
+    print(f"{solved} of {len(tasks)} tasks are solved.")
+    return 0
+
+
+def outcome(folder: Path, task: Task) -> tuple[int, int]:
+    """How many tests of a task pass, and how many do not."""
+    result = run_pytest(folder, ["-q", "--tb=no", "-n", "0", task.tests, "-k", f"task_{task.number}_"])
+    found = re.findall(r"(\d+) (passed|failed|errors?)", result.stdout)
+    counts = {word: int(number) for number, word in found}
+    failed = sum(number for word, number in counts.items() if word != "passed")
+    if not counts:  # not even the imports work
+        failed = 1
+    return counts.get("passed", 0), failed
+
+
+def hint(options: argparse.Namespace) -> int:
+    task = chosen(options)
+    print(f"{task.label}: {task.title}\n")
+    for place in task.places:
+        print(f"  {place.file}: {place.name}")
+    print(f"\n{task.hint}")
+    return 0
+
+
+def solution(options: argparse.Namespace) -> int:
+    """A diff from the learner's functions to those of the project."""
+    task = chosen(options)
+    folder = existing(options.solution)
+    for place in task.places:
+        mine, right = (root / place.file for root in (folder, ROOT / "src"))
+        text = mine.read_text()
+        own = written(text, place.name) if place.name in functions(text) else ""
+        print(
+            "".join(
+                difflib.unified_diff(
+                    own.splitlines(keepends=True),
+                    written(right.read_text(), place.name).splitlines(keepends=True),
+                    f"{options.solution}/{place.file}",
+                    f"src/{place.file}",
+                    n=100,
+                )
+            )
+        )
+    return 0
+
+
+def chosen(options: argparse.Namespace) -> Task:
+    for task in all_tasks():
+        if (task.week, task.day, task.number) == (options.week, options.day, options.task):
+            return task
+    known = ", ".join(f"{task.week}.{task.day}.{task.number}" for task in all_tasks())
+    sys.exit(f"There is no such task; there is one for (week.day.task) {known}.")
+
+
+def existing(name: str) -> Path:
+    folder = ROOT / name
+    if not (folder / "tiny_llm").is_dir():
+        sys.exit(f"{name}: got no starter files; make them with: pdm run course start --solution {name}")
+    return folder
