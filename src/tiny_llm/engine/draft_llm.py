@@ -15,8 +15,10 @@ DRAFT_TOKENS = 4
 MOST_DRAFT_TOKENS = 16
 
 
-def draft_llm(draft: LLM | str, llm: LLM, context: int) -> LLM:
+def draft_llm(draft: LLM | str, llm: LLM, context: int, draft_tokens: int) -> LLM:
     """The model that drafts for `llm`, loaded like it if it is given by name."""
+    if draft_tokens > MOST_DRAFT_TOKENS:
+        raise ArgumentError("Engine", "draft_tokens", draft_tokens, f"at most {MOST_DRAFT_TOKENS}")
     check_type("Engine", "draft", draft, LLM | str, "an LLM or its name")
     if isinstance(draft, str):
         draft = LLM(draft, dtype=llm.dtype, device=llm.device)

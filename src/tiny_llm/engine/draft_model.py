@@ -24,9 +24,10 @@ class DraftModel:
     copies, preemption and rejected drafts need no second book. Everything here belongs to one thread.
     """
 
-    def __init__(self, model: Any, size: PoolSize, vocabulary: int):
-        self._runner = Runner(model, size)
-        self._vocabulary = vocabulary  # of the large model: the two may differ in padding
+    def __init__(self, model: Any, size: PoolSize, verifier: Any):
+        assert size.draft is not None
+        self._runner = Runner(model, size.draft)
+        self._vocabulary: int = verifier.vocab_size  # the two may differ in padding
 
     def forget(self) -> None:
         """Start with new pages."""

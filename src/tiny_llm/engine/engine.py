@@ -16,14 +16,14 @@ from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..llm import LLM
-from ..models.invariance import why_not_invariant
+from ..models.invariance import check_invariant
 from ..runtime.device import on_device
 from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
 from .answers import Answers
-from .draft_llm import DRAFT_TOKENS, MOST_DRAFT_TOKENS, draft_llm, relative_cost
-from .draft_model import DraftModel, DraftProbs
+from .draft_llm import DRAFT_TOKENS, draft_llm, relative_cost
+from .draft_model import DraftModel
 from .handle import Handle
 from .model_drafts import ModelDrafts
 from .pace import Pace
@@ -61,11 +61,9 @@ class Engine:
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
-    batch_invariant: the logits of an answer have the same bits whatever else a step computes, so answers
-        equal those alone at 16 bits, too. Slower; CPU only.
-    draft: a small model with the same vocabulary, or its name, that drafts up to `draft_tokens` tokens of an
-        answer for each step, where that pays. Greedy answers stay the same, sampled ones keep their
-        distribution. Its keys and values are part of `kv_memory`.
+    batch_invariant: the bits of an answer's logits do not depend on other requests. Slower; CPU only.
+    draft: a small model with the same vocabulary, or its name, that drafts up to `draft_tokens` tokens a step
+        where that pays: greedy answers stay the same, sampled ones keep their distribution.
 
     May be used from any thread, and from asyncio. A `with` block ends with `close()`.
     """
@@ -97,17 +95,14 @@ class Engine:
         check_type("Engine", "batch_invariant", batch_invariant, bool, "a bool")
         self.llm = LLM(llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LLM, "an LLM or its name")
-        if draft_tokens > MOST_DRAFT_TOKENS:
-            raise ArgumentError("Engine", "draft_tokens", draft_tokens, f"at most {MOST_DRAFT_TOKENS}")
         if max_context is not None and max_context > self.llm.context:
             expected = f"at most the model's {self.llm.context}"
             raise ArgumentError("Engine", "max_context", max_context, expected)
         context = max_context or self.llm.context
-        self._draft_llm = None if draft is None else draft_llm(draft, self.llm, context)
+        self._draft_llm = None if draft is None else draft_llm(draft, self.llm, context, draft_tokens)
         with on_device(self.llm.device):
-            problem = why_not_invariant(self.llm.model) if batch_invariant else None
-            if problem is not None:
-                raise ArgumentError("Engine", "batch_invariant", f"True with {problem}", "False")
+            if batch_invariant:
+                check_invariant("Engine", self.llm.model)
             small = None if self._draft_llm is None else self._draft_llm.model
             self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory, small)
         self.context = min(context, self.pool.tokens)
@@ -218,9 +213,7 @@ class Engine:
             with on_device(self.llm.device):
                 self._runner = Runner(self.llm.model, self.pool, batch_invariant=self._batch_invariant)
                 if self._draft_llm is not None:
-                    assert self.pool.draft is not None
-                    vocabulary = self.llm.model.vocab_size
-                    self._draft_model = DraftModel(self._draft_llm.model, self.pool.draft, vocabulary)
+                    self._draft_model = DraftModel(self._draft_llm.model, self.pool, self.llm.model)
             self._ready.set()
             while (plan := self._next_plan()) is not None:
                 begin = time.monotonic()
@@ -261,11 +254,9 @@ class Engine:
 
     def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
         with on_device(self.llm.device):  # for one step, so that an engine on another device has its turn
-            draft_probs: DraftProbs = {}
-            if self._draft_model is not None:
-                with self._changed:
-                    drafting = self._answers.drafting(plan)
-                draft_probs = self._draft_model.fill(plan, drafting)
+            with self._changed:
+                drafting = self._answers.drafting(plan)
+            draft_probs = self._draft_model.fill(plan, drafting) if self._draft_model else {}
             logits = self._runner.logits(plan)
             with self._changed:
                 samplers = self._answers.samplers(plan)

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from ..errors import ArgumentError
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels
 from ..runtime.gpu import computes_on_gpu
@@ -24,6 +25,13 @@ def why_not_invariant(model: Any) -> str | None:
     if sys.platform == "darwin" and _has_dense_weights(model):
         return "dense weights on a Mac, whose products are Accelerate's"
     return None
+
+
+def check_invariant(operation: str, model: Any) -> None:
+    """Raise ArgumentError for a model that cannot be batch invariant."""
+    problem = why_not_invariant(model)
+    if problem is not None:
+        raise ArgumentError(operation, "batch_invariant", f"True with {problem}", "False")
 
 
 def _has_dense_weights(model: Any) -> bool:
