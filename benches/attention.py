@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from benches.cases.attention import GROUPS, Case, cases, is_quick
@@ -17,14 +17,9 @@ from benches.harness.measure import Outcome, measure_threads
 from benches.harness.row import Row
 from benches.names import NO_WINDOW, PYTORCH, TINY_LLM, Missing
 from benches.report.shares import shares
-from benches.suite import Record, Suite, run
+from benches.suite import Record, Suite
 from benches.targets.attention import judge
 from tiny_llm.runtime.extension import load_extension
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a kernel of tiny_llm gave a wrong result; a missed target is reported, not an error."""
-    return run(SUITE, argv)
 
 
 def rows_of(case: Case, isas: list[str], threads: list[int], repeats: int) -> Iterator[Row]:
@@ -150,6 +145,7 @@ SUITE = Suite(
     add_arguments=_add_arguments,
     prepare=_prepare,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benches.cases.packed import CROSSOVER_GROUPS, Prompts, crossover, is_quick
 from benches.contestants import packed as contestants
@@ -15,12 +14,7 @@ from benches.names import NAIVE_TILE, Missing
 from benches.report.crossover import picture, sweep
 from benches.report.grid import grid
 from benches.report.tables import origin
-from benches.suite import Record, Suite, run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a result of tiny_llm was wrong."""
-    return run(SUITE, argv)
+from benches.suite import Record, Suite, by_threads
 
 
 def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
@@ -49,10 +43,6 @@ def page(record: Record) -> str:
     return "\n\n".join([origin(record), sweep(record), grid(record)])
 
 
-def _rows(case: Prompts, options: argparse.Namespace) -> Iterator[Row]:
-    return rows_of(case, options.threads, options.repeats)
-
-
 SUITE = Suite(
     name="crossover",
     about="Measures causal attention of two prompts of 16 to 1024 tokens in float16, 32 query heads and 8\n"
@@ -61,11 +51,12 @@ SUITE = Suite(
     groups=CROSSOVER_GROUPS,
     cases=crossover,
     is_quick=is_quick,
-    measure=_rows,
+    measure=by_threads(rows_of),
     plot=picture,
     table=page,
     repeats=None,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

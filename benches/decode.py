@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benches.cases.decode import GROUPS, Case, cases, is_quick
 from benches.contestants import decode as contestants
@@ -15,16 +14,11 @@ from benches.harness.row import Row, Verdict
 from benches.names import DENSE, MX_FAST, TINY_LLM
 from benches.report.latencies import bars, latencies
 from benches.report.tables import origin, tally
-from benches.suite import Record, Suite, run
+from benches.suite import Record, Suite, by_threads
 from tiny_llm.runtime.extension import load_extension
 
 TARGET_THREADS = 2  # targets are defined for two cores
 OVER_DENSE = 1.10  # of the time without pages
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
-    return run(SUITE, argv)
 
 
 def rows_of(case: Case, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
@@ -60,10 +54,6 @@ def page(record: Record) -> str:
     return "\n\n".join([origin(record), times, tally(record)])
 
 
-def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:
-    return rows_of(case, options.threads, options.repeats)
-
-
 SUITE = Suite(
     name="decode",
     about="Measures attention of one new token a sequence over keys and values in shuffled pages, in\n"
@@ -73,11 +63,12 @@ SUITE = Suite(
     groups=GROUPS,
     cases=cases,
     is_quick=is_quick,
-    measure=_rows,
+    measure=by_threads(rows_of),
     plot=bars,
     table=page,
     repeats=None,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benches.cases.products import dense_cases, packed_cases
 from benches.cases.rows import row_cases
@@ -12,7 +12,7 @@ from benches.harness.measure import measure
 from benches.harness.row import Row, Verdict, share, speedup
 from benches.names import PYTORCH
 from benches.report.roofline import roofline
-from benches.suite import Suite, run
+from benches.suite import Suite
 
 GROUPS = {
     "linear": "dense weights at the layer shapes of 0.5B and 7B models: rows x inputs -> outputs",
@@ -21,11 +21,6 @@ GROUPS = {
 }
 CASES = {"linear": dense_cases, "packed": packed_cases, "rows": row_cases}
 LINEAR_OVER_TORCH, LINEAR_SHARE = 1.1, 0.85
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a kernel of tiny_llm gave a wrong result; a missed target is reported, not an error."""
-    return run(SUITE, argv)
 
 
 def judge(row: Row) -> Iterator[Verdict]:
@@ -54,6 +49,7 @@ SUITE = Suite(
     plot=roofline,
     process_for_threads=True,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

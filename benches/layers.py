@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benches.cases.layers import MODEL, layer_cases
 from benches.harness.contestant import Case
 from benches.harness.measure import measure
 from benches.harness.row import Row
-from benches.suite import Suite, run
+from benches.suite import Suite
 
 GROUPS = {
     "decode": f"one token with 512 in the cache, one block of {MODEL} in 4 bits",
     "prefill": "512 tokens and an empty cache, the same block",
 }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a layer of tiny_llm gave a wrong result."""
-    return run(SUITE, argv)
 
 
 def _rows(case: Case, options: argparse.Namespace) -> Iterator[Row]:
@@ -37,6 +32,7 @@ SUITE = Suite(
     measure=_rows,
     process_for_threads=True,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

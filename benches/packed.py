@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from benches.cases import pages as page_cases
@@ -19,7 +18,7 @@ from benches.harness.row import Row
 from benches.names import ALONE, DENSE, PADDED, PADDED_LENGTHS
 from benches.report.latencies import bars, latencies
 from benches.report.tables import origin, tally
-from benches.suite import Record, Suite, run
+from benches.suite import Record, Suite, by_threads
 from benches.targets import packed as targets
 
 GROUPS = {
@@ -28,11 +27,6 @@ GROUPS = {
 }
 COMPARED = {"varlen": (ALONE, PADDED, PADDED_LENGTHS), "pages": (DENSE,)}
 CASES = {"varlen": varlen_cases.cases, "pages": page_cases.cases}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
-    return run(SUITE, argv)
 
 
 def rows_of(case: Varlen | Paged, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
@@ -82,10 +76,6 @@ def is_quick(case: Varlen | Paged) -> bool:
     return isinstance(case, Paged) or varlen_cases.is_quick(case)
 
 
-def _rows(case: Varlen | Paged, options: argparse.Namespace) -> Iterator[Row]:
-    return rows_of(case, options.threads, options.repeats)
-
-
 SUITE = Suite(
     name="packed",
     about="Measures `flash_attention_varlen` beside `flash_attention` of each prompt alone and of a padded\n"
@@ -95,11 +85,12 @@ SUITE = Suite(
     groups=GROUPS,
     cases=lambda group: CASES[group](),
     is_quick=is_quick,
-    measure=_rows,
+    measure=by_threads(rows_of),
     plot=bars,
     table=page,
     repeats=None,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benches.cases.packed import PREFILL_GROUPS, Prompts, is_quick, prefill
 from benches.contestants import packed as contestants
@@ -16,12 +15,7 @@ from benches.names import NAIVE_TILE, Missing
 from benches.report.grid import grid
 from benches.report.latencies import bars, latencies
 from benches.report.tables import origin, table
-from benches.suite import Record, Suite, run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a result of tiny_llm was wrong."""
-    return run(SUITE, argv)
+from benches.suite import Record, Suite, by_threads
 
 
 def rows_of(case: Prompts, threads: list[int], repeats: int | None = None) -> Iterator[Row]:
@@ -60,10 +54,6 @@ def work(record: Record) -> str:
     return table(["config", "GFLOP", "one score tensor, MB"], body)
 
 
-def _rows(case: Prompts, options: argparse.Namespace) -> Iterator[Row]:
-    return rows_of(case, options.threads, options.repeats)
-
-
 SUITE = Suite(
     name="prefill",
     about="Measures causal attention of packed prompts in float16, 32 query heads and 8 of keys, head size\n"
@@ -72,11 +62,12 @@ SUITE = Suite(
     groups=PREFILL_GROUPS,
     cases=prefill,
     is_quick=is_quick,
-    measure=_rows,
+    measure=by_threads(rows_of),
     plot=bars,
     table=page,
     repeats=None,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

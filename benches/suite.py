@@ -62,9 +62,20 @@ class Suite:
     process_for_threads: bool = False  # for kernels without a `threads` argument
     threads: Sequence[int] = (1, 2)  # as far as this machine has them
 
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """The exit code: 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
+        return run(self, argv)
+
+
+def by_threads(
+    rows_of: Callable[..., Iterable[Result]],
+) -> Callable[[Any, argparse.Namespace], Iterable[Result]]:
+    """`measure` of a suite with a row for each number of threads: rows_of(case, threads, repeats)."""
+    return lambda case, options: rows_of(case, options.threads, options.repeats)
+
 
 def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a result of tiny_llm was wrong; a missed target is reported, not an error."""
+    """As `Suite.main`."""
     parser = _parser(suite)
     options = parser.parse_args(argv)
     if options.add and not options.json:

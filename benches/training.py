@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from benches.cases.attention import Case
@@ -17,13 +16,8 @@ from benches.harness.row import Row
 from benches.names import MX_FAST, NO_WINDOW, PYTORCH, TINY_LLM, Missing
 from benches.report.latencies import bars, latencies
 from benches.report.tables import origin, tally
-from benches.suite import Record, Suite, run
+from benches.suite import Record, Suite, by_threads
 from benches.targets import training as targets
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a gradient of tiny_llm was wrong; a missed target is reported, not an error."""
-    return run(SUITE, argv)
 
 
 def rows_of(case: Case | LayerCase, threads: list[int], repeats: int) -> Iterator[Row]:
@@ -78,10 +72,6 @@ def page(record: Record) -> str:
     return "\n\n".join([origin(record), latencies(record, (PYTORCH, MX_FAST, NO_WINDOW)), tally(record)])
 
 
-def _rows(case: Case | LayerCase, options: argparse.Namespace) -> Iterator[Row]:
-    return rows_of(case, options.threads, options.repeats)
-
-
 SUITE = Suite(
     name="training",
     about="Measures attention forward and backward: tiny_llm, mx.fast and PyTorch, in one process and in\n"
@@ -90,11 +80,12 @@ SUITE = Suite(
     groups=GROUPS,
     cases=cases,
     is_quick=is_quick,
-    measure=_rows,
+    measure=by_threads(rows_of),
     plot=bars,
     table=page,
     repeats=7,
 )
+main = SUITE.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

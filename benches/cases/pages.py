@@ -1,4 +1,4 @@
-"""The rows of `bench packed` that read pages: new tokens, and queries behind a cached prefix."""
+"""The rows of `bench packed` that read pages: new tokens, and queries after a cached prefix."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tiny_llm.runtime.extension import load_extension
 class Inputs:
     """Query, and keys and values both in pages and dense, drawn from N(0, 1) with a fixed seed.
 
-    Page ids are shuffled, and free slots hold NaN: who reads one fails the gate.
+    Page ids are shuffled, and free slots hold NaN: a contestant that reads one fails the gate.
     """
 
     def __init__(self, case: Case) -> None:

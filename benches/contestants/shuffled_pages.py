@@ -9,7 +9,7 @@ import numpy as np
 
 
 class ShuffledPages:
-    """Places of all tokens. Free slots of a pool hold NaN: who reads one fails the gate."""
+    """Places of all tokens. Free slots of a pool hold NaN: a contestant that reads one fails the gate."""
 
     def __init__(self, lengths: Sequence[int], page: int) -> None:
         counts = [-(-length // page) for length in lengths]

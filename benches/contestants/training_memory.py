@@ -41,7 +41,7 @@ def of_layer(case: LayerCase) -> int:
         mx.eval(out)
         return out
 
-    # MLX's worker frees arrays while the graph is still being encoded: the peak depends on who is ahead.
+    # MLX's worker frees arrays while the graph is still being encoded: a single peak may be too low.
     return max(_peak(gradients) for _ in range(PEAK_CALLS))
 
 

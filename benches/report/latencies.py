@@ -128,7 +128,7 @@ def bars(record: Record) -> str:
 
 
 def _places(timed: list[dict[str, float]]) -> list[tuple[int, int]]:
-    """The first and the last bar of each row, with a gap between rows and none for who is missing."""
+    """The first and the last bar of each row: rows have a gap between them, missing contestants have none."""
     places, first = [], 0
     for times in timed:
         last = first + max(len(times), 1) - 1

@@ -69,28 +69,14 @@ void define_attention(nb::module_& m, const char* name, const char* signature, F
         const char* shown = std::string_view(name).ends_with("reference") ? "attention_reference"
                             : cu_seqlens_q.is_none()                      ? kFunction
                                                                           : kPackedFunction;
-        // `deterministic` changes nothing: every path is.
-        AttentionOptions options;
-        options.scale = scale;
-        options.mask = mask_from(shown, mask);
-        options.causal = causal;
-        options.window = window_from(shown, window);
-        options.softcap = softcap;
-        options.sinks = sinks;
+        AttentionOptions options = options_from(shown, scale, mask, causal, window, softcap, std::move(sinks),
+                                                batch_invariant, std::move(schedule), std::move(on_fallback),
+                                                std::move(isa), threads, return_lse, own_kernels, stream);
         options.q_lens = lengths_from(shown, "q_lens", q_lens, query.ndim());
         options.kv_start = lengths_from(shown, "kv_start", kv_start, query.ndim());
         options.kv_lens = lengths_from(shown, "kv_lens", kv_lens, query.ndim());
         options.cu_seqlens_q = lengths_from(shown, "cu_seqlens_q", cu_seqlens_q, 1);
         options.cu_seqlens_k = lengths_from(shown, "cu_seqlens_k", cu_seqlens_k, 1);
-        options.batch_invariant = batch_invariant;
-        options.schedule = std::move(schedule);
-        options.on_fallback = std::move(on_fallback);
-        options.warn = warn;
-        options.isa = std::move(isa);
-        options.threads = threads;
-        options.return_lse = return_lse;
-        options.own_kernels = own_kernels;
-        options.stream = stream;
         return function(query, key, value, options);
       },
       "query"_a, "key"_a, "value"_a, nb::kw_only(), "scale"_a = nb::none(), "mask"_a = nb::none(),

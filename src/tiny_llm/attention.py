@@ -216,10 +216,11 @@ def flash_attention(
         kv_start[b] .. kv_start[b] + kv_lens[b] - 1. Values outside, also NaN, have no effect.
     deterministic, batch_invariant: require the same bits in each run, and bits of a row that do not depend on
         the rest of the batch. The CPU kernels guarantee both in every call. On Metal, batch_invariant runs
-        prompts and single tokens with the same kernel. Without a kernel that guarantees it, it is an error.
+        prompts and single tokens with the same kernel. Without a kernel that guarantees it, the call raises
+        NotImplementedError.
     schedule: order of the loops on the CPU: "v2" over queries, then keys; "v1" over keys, then all queries.
-    on_fallback: "warn" (once for each reason), "allow" or "error" where no kernel applies and
-        `attention_reference` runs instead; `explain` says when and why.
+    on_fallback: where no kernel applies, "warn" (once for each reason) and "allow" run `attention_reference`,
+        and "error" raises NotImplementedError; `explain` says when and why.
     k_quant, v_quant: reserved for quantized keys and values.
 
     Gradients of query, key, value and sinks have kernels on the CPU, in memory linear in L and S; elsewhere

@@ -81,6 +81,18 @@ class SavesScores(FusedFlashAttention):
         return {"saved_for_backward_mb": batch_size * seq_len**2 / 1e6}
 
 
+class KeepsScores(FusedFlashAttention):
+    """Right, but quadratic, and its formulas do not say so."""
+
+    def attend(self, query, key, value, mask):
+        scores = self.scale * (query @ key.swapaxes(-1, -2))
+        mask = mx.array(0.0) if mask is None else mask
+        if mask.dtype == mx.bool_:
+            mask = mx.where(mask, 0.0, -mx.inf)
+        weights = mx.softmax((scores + mask).astype(mx.float32), axis=-1)
+        return mx.nan_to_num(weights).astype(value.dtype) @ value
+
+
 def options(layer):
     if issubclass(layer, GroupedQueryAttention):
         return {"num_kv_heads": 2}
@@ -99,7 +111,8 @@ def options(layer):
         (TakesIntegers, "masks: an int mask is not refused"),
         (OneKeyMore, "lengths"),
         (WrongHeads, "lengths"),
-        (SavesScores, "memory"),
+        (SavesScores, "memory: saved"),
+        (KeepsScores, "memory: peaks"),
     ],
 )
 def test_a_wrong_layer_is_found(layer, check):

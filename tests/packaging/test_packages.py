@@ -66,8 +66,9 @@ def test_a_wheel_holds_the_two_packages_and_all_they_need(source, wheel):
     assert [name for name in names if name.startswith("tiny_llm_ext/_ext.") and name.endswith(".so")]
     kernels = {path.name for path in (source / "src" / "extensions").rglob("*.metal")}
     assert kernels <= {Path(name).name for name in names}
-    page = [path.relative_to(source / "src") for path in (source / "src/tiny_llm/profile/page").glob("*.*")]
-    assert {path.as_posix() for path in page} <= names
+    for folder in ("profile/page", "server/page"):
+        page = [path for path in (source / "src/tiny_llm" / folder).rglob("*.*") if path.is_file()]
+        assert {path.relative_to(source / "src").as_posix() for path in page} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"tiny_llm", "tiny_llm_ext"}
     assert [name for name in names if name.endswith((".cpp", ".h", ".pyc"))] == []
 

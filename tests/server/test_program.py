@@ -114,6 +114,8 @@ def test_the_printed_command_works_and_the_log_has_escapes_but_no_prompts() -> N
         found = re.fullmatch(r"curl (\S+) -H '(.+?)' -d '(.+)'\n", program.lines[1])
         assert found, program.lines
         url, header, body = found.groups()
+        assert f"a page to chat at http://127.0.0.1:{program.port}/." in program.lines[0]
+        assert program.get("/") == 200
         connection = program.connect()
         connection.request("POST", url.partition(str(program.port))[2], body, dict([header.split(": ")]))
         answer = json.loads(connection.getresponse().read())

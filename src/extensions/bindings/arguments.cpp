@@ -80,6 +80,31 @@ decltype(AttentionOptions::window) window_from(const char* function, nb::handle 
   reject(function, "window", text(object), "a number of keys >= 1, or (left, right) with -1 for no limit");
 }
 
+AttentionOptions options_from(const char* function, std::optional<double> scale, nb::handle mask, bool causal,
+                              nb::handle window, std::optional<double> softcap,
+                              std::optional<mx::array> sinks, bool batch_invariant, std::string schedule,
+                              std::string on_fallback, std::optional<std::string> isa,
+                              std::optional<int> threads, bool return_lse, bool own_kernels,
+                              mx::StreamOrDevice stream) {
+  AttentionOptions options;
+  options.scale = scale;
+  options.mask = mask_from(function, mask);
+  options.causal = causal;
+  options.window = window_from(function, window);
+  options.softcap = softcap;
+  options.sinks = std::move(sinks);
+  options.batch_invariant = batch_invariant;
+  options.schedule = std::move(schedule);
+  options.on_fallback = std::move(on_fallback);
+  options.warn = warn;
+  options.isa = std::move(isa);
+  options.threads = threads;
+  options.return_lse = return_lse;
+  options.own_kernels = own_kernels;
+  options.stream = stream;
+  return options;
+}
+
 std::optional<mx::array> lengths_from(const char* function, const char* argument, nb::handle object,
                                       size_t rank) {
   if (object.is_none()) return {};

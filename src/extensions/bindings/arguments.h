@@ -12,6 +12,14 @@ namespace tiny_llm_ext {
 decltype(AttentionOptions::mask) mask_from(const char* function, nanobind::handle object);
 decltype(AttentionOptions::window) window_from(const char* function, nanobind::handle object);
 
+// The options of all attention functions, without the lengths. `deterministic` needs none: every path is.
+AttentionOptions options_from(const char* function, std::optional<double> scale, nanobind::handle mask,
+                              bool causal, nanobind::handle window, std::optional<double> softcap,
+                              std::optional<mx::array> sinks, bool batch_invariant, std::string schedule,
+                              std::string on_fallback, std::optional<std::string> isa,
+                              std::optional<int> threads, bool return_lse, bool own_kernels,
+                              mx::StreamOrDevice stream);
+
 // An array, or numbers: an int or sequences of them, nested at most `rank` deep.
 std::optional<mx::array> lengths_from(const char* function, const char* argument, nanobind::handle object,
                                       size_t rank);

@@ -53,25 +53,14 @@ void define_attention_in_pages(nb::module_& m, const char* name, const char* sig
         constexpr const char* kShown = "paged_attention";
         PagedOptions options;
         options.layout = page_layout_from(kShown, layout);
-        options.scale = scale;
-        options.mask = mask_from(kShown, mask);
-        options.causal = causal;
-        options.window = window_from(kShown, window);
-        options.softcap = softcap;
-        options.sinks = sinks;
+        static_cast<AttentionOptions&>(options) =
+            options_from(kShown, scale, mask, causal, window, softcap, std::move(sinks), batch_invariant,
+                         std::move(schedule), std::move(on_fallback), std::move(isa), threads, return_lse,
+                         own_kernels, stream);
         options.q_lens = lengths_from(kShown, "q_lens", q_lens, 1);
         options.cu_seqlens_q = lengths_from(kShown, "cu_seqlens_q", cu_seqlens_q, 1);
         options.hide_absent = hide_absent;
         options.ids_checked = ids_checked;
-        options.return_lse = return_lse;
-        options.batch_invariant = batch_invariant;
-        options.schedule = std::move(schedule);
-        options.on_fallback = std::move(on_fallback);
-        options.warn = warn;
-        options.isa = std::move(isa);
-        options.threads = threads;
-        options.own_kernels = own_kernels;
-        options.stream = stream;
         return function(query, key_pages, value_pages, block_table, context_lens, options);
       },
       "query"_a, "key_pages"_a, "value_pages"_a, "block_table"_a, "context_lens"_a, nb::kw_only(),

@@ -211,8 +211,9 @@ bool CachedAttention::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph calls this for each new set of shapes.
 std::vector<mx::Shape> CachedAttention::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
-    throw std::runtime_error(std::string(kCachedAttention) + ": no fused kernel: heads of " +
-                             std::to_string(inputs[0].shape(3)));
+    throw NotImplemented(std::string(kCachedAttention) + ": no fused kernel: heads of " +
+                         std::to_string(inputs[0].shape(3)) +
+                         "; compiled without shapeless=True, attention_reference runs");
   }
   return shapes_of_outputs(inputs);
 }

@@ -275,8 +275,10 @@ void Attention::check_inputs(const std::vector<mx::array>& arrays) {
   check_shapes(function_of(inputs), inputs);
   if (inputs.packed()) check_lengths_arrays(function_of(inputs), inputs, inputs.query.ndim() > 3);
   Verdict verdict = fused_kernel(make_problem(inputs, params_, stream().device));
-  if (!verdict.ok)
-    throw std::runtime_error(std::string(function_of(inputs)) + ": no fused kernel: " + verdict.reason);
+  if (!verdict.ok) {
+    throw NotImplemented(std::string(function_of(inputs)) + ": no fused kernel: " + verdict.reason +
+                         "; compiled without shapeless=True, attention_reference runs");
+  }
 }
 
 // A shapeless compiled graph calls this for each new set of shapes.

@@ -127,7 +127,11 @@ void check_for_kernel(const std::vector<mx::array>& arrays, const PagedParams& p
   const PagedInputs inputs(arrays, params);
   check_inputs(inputs, arrays, params);
   const Verdict verdict = fused_kernel(problem_of(inputs, params, mx::Device::cpu));
-  if (!verdict.ok) throw std::runtime_error(std::string(kPagedFunction) + ": no kernel: " + verdict.reason);
+  if (!verdict.ok) {
+    throw NotImplemented(
+        std::string(kPagedFunction) + ": no fused kernel: " + verdict.reason +
+        "; tiny_llm.paged_attention runs attention_reference, but not in a shapeless compiled graph");
+  }
 }
 
 std::vector<mx::Shape> result_shapes(const mx::array& query) {

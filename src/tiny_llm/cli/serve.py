@@ -270,10 +270,10 @@ def bind(open_address: Callable[[str, int], socket.socket], host: str, number: i
 
 
 def announce(address: str, names: list[str], with_key: bool) -> None:
-    """Print the address, and a command to try."""
+    """Print the addresses for clients and for a browser, and a command to try."""
     question = {"model": names[0], "messages": [{"role": "user", "content": "What is FlashAttention?"}]}
     key = ' -H "Authorization: Bearer $KEY"' if with_key else ""
-    print(f"Serving {', '.join(names)} at {address}/v1. Try:")
+    print(f"Serving {', '.join(names)} at {address}/v1, and a page to chat at {address}/. Try:")
     print(
         f"curl {address}/v1/chat/completions{key} -H 'Content-Type: application/json' "
         f"-d '{json.dumps(question | {'temperature': 0})}'",

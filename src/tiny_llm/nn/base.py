@@ -6,11 +6,11 @@ from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module  # mlx.nn exports it by a star, which mypy does not follow
-from mlx.nn.layers.linear import Linear
 
 from ..checks.arrays import FLOAT_DTYPES, check_arrays, check_float_dtype, check_shape
 from ..checks.types import check_number, check_size, check_type
 from ..errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from .linear import Linear
 from .masks import mask_of_scores, visible_keys
 
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import mlx.core as mx
-from mlx.nn.layers.linear import Linear
 
 from ..checks.types import check_size
 from ..errors import ArgumentError
+from .linear import Linear
 from .memory import MB, Sizes, common_usage, comparison, measured_peak
 from .tiled import TiledAttention
 

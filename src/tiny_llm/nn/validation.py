@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
+from math import log
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -10,6 +11,7 @@ from ..checks.arrays import dtype_name
 from ..checks.types import check_type
 from ..errors import ArgumentError, TinyLlmError
 from .base import BaseAttention
+from .memory import MB, peak_of
 from .naive import NaiveAttention
 from .tiled import TiledAttention
 
@@ -18,6 +20,10 @@ OUTPUT = {mx.float32: 1e-5, mx.float16: 4e-3, mx.bfloat16: 3e-2}
 LARGEST_OWN_ERROR = 0.1  # beyond it, the reference proves nothing
 GRADIENT = 2e-5
 Parameters = dict[str, Any]  # arrays in dictionaries, as of `Module.parameters`
+PEAK_TOKENS = (128, 512)
+EXTRA_POWER = (
+    0.4  # 0 for linear memory, 1 for scores; a first peak that was measured too low adds some tenths
+)
 LENGTHS = (0, 1, 15, 16, 17, 31, 33, 64, 65, 129, 200)
 BATCH, TOKENS = 2, 70
 
@@ -38,8 +44,9 @@ def validate_attention(
     """Compare a layer with a reference that has the same weights -> the largest relative error of each check.
 
     Checks: lengths around tiles, 16-bit types, scores beyond float16, x in other layouts, gradients with
-    respect to x and each parameter, and saved memory that is linear in the length; if the layer takes masks,
-    also masks of each shape and tokens that see nothing. A check that fails is a ValidationError.
+    respect to x and each parameter, and memory that is linear in the length, as `get_memory_usage` says and
+    as MLX measures it; if the layer takes masks, also masks of each shape and tokens that see nothing. A
+    check that fails is a ValidationError.
 
     The layer has `qkv_proj`, or `q_proj`, `k_proj` and `v_proj`, and `visible` says which keys it shows.
     Sizes of heads and groups are those of the layer: call it for several.
@@ -175,9 +182,23 @@ def _hidden_tokens(pair: _Pair) -> Iterator[Outcome]:
 
 
 def _memory(pair: _Pair) -> Iterator[Outcome]:
-    """What is saved for a gradient doubles with the number of tokens."""
+    """What a layer says that a gradient saves doubles with the tokens; a gradient's peak is linear, too."""
     small, large = (pair.layer.get_memory_usage(1, n)["saved_for_backward_mb"] for n in (4096, 8192))
     yield Outcome(f"saved {small:.3g} and {large:.3g} MB", abs(large / small - 2), 0.1)
+    few, many = PEAK_TOKENS
+    small, large = (_peak_of_gradient(pair, tokens) / MB for tokens in PEAK_TOKENS)
+    case = f"peaks of {small:.3g} and {large:.3g} MB for {few} and {many} tokens, a power of the length"
+    yield Outcome(case, log(large / small, many / few) - 1, EXTRA_POWER)
+
+
+def _peak_of_gradient(pair: _Pair, tokens: int) -> int:
+    """In bytes, without the gradients of the parameters, whose size does not depend on the length."""
+    x = pair.x(tokens)[:1]
+    gradient = mx.grad(lambda parameters, x: pair.run(parameters, x).square().sum(), (0, 1))
+    mx.eval(x, pair.parameters)
+    return peak_of(lambda: gradient(pair.parameters, x)) - sum(
+        x.nbytes for x in _flat(pair.parameters).values()
+    )
 
 
 def _dense(layer: BaseAttention, parameters: Parameters) -> Parameters:

@@ -1,6 +1,7 @@
 """Attention to keys and values in pages, which a block table assigns to the rows."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import mlx.core as mx
@@ -93,13 +94,13 @@ def paged_attention(
         gives zeros. The kernels are batch invariant, packed or not, wherever the pages are.
     on_fallback: on a GPU, or with heads larger than 256, `attention_reference` runs on a copy of the pages.
 
-    Packed queries and pages have one dtype, float32, float16 or bfloat16. A context beyond its row of the
+    Queries and pages have one dtype, float32, float16 or bfloat16. A context beyond its row of the
     table, a negative one, or the id of no page for tokens that a query sees is an error, raised before
     anything is written; other entries of the table are not read, so pages before a window may be -1.
-    The same holds for a batch [B, H_q, L, D], except for what the course asks for: a negative context is
-    empty, like one of 0, and pages in another dtype than the query are computed in float32, on a copy. In a
-    call of the course, a batch without layout, causal, window, softcap, sinks, q_lens and return_lse, the
-    tokens of an id outside 0..P-1 are hidden instead (its causal mask is mask="causal").
+    The same holds for a batch [B, H_q, L, D], but a negative context is empty, like one of 0. A call of the
+    course, a batch without layout, causal, window, softcap, sinks, q_lens and return_lse, hides the tokens of
+    an id outside 0..P-1, and copies pages in another dtype than the query, or with gaps between the elements
+    of a row; `explain` counts the copies. Any other call refuses such pages, and copies and converts nothing.
     Ids that are not evaluated at the call are checked at evaluation; on a GPU, rows that see one are NaN.
     Gradients of query, pages and sinks have kernels on the CPU, which read the pages in place. The gradient
     of a slot is the sum over the sequences that share it, in their order, and 0 where no query sees a token.
@@ -187,8 +188,12 @@ def _explain(
     **options: Unpack[PagedOptions],
 ) -> Explanation:
     call = _checked(query, key_pages, value_pages, block_table, context_lens, page_size, scale, mask, options)
-    explanation = load_extension().explain_attention_in_pages
-    return Explanation(**explanation(*call.arrays, **call.options))
+    explanation = Explanation(**load_extension().explain_attention_in_pages(*call.arrays, **call.options))
+    # A result in float32 is converted, too; a gradient is computed in float32 before it is converted.
+    result = 4 * query.size if call.float32_bytes and query.dtype != mx.float32 else 0
+    added = {"copies_bytes": 0, "workspace_bytes": result, "workspace_bytes_backward": result}
+    sums = {name: getattr(explanation, name) + call.float32_bytes + more for name, more in added.items()}
+    return replace(explanation, **sums)
 
 
 class _Call(NamedTuple):
@@ -196,6 +201,7 @@ class _Call(NamedTuple):
 
     arrays: tuple[mx.array | None, ...]  # query, key and value pages, table and contexts
     options: dict[str, Any]
+    float32_bytes: int  # of the copies in float32 among them
 
 
 def _checked(
@@ -228,16 +234,18 @@ def _checked(
         if page_size is not None:
             check_int(NAME, "page_size", page_size)
             _check_page_size(key_pages.shape, page_size, layout)
-    if query.ndim == 4 and not query.dtype == key_pages.dtype == value_pages.dtype:
-        query, key_pages, value_pages = _as_float32(query=query, key_pages=key_pages, value_pages=value_pages)
+    of_course = query.ndim == 4 and not any(_is_given(native.get(name)) for name in NOT_OF_THE_COURSE)
+    copied_bytes = 0
+    if of_course and not query.dtype == key_pages.dtype == value_pages.dtype:
+        mixed = {"query": query, "key_pages": key_pages, "value_pages": value_pages}
+        copied_bytes = 4 * sum(x.size for x in mixed.values() if x.dtype != mx.float32)
+        query, key_pages, value_pages = _as_float32(**mixed)
     if isinstance(scale, mx.array):
         check_shape(NAME, "scale", scale.shape, ())
     native["scale"] = read_scale(NAME, scale)
-    native["hide_absent"] = query.ndim == 4 and not any(
-        _is_given(native.get(name)) for name in NOT_OF_THE_COURSE
-    )
+    native["hide_absent"] = of_course
     native["causal"] = native.get("causal", False) or mask == "causal"
-    return _Call((query, key_pages, value_pages, block_table, context_lens), native)
+    return _Call((query, key_pages, value_pages, block_table, context_lens), native, copied_bytes)
 
 
 def _check_info(

@@ -49,10 +49,11 @@ def create_app(
         bodies=Bodies(),
     )
     handled = (ApiError, TinyLlmError, HTTPException, Exception)
-    routes = Starlette(routes=Routes(service).all, exception_handlers=dict.fromkeys(handled, answer_error))
-    routes.router.redirect_slashes = False
-    open_paths = OPEN | {"/metrics"} if settings.open_metrics else OPEN
-    keyed = KeyGuard(routes, settings.api_keys, open_paths)
+    routes = Routes(service)
+    app = Starlette(routes=routes.all, exception_handlers=dict.fromkeys(handled, answer_error))
+    app.router.redirect_slashes = False
+    open_paths = OPEN | routes.page_paths | ({"/metrics"} if settings.open_metrics else set())
+    keyed = KeyGuard(app, settings.api_keys, open_paths)
     guarded = HeadGuard(HostGuard(keyed, settings.allowed_hosts), settings.max_head)
     return Access(guarded, service.metrics.refuse)
 

@@ -16,11 +16,18 @@ from .api.responses.fields import ResponseFields
 from .api.responses.read import prepare_response
 from .endpoint import AnswerEndpoint, Service
 from .errors import ApiError
+from .page.files import page_files
 
 
 class Routes:
     def __init__(self, service: Service):
         self._service = service
+        self._page = page_files()
+
+    @property
+    def page_paths(self) -> frozenset[str]:
+        """The page itself needs no key; what it asks for does."""
+        return frozenset(file.path for file in self._page)
 
     @property
     def all(self) -> list[Route]:
@@ -39,6 +46,7 @@ class Routes:
             Route("/ready", self.ready),
             Route("/metrics", self.metrics),
             Route("/version", self.version),
+            *(file.route for file in self._page),
         ]
 
     async def list_models(self, request: Request) -> Response:

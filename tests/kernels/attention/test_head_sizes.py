@@ -37,7 +37,10 @@ def wider_values():
 
 @pytest.mark.parametrize("inputs", [too_wide, wider_values])
 def test_without_a_kernel_on_fallback_may_be_an_error(inputs):
-    with pytest.raises(RuntimeError, match=r"^flash_attention: no fused kernel: .*head size"):
+    text = (
+        r"^flash_attention: no fused kernel: .*head size.*; on_fallback='allow' would run attention_reference"
+    )
+    with pytest.raises(NotImplementedError, match=text):
         flash_attention(*inputs(), on_fallback="error")
 
 

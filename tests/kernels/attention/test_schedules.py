@@ -80,7 +80,8 @@ def test_its_state_is_in_memory_as_explained():
     inputs = qkv(batch=(1,), heads=1, kv_heads=1, L=20000, S=64, E=64)
     mx.eval(*inputs, flash_attention(*inputs, schedule="v1"))
     plan = explain(flash_attention, *inputs, schedule="v1")
-    assert plan.workspace_bytes >= 20000 * (64 + 2) * 4
+    # Acc, m and l of each row, and of a tile what it shares with the others.
+    assert 20000 * (64 + 2) * 4 <= plan.workspace_bytes <= 20000 * (64 + 2) * 4 + 2**20
     assert explain(flash_attention, *inputs).workspace_bytes == 0
     before = mx.get_active_memory()
     mx.reset_peak_memory()

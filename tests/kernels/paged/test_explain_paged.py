@@ -60,6 +60,26 @@ def test_a_copy_is_predicted_if_pages_have_gaps():
     assert plan.workspace_bytes >= plan.copies_bytes
 
 
+@pytest.mark.parametrize("of_pages", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("of_query", DTYPES, ids=DTYPE_IDS)
+def test_copies_of_pages_in_another_type_are_counted(of_query, of_pages):
+    """Only a call of the course makes them."""
+    query, key_pages, value_pages, *rest = call()
+    arrays = query.astype(of_query), key_pages.astype(of_pages), value_pages.astype(of_pages)
+    mixed = of_query != of_pages
+    copies = sum(4 * x.size for x in arrays if mixed and x.dtype != mx.float32)
+    mx.eval(*arrays, paged_attention(*arrays, *rest))
+    plan = explain(paged_attention, *arrays, *rest)
+    assert plan.copies_bytes == copies
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    out = paged_attention(*arrays, *rest)
+    mx.eval(out)
+    mx.synchronize()
+    assert mx.get_peak_memory() - before - out.nbytes <= plan.workspace_bytes + 2**16
+    assert plan.workspace_bytes >= copies
+
+
 def test_the_kernel_needs_no_more_memory_than_predicted():
     inputs = call(L=1, contexts=(5000, 1500))
     mx.eval(*inputs[:5])

@@ -94,10 +94,26 @@ def test_rows_of_a_batch_have_no_cumulative_lengths():
         paged_attention(**arguments(query=(2, 4, 5, 32)))
 
 
-def test_pools_with_gaps_are_refused_instead_of_copied():
-    gaps = mx.zeros((6, 2, 16, 64))[..., ::2]
-    with refused("value_pages", RuntimeError, NAME):
-        mx.eval(paged_attention(**arguments(value_pages=gaps)))
+@pytest.mark.parametrize("query", [(12, 4, 32), (2, 4, 5, 32)], ids=["packed", "batch"])
+def test_pools_with_gaps_are_refused_instead_of_copied(query):
+    rows = [0, 5, 12] if len(query) == 3 else None
+    for late in (False, True):
+        gaps = mx.zeros((6, 2, 16, 64))[..., ::2]
+        if not late:
+            mx.eval(gaps)
+        with refused("value_pages", RuntimeError if late else ValueError, NAME):
+            mx.eval(paged_attention(**arguments(query=query, cu_seqlens_q=rows, value_pages=gaps)))
+
+
+@pytest.mark.parametrize("pages", ["key_pages", "value_pages"])
+@pytest.mark.parametrize("option", [{"causal": True}, {"window": 9}, {"layout": "PSHE"}], ids=case_id)
+def test_pools_of_another_type_are_refused_instead_of_converted(option, pages):
+    sizes = {"key_pages": (6, 16, 2, 32), "value_pages": (6, 16, 2, 32)} if "layout" in option else {}
+    batch = {"query": (2, 4, 5, 32), "cu_seqlens_q": None, "causal": False, **sizes, **option}
+    call = arguments(**batch)
+    call[pages] = call[pages].astype(mx.bfloat16)
+    with refused(pages, function=NAME):
+        paged_attention(**call)
 
 
 @pytest.mark.parametrize("mask", ["full", mx.zeros((12, 40))], ids=case_id)

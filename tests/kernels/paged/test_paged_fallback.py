@@ -140,7 +140,9 @@ def wide():
 
 
 def test_on_fallback_raises():
-    with pytest.raises(RuntimeError, match=r"^paged_attention: no fused kernel: .*257.*256"):
+    with pytest.raises(
+        NotImplementedError, match=r"^paged_attention: no fused kernel: .*257.*256.*; on_fallback="
+    ):
         wide()(on_fallback="error")
     with pytest.raises(ValueError, match=r"^paged_attention: on_fallback: got 'maybe'"):
         wide()(on_fallback="maybe")
@@ -170,7 +172,8 @@ def test_a_fallback_is_reported_once():
 
 
 def test_batch_invariance_is_refused_where_no_kernel_guarantees_it():
-    with pytest.raises(RuntimeError, match=r"^paged_attention: no fused kernel that is batch invariant: "):
+    text = r"^paged_attention: no fused kernel that is batch invariant: .*; batch_invariant=False"
+    with pytest.raises(NotImplementedError, match=text):
         wide()(batch_invariant=True, on_fallback="allow")
 
 

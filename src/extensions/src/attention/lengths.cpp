@@ -194,7 +194,7 @@ static void check_page_ids(const PagedInputs& inputs, const PagedParams& params,
   }
 }
 
-// Pages of packed queries are read in place.
+// Pages are read in place, but for the calls of the course, which may give any arrays.
 static void check_pools(const PagedInputs& inputs, const ReportError& report) {
   for (auto [name, pages] :
        {std::pair{"key_pages", &inputs.attention.key}, std::pair{"value_pages", &inputs.attention.value}}) {
@@ -243,7 +243,7 @@ std::vector<Sequence> read_paged_sequences(const PagedInputs& inputs, const Page
     report("key_pages", std::to_string(call.key.shape(0)) + " pages",
            "at least the " + std::to_string(params.checked_pages) + " that the ids were checked for");
   }
-  if (call.packed()) check_pools(inputs, report);
+  if (!params.hide_absent) check_pools(inputs, report);
   return sequences;
 }
 

@@ -115,8 +115,9 @@ bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {
 // A shapeless compiled graph calls this for every new set of shapes.
 std::vector<mx::Shape> DecoderBlock::output_shapes(const std::vector<mx::array>& inputs) {
   if (!check_inputs(inputs)) {
-    throw std::runtime_error(std::string(kDecoderBlock) + ": no fused kernel: heads of " +
-                             std::to_string(parts_->head_size));
+    throw NotImplemented(std::string(kDecoderBlock) + ": no fused kernel: heads of " +
+                         std::to_string(parts_->head_size) +
+                         "; compiled without shapeless=True, attention_reference runs");
   }
   return shapes_of(inputs);
 }

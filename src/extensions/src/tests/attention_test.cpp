@@ -186,7 +186,9 @@ int64_t run(const Kernels& kernels, Element element, const std::vector<ForwardTa
     const ForwardTask& task = tasks[n];
     const auto& forward = kernels.attention[e].forward;
     const int64_t rows = task.row_end - task.row_begin, row_tile = forward.row_tile;
-    const size_t bytes = forward.scratch_bytes(
+    const auto scratch_bytes =
+        task.keys_outside ? kernels.attention[e].keys_outside_scratch_bytes : forward.scratch_bytes;
+    const size_t bytes = scratch_bytes(
         task.E, task.kv_heads == 1 ? rows : task.kv_heads * ((rows + row_tile - 1) / row_tile) * row_tile);
     Guarded scratch(bytes, Guard::after, 64);
     tiles[n] = kernels.attention[e].forward.run(task, scratch.as<void>());
@@ -329,6 +331,11 @@ void test_case(const Kernels& kernels, const AttentionCase& c, int splits) {
             std::to_string(expected_tiles(c, row_tile, kernels.attention[element].forward.key_tile)));
   run(kernels, c.element, cut_rows(again.task(), row_tile));
   check(stage.bytes() == again.bytes(), c.name() + ": the same bits, one query tile at a time");
+  const CaseMemory outside(c);
+  ForwardTask all_rows = outside.task();
+  all_rows.keys_outside = true;
+  run(kernels, c.element, {all_rows});
+  check(stage.bytes() == outside.bytes(), c.name() + ": the same bits, keys outside");
   test_partial(kernels, c, expected, stage, splits);
   if (c.n_k == 0) return;
   for (int64_t page_size : {1, 7, 128}) {

@@ -23,7 +23,8 @@ void test_every_instruction_set_has_its_kernels() {
       const cpu::AttentionKernels& attention = kernels.attention[element];
       const bool complete = attention.forward.run && attention.forward.scratch_bytes &&
                             attention.forward.row_tile > 0 && attention.forward.key_tile > 0 &&
-                            attention.forward.tiles_per_task > 0 && attention.peak;
+                            attention.forward.tiles_per_task > 0 && attention.keys_outside_scratch_bytes &&
+                            attention.peak;
       check(complete, name + ": a kernel and its sizes for element " + std::to_string(element));
     }
   }

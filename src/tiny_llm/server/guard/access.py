@@ -8,6 +8,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ApiError
+from ..page.files import PREFIX
 from .request_ids import HEADER, choose_id, request_id
 from .respond import SENT
 
@@ -53,5 +54,6 @@ class Access:
 
     def _log(self, scope: dict[str, Any] | Scope, status: int, seconds: float) -> None:
         path = scope["path"]
-        level = logging.DEBUG if path in QUIET and status == 200 else logging.INFO
+        quiet = (path in QUIET or path.startswith(PREFIX)) and status in (200, 304)
+        level = logging.DEBUG if quiet else logging.INFO
         LOG.log(level, "%s %.200s %d in %.3f s", scope["method"], path, status, seconds)

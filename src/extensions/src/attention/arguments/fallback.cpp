@@ -3,7 +3,8 @@
 
 #include <mutex>
 #include <set>
-#include <stdexcept>
+
+#include "core/errors.h"
 
 namespace tiny_llm_ext {
 
@@ -12,8 +13,11 @@ void report_fallback(const char* function, const AttentionOptions& options,
   std::string reason;
   for (const std::string& text : reasons) reason += (reason.empty() ? "" : "; ") + text;
   if (options.on_fallback == "error" || options.batch_invariant) {
-    std::string promise = options.batch_invariant ? " that is batch invariant" : "";
-    throw std::runtime_error(std::string(function) + ": no fused kernel" + promise + ": " + reason);
+    const bool invariant = options.batch_invariant;
+    throw NotImplemented(std::string(function) + ": no fused kernel" +
+                         (invariant ? " that is batch invariant: " : ": ") + reason + "; " +
+                         (invariant ? "batch_invariant=False and " : "") +
+                         "on_fallback='allow' would run attention_reference, with O(L * S) memory");
   }
   if (options.on_fallback == "allow" || !options.warn) return;
   static std::mutex mutex;

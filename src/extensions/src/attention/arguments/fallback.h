@@ -12,8 +12,8 @@ namespace tiny_llm_ext {
 // Why a call with own_kernels = false has no kernel of ours.
 inline constexpr const char* kExcluded = "the call excludes our kernels";
 
-// By `on_fallback`, before the reference graph is taken: throws, warns once for each reason, or does nothing.
-// The graph is not batch invariant, so a call that asks for that throws.
+// By `on_fallback`, before the reference graph is taken: throws NotImplemented, warns once for each reason,
+// or does nothing. The graph is not batch invariant, so a call that asks for that throws.
 void report_fallback(const char* function, const AttentionOptions& options,
                      const std::vector<std::string>& reasons);
 

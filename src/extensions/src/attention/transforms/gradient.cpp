@@ -102,35 +102,6 @@ const char* AttentionGradient::function(const std::vector<mx::array>& inputs) co
   return function_of(unpack(inputs, params_.attention));
 }
 
-std::vector<mx::array> AttentionGradient::apply(const std::vector<mx::array>& inputs,
-                                                const GradientParams& params, mx::Stream stream) {
-  return mx::array::make_arrays(params.shapes(inputs), params.dtypes(inputs),
-                                std::make_shared<AttentionGradient>(stream, params), inputs);
-}
-
-std::vector<mx::Shape> AttentionGradient::output_shapes(const std::vector<mx::array>& inputs) {
-  return params_.shapes(inputs);
-}
-
-bool AttentionGradient::is_equivalent(const mx::Primitive& other) const {
-  return params_ == static_cast<const AttentionGradient&>(other).params_;
-}
-
-void AttentionGradient::eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>&) {
-  refuse_gpu(function(inputs));
-}
-
-std::vector<mx::array> AttentionGradient::vjp(const std::vector<mx::array>& primals,
-                                              const std::vector<mx::array>&, const std::vector<int>&,
-                                              const std::vector<mx::array>&) {
-  refuse_second_derivative(function(primals));
-}
-
-std::vector<mx::array> AttentionGradient::jvp(const std::vector<mx::array>& primals,
-                                              const std::vector<mx::array>&, const std::vector<int>&) {
-  refuse_second_derivative(function(primals));
-}
-
 std::pair<std::vector<mx::array>, std::vector<int>> AttentionGradient::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
   const int size = mapped_size(inputs, axes);
@@ -143,7 +114,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> AttentionGradient::vmap(
   std::vector<mx::array> mapped = map_inputs(first, first_axes, params_.attention, stream());
   for (size_t i = primals; i < inputs.size(); i++)
     mapped.push_back(mapped_or_repeated(inputs[i], axes[i], size, stream()));
-  std::vector<mx::array> gradients = apply(mapped, params_, stream());
+  std::vector<mx::array> gradients = gradients_of<AttentionGradient>(mapped, params_, stream());
   return {gradients, std::vector<int>(gradients.size(), 0)};
 }
 

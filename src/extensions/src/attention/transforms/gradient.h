@@ -2,10 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/support.h"
+#include "core/checks.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -41,44 +44,73 @@ inline constexpr size_t kCotangents = 4;
 std::vector<mx::array> with_cotangents(std::vector<mx::array> primals, const std::vector<mx::array>& outputs,
                                        const std::vector<mx::array>& cotangents, mx::Stream stream);
 
-struct GradientParams : WantedGradients {
-  AttentionParams attention;
+[[noreturn]] void refuse_forward_mode(const char* function);
+[[noreturn]] void refuse_second_derivative(const char* function);
 
-  bool operator==(const GradientParams&) const = default;
+// `Attention` has the parameters of the operation.
+template <class Attention>
+struct GradientParamsOf : WantedGradients {
+  Attention attention;
+
+  bool operator==(const GradientParamsOf&) const = default;
 };
 
-// Inputs: those of Attention, then Cotangents. Outputs: the wanted gradients.
-class AttentionGradient : public mx::Primitive {
+// The primitive of a gradient, which has no derivatives of its own. Inputs: those of the operation, then
+// Cotangents. Outputs: the wanted gradients.
+template <class Params>
+class GradientPrimitive : public mx::Primitive {
  public:
-  AttentionGradient(mx::Stream stream, GradientParams params) : mx::Primitive(stream), params_(params) {}
+  GradientPrimitive(mx::Stream stream, Params params) : mx::Primitive(stream), params_(std::move(params)) {}
 
-  static std::vector<mx::array> apply(const std::vector<mx::array>& inputs, const GradientParams& params,
-                                      mx::Stream stream);
+  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>&) override {
+    refuse_gpu(function(inputs));
+  }
+  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>&,
+                             const std::vector<int>&, const std::vector<mx::array>&) override {
+    refuse_second_derivative(function(primals));
+  }
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>&,
+                             const std::vector<int>&) override {
+    refuse_second_derivative(function(primals));
+  }
+  bool is_equivalent(const mx::Primitive& other) const override {
+    return params_ == static_cast<const GradientPrimitive&>(other).params_;
+  }
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override {
+    return params_.shapes(inputs);
+  }
+
+ protected:
+  // The operation, as errors name it.
+  virtual const char* function(const std::vector<mx::array>& inputs) const = 0;
+
+  Params params_;
+};
+
+// The outputs of the primitive `Gradient`.
+template <class Gradient, class Params>
+std::vector<mx::array> gradients_of(const std::vector<mx::array>& inputs, const Params& params,
+                                    mx::Stream stream) {
+  return mx::array::make_arrays(params.shapes(inputs), params.dtypes(inputs),
+                                std::make_shared<Gradient>(stream, params), inputs);
+}
+
+using GradientParams = GradientParamsOf<AttentionParams>;
+
+class AttentionGradient : public GradientPrimitive<GradientParams> {
+ public:
+  using GradientPrimitive::GradientPrimitive;
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-  void eval_gpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override;
-
-  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
-                             const std::vector<int>& argnums, const std::vector<mx::array>& outputs) override;
-  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
-                             const std::vector<int>& argnums) override;
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override;
-
   const char* name() const override { return "tiny_llm_ext::AttentionGradient"; }
-  bool is_equivalent(const mx::Primitive& other) const override;
-  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
  private:
-  const char* function(const std::vector<mx::array>& inputs) const;
-
-  GradientParams params_;
+  const char* function(const std::vector<mx::array>& inputs) const override;
 };
 
 // Whether kernels compute the gradient of a problem.
 Verdict fused_gradient(const Problem& problem);
-
-[[noreturn]] void refuse_forward_mode(const char* function);
-[[noreturn]] void refuse_second_derivative(const char* function);
 
 }  // namespace tiny_llm_ext

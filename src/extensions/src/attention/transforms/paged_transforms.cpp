@@ -61,8 +61,8 @@ std::vector<mx::array> PagedAttention::vjp(const std::vector<mx::array>& primals
                                            const std::vector<mx::array>& outputs) {
   const auto name_of = [&](int n) { return paged_input_name(n, params_); };
   const PagedGradientParams params = {wanted_gradients(kPagedFunction, argnums, name_of), params_};
-  const auto computed = PagedAttentionGradient::apply(with_cotangents(primals, outputs, cotangents, stream()),
-                                                      params, stream());
+  const auto computed = gradients_of<PagedAttentionGradient>(
+      with_cotangents(primals, outputs, cotangents, stream()), params, stream());
   return select_gradients(params, computed, primals, argnums, stream());
 }
 
@@ -84,35 +84,6 @@ std::pair<std::vector<mx::array>, std::vector<int>> PagedAttention::vmap(const s
   return {outputs, {0, 0}};
 }
 
-std::vector<mx::array> PagedAttentionGradient::apply(const std::vector<mx::array>& inputs,
-                                                     const PagedGradientParams& params, mx::Stream stream) {
-  return mx::array::make_arrays(params.shapes(inputs), params.dtypes(inputs),
-                                std::make_shared<PagedAttentionGradient>(stream, params), inputs);
-}
-
-std::vector<mx::Shape> PagedAttentionGradient::output_shapes(const std::vector<mx::array>& inputs) {
-  return params_.shapes(inputs);
-}
-
-bool PagedAttentionGradient::is_equivalent(const mx::Primitive& other) const {
-  return params_ == static_cast<const PagedAttentionGradient&>(other).params_;
-}
-
-void PagedAttentionGradient::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) {
-  refuse_gpu(kPagedFunction);
-}
-
-std::vector<mx::array> PagedAttentionGradient::vjp(const std::vector<mx::array>&,
-                                                   const std::vector<mx::array>&, const std::vector<int>&,
-                                                   const std::vector<mx::array>&) {
-  refuse_second_derivative(kPagedFunction);
-}
-
-std::vector<mx::array> PagedAttentionGradient::jvp(const std::vector<mx::array>&,
-                                                   const std::vector<mx::array>&, const std::vector<int>&) {
-  refuse_second_derivative(kPagedFunction);
-}
-
 // Each entry has gradients of its own, also for inputs that are not mapped.
 std::pair<std::vector<mx::array>, std::vector<int>> PagedAttentionGradient::vmap(
     const std::vector<mx::array>& inputs, const std::vector<int>& axes) {
@@ -124,7 +95,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> PagedAttentionGradient::vmap
     const mx::array cotangent = mapped_or_repeated(inputs[i], axes[i], size, stream());
     mapped.push_back(flat ? join_first_axes(cotangent, stream()) : cotangent);
   }
-  std::vector<mx::array> gradients = apply(mapped, params_, stream());
+  std::vector<mx::array> gradients = gradients_of<PagedAttentionGradient>(mapped, params_, stream());
   // Those of rows and pages that follow each other.
   const size_t first_key = params_.query ? 1 : 0;
   if (params_.query && flat) gradients[0] = split_entries(gradients[0], size, stream());

@@ -73,8 +73,8 @@ std::vector<mx::array> Attention::vjp(const std::vector<mx::array>& primals,
   const GradientParams params = {wanted_gradients(function_of(inputs), argnums, name_of), params_};
   const Problem problem = make_problem(inputs, params_, stream().device);
   if (!fused_gradient(problem).ok) return reference_vjp(primals, cotangents, argnums, problem);
-  const auto computed =
-      AttentionGradient::apply(with_cotangents(primals, outputs, cotangents, stream()), params, stream());
+  const auto computed = gradients_of<AttentionGradient>(
+      with_cotangents(primals, outputs, cotangents, stream()), params, stream());
   return select_gradients(params, computed, primals, argnums, stream());
 }
 

@@ -26,8 +26,8 @@ void explain(const Problem& problem, Explanation& e) {
   e.workspace_bytes =
       saturating_sum(saturating_product({plan.partial_floats, sizeof(float)}), problem.copied_bytes);
   if (plan.schedule == Schedule::v1) {
-    const auto state =
-        static_cast<int64_t>(kernels.forward.scratch_bytes(static_cast<int32_t>(problem.E), plan.task_rows));
+    const auto state = static_cast<int64_t>(
+        kernels.keys_outside_scratch_bytes(static_cast<int32_t>(problem.E), plan.task_rows));
     const int64_t at_once = std::min<int64_t>(problem.threads, plan.task_count);
     e.workspace_bytes = saturating_sum(e.workspace_bytes, saturating_product({at_once, state + kCacheLine}));
   }

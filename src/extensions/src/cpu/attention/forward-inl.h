@@ -23,29 +23,39 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // The scratch memory of one task: query tiles, prepared K/V tile, scores, packed mask, and what find_rows
-// needs.
+// needs. Tiles may share the memory of their queries: then the results are all that grows with the rows.
 template <class Operands>
 struct Workspace {
   QueryTile* headers;
-  float *tiles, *keys, *scores, *mask, *gathered;
-  size_t tile_floats, total_floats;
+  float *results, *queries, *keys, *scores, *mask, *gathered;
+  size_t total_floats;
 
-  Workspace(void* memory, int E, int64_t rows) {
+  Workspace(void* memory, int E, int64_t rows, bool share_queries = false)
+      : steps_(Operands::steps(E)), E_(Operands::output_rows(E)), share_queries_(share_queries) {
     int64_t count = (rows + kTileLanes - 1) / kTileLanes;
-    tile_floats = TINY_LLM_ISA::tile_floats(Operands::steps(E), Operands::output_rows(E));
     headers = (QueryTile*)memory;
-    tiles = (float*)((char*)memory + round_up(count * sizeof(QueryTile), 64));
-    keys = tiles + count * tile_floats;
+    results = (float*)((char*)memory + round_up(count * sizeof(QueryTile), 64));
+    queries = results + count * result_floats(E_);
+    keys = queries + (share_queries ? 1 : count) * query_floats(steps_);
     scores = keys + Operands::prepared_floats(E);
     mask = scores + kScoreFloats<Operands>;
     gathered = mask + kScoreFloats<Operands>;
     total_floats = gathered + gathered_floats(Operands::kKeyTile, E) - (float*)memory;
   }
+
+  void bind(int64_t tile) const {
+    bind_tile_memory(headers[tile], queries + (share_queries_ ? 0 : tile) * query_floats(steps_),
+                     results + tile * result_floats(E_), steps_, E_);
+  }
+
+ private:
+  int steps_, E_;
+  bool share_queries_;
 };
 
-template <class Operands>
+template <class Operands, bool kShareQueries = false>
 static size_t scratch_bytes(int32_t E, int64_t rows) {
-  return Workspace<Operands>((void*)64, E, rows).total_floats * sizeof(float);
+  return Workspace<Operands>((void*)64, E, rows, kShareQueries).total_floats * sizeof(float);
 }
 
 template <class Operands>
@@ -70,7 +80,8 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
   const bool shares_lanes = Operands::kSharesLanes && !task.fixed_order;
   const int lanes_per_row = shares_lanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
   const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);  // of a KV head
-  Workspace<Operands> space(scratch, E, (int64_t)tiles * task.kv_heads * kTileLanes);
+  const bool share_queries = task.keys_outside;
+  Workspace<Operands> space(scratch, E, (int64_t)tiles * task.kv_heads * kTileLanes, share_queries);
   int64_t computed = 0;
   Operands::enter();
 
@@ -79,7 +90,7 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
   for (int t = 0; t < tiles * task.kv_heads; t++) {
     int64_t begin = task.row_begin + t % tiles * kTileLanes;
     int64_t end = begin + kTileLanes < row_end ? begin + kTileLanes : row_end;
-    bind_tile_memory(tile[t], space.tiles + t * space.tile_floats, steps, Operands::output_rows(E));
+    space.bind(t);
     start_tile(task, tile[t], begin, end, lanes_per_row, Operands::output_rows(E));
     pack_queries<Operands>(of_kv_head<Operands::kElement>(task, t / tiles), tile[t]);
     if (tile[t].any_first < first) first = tile[t].any_first;
@@ -101,6 +112,10 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
       for (int t = head * tiles; t < (head + 1) * tiles; t++) {
         int64_t end = tile[t].any_last < last ? tile[t].any_last : last;
         if (end < begin || tile[t].any_first >= begin + count) continue;
+        if (share_queries && tiles > 1) {
+          find_visible_keys(task, tile[t]);
+          pack_queries<Operands>(part, tile[t]);
+        }
         accumulate_keys<Operands>(task, keys, tile[t], (int)(end - begin < count ? end - begin + 1 : count),
                                   space.scores, space.mask);
         computed++;
@@ -124,6 +139,7 @@ static void register_attention(Kernels& kernels) {
   AttentionKernels& table = kernels.attention[(int)Operands::kElement];
   table.forward = {kForward, scratch_bytes<Operands>, kTileLanes, Operands::kKeyTile,
                    Operands::kQueryTilesPerTask};
+  table.keys_outside_scratch_bytes = scratch_bytes<Operands, true>;
   table.bf16_products = Operands::kBf16Products;
   table.peak = Operands::peak;
 }

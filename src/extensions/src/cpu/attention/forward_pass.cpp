@@ -72,9 +72,10 @@ class ForwardPass {
   }
 
  private:
-  const PassKernel<ForwardTask>& kernel() const {
-    return problem_.kernels->attention[static_cast<int>(problem_.dtype)].forward;
+  const AttentionKernels& kernels() const {
+    return problem_.kernels->attention[static_cast<int>(problem_.dtype)];
   }
+  const PassKernel<ForwardTask>& kernel() const { return kernels().forward; }
 
   // [batch entry][head]
   std::vector<float> gather_sinks(const std::optional<mx::array>& sinks) const {
@@ -186,11 +187,15 @@ class ForwardPass {
     task.v_head_stride = v_.head_stride();
     task.partial_head_stride = plan.chunks * sequence.n_q * gqa_heads * (problem_.E + 2);
     add_next_keys(n, task);
+    task.keys_outside = plan_.schedule == Schedule::v1;
     const int64_t rows = row_end - row_begin, row_tile = kernel().row_tile;
-    const size_t bytes = kernel().scratch_bytes(
-        task.E, planned.kv_heads > 1 ? planned.kv_heads * round_up(rows, row_tile) : rows);
-    if (plan_.schedule != Schedule::v1) return kernel().run(task, thread_scratch(bytes));
-    // The state of all rows is freed again: a thread keeps its scratch.
+    if (!task.keys_outside) {
+      return kernel().run(
+          task, thread_scratch(kernel().scratch_bytes(
+                    task.E, planned.kv_heads > 1 ? planned.kv_heads * round_up(rows, row_tile) : rows)));
+    }
+    // The results of all rows are freed again: a thread keeps its scratch.
+    const size_t bytes = kernels().keys_outside_scratch_bytes(task.E, rows);
     const mx::allocator::Data state = allocate(static_cast<int64_t>(bytes) + kCacheLine);
     const auto address = reinterpret_cast<uintptr_t>(state.buffer().raw_ptr());
     return kernel().run(task, reinterpret_cast<void*>(round_up(address, kCacheLine)));

@@ -47,6 +47,18 @@ struct PageMemory {
   }
 };
 
+// Calls visit(key, count, page, slot) for the keys of each page, from logical key `begin` on: keys key ..
+// key + count - 1 of the tile lie from `slot` on in `page`, which is -1 if it is absent.
+template <class Visit>
+VEC_FN void for_each_page(const PageTable& table, int64_t begin, int keys, Visit visit) {
+  for (int key = 0; key < keys;) {
+    const int64_t slot = (begin + key) % table.size, left = table.size - slot;
+    const int count = left < keys - key ? (int)left : keys - key;
+    visit(key, count, page_of(table, begin + key), slot);
+    key += count;
+  }
+}
+
 // Key or value pages of one KV head; `base` is slot 0 of page 0.
 template <class T>
 struct PagedRows {
@@ -62,12 +74,10 @@ struct PagedRows {
 
   // The address of each row; `hidden` for those of an absent page.
   void point(int64_t begin, int count, const T* hidden, const T** rows) const {
-    for (int key = 0; key < count;) {
-      const int64_t left = table.size - (begin + key) % table.size;
-      const int run = left < count - key ? (int)left : count - key;
-      const T* from = row(begin + key);
-      for (int r = 0; r < run; r++, key++) rows[key] = from ? from + r * row_stride : hidden;
-    }
+    for_each_page(table, begin, count, [&](int key, int of_page, int64_t page, int64_t slot) {
+      const T* from = page < 0 ? nullptr : base + page * page_stride + slot * row_stride;
+      for (int r = 0; r < of_page; r++) rows[key + r] = from ? from + r * row_stride : hidden;
+    });
   }
 
   // In place if one page holds all rows; else the address of each, or with kGather a copy in `memory`. Of a
@@ -95,14 +105,10 @@ struct PagedRows {
 // Marks the keys of absent pages in `absent`; false if all pages are there.
 static bool mark_absent(const PageTable& table, int64_t begin, int count, uint8_t* absent) {
   bool any = false;
-  for (int key = 0; key < count;) {
-    const int64_t left = table.size - (begin + key) % table.size;
-    const int run = left < count - key ? (int)left : count - key;
-    const bool is_absent = page_of(table, begin + key) < 0;
-    memset(absent + key, is_absent, run);
-    any = any || is_absent;
-    key += run;
-  }
+  for_each_page(table, begin, count, [&](int key, int of_page, int64_t page, int64_t) {
+    memset(absent + key, page < 0, of_page);
+    any = any || page < 0;
+  });
   return any;
 }
 

@@ -34,17 +34,18 @@ struct QueryTile {
   int lanes() const { return vectors * kLanes; }
 };
 
-// Floats of memory of one tile, with `steps` packed query vectors and `E` output vectors of kTileLanes: 2 for
-// m and l, 4 for first and last.
-VEC_FN size_t tile_floats(int steps, int E) { return (size_t)kTileLanes * (steps + E + 2 + 4); }
+// Floats of memory of one tile: of its results, m, l and `E` output vectors of kTileLanes; and of its
+// queries, `steps` packed vectors and 4 for first and last, which can be computed again.
+VEC_FN size_t result_floats(int E) { return (size_t)kTileLanes * (E + 2); }
+VEC_FN size_t query_floats(int steps) { return (size_t)kTileLanes * (steps + 4); }
 
-VEC_FN void bind_tile_memory(QueryTile& tile, float* memory, int steps, int E) {
-  tile.q = memory;
-  tile.o = tile.q + (size_t)kTileLanes * steps;
+VEC_FN void bind_tile_memory(QueryTile& tile, float* queries, float* results, int steps, int E) {
+  tile.q = queries;
+  tile.first = (int64_t*)(tile.q + (size_t)kTileLanes * steps);
+  tile.last = tile.first + kTileLanes;
+  tile.o = results;
   tile.m = tile.o + (size_t)kTileLanes * E;
   tile.l = tile.m + kTileLanes;
-  tile.first = (int64_t*)(tile.l + kTileLanes);
-  tile.last = tile.first + kTileLanes;
 }
 
 // As many lanes per row as fit one vector with all rows of the sequence. This depends on the size of the
@@ -57,16 +58,12 @@ VEC_FN int choose_lanes_per_row(int64_t sequence_rows, int steps, int E) {
   return lanes_per_row;
 }
 
-VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, int64_t end,
-                       int lanes_per_row, int E_padded) {
-  tile.begin = begin;
-  tile.rows = (int)(end - begin);
-  tile.lanes_per_row = lanes_per_row;
-  tile.vectors = (tile.rows * lanes_per_row + kLanes - 1) / kLanes;
+// The keys that the rows of a tile see.
+VEC_FN void find_visible_keys(const ForwardTask& task, QueryTile& tile) {
   tile.any_first = tile.all_last = kUnbounded;
   tile.any_last = tile.all_first = -1;
   for (int r = 0; r < tile.rows; r++) {
-    int64_t i = (begin + r) / task.gqa_heads;
+    int64_t i = (tile.begin + r) / task.gqa_heads;
     int64_t position = i + task.n_k - task.n_q;
     int64_t first = first_key(position, task.left), last = last_key(position, task.n_k, task.right);
     if (i >= task.n_q || last < first) first = 0, last = -1;
@@ -77,6 +74,15 @@ VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, 
     if (first > tile.all_first) tile.all_first = first;
     if (last < tile.all_last) tile.all_last = last;
   }
+}
+
+VEC_FN void start_tile(const ForwardTask& task, QueryTile& tile, int64_t begin, int64_t end,
+                       int lanes_per_row, int E_padded) {
+  tile.begin = begin;
+  tile.rows = (int)(end - begin);
+  tile.lanes_per_row = lanes_per_row;
+  tile.vectors = (tile.rows * lanes_per_row + kLanes - 1) / kLanes;
+  find_visible_keys(task, tile);
   for (int lane = 0; lane < tile.lanes(); lane++) tile.m[lane] = -INFINITY, tile.l[lane] = 0;
   for (int n = E_padded / lanes_per_row * tile.lanes(), x = 0; x < n; x++) tile.o[x] = 0;
 }

@@ -7,6 +7,7 @@
 #include "attention/inputs.h"
 #include "core/dtype.h"
 #include "core/strides.h"
+#include "cpu/attention/cached/store_tokens.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/layout/mask_and_pages.h"
 #include "cpu/block/block_operations.h"
@@ -56,7 +57,8 @@ class AppendAndAttend {
  private:
   // Rotates queries in place, and keys into their slots.
   void append() {
-    const int64_t itemsize = query_.itemsize(), row_bytes = E_ * itemsize, page = step_.page_size();
+    const int64_t itemsize = query_.itemsize(), row_bytes = E_ * itemsize;
+    const cpu::PageSlots keys = slots_of(key_pages_), values = slots_of(value_pages_);
     const auto rotate = kernels_.rows[static_cast<int>(element_of(query_.dtype()))].rope;
     const cpu::RowReader cos(cos_), sin(sin_);
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv_) * E_;
@@ -73,18 +75,22 @@ class AppendAndAttend {
         task.heads = Hq_;
         task.x = task.y = query_.data<std::byte>() + t * Hq_ * row_bytes;
         rotate(task);
-        const int64_t first = (slot / page * Hkv_ * page + slot % page) * row_bytes;
         task.heads = Hkv_;
         task.x = key_.data<std::byte>() + t * Hkv_ * row_bytes;
-        task.y = key_pages_.data<std::byte>() + first;
-        task.y_head_stride = page * E_;
+        task.y = keys.at(slot, 0);
+        task.y_head_stride = keys.head_stride / itemsize;
         rotate(task);
         for (int64_t h = 0; h < Hkv_; h++) {
-          std::memcpy(value_pages_.data<std::byte>() + first + h * page * row_bytes,
-                      value_.data<std::byte>() + (t * Hkv_ + h) * row_bytes, row_bytes);
+          std::memcpy(values.at(slot, h), value_.data<std::byte>() + (t * Hkv_ + h) * row_bytes, row_bytes);
         }
       }
     });
+  }
+
+  // Of pages (P, Hkv, page, E) without gaps.
+  cpu::PageSlots slots_of(mx::array& pages) const {
+    const int64_t slot_bytes = E_ * query_.itemsize(), page = step_.page_size();
+    return {pages.data<std::byte>(), page, Hkv_ * page * slot_bytes, page * slot_bytes, slot_bytes};
   }
 
   void attend(mx::array& attended) {

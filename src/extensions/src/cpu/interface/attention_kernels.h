@@ -71,6 +71,8 @@ struct ForwardTask {
   float softcap;     // 0: none
   bool fixed_order;  // of the sums over keys: the same for a row among any number of rows
   PageTable pages;
+  // Schedule v1: the query tiles share the memory of their packed queries, which are read for each key tile.
+  bool keys_outside;
   // To prefetch, for decode: k, v, pages.ids, key_begin and key_end of the task that probably runs next, or
   // null.
   const void *next_k, *next_v;
@@ -132,9 +134,10 @@ struct PassKernel {
 // The kernels of one element type: a member for each pass of support.def.
 struct AttentionKernels {
   PassKernel<ForwardTask> forward;
-  void (*backward_delta)(const BackwardTask& task);  // D of the rows of a task
-  PassKernel<BackwardTask> backward_dq;              // its rows over all keys; padding rows become 0
-  PassKernel<BackwardTask> backward_dkv;             // its keys over the rows of all heads of the GQA group
+  size_t (*keys_outside_scratch_bytes)(int32_t E, int64_t rows);  // of `forward` for a task with keys_outside
+  void (*backward_delta)(const BackwardTask& task);               // D of the rows of a task
+  PassKernel<BackwardTask> backward_dq;    // its rows over all keys; padding rows become 0
+  PassKernel<BackwardTask> backward_dkv;   // its keys over the rows of all heads of the GQA group
   PassKernel<BackwardTask> backward_dqkv;  // all gradients of a KV head, bitwise equal; float32 only
   bool bf16_products;  // whether scores and outputs are sums of bfloat16 products; else of float32 products
   // Runs `steps` rounds of these kernels' multiply-adds on registers alone and returns the floating-point

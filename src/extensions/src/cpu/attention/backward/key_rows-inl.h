@@ -16,21 +16,21 @@ struct KeyRowAddresses {
 
   KeyRowAddresses(const BackwardTask& task, int64_t begin, int count) {
     const PageTable& pages = task.pages;
-    const int64_t size = pages.ids ? pages.size : kUnbounded;
-    for (int key = 0; key < count;) {
-      const int64_t slot = (begin + key) % size, left = size - slot;
-      const int end = left < count - key ? key + (int)left : count;
-      const int64_t page = pages.ids ? page_of(pages, begin + key) : 0;
-      const bool is_absent = page < 0 && (begin + key) / size >= pages.first;
+    const auto point = [&](int key, int rows, int64_t page, int64_t slot) {
+      const bool is_absent = page < 0 && (begin + key) / pages.size >= pages.first;
       any_absent |= is_absent;
-      for (int64_t row = slot; key < end; key++, row++) {
+      for (const int end = key + rows; key < end; key++, slot++) {
         absent[key] = is_absent;
         k[key] = page < 0 ? (const T*)kZeroRow
-                          : (const T*)task.k.data + page * pages.k_stride + row * task.k.row_stride;
+                          : (const T*)task.k.data + page * pages.k_stride + slot * task.k.row_stride;
         v[key] = page < 0 ? (const T*)kZeroRow
-                          : (const T*)task.v.data + page * pages.v_stride + row * task.v.row_stride;
+                          : (const T*)task.v.data + page * pages.v_stride + slot * task.v.row_stride;
       }
-    }
+    };
+    if (pages.ids)
+      for_each_page(pages, begin, count, point);
+    else
+      point(0, count, 0, begin);
   }
 };
 

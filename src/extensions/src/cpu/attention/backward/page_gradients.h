@@ -15,7 +15,9 @@ namespace tiny_llm_ext::cpu {
 
 // The kernels write a row in float32 for each token of each sequence, also where sequences share a page. Then
 // each slot of a page gets the sum of the rows of its tokens, rounded once: in the order of the sequences, so
-// that the bits do not depend on the number of threads.
+// that the bits do not depend on the number of threads. One row for each slot would need less memory where a
+// prefix is shared, but a kernel that adds to it must wait for all sequences before its own: tasks of
+// sequences with a shared page could no longer run in parallel.
 class PageGradients {
  public:
   // `k` and `v` are the pages. Refers to `problem`, whose lifetime must be longer.

@@ -113,7 +113,7 @@ static int64_t decode(const ForwardTask& task, void* memory) {
   QueryTile* const tiles = space.headers;  // of the KV heads
   Operands::enter();
   for (int h = 0; h < task.kv_heads; h++) {
-    bind_tile_memory(tiles[h], space.tiles + h * space.tile_floats, Operands::steps(E), E);
+    space.bind(h);
     start_tile(task, tiles[h], 0, heads, 1, E);
     memset(head_sums(tiles[h], E), 0, heads * sizeof(F));
     Products::pack(of_kv_head<Operands::kElement>(task, h), tiles[h]);

@@ -29,7 +29,7 @@ struct KeysAndValues {
 
   const uint8_t* absent() const { return any_absent ? marks : nullptr; }
 
-  // Of the keys from `begin` on, in the tile of `begin` and below `end`, in the pages of `ids` or behind
+  // Of the keys from `begin` on, in the tile of `begin` and below `end`: in the pages of `ids`, or rows of
   // `keys` and `values`.
   void find(const ForwardTask& task, const void* keys, const void* values, const int32_t* ids, int64_t begin,
             int64_t end) {

@@ -1,0 +1,101 @@
+// A conversation as data, and what happens to it. Pure.
+const TITLE_LENGTH = 48;
+
+// How an answer ended: "stop" and "length" are the server's; "stopped" is the reader's; "interrupted" was cut by a reload.
+const ENDS = ["running", "stop", "length", "stopped", "interrupted", "error", "tool_calls"];
+
+export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
+  // Not randomUUID, which browsers lack over plain HTTP from another machine.
+  const id = `${now.toString(36)}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
+  return { id, title: "", named: false, updated: now, model, system, settings: { ...settings }, turns: [] };
+}
+
+export function newAnswer() {
+  return { role: "assistant", text: "", reasoning: "", end: "running", error: "", usage: null, times: null };
+}
+
+// Add a question and an empty answer, which is returned. The first question becomes the title.
+export function ask(conversation, text, now = Date.now()) {
+  conversation.turns.push({ role: "user", text });
+  if (!conversation.named && conversation.turns.length === 1) conversation.title = titleOf(text);
+  return answerAgain(conversation, conversation.turns.length, now);
+}
+
+// Remove the turns from `number` on, and add an empty answer.
+export function answerAgain(conversation, number, now = Date.now()) {
+  const answer = newAnswer();
+  conversation.turns.splice(number, conversation.turns.length, answer);
+  conversation.updated = now;
+  return answer;
+}
+
+// Ask another question in the place of an earlier one; what came after it is gone.
+export function askInstead(conversation, number, text, now = Date.now()) {
+  conversation.turns.splice(number);
+  return ask(conversation, text, now);
+}
+
+export function rename(conversation, title) {
+  conversation.title = title.trim().slice(0, 200) || conversation.title;
+  conversation.named = true;
+}
+
+export function titleOf(text) {
+  const line = text.trim().replace(/\s+/g, " ");
+  if (line.length <= TITLE_LENGTH) return line;
+  const cut = [...line].slice(0, TITLE_LENGTH).join("");
+  return `${cut.replace(/\s+\S{0,15}$/, "")}…`;
+}
+
+// What is sent: answers without their reasoning; none that is empty.
+export function messagesOf({ system, turns }) {
+  const messages = system.trim() ? [{ role: "system", content: system }] : [];
+  for (const { role, text } of turns) if (text) messages.push({ role, content: text });
+  return messages;
+}
+
+// A conversation from its stored text; null if it is not one. Missing parts get their defaults.
+export function readConversation(stored) {
+  let record;
+  try {
+    record = JSON.parse(stored);
+  } catch {
+    return null;
+  }
+  if (typeof record?.id !== "string" || !Array.isArray(record.turns)) return null;
+  const turns = record.turns.map(readTurn);
+  if (turns.includes(null)) return null;
+  const text = (value) => (typeof value === "string" ? value : "");
+  return {
+    id: record.id,
+    title: text(record.title),
+    named: record.named === true,
+    updated: Number.isFinite(record.updated) ? record.updated : 0,
+    model: text(record.model),
+    system: text(record.system),
+    settings: isRecord(record.settings) ? record.settings : {},
+    turns,
+  };
+}
+
+function readTurn(turn) {
+  if (typeof turn?.text !== "string") return null;
+  if (turn.role === "user") return { role: "user", text: turn.text };
+  if (turn.role !== "assistant") return null;
+  const end = ENDS.includes(turn.end) ? turn.end : "stop";
+  return {
+    ...newAnswer(),
+    text: turn.text,
+    reasoning: typeof turn.reasoning === "string" ? turn.reasoning : "",
+    end: end === "running" ? "interrupted" : end,
+    error: typeof turn.error === "string" ? turn.error : "",
+    usage: hasNumbers(turn.usage, ["prompt", "generated", "cached"]),
+    times: hasNumbers(turn.times, ["first", "rest", "pieces"]),
+  };
+}
+
+const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+function hasNumbers(value, names) {
+  return isRecord(value) && names.every((name) => Number.isFinite(value[name])) ? value : null;
+}

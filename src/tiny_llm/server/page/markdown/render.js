@@ -1,0 +1,92 @@
+// DOM nodes of Markdown. Text only ever becomes text nodes, so an answer cannot bring elements of its own.
+import { copyButton } from "../chat/copy.js";
+import { make } from "../dom.js";
+import { parseInline } from "./inline.js";
+import { GrowingBlocks } from "./stream.js";
+
+const SMALLEST = 6; // headings of an answer are below those of the page
+
+// An element that shows a growing text, of which only the last block is made anew.
+export class MarkdownView {
+  constructor() {
+    this.element = make("div", { className: "markdown" });
+    this.blocks = new GrowingBlocks();
+    this.shown = []; // the open blocks and their nodes
+  }
+
+  show(text) {
+    if (text === this.blocks.text) return;
+    const { final, open } = this.blocks.grow(text);
+    const blocks = [...final, ...open];
+    const nodes = blocks.map((block, number) => this.reuse(block, number) ?? renderBlock(block));
+    for (const { node } of this.shown) if (!nodes.includes(node)) node.remove();
+    this.element.append(...nodes.filter((node) => node.parentNode !== this.element));
+    this.shown = open.map((block, number) => ({ block, node: nodes[final.length + number] }));
+  }
+
+  // The node of a block of code that goes on: the reader may have scrolled or selected in it.
+  reuse(block, number) {
+    const before = number === 0 ? this.shown[0] : undefined;
+    if (before?.block.type !== "code" || block.type !== "code") return null;
+    if (before.block.language !== block.language) return null;
+    const text = before.node.querySelector("code").firstChild;
+    // The text gets shorter where its last line turns out to be the end of the block.
+    if (block.text.startsWith(text.data)) text.appendData(block.text.slice(text.data.length));
+    else text.data = block.text;
+    return before.node;
+  }
+}
+
+function renderBlock(block) {
+  if (block.type === "paragraph") return make("p", {}, ...inline(block.text));
+  if (block.type === "heading") {
+    return make(`h${Math.min(block.level + 2, SMALLEST)}`, {}, ...inline(block.text));
+  }
+  if (block.type === "code") return renderCode(block);
+  if (block.type === "quote") return make("blockquote", {}, ...block.blocks.map(renderBlock));
+  if (block.type === "list") return renderList(block);
+  if (block.type === "table") return renderTable(block);
+  return make("hr");
+}
+
+function renderCode({ language, text }) {
+  const code = make("code", {}, document.createTextNode(text));
+  const head = make("div", { className: "code-head" }, make("span", { textContent: language || "text" }));
+  head.append(copyButton(() => code.textContent, "Copy the code"));
+  return make("div", { className: "code" }, head, make("pre", { tabIndex: 0 }, code));
+}
+
+function renderList({ ordered, start, loose, items }) {
+  const list = make(ordered ? "ol" : "ul", { className: loose ? "loose" : "" });
+  if (ordered && start !== 1) list.start = start;
+  for (const blocks of items) {
+    const item = make("li");
+    for (const block of blocks) {
+      if (block.type === "paragraph" && !loose) item.append(...inline(block.text));
+      else item.append(renderBlock(block));
+    }
+    list.append(item);
+  }
+  return list;
+}
+
+function renderTable({ names, aligned, rows }) {
+  const cell = (kind, text, column) => make(kind, { className: aligned[column] }, ...inline(text));
+  const head = make("tr", {}, ...names.map((name, column) => cell("th", name, column)));
+  const body = rows.map((row) => make("tr", {}, ...row.map((text, column) => cell("td", text, column))));
+  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+  return make("div", { className: "table", tabIndex: 0 }, table);
+}
+
+function inline(text) {
+  return parseInline(text).map(renderNode);
+}
+
+function renderNode(node) {
+  if (node.type === "text") return document.createTextNode(node.text);
+  if (node.type === "code") return make("code", { textContent: node.text });
+  if (node.type === "break") return make("br");
+  const children = node.children.map(renderNode);
+  if (node.type !== "link") return make(node.type, {}, ...children);
+  return make("a", { href: node.url, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children);
+}
