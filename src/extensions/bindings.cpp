@@ -209,6 +209,10 @@ void define_introspection(nb::module_& m) {
 void define_machine(nb::module_& m) {
   m.def("cpu_isa", [] { return std::string(cpu::active_kernels().name); }, "The CPU instruction set in use.");
   m.def("cpu_isas", &cpu::available_isas, "The CPU instruction sets of this build and machine, best first.");
+  m.def("set_batch_invariant", &cpu::set_batch_invariant, "on"_a,
+        "Whether operations that this thread makes from now on are batch invariant on the CPU: the bits of a "
+        "row\n"
+        "do not depend on the number of rows beside it. Returns what held before.");
   m.def("cpu_threads", &cpu::default_threads, "The number of threads that CPU kernels use.");
   m.def(
       "peak",

@@ -66,6 +66,11 @@ def test_an_unusable_key_in_the_environment_is_refused(key: str, monkeypatch: py
     ("flags", "sentence"),
     [
         (["--api-key-file", "/nowhere/keys"], "--api-key-file: /nowhere/keys: No such file or directory"),
+        (["--draft-tokens", "3"], "--draft-tokens: has no effect without --draft-model"),
+        (
+            ["--draft-model", "tiny", "--model", "tiny", "--model", "other"],
+            "--draft-model: drafts for one --model only",
+        ),
         (["--open-metrics"], "--open-metrics: has no effect without a key"),
         (["--model", "tiny", "--model", "tiny"], "--model: tiny is given twice"),
         (["--host", "no such host"], "--host: got no such host, expected an address of this machine"),
@@ -135,7 +140,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     flags = [
         "--kv-memory", "1G", "--max-context", "512", "--step-tokens", "64", "--max-running", "4",
         "--max-waiting", "8", "--offline", "--host", "0.0.0.0", "--allowed-host", "llm.example",
-        "--drain-timeout", "5", "--request-timeout", "90",
+        "--drain-timeout", "5", "--request-timeout", "90", "--batch-invariant",
     ]  # fmt: skip
     made = {}
     monkeypatch.setattr(serve, "LLM", lambda name, **options: made.update(name=name, **options))
@@ -148,6 +153,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Refusal, match=r"^--kv-memory: got 1 bytes, expected more$"):
         serve.make_engine("tiny", parse(*flags), None)
     sizes = {"kv_memory": 2**30, "max_context": 512, "step_tokens": 64, "max_running": 4, "max_waiting": 8}
+    sizes["batch_invariant"] = True
     assert made == {"name": "tiny", "offline": True, "progress": None, **sizes}
     settings = serve.read_settings(parse(*flags))
     assert {"localhost", "0.0.0.0", "llm.example"} <= set(settings.allowed_hosts)

@@ -130,3 +130,17 @@ def test_a_stop_among_the_accepted_tokens_may_commit_fewer() -> None:
     assert state.drafts == ()  # those of the step are used up
     engine.run()
     assert_answer(state)
+
+
+def test_placeholders_are_replaced_before_the_tokens_are_committed() -> None:
+    engine = engine_of(0, 3)
+    state = engine.add([1] * 3, max_tokens=9)
+    engine.step()
+    row = engine.plan().rows[0]
+    newest = row.token_ids[0]
+    for place, token in enumerate((7, 8, 9)):
+        row.set_draft(place, token)
+    assert list(row.token_ids) == [newest, 7, 8, 9]
+    assert list(row.drafts) == [7, 8, 9]
+    engine.scheduler.commit(engine.plans[-1], {state: [7, 8, 1]})
+    assert state.output_ids == [newest, 7, 8, 1]

@@ -671,6 +671,12 @@ def cpu_isa() -> str:
 def cpu_isas() -> list[str]:
     """The CPU instruction sets of this build and machine, best first."""
 
+def set_batch_invariant(on: bool) -> bool:
+    """
+    Whether operations that this thread makes from now on are batch invariant on the CPU: the bits of a row
+    do not depend on the number of rows beside it. Returns what held before.
+    """
+
 def cpu_threads() -> int:
     """The number of threads that CPU kernels use."""
 

@@ -27,7 +27,16 @@ from .streams import print_stderr
 SUMMARY = "answer requests of OpenAI's and Anthropic's clients over HTTP"
 DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI and Anthropic. The first Ctrl-C or
 SIGTERM lets the requests in flight finish, the second ends the program at once."""
-SIZES = ("kv_memory", "max_context", "step_tokens", "max_running", "max_waiting")  # options of `Engine`
+# Those of `Engine`.
+ENGINE_OPTIONS = (
+    "kv_memory",
+    "max_context",
+    "step_tokens",
+    "max_running",
+    "max_waiting",
+    "batch_invariant",
+    "draft_tokens",
+)
 WARM_UP = "Hello"
 KEY_VARIABLE = "TINY_LLM_API_KEY"
 LOG_FORMATS = ("text", "json")
@@ -72,6 +81,17 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         ("--max-waiting", 1, "maximum number of requests in the queue; more are answered with 429"),
     ):
         group.add_argument(name, type=number(minimum), metavar="N", help=text)
+    group.add_argument(
+        "--draft-model", type=arguments.nonblank_text, metavar="NAME",
+        help="a small model with the same vocabulary that drafts tokens, which the model verifies",
+    )  # fmt: skip
+    group.add_argument(
+        "--draft-tokens", type=number(1), metavar="N", help="maximum number of drafts of a request in a step"
+    )
+    group.add_argument(
+        "--batch-invariant", action="store_true", default=None,
+        help="the bits of an answer do not depend on the other requests, at any type; slower, and CPU only",
+    )  # fmt: skip
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
@@ -114,12 +134,16 @@ def run(options: argparse.Namespace) -> int:
 
 def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
     """Load a model and start its engine, which then has computed something: no request is the first."""
-    llm = LLM(model, offline=bool(options.offline), progress=progress)
-    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    offline = bool(options.offline)
+    llm = LLM(model, offline=offline, progress=progress)
+    given = {name: value for name in ENGINE_OPTIONS if (value := getattr(options, name)) is not None}
+    if options.draft_model is not None:
+        given["draft"] = LLM(options.draft_model, offline=offline, progress=progress)
     try:
-        engine = Engine(llm, **sizes)
+        engine = Engine(llm, **given)
     except ArgumentError as error:
-        raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
+        argument = "draft_model" if error.argument == "draft" else error.argument
+        raise Refusal(f"{flag(argument)}: {error.reason}") from error
     with ExitStack() as close_after_failure:
         close_after_failure.callback(engine.close)
         if options.max_context is not None and engine.context < options.max_context:
@@ -152,6 +176,7 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
     Options and the address are checked before anything is loaded.
     """
     names = model_names(options.models or ["tiny"])
+    check_draft(options, len(names))
     settings = read_settings(options)
     try:
         from ..server import logs, run  # starlette, uvicorn and others are no packages of other commands
@@ -188,6 +213,14 @@ def model_names(models: list[str]) -> dict[str, str]:
             raise Refusal(f"--model: {name} is given twice")
         names[name] = model
     return names
+
+
+def check_draft(options: argparse.Namespace, models: int) -> None:
+    """Refuse flags about drafts that have no effect, or no one meaning."""
+    if options.draft_model is None and options.draft_tokens is not None:
+        raise Refusal("--draft-tokens: has no effect without --draft-model")
+    if options.draft_model is not None and models > 1:
+        raise Refusal("--draft-model: drafts for one --model only")
 
 
 def read_settings(options: argparse.Namespace) -> Settings:

@@ -13,6 +13,7 @@ from ..sampling.rows import RowSampler
 from ..scheduler import RequestState
 from .answer import Answer
 from .handle import Handle
+from .model_drafts import ModelDrafts
 from .request import EngineRequest
 
 NAME = "Engine.submit"
@@ -21,10 +22,11 @@ NAME = "Engine.submit"
 class Admission:
     """Checks requests for one model and a context."""
 
-    def __init__(self, llm: LoadedModel, context: int, lookup: bool):
+    def __init__(self, llm: LoadedModel, context: int, lookup: bool, model_drafts: ModelDrafts | None):
         self._llm = llm
         self._context = context
         self._lookup = lookup
+        self._model_drafts = model_drafts
         self._end_tokens = end_tokens(llm.tokenizer)
         self._numbers = count()
 
@@ -50,7 +52,15 @@ class Admission:
         sampler = RowSampler(sampling, sampling.seed, 0, prompt_ids, self._end_tokens, grammar)
         handle = Handle(request.id, len(prompt_ids), request.n, lambda: cancel(handle))
         answer = Answer(
-            request, handle, 0, self._llm.tokenizer, sampler, max_tokens, now, lookup=self._lookup
+            request,
+            handle,
+            0,
+            self._llm.tokenizer,
+            sampler,
+            max_tokens,
+            now,
+            lookup=self._lookup,
+            model_drafts=None if self._model_drafts is None else self._model_drafts.fork(),
         )
         return state, answer
 

@@ -12,6 +12,7 @@ from ..sampling.stop import StopStrings
 from .events import Event, EventReason
 from .handle import Handle
 from .lookup import MOST_DRAFTS, PromptLookup
+from .model_drafts import ModelDrafts
 from .prompt_scores import PromptScores
 from .request import EngineRequest
 from .statistics import Timings
@@ -31,6 +32,7 @@ class Answer:
         now: float,
         *,
         lookup: bool,
+        model_drafts: ModelDrafts | None,
     ):
         self.request, self.handle, self.choice = request, handle, choice
         self.sampler = sampler
@@ -39,6 +41,7 @@ class Answer:
         self._stops = StopStrings(request.sampling.stop)
         self._end_tokens = sampler.ending_tokens
         self._lookup = PromptLookup() if lookup else None
+        self._model_drafts = model_drafts
         self._max_tokens = max_tokens
         self._generated = 0
         self._submitted_at = now
@@ -47,7 +50,7 @@ class Answer:
         most = request.prompt_logprobs
         self.prompt_scores = None if most is None else PromptScores(tuple(request.prompt_ids), most)
         self.finish_reason: EventReason | None = None
-        self._forced = False  # the drafts follow from the grammar
+        self._teacher: PromptLookup | ModelDrafts | None = None  # who proposed; None: the grammar, or nobody
 
     def fork(self, choice: int) -> Answer:
         """Another answer to the same prompt, before the first token."""
@@ -60,22 +63,30 @@ class Answer:
             self._max_tokens,
             self._submitted_at,
             lookup=self._lookup is not None,
+            model_drafts=None if self._model_drafts is None else self._model_drafts.fork(),
         )
         other.started_at, other.prompt_scores = self.started_at, self.prompt_scores
         return other
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
-        """Drafts that may follow prompt and answer so far."""
-        forced = self.sampler.forced()[:MOST_DRAFTS]
-        self._forced = bool(forced)
-        if forced or self._lookup is None:
-            return forced
-        return self._lookup.propose(token_ids)
+        """Drafts that may follow prompt and answer so far, or placeholders for those of a model."""
+        self._teacher = None
+        drafts: Sequence[int] = self.sampler.forced()[:MOST_DRAFTS]
+        if not drafts and self._lookup is not None:
+            self._teacher, drafts = self._lookup, self._lookup.propose(token_ids)
+        if not drafts and self._model_drafts is not None:
+            self._teacher, drafts = self._model_drafts, self._model_drafts.propose()
+        return drafts
+
+    @property
+    def wants_model_drafts(self) -> bool:
+        """Whether `propose` has returned placeholders."""
+        return self._teacher is not None and self._teacher is self._model_drafts
 
     def learn(self, drafted: int, accepted: int) -> None:
         """How many drafts of the last step were right."""
-        if self._lookup is not None and not self._forced:
-            self._lookup.learn(drafted, accepted)
+        if self._teacher is not None:
+            self._teacher.learn(drafted, accepted)
 
     def kept(self, drawn: Sequence[Drawn]) -> Sequence[Drawn]:
         """The tokens up to the first end token, and to the limit of the answer."""

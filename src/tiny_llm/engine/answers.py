@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from ..sampling.rows import Drawn
+from ..sampling.rows import Drawn, RowSampler
 from ..scheduler import Plan, RequestState, Scheduler
 from .answer import Answer
 from .events import Event, EventReason
@@ -64,6 +64,15 @@ class Answers:
                 for state, each in zip(states, [answer, *forks], strict=True)
             ]
         return samplers
+
+    def drafting(self, plan: Plan) -> dict[RequestState, RowSampler]:
+        """The samplers of the rows whose drafts are placeholders."""
+        found = {}
+        for row in plan.rows:
+            answer = self._by_state.get(row.state)
+            if answer is not None and row.drafts and answer.wants_model_drafts:
+                found[row.state] = answer.sampler
+        return found
 
     def prompt_scores(self, plan: Plan) -> dict[RequestState, PromptScores]:
         """Where the log probabilities of prompts are noted, for the rows whose requests want them."""

@@ -16,12 +16,16 @@ from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..generation.loaded import LoadedModel
+from ..models.invariance import check_invariant
 from ..runtime.device import on_device
 from ..sampling.rows import Drawn
 from ..scheduler import Plan, RequestState, Scheduler
 from .admission import Admission
 from .answers import Answers
+from .draft_llm import DRAFT_TOKENS, draft_llm, relative_cost
+from .draft_model import DraftModel
 from .handle import Handle
+from .model_drafts import ModelDrafts
 from .pace import Pace
 from .prompt_scores import take_prompt_scores
 from .recorder import Recorder
@@ -58,6 +62,9 @@ class Engine:
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
     grows: allocate pages when they are first used, instead of all at once.
+    batch_invariant: the bits of an answer's logits do not depend on other requests. Slower; CPU only.
+    draft: a small model with the same vocabulary, or its name, that drafts up to `draft_tokens` tokens a step
+        where that pays: greedy answers stay the same, sampled ones keep their distribution.
 
     May be used from any thread, and from asyncio. A `with` block ends with `close()`.
     """
@@ -75,14 +82,18 @@ class Engine:
         prefix_cache: bool = True,
         lookup: bool = True,
         grows: bool = False,
+        batch_invariant: bool = False,
+        draft: LoadedModel | str | None = None,
+        draft_tokens: int = DRAFT_TOKENS,
     ):
         sizes = {"max_running": max_running, "max_waiting": max_waiting}
+        sizes |= {"page_size": page_size, "draft_tokens": draft_tokens}
         given = {"step_tokens": step_tokens, "kv_memory": kv_memory, "max_context": max_context}
-        sizes |= {"page_size": page_size} | {name: size for name, size in given.items() if size is not None}
+        sizes |= {name: size for name, size in given.items() if size is not None}
         for name, size in sizes.items():
             check_size("Engine", name, size)
         check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
-        for name, flag in (("lookup", lookup), ("grows", grows)):
+        for name, flag in (("lookup", lookup), ("grows", grows), ("batch_invariant", batch_invariant)):
             check_type("Engine", name, flag, bool, "a bool")
         self.llm = LoadedModel.load("Engine", llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LoadedModel, "an LLM or its name")
@@ -90,8 +101,12 @@ class Engine:
             expected = f"at most the model's {self.llm.context}"
             raise ArgumentError("Engine", "max_context", max_context, expected)
         context = max_context or self.llm.context
+        self._draft_llm = None if draft is None else draft_llm(draft, self.llm, context, draft_tokens)
         with on_device(self.llm.device):
-            self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory)
+            if batch_invariant:
+                check_invariant("Engine", self.llm.model)
+            small = None if self._draft_llm is None else self._draft_llm.model
+            self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory, small)
         self.context = min(context, self.pool.tokens)
         self._pages = PagePool(self.pool.num_pages, page_size)
         self._scheduler = Scheduler(
@@ -104,10 +119,13 @@ class Engine:
         )
         self._pace = Pace()
         self._bound = self._pace.prompt_tokens if step_tokens is None else None
-        self._admission = Admission(self.llm, self.context, lookup)
+        drafts = None if small is None else ModelDrafts(draft_tokens, relative_cost(small, self.llm.model))
+        self._admission = Admission(self.llm, self.context, lookup, drafts)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
         self._grows = grows
+        self._batch_invariant = batch_invariant
+        self._draft_model: DraftModel | None = None
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
@@ -196,13 +214,18 @@ class Engine:
         """Steps until `close`. All arrays belong to this thread."""
         try:
             with on_device(self.llm.device):
-                self._runner = Runner(self.llm.model, self.pool, grows=self._grows)
+                self._runner = Runner(
+                    self.llm.model, self.pool, grows=self._grows, batch_invariant=self._batch_invariant
+                )
+                if self._draft_llm is not None:
+                    self._draft_model = DraftModel(self._draft_llm.model, self.pool, self.llm.model)
             self._ready.set()
             while (plan := self._next_plan()) is not None:
                 begin = time.monotonic()
                 self._step(plan)
                 self._pace.learn(plan, time.monotonic() - begin)
             del self._runner
+            self._draft_model = None
         except BaseException as error:
             self._give_up(error)
 
@@ -236,6 +259,9 @@ class Engine:
 
     def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
         with on_device(self.llm.device):  # for one step, so that an engine on another device has its turn
+            with self._changed:
+                drafting = self._answers.drafting(plan)
+            draft_probs = self._draft_model.fill(plan, drafting) if self._draft_model else {}
             logits = self._runner.logits(plan)
             with self._changed:
                 samplers = self._answers.samplers(plan)
@@ -243,7 +269,7 @@ class Engine:
             logits = take_prompt_scores(logits, plan, scores)
             if has_grammar(samplers):  # masks are computed beside the kernels
                 mx.async_eval(logits)  # type: ignore[no-untyped-call]
-            return sample(logits, plan, samplers)
+            return sample(logits, plan, samplers, draft_probs)
 
     def _recover(self, plan: Plan, error: Exception) -> None:
         """After a step that failed: end the running requests, and go on with new pages."""
@@ -255,6 +281,8 @@ class Engine:
             self._changed.notify_all()
         with on_device(self.llm.device):
             self._runner.forget()
+            if self._draft_model is not None:
+                self._draft_model.forget()
 
     def _give_up(self, error: BaseException) -> None:
         LOG.critical("the engine stopped", exc_info=error)

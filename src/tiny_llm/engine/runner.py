@@ -1,5 +1,6 @@
 """From the rows of a plan to logits: a model, and the pages of its keys and values."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -13,8 +14,9 @@ from .sizes import PoolSize
 class Runner:
     """Runs steps of a model. Everything here belongs to one thread."""
 
-    def __init__(self, model: Any, size: PoolSize, *, grows: bool):
+    def __init__(self, model: Any, size: PoolSize, *, grows: bool = False, batch_invariant: bool = False):
         self.model = model
+        self._batch_invariant = batch_invariant
         self._size = size
         self._blocks = PackedBlocks(model)
         self._grows = grows  # pages are allocated when they are first used
@@ -24,9 +26,17 @@ class Runner:
         """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
         if self._grows:
             self._reserve(plan)
-        self.storage.copy_pages(plan.copies)
-        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
-        return packed_logits(self.model, Batch(requests, self.storage), self.storage, self._blocks)
+        self.copy_pages(plan.copies)
+        return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows])
+
+    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy pages, each from the first to the second of a pair."""
+        self.storage.copy_pages(copies)
+
+    def run(self, requests: Sequence[PackedRequest]) -> mx.array:
+        """The logits [R, V] that the requests want, in order; nothing is evaluated."""
+        batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant)
+        return packed_logits(self.model, batch, self.storage, self._blocks)
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""

@@ -1,6 +1,6 @@
 """From the logits of a step to the next tokens of its answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
@@ -16,10 +16,13 @@ def has_grammar(samplers: Samplers) -> bool:
     return any(sampler.grammar is not None for each in samplers.values() for _, sampler, _ in each)
 
 
-def sample(logits: mx.array, plan: Plan, samplers: Samplers) -> dict[RequestState, list[Drawn]]:
+def sample(
+    logits: mx.array, plan: Plan, samplers: Samplers, draft_probs: Mapping[RequestState, mx.array | None]
+) -> dict[RequestState, list[Drawn]]:
     """The next tokens of each answer: accepted drafts, then one more.
 
     A sampler comes with the number of most probable tokens that are wanted; None: no log probabilities.
+    `draft_probs` has the distributions that drafts were drawn from, if they were.
     """
     states: list[RequestState] = []
     rows: list[RowSampler] = []
@@ -43,4 +46,5 @@ def sample(logits: mx.array, plan: Plan, samplers: Samplers) -> dict[RequestStat
     if not any(drafts):
         wanted = None if logprobs.count(None) == len(logprobs) else logprobs
         return {s: [drawn] for s, drawn in zip(states, sample_rows(logits, rows, wanted), strict=True)}
-    return dict(zip(states, verify_rows(logits, rows, drafts, logprobs), strict=True))
+    probs = [draft_probs.get(state) for state in states]
+    return dict(zip(states, verify_rows(logits, rows, drafts, logprobs, probs), strict=True))

@@ -1,8 +1,10 @@
 """The default sizes of an engine, and how many pages it has: from its memory and the longest request."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -22,7 +24,7 @@ DEFAULT_REQUESTS = 8  # of the longest kind
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """The pages of an engine, and what one holds."""
+    """The pages of a model in an engine, and what one holds; `draft`: as many of the model that drafts."""
 
     layers: int
     kv_heads: int
@@ -30,11 +32,13 @@ class PoolSize:
     dtype: mx.Dtype
     page_size: int
     num_pages: int
+    draft: PoolSize | None = None
 
     @property
     def page_bytes(self) -> int:
-        """The memory of one page of all layers."""
-        return PagedStorage.page_bytes(self.layers, self.kv_heads, self.page_size, self.head_dim, self.dtype)
+        """The memory of one page of all layers, and of that of the draft model."""
+        own = PagedStorage.page_bytes(self.layers, self.kv_heads, self.page_size, self.head_dim, self.dtype)
+        return own if self.draft is None else own + self.draft.page_bytes
 
     @property
     def memory(self) -> int:
@@ -47,14 +51,16 @@ class PoolSize:
         return self.num_pages * self.page_size
 
 
-def pool_size(model: Any, context: int, page_size: int, kv_memory: int | None) -> PoolSize:
+def pool_size(
+    model: Any, context: int, page_size: int, kv_memory: int | None, draft_model: Any = None
+) -> PoolSize:
     """The pages that fit into `kv_memory` bytes; by default, room for eight requests of `context` tokens.
 
-    The default takes at most a fifth of the machine's memory.
+    The default takes at most a fifth of the machine's memory. A page has room for the tokens of both models.
     """
-    attention = model.layers_inner[0].self_attn
-    layers, kv_heads, head_dim = len(model.layers_inner), attention.num_kv_heads, attention.head_dim
-    bytes_per_page = PagedStorage.page_bytes(layers, kv_heads, page_size, head_dim, model.precision)
+    bytes_per_page = sum(
+        _size_of(each, page_size, 1).page_bytes for each in (model, draft_model) if each is not None
+    )
     if kv_memory is None:
         wanted = DEFAULT_REQUESTS * -(-context // page_size)
         num_pages = min(wanted, int(DEFAULT_SHARE * machine_memory()) // bytes_per_page)
@@ -64,7 +70,14 @@ def pool_size(model: Any, context: int, page_size: int, kv_memory: int | None) -
         raise ArgumentError(
             "Engine", "kv_memory", f"{kv_memory} bytes", f"at least one page of {bytes_per_page} bytes"
         )
-    return PoolSize(layers, kv_heads, head_dim, model.precision, page_size, num_pages)
+    draft = None if draft_model is None else _size_of(draft_model, page_size, num_pages)
+    return replace(_size_of(model, page_size, num_pages), draft=draft)
+
+
+def _size_of(model: Any, page_size: int, num_pages: int) -> PoolSize:
+    attention = model.layers_inner[0].self_attn
+    layers = len(model.layers_inner)
+    return PoolSize(layers, attention.num_kv_heads, attention.head_dim, model.precision, page_size, num_pages)
 
 
 def batch_memory(model: Any, lengths: Sequence[int], batch_size: int) -> int:

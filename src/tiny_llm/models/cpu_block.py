@@ -82,7 +82,7 @@ def fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: RotationTab
     if not isinstance(block.mlp, MLP):  # it was replaced by a layer of another kind
         block.fused = None
         return None
-    for weights in _matrices(block):
+    for weights in block_matrices(block):
         if not isinstance(weights, QuantizedWeights):
             block.fused = None
             return None
@@ -105,7 +105,7 @@ def _build_fused(block: TransformerBlock, arrays: list[mx.array], dtype: mx.Dtyp
         return None
     if any(type(norm) is not RMSNorm for norm in norms):
         return None
-    matrices = _matrices(block)
+    matrices = block_matrices(block)
     typed_arrays = [weights.scales for weights in matrices] + [weights.biases for weights in matrices]
     typed_arrays += attention.biases or ()
     settings = _settings(block)
@@ -123,7 +123,7 @@ def _layers(block: TransformerBlock) -> tuple[Any, ...]:
 def _settings(block: TransformerBlock) -> tuple[Any, ...]:
     """The arguments of the operation beside arrays: format of each matrix, biases, eps, head size, RoPE."""
     attention = block.self_attn
-    formats = [(weights.group_size, weights.bits) for weights in _matrices(block)]
+    formats = [(weights.group_size, weights.bits) for weights in block_matrices(block)]
     eps = [norm.eps for norm in _norms(block)]
     return formats, attention.biases is not None, eps, attention.head_dim, attention.rope.traditional
 
@@ -132,6 +132,7 @@ def _norms(block: TransformerBlock) -> tuple[RMSNorm, ...]:
     return block.input_layernorm, block.post_attention_layernorm, *block.self_attn.head_norms
 
 
-def _matrices(block: TransformerBlock) -> tuple[Any, ...]:
+def block_matrices(block: TransformerBlock) -> tuple[Any, ...]:
+    """The matrices of a block, dense or quantized."""
     attention, mlp = block.self_attn, block.mlp
     return attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down

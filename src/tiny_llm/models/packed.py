@@ -13,6 +13,7 @@ import mlx.core as mx
 
 from ..attention import paged_attention
 from ..cache.storage import PagedStorage
+from ..runtime.batch_invariance import batch_invariant
 from ..runtime.extension import cpu_kernels, load_extension
 from .cpu_block import fused_operation
 from .layers import TransformerBlock
@@ -33,9 +34,15 @@ class PackedRequest:
 
 
 class Batch:
-    """The rows of one step, checked once for all layers."""
+    """The rows of one step, checked once for all layers.
 
-    def __init__(self, requests: Sequence[PackedRequest], storage: PagedStorage):
+    batch_invariant: the bits of a row do not depend on the other rows, nor on those of its own request.
+    """
+
+    def __init__(
+        self, requests: Sequence[PackedRequest], storage: PagedStorage, *, batch_invariant: bool = False
+    ):
+        self.batch_invariant = batch_invariant
         self.counts = [len(request.token_ids) for request in requests]
         self.contexts = [request.context for request in requests]
         self.step: Any = load_extension().PackedStep(
@@ -84,22 +91,23 @@ def packed_logits(
 
     Keys and values are stored when the result is evaluated. Where no logits are wanted, it is [0, hidden].
     """
-    x = model.embedding(batch.token_ids)[None]
-    operations = (blocks or PackedBlocks(model)).operations(x, batch)
-    for layer, block in enumerate(model.layers_inner):
-        if operations is None:
-            x = _run_layers(block, x, batch, storage, layer)
-            continue
-        x, storage.keys[layer], storage.values[layer] = operations[layer](
-            x, storage.keys[layer], storage.values[layer], batch.step
-        )
-    if not batch.logit_rows:  # a chunk inside a prompt
-        nothing: mx.array = x[0, :0]
-        return nothing
-    if len(batch.logit_rows) < x.shape[1]:
-        x = x[:, mx.array(batch.logit_rows)]
-    logits: mx.array = model.score(x[0])
-    return logits
+    with batch_invariant(batch.batch_invariant):
+        x = model.embedding(batch.token_ids)[None]
+        operations = (blocks or PackedBlocks(model)).operations(x, batch)
+        for layer, block in enumerate(model.layers_inner):
+            if operations is None:
+                x = _run_layers(block, x, batch, storage, layer)
+                continue
+            x, storage.keys[layer], storage.values[layer] = operations[layer](
+                x, storage.keys[layer], storage.values[layer], batch.step
+            )
+        if not batch.logit_rows:  # a chunk inside a prompt
+            nothing: mx.array = x[0, :0]
+            return nothing
+        if len(batch.logit_rows) < x.shape[1]:
+            x = x[:, mx.array(batch.logit_rows)]
+        logits: mx.array = model.score(x[0])
+        return logits
 
 
 def _packed_operation(block: TransformerBlock, x: mx.array, batch: Batch) -> Any | None:
@@ -133,6 +141,7 @@ def _run_layers(
         mx.array(batch.contexts),
         causal=True,
         cu_seqlens_q=cumulative,
+        batch_invariant=batch.batch_invariant,
         on_fallback="allow",  # a GPU has no kernel for pages yet
     )
     x = multiply(mx.flatten(attended, 1, 2)[None], attention.wo, residual=x)

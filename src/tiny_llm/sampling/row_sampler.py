@@ -15,7 +15,7 @@ from .processors import logits_processors
 
 Sampler = Callable[[mx.array], mx.array]
 
-DRAW, ACCEPT = 0, 1  # what a number of `RowSampler.uniform` is for
+DRAW, ACCEPT, PROPOSE = 0, 1, 2  # what a number of `RowSampler.uniform` is for
 
 
 class RowSampler:

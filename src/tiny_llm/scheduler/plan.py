@@ -50,6 +50,10 @@ class Row(NamedTuple):
         """The last tokens, which are to be verified."""
         return self.token_ids[len(self.token_ids) - self.logits + 1 :] if self.logits else array("i")
 
+    def set_draft(self, place: int, token_id: int) -> None:
+        """Replace a draft that was planned as a placeholder."""
+        self.token_ids[len(self.token_ids) - self.logits + 1 + place] = token_id
+
 
 class Plan(NamedTuple):
     """One step. Before its rows are computed, the pages of `copies` are copied, in this order.

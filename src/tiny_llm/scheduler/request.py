@@ -27,7 +27,7 @@ class RequestState:
     `max_tokens` bounds the tokens of the answer, `deadline` is in the clock of `Scheduler.plan`, and requests
     share cached pages only with those of the same `salt`. With `choices` above 1, `Scheduler.fork` splits the
     request into so many answers after its prompt. `drafts` are proposed next tokens: the next step verifies
-    them. The scheduler sets all other fields.
+    them; `Row.set_draft` may replace them. The scheduler sets all other fields.
     """
 
     id: str

@@ -142,6 +142,7 @@ void test_in_place(const Kernels& kernels) {
           const LinearKernel& kernel = kernels.linear[element](M);
           test_case(kernel, c);
           test_bits(kernel, c);
+          test_bits(kernels.invariant_linear[element](M), c);
         }
 }
 
@@ -158,6 +159,7 @@ int test_isa(const std::string& isa, int cases) {
     test_case(kernel, c);
     test_bits(kernel, c);
     test_infinity(kernel, c);
+    test_bits(kernels->invariant_linear[static_cast<int>(c.element)](c.M), c);
   }
   test_in_place(*kernels);
   return finish("linear_test " + isa);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -122,13 +123,16 @@ void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task,
   }
 }
 
-void test_case(const Kernels& kernels, const QuantizedCase& c) {
-  const int64_t row_words = c.q.columns * c.bits / 32, y_stride = c.N + 3;
+int64_t y_stride(const QuantizedCase& c) { return c.N + 3; }
+
+// Some rows of the product, y_stride apart.
+Guarded multiply(const cpu::QuantizedKernels& quantized, const QuantizedCase& c, int64_t first,
+                 int64_t count) {
+  const int64_t row_words = c.q.columns * c.bits / 32, x_row = c.x.stride * bytes_of(c.element);
   const Guarded x = write(c.x, c.element, c.guard), w = pack(c, row_words);
   const Guarded scales = write(c.scales, c.element, c.guard), biases = write(c.biases, c.element, c.guard);
-  const Guarded y((std::max<int64_t>(c.M - 1, 0) * y_stride + c.N) * bytes_of(c.element), c.guard);
-  const cpu::QuantizedKernels& quantized = kernels.quantized[static_cast<int>(c.element)];
-  const QuantizedTask task = {.x = x.as<void>(),
+  Guarded y((std::max<int64_t>(count - 1, 0) * y_stride(c) + c.N) * bytes_of(c.element), c.guard);
+  const QuantizedTask task = {.x = x.as<std::byte>() + first * x_row,
                               .x_row_stride = c.x.stride,
                               .w = w.as<uint32_t>(),
                               .w_row_stride = row_words,
@@ -137,27 +141,34 @@ void test_case(const Kernels& kernels, const QuantizedCase& c) {
                               .biases = biases.as<void>(),
                               .biases_row_stride = c.biases.stride,
                               .y = y.as<void>(),
-                              .y_row_stride = y_stride,
-                              .rows = c.M,
+                              .y_row_stride = y_stride(c),
+                              .rows = count,
                               .outputs = c.N,
                               .num_groups = c.groups,
                               .group_size = c.group,
                               .bits = c.bits,
-                              .streamed = c.M <= quantized.max_streamed_rows};
-  const int64_t task_rows = task.streamed ? c.M : quantized.task_rows;
-  for (int64_t m = 0; m < c.M; m += task_rows) {
+                              .streamed = count <= quantized.max_streamed_rows};
+  const int64_t task_rows = task.streamed ? count : quantized.task_rows;
+  for (int64_t m = 0; m < count; m += task_rows) {
     QuantizedTask rows = task;
-    rows.x = x.as<std::byte>() + m * c.x.stride * bytes_of(c.element);
-    rows.y = y.as<std::byte>() + m * y_stride * bytes_of(c.element);
-    rows.rows = std::min(task_rows, c.M - m);
+    rows.x = static_cast<const std::byte*>(task.x) + m * x_row;
+    rows.y = y.as<std::byte>() + m * y_stride(c) * bytes_of(c.element);
+    rows.rows = std::min(task_rows, count - m);
     run_rows(quantized, rows, c);
   }
+  return y;
+}
+
+void test_case(const Kernels& kernels, const QuantizedCase& c) {
+  const cpu::QuantizedKernels& quantized = kernels.quantized[static_cast<int>(c.element)];
+  const Guarded y = multiply(quantized, c, 0, c.M);
 
   // Blocked bfloat16 products round weights to bfloat16.
-  const bool rounded_weights = kernels.attention[static_cast<int>(c.element)].bf16_products && !task.streamed;
+  const bool rounded_weights =
+      kernels.attention[static_cast<int>(c.element)].bf16_products && c.M > quantized.max_streamed_rows;
   const double error = rounded_weights ? 0x1p-9 : 2e-6;
   check_product(
-      y, c.element, c.M, c.N, y_stride, error, c.name(),
+      y, c.element, c.M, c.N, y_stride(c), error, c.name(),
       [&](int64_t m, int64_t n) {
         ExactSum exact = {0, 0};
         for (int64_t k = 0; k < c.q.columns; ++k) {
@@ -180,6 +191,27 @@ void test_skinny_rows(const Kernels& kernels) {
         for (int64_t groups : {0, 3, 17})
           for (int element = 0; element < kElements; ++element)
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
+}
+
+// A row of a batch-invariant product has the same bits among any number of rows.
+void test_invariant_rows(const Kernels& kernels) {
+  int number = 0;
+  for (int bits : {4, 8})
+    for (int group : {32, 64, 128})
+      for (int element = 0; element < kElements; ++element) {
+        const QuantizedCase c(number++, Sizes{bits, group, 45, 33, 5});
+        const cpu::QuantizedKernels& quantized = kernels.invariant_quantized[static_cast<int>(c.element)];
+        const int64_t row_bytes = y_stride(c) * bytes_of(c.element);
+        const Guarded all = multiply(quantized, c, 0, c.M);
+        for (int64_t count : {1, 2, 4, 5, 8, 9, 16, 17, 32, 33}) {
+          const int64_t first = c.M - count;
+          const Guarded some = multiply(quantized, c, first, count);
+          for (int64_t m = 0; m < count; ++m)
+            check(std::memcmp(all.as<std::byte>() + (first + m) * row_bytes,
+                              some.as<std::byte>() + m * row_bytes, c.N * bytes_of(c.element)) == 0,
+                  "row " + std::to_string(m) + " of the last " + std::to_string(count) + " of " + c.name());
+        }
+      }
 }
 
 // Rows so large that the sum of a group before its scale is infinite, unless rows are in units of their
@@ -239,6 +271,7 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
   test_skinny_rows(*kernels);
+  test_invariant_rows(*kernels);
   test_large_rows(*kernels);
   test_largest_sums(*kernels);
   test_with_flushed_denormals(*kernels);

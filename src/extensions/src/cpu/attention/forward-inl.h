@@ -77,7 +77,8 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
   const int64_t valid_rows = task.n_q * task.gqa_heads;
   const int64_t row_end = task.row_end < valid_rows ? task.row_end : valid_rows;
   const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
-  const int lanes_per_row = Operands::kSharesLanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
+  const bool shares_lanes = Operands::kSharesLanes && !task.fixed_order;
+  const int lanes_per_row = shares_lanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
   const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);  // of a KV head
   const bool share_queries = task.keys_outside;
   Workspace<Operands> space(scratch, E, (int64_t)tiles * task.kv_heads * kTileLanes, share_queries);

@@ -181,6 +181,7 @@ class ForwardPass {
     task.key_end = keys.end;
     task.scale = problem_.scale;
     task.softcap = problem_.softcap;
+    task.fixed_order = problem_.kernels->batch_invariant;
     task.kv_heads = static_cast<int32_t>(planned.kv_heads);
     task.k_head_stride = k_.head_stride();
     task.v_head_stride = v_.head_stride();

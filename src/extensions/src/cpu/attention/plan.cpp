@@ -30,6 +30,7 @@ SequencePlan plan_chunks(const Problem& problem, const Sequence& sequence) {
   plan.chunks = 1;
   plan.chunk_keys = kUnbounded;
   if (problem.keys_outside || sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
+  if (problem.kernels->batch_invariant) return plan;  // chunks depend on the number of query positions
   int64_t key_tile = kernel_of(problem).key_tile;
   int64_t chunk =
       kChunkKeys * divide_up(sequence.n_q * problem.gqa_heads(), kRowsPerChunk) / key_tile * key_tile;

@@ -53,6 +53,9 @@ static void register_linear(Kernels& kernels) {
     return is_skinny_in_vectors(rows) ? SkinnyLinear<Arithmetic, kElement>::kernel
                                       : BlockedLinear<Arithmetic, kElement>::kernel;
   };
+  kernels.invariant_linear[(int)kElement] = [](int64_t) -> const LinearKernel& {
+    return BlockedLinear<Arithmetic, kElement>::kernel;
+  };
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -106,6 +106,13 @@ static void register_linear_on_amx(Kernels& kernels) {
     return is_skinny(rows) ? SkinnyOnAmx<Element::bf16>::kernel
                            : BlockedLinear<AmxBf16Arithmetic, Element::bf16>::kernel;
   };
+  // float32 keeps the blocked driver of AVX-512, which is faster for the rows of decode steps.
+  kernels.invariant_linear[(int)Element::f16] = [](int64_t) -> const LinearKernel& {
+    return SplitBf16Linear<Element::f16>::kernel;
+  };
+  kernels.invariant_linear[(int)Element::bf16] = [](int64_t) -> const LinearKernel& {
+    return BlockedLinear<AmxBf16Arithmetic, Element::bf16>::kernel;
+  };
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

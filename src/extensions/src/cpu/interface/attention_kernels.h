@@ -68,7 +68,8 @@ struct ForwardTask {
   int64_t left, right;         // kUnbounded where there is no limit
   int64_t key_begin, key_end;  // logical keys to read; key_begin is a multiple of the key tile
   float scale;
-  float softcap;  // 0: none
+  float softcap;     // 0: none
+  bool fixed_order;  // of the sums over keys: the same for a row among any number of rows
   PageTable pages;
   // Schedule v1: the query tiles share the memory of their packed queries, which are read for each key tile.
   bool keys_outside;

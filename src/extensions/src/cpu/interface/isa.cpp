@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "core/errors.h"
 #include "cpu/interface/machine.h"
@@ -50,6 +51,17 @@ const Kernels& choose() {
   return kernels_named(forced ? forced : available_isas().front(), "", "TINY_LLM_CPU_ISA");
 }
 
+Kernels invariant_kernels(Kernels table) {
+  table.batch_invariant = true;
+  for (int element = 0; element < kElements; element++) {
+    table.quantized[element] = table.invariant_quantized[element];
+    table.linear[element] = table.invariant_linear[element];
+  }
+  return table;
+}
+
+thread_local bool batch_invariant = false;
+
 }  // namespace
 
 const std::vector<std::string>& available_isas() {
@@ -76,7 +88,11 @@ const Kernels& kernels_named(const std::string& name, const std::string& operati
 
 const Kernels& active_kernels() {
   static const Kernels& active = choose();
-  return active;
+  if (!batch_invariant) return active;
+  static const Kernels invariant = invariant_kernels(active);
+  return invariant;
 }
+
+bool set_batch_invariant(bool on) { return std::exchange(batch_invariant, on); }
 
 }  // namespace tiny_llm_ext::cpu

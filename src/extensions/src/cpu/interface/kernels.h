@@ -20,6 +20,11 @@ struct Kernels {
   QuantizedKernels quantized[kElements];
   RowKernels rows[kElements];
   SelectLinearKernel linear[kElements];
+  // Products that give a row the same bits among any number of rows. See `set_batch_invariant`.
+  QuantizedKernels invariant_quantized[kElements];
+  SelectLinearKernel invariant_linear[kElements];
+  // A table whose `quantized` and `linear` are those; attention adds the keys of any row in one order.
+  bool batch_invariant;
 };
 
 // Defined in cpu/isa/isa_<name>.cpp.

@@ -108,9 +108,33 @@ struct QuantizedProduct {
   }
 };
 
+// The product that takes one path for any number of rows: no row depends on how many others there are.
+template <const PathTable& kTable, Element kElement>
+struct InvariantProduct {
+  template <int kBits>
+  using Kernel = WithOutliers<kTable.invariant(), kTable.max_streamed_rows(), kBits, kElement>;
+
+  static size_t packed_bytes(const QuantizedTask& task) {
+    return task.bits == 4 ? Kernel<4>::packed_bytes(task) : Kernel<8>::packed_bytes(task);
+  }
+  static void pack(const QuantizedTask& task, void* packed) {
+    task.bits == 4 ? Kernel<4>::pack(task, packed) : Kernel<8>::pack(task, packed);
+  }
+  static size_t scratch_bytes(const QuantizedTask&) { return 0; }
+  static void run(const QuantizedTask& task, const void* packed, void* scratch) {
+    task.bits == 4 ? Kernel<4>::run(task, packed, scratch) : Kernel<8>::run(task, packed, scratch);
+  }
+
+  static constexpr QuantizedKernels kernels() {
+    typedef Kernel<4> Sizes;  // as for 8 bits
+    return {packed_bytes, pack, scratch_bytes, run, 0, Sizes::kPackRows, Sizes::kMC, Sizes::kNC};
+  }
+};
+
 template <const PathTable& kTable, Element kElement>
 static void register_quantized(Kernels& kernels) {
   kernels.quantized[(int)kElement] = QuantizedProduct<kTable, kElement>::kernels();
+  kernels.invariant_quantized[(int)kElement] = InvariantProduct<kTable, kElement>::kernels();
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -37,6 +37,15 @@ struct PathTable {
       if (range.max_rows > 0) rows = range.max_rows;
     return rows;
   }
+
+  // The path of batch-invariant products, on pieces of max_streamed_rows() rows: the skinny one with the most
+  // rows, whose sums have one order for any number of them.
+  consteval Path invariant() const {
+    Path path = blocked;
+    for (RowRange range : streamed)
+      if (range.max_rows > 0) path = range.path;
+    return path;
+  }
 };
 
 constexpr PathTable kPaths = {

@@ -38,7 +38,7 @@ struct DecodeScratch {
 template <class Products>
 VEC_FN bool can_decode(const ForwardTask& task) {
   const ScoreTransform transform = {task.scale, task.softcap, nullptr, nullptr, nullptr};
-  return task.n_q == 1 && task.row_begin == 0 && task.row_end >= task.gqa_heads &&
+  return task.n_q == 1 && !task.fixed_order && task.row_begin == 0 && task.row_end >= task.gqa_heads &&
          task.gqa_heads <= Products::kMaxHeads && task.E % 32 == 0 && task.mask.kind == MaskKind::none &&
          transform.is_scale_only();
 }

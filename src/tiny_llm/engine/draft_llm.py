@@ -1,0 +1,58 @@
+"""Which model can draft for another, and what its steps cost."""
+
+from typing import Any
+
+import mlx.core as mx
+
+from ..checks.types import check_type
+from ..errors import ArgumentError, calling
+from ..generation.loaded import LoadedModel, load_for_answers
+from ..generation.text import check_vocabularies, check_vocabulary_sizes, context_length
+from ..models.cpu_block import block_matrices
+from ..quantize import QuantizedWeights
+from ..runtime.device import on_device
+
+DRAFT_TOKENS = 4
+MOST_DRAFT_TOKENS = 16
+
+
+def draft_llm(draft: LoadedModel | str, llm: LoadedModel, context: int, draft_tokens: int) -> LoadedModel:
+    """The model that drafts for `llm`, loaded like it if it is given by name."""
+    if draft_tokens > MOST_DRAFT_TOKENS:
+        raise ArgumentError("Engine", "draft_tokens", draft_tokens, f"at most {MOST_DRAFT_TOKENS}")
+    check_type("Engine", "draft", draft, LoadedModel | str, "an LLM or its name")
+    if isinstance(draft, str):
+        draft = _load(draft, llm)
+    if draft.device != llm.device:
+        raise ArgumentError("Engine", "draft", f"a model on the {draft.device}", f"one on the {llm.device}")
+    with calling("Engine", draft_tokenizer="draft", draft_model="draft"):
+        check_vocabularies("", draft.tokenizer, llm.tokenizer)
+        check_vocabulary_sizes("", draft.model, llm.model)
+    if draft.context < context:
+        expected = f"at least {context}, that of the engine (max_context)"
+        raise ArgumentError("Engine", "draft", f"a context of {draft.context}", expected)
+    return draft
+
+
+def _load(name: str, llm: LoadedModel) -> LoadedModel:
+    """The model of this name, on the device and with the activations of `llm`."""
+    with on_device(llm.device):
+        model, tokenizer = load_for_answers(name, llm.model.precision)
+    context = context_length(model)
+    assert context is not None
+    return LoadedModel(name, model, tokenizer, llm.device, context)
+
+
+def relative_cost(draft: Any, model: Any) -> float:
+    """The time of a step of `draft` in steps of `model`: a step of a few tokens reads all weights once."""
+    return _bytes_of(draft) / _bytes_of(model)
+
+
+def _bytes_of(model: Any) -> int:
+    last = model.embedding.weight if model.w_lm_head is None else model.w_lm_head
+    matrices = [last, *(matrix for block in model.layers_inner for matrix in block_matrices(block))]
+    arrays: list[mx.array] = []
+    for matrix in matrices:
+        is_packed = isinstance(matrix, QuantizedWeights)
+        arrays += (matrix.weight, matrix.scales, matrix.biases) if is_packed else (matrix,)
+    return sum(array.nbytes for array in arrays)

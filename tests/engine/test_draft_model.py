@@ -1,0 +1,180 @@
+"""A small model drafts in the batch: greedy answers stay the same, sampled ones keep their distribution."""
+
+import copy
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tiny_llm import LLM, ArgumentError
+from tiny_llm.engine import Engine
+from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
+from tiny_llm.sampling.grammar import Grammar
+
+from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, read, request_of
+from ..support.generation.sampling import assert_drawn_from, probabilities
+
+SIZES = {"max_context": 512, "page_size": 8}
+ENDLESS = {"ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def weak():
+    """The embedded model without its last layers: often wrong."""
+    draft = LLM("tiny", dtype="float32")
+    draft.model.layers_inner = draft.model.layers_inner[:-1]
+    return draft
+
+
+@pytest.fixture(autouse=True)
+def drafts_always_pay(monkeypatch):
+    """A draft as large as its model saves nothing, and would soon be switched off."""
+    monkeypatch.setattr("tiny_llm.engine.engine.relative_cost", lambda draft, model: 0.0)
+
+
+def engine_with(llm, draft, **options):
+    return Engine(llm, draft=draft, **({"lookup": False} | SIZES | options))
+
+
+def test_a_draft_equal_to_the_model_is_always_right(llm):
+    with engine_with(llm, llm, step_tokens=64, max_running=16) as engine:
+        handles = [engine.submit(request_of(llm, prompt, sampling=ENDLESS)) for prompt in PROMPTS]
+        answers = [read(handle) for handle in handles]
+        statistics = engine.statistics()
+        assert statistics.accepted_tokens == statistics.drafted_tokens > 8 * len(PROMPTS)
+        assert_at_rest(engine)
+    for prompt, ((text, tokens, _),) in zip(PROMPTS, answers, strict=True):
+        ((expected, expected_tokens, _),) = alone(llm, prompt)
+        assert tokens[: len(expected_tokens)] == expected_tokens
+        assert text.startswith(expected)
+
+
+def test_a_draft_that_is_often_wrong_changes_no_answer(llm, weak):
+    with engine_with(llm, weak, draft_tokens=3) as engine:
+        handles = [engine.submit(request_of(llm, prompt)) for prompt in PROMPTS]
+        assert [read(handle) for handle in handles] == [alone(llm, prompt) for prompt in PROMPTS]
+        statistics = engine.statistics()
+        assert 0 < statistics.accepted_tokens < statistics.drafted_tokens
+        assert_at_rest(engine)
+
+
+def test_pages_that_are_found_hold_the_keys_of_the_draft_model(llm):
+    request = request_of(llm, PROMPTS[2], sampling=ENDLESS)
+    with engine_with(llm, llm) as engine:
+        first = read(engine.submit(request))
+        warm = engine.submit(request)
+        assert read(warm) == first
+        assert warm.cached_tokens > 0
+        statistics = engine.statistics()
+        assert statistics.accepted_tokens == statistics.drafted_tokens
+
+
+def test_preempted_requests_go_on_with_both_models(llm):
+    page = 2 * (2 * 8 * 2 * 128 * 8 * 4)  # of both models
+    with engine_with(llm, llm, kv_memory=36 * page, max_context=160, step_tokens=32, max_running=8) as engine:
+        assert engine.pool.num_pages == 36
+        handles = [engine.submit(request_of(llm, prompt, 60, sampling=ENDLESS)) for prompt in PROMPTS[:2] * 4]
+        answers = [read(handle) for handle in handles]
+        statistics = engine.statistics()
+        assert statistics.preemptions > 0
+        assert statistics.accepted_tokens == statistics.drafted_tokens > 0
+        assert_at_rest(engine)
+    assert answers == answers[:2] * 4
+
+
+def test_grammars_log_probabilities_stop_strings_and_several_answers(llm, weak):
+    requests = [
+        request_of(llm, PROMPTS[0], 20, grammar=Grammar.regex("(yes|no|maybe not)( [a-z]{2,5}){3}")),
+        request_of(llm, PROMPTS[1], 20, logprobs=2),
+        request_of(llm, PROMPTS[0], 24, sampling={"stop": "time"}),
+        request_of(llm, PROMPTS[3], 12, n=3),
+        request_of(llm, PROMPTS[4], 16, sampling={"presence_penalty": 1.5, "logit_bias": {5: 2.0}}),
+    ]
+    answers, accepted = [], []
+    for draft in (weak, None):
+        with engine_with(llm, draft) as engine:
+            answers.append([read(handle) for handle in [engine.submit(each) for each in requests]])
+            accepted.append(engine.statistics().accepted_tokens)
+            assert_at_rest(engine)
+    assert answers[0] == answers[1]
+    assert accepted[0] > accepted[1] + 20  # those that follow from the grammar
+
+
+def test_a_cancelled_request_leaves_nothing_behind(llm, weak):
+    with engine_with(llm, weak) as engine:
+        kept = engine.submit(request_of(llm, PROMPTS[0], 40))
+        cancelled = engine.submit(request_of(llm, PROMPTS[1], 400, sampling=ENDLESS))
+        next(cancelled)
+        cancelled.cancel()
+        assert read(cancelled)[0][2] == "cancelled"
+        assert read(kept) == alone(llm, PROMPTS[0], 40)
+        assert_at_rest(engine)
+
+
+@pytest.mark.slow
+def test_sampled_tokens_have_the_distribution_of_the_model(llm, weak):
+    """The first three tokens: the second and the third are drafts, accepted or not."""
+    given = {"temp": 8.0, "top_k": 2}
+    prompt = ids_of(llm, PROMPTS[0])
+
+    def wanted(before):
+        logits = llm.model(mx.array([[*prompt, *before]]), 0, llm.model.create_kv_cache())[0, -1]
+        probs = probabilities(np.array(logits.astype(mx.float32), np.float64), **given)
+        return {int(token): probs[token] for token in np.flatnonzero(probs)}
+
+    expected = {}
+    for first, p in wanted(()).items():
+        for second, q in wanted((first,)).items():
+            expected |= {(first, second, third): p * q * r for third, r in wanted((first, second)).items()}
+    sampling = {**given, **ENDLESS}
+    with engine_with(llm, weak) as engine:
+        handles = [
+            engine.submit(request_of(llm, PROMPTS[0], 4, n=32, sampling={**sampling, "seed": seed}))
+            for seed in range(16)
+        ]
+        seen = [tokens[:3] for handle in handles for _, tokens, _ in read(handle)]
+        statistics = engine.statistics()
+        assert 100 < statistics.accepted_tokens < statistics.drafted_tokens - 30
+    numbers = {sequence: number for number, sequence in enumerate(expected)}
+    probs = np.array(list(expected.values()))
+    assert_drawn_from(np.array([numbers[tokens] for tokens in seen]), probs)
+
+
+def test_drafts_that_do_not_pay_are_switched_off_for_longer_and_longer():
+    drafts = ModelDrafts(4, cost=0.25)
+    steps = []
+    for step in range(200):
+        if drafts.propose():
+            steps.append(step)
+            drafts.learn(4, 0)
+    pauses = [gap - 1 for gap in np.diff(steps) if gap > 1]
+    assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    good = ModelDrafts(4, cost=0.25)
+    for accepted in [4, 2, 0, 3] * 20:
+        assert len(good.propose()) == 4
+        good.learn(4, accepted)
+
+
+def test_a_draft_as_large_as_the_model_is_soon_switched_off(llm, monkeypatch):
+    monkeypatch.undo()
+    with engine_with(llm, llm) as engine:
+        read(engine.submit(request_of(llm, PROMPTS[0], 100, sampling=ENDLESS)))
+        assert 0 < engine.statistics().drafted_tokens < 40
+
+
+def test_models_that_cannot_draft_are_refused(llm):
+    other = copy.copy(llm)
+    other.tokenizer = copy.copy(llm.tokenizer)
+    other.tokenizer.get_vocab = lambda: {"a": 0}
+    with pytest.raises(ArgumentError, match=r"^Engine: draft: got another vocabulary, of 1 tokens, expected"):
+        Engine(llm, draft=other)
+    short = copy.copy(llm)
+    short.context = 64
+    with pytest.raises(ArgumentError, match=r"^Engine: draft: got a context of 64, expected at least 512"):
+        Engine(llm, draft=short, **SIZES)
+    far = copy.copy(llm)
+    far.device = "gpu"
+    with pytest.raises(ArgumentError, match=r"^Engine: draft: got a model on the gpu, expected one"):
+        Engine(llm, draft=far)
+    with pytest.raises(ArgumentError, match=r"^Engine: draft_tokens: got 17, expected at most 16"):
+        Engine(llm, draft=llm, draft_tokens=17)
