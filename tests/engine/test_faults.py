@@ -96,6 +96,36 @@ def test_a_grammar_that_takes_too_long_ends_its_answers_and_no_others(llm, engin
     assert_at_rest(engine)
 
 
+@pytest.mark.parametrize("fault", [GrammarError("too many items"), ValueError("a fault of llguidance")])
+def test_a_grammar_that_fails_at_its_mask_ends_one_answer(llm, engine, monkeypatch, fault):
+    allowed = GrammarState.allowed
+
+    def explode(state, held_back=()):
+        state.seen = getattr(state, "seen", 0) + 1
+        if state.seen == 3:
+            raise fault
+        return allowed(state, held_back)
+
+    monkeypatch.setattr(GrammarState, "allowed", explode)
+    good = engine.submit(request_of(llm, PROMPTS[0]))
+    bad = engine.submit(request_of(llm, PROMPTS[1], grammar=Grammar.regex("[a-z ]+")))
+    last = list(bad)[-1]
+    assert last.finish_reason == "error"
+    assert isinstance(last.error, GrammarError)
+    assert read(good) == alone(llm, PROMPTS[0])
+    assert_at_rest(engine)
+
+
+def test_an_observer_that_fails_ends_no_request(llm, engine, caplog):
+    engine.observe(lambda timings: 1 / 0)
+    seen = []
+    engine.observe(seen.append)
+    assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+    assert_at_rest(engine)
+    assert len(seen) == 1
+    assert "an observer failed" in caplog.text
+
+
 def test_a_prompt_that_cannot_split_ends_all_its_answers(llm, engine, monkeypatch):
     monkeypatch.setattr(Answer, "fork", lambda *arguments: 1 / 0)
     events = list(engine.submit(request_of(llm, PROMPTS[0], n=3)))

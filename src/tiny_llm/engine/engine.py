@@ -109,13 +109,7 @@ class Engine:
         self._failure: BaseException | None = None
         self._changed = threading.Condition()  # guards all of the above
         self._ready, self._stopped = threading.Event(), threading.Event()
-        self._thread = threading.Thread(
-            target=_run_thread, args=([self],), name="tiny-llm engine", daemon=True
-        )
-        self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        self._start()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
 
     def submit(self, request: EngineRequest) -> Handle:
@@ -188,6 +182,16 @@ class Engine:
             self._answers.cancel(handle)
             self._changed.notify_all()
 
+    def _start(self) -> None:
+        """Start the thread of the steps, and wait until its arrays are there."""
+        self._thread = threading.Thread(
+            target=_run_thread, args=([self],), name="tiny-llm engine", daemon=True
+        )
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
     def _serve(self) -> None:
         """Steps until `close`. All arrays belong to this thread."""
         try:
@@ -206,18 +210,23 @@ class Engine:
         """Wait for a step with work in it; None after `close`."""
         with self._changed:
             while not self._closed:
-                self._recorder.last_step_at = time.monotonic()
-                plan = self._scheduler.plan(self._recorder.last_step_at, self._bound)
-                for state in plan.expired:
-                    self._answers.end(state, "deadline")
-                for state in plan.started:
-                    self._answers.note_start(state, self._recorder.last_step_at)
-                if plan.expired:
-                    self._changed.notify_all()
+                plan = self._plan(time.monotonic())
                 if plan.rows:
                     return plan
                 self._changed.wait(IDLE_BEAT)
             return None
+
+    def _plan(self, now: float) -> Plan:
+        """The step at the time `now`, which may have no work. For the holder of the lock."""
+        self._recorder.last_step_at = now
+        plan = self._scheduler.plan(now, self._bound)
+        for state in plan.expired:
+            self._answers.end(state, "deadline")
+        for state in plan.started:
+            self._answers.note_start(state, now)
+        if plan.expired:
+            self._changed.notify_all()
+        return plan
 
     def _step(self, plan: Plan) -> None:
         try:
