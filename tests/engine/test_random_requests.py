@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tiny_llm.engine import EngineRequest
-from tiny_llm.errors import QueueFull
+from tiny_llm.errors import OutOfMemoryError, QueueFull
 from tiny_llm.sampling.grammar import Grammar
 from tiny_llm.sampling.params import Sampling
 from tiny_llm.scheduler import RequestState
@@ -56,6 +56,7 @@ class Reader:
 
     def __init__(self, handle: Any, request: EngineRequest):
         self.handle, self.request = handle, request
+        self.cancelled = False
         self.texts, self.reasons = [""] * request.n, [None] * request.n
         self.tokens: list[tuple[int, ...]] = [()] * request.n
         self.logprobs: list[list[Any]] = [[] for _ in range(request.n)]
@@ -75,6 +76,8 @@ class Reader:
         while self.handle._events:
             event = next(self.handle)
             assert self.reasons[event.choice] is None, "an event after the last one"
+            # A step fails only where this test makes it fail.
+            assert event.error is None or isinstance(event.error, OutOfMemoryError), event.error
             self.texts[event.choice] += event.text
             self.tokens[event.choice] += event.token_ids
             self.logprobs[event.choice] += event.logprobs or ()
@@ -87,6 +90,8 @@ class Reader:
                 assert (self.texts[choice], self.tokens[choice], reason) == (text, tokens, last)
                 assert self.logprobs[choice] == logprobs
             else:  # cancelled, too late, failed, or not at the end
+                assert reason != "cancelled" or self.cancelled
+                assert reason != "deadline" or self.request.deadline is not None
                 assert self.tokens[choice] == tokens[: len(self.tokens[choice])]
                 assert text.startswith(self.texts[choice]) or reason is not None
 
@@ -141,6 +146,7 @@ class Requests(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         """Cancel any request, also one that has ended."""
         reader = data.draw(st.sampled_from(self.readers))
+        reader.cancelled = True
         reader.handle.cancel()
         reader.read()
         assert reader.ended
