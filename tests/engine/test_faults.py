@@ -22,7 +22,7 @@ from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, requ
 
 
 def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypatch):
-    logits = engine._runner.logits
+    logits = engine._steps.runner.logits
     failing = threading.Event()
 
     def fail_once(plan):
@@ -31,7 +31,7 @@ def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypat
             raise MemoryError("no room")
         return logits(plan)
 
-    monkeypatch.setattr(engine._runner, "logits", fail_once)
+    monkeypatch.setattr(engine._steps.runner, "logits", fail_once)
     victim = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
     next(victim)
     failing.set()
@@ -43,7 +43,7 @@ def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypat
 
 
 def test_logits_of_nan_fail_one_answer_alone(llm, engine, monkeypatch):
-    logits = engine._runner.logits
+    logits = engine._steps.runner.logits
 
     def spoil(plan):
         given = logits(plan)
@@ -54,7 +54,7 @@ def test_logits_of_nan_fail_one_answer_alone(llm, engine, monkeypatch):
         ]
         return given.at[mx.array(rows)].add(mx.nan) if rows else given
 
-    monkeypatch.setattr(engine._runner, "logits", spoil)
+    monkeypatch.setattr(engine._steps.runner, "logits", spoil)
     bad = engine.submit(request_of(llm, PROMPTS[1], id="bad"))
     good = engine.submit(request_of(llm, PROMPTS[0]))
     assert list(bad)[-1].finish_reason == "error"
@@ -96,6 +96,36 @@ def test_a_grammar_that_takes_too_long_ends_its_answers_and_no_others(llm, engin
     assert_at_rest(engine)
 
 
+@pytest.mark.parametrize("fault", [GrammarError("too many items"), ValueError("a fault of llguidance")])
+def test_a_grammar_that_fails_at_its_mask_ends_one_answer(llm, engine, monkeypatch, fault):
+    allowed = GrammarState.allowed
+
+    def explode(state, held_back=()):
+        state.seen = getattr(state, "seen", 0) + 1
+        if state.seen == 3:
+            raise fault
+        return allowed(state, held_back)
+
+    monkeypatch.setattr(GrammarState, "allowed", explode)
+    good = engine.submit(request_of(llm, PROMPTS[0]))
+    bad = engine.submit(request_of(llm, PROMPTS[1], grammar=Grammar.regex("[a-z ]+")))
+    last = list(bad)[-1]
+    assert last.finish_reason == "error"
+    assert isinstance(last.error, GrammarError)
+    assert read(good) == alone(llm, PROMPTS[0])
+    assert_at_rest(engine)
+
+
+def test_an_observer_that_fails_ends_no_request(llm, engine, caplog):
+    engine.observe(lambda timings: 1 / 0)
+    seen = []
+    engine.observe(seen.append)
+    assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+    assert_at_rest(engine)
+    assert len(seen) == 1
+    assert "an observer failed" in caplog.text
+
+
 def test_a_prompt_that_cannot_split_ends_all_its_answers(llm, engine, monkeypatch):
     monkeypatch.setattr(Answer, "fork", lambda *arguments: 1 / 0)
     events = list(engine.submit(request_of(llm, PROMPTS[0], n=3)))
@@ -108,7 +138,7 @@ def test_an_allocation_that_mlx_refuses_is_an_out_of_memory_error(llm, engine, m
         raise RuntimeError("[malloc] Unable to allocate 4096 bytes.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._runner, "logits", refuse)
+        patch.setattr(engine._steps.runner, "logits", refuse)
         (event,) = engine.submit(request_of(llm, PROMPTS[0]))
     assert isinstance(event.error, OutOfMemoryError)
     assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])

@@ -11,6 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from ..support.processes.child import ROOT
 from ..support.serving.running import SECONDS, wait_until
@@ -51,10 +54,11 @@ class Program:
 
 
 @contextmanager
-def started(*program: str) -> Iterator[Program]:
+def started(*program: str, port: int = 0, shell: str = 'exec "$@"') -> Iterator[Program]:
+    """`shell` starts the command, perhaps with other streams."""
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     with subprocess.Popen(
-        [sys.executable, "-m", *program, "--port", "0"],
+        ["sh", "-c", shell, "sh", sys.executable, "-m", *program, "--port", str(port)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
@@ -106,6 +110,29 @@ def test_the_second_signal_ends_the_program_at_once() -> None:
         wait_until(lambda: program.get("/ready") == 503)
         program.process.send_signal(signal.SIGTERM)
         assert program.process.wait(SECONDS) == 128 + signal.SIGTERM
+
+
+def test_a_killed_server_leaves_a_broken_stream_and_its_port_is_free_at_once() -> None:
+    with started(*FAKE, "0.05") as killed:
+        stream = killed.begin(tokens=1000)
+        killed.process.kill()
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)) as broken:
+            stream.read()
+        assert b"[DONE]" not in getattr(broken.value, "partial", b"")
+        with started(*FAKE, "0", port=killed.port) as program:
+            assert program.port == killed.port
+            assert program.begin(tokens=5).read().endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("shell", ['exec "$@" 2>/dev/full', 'exec "$@" 2>&-'], ids=["full disk", "closed"])
+def test_a_log_that_cannot_be_written_changes_no_answer_and_no_exit_code(shell: str) -> None:
+    with started(*FAKE, "0", shell=shell) as program:
+        for _ in range(3):
+            assert program.begin(tokens=5).read().endswith(b"data: [DONE]\n\n")
+        assert program.get("/v1/unknown") == 404
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(SECONDS) == 0
 
 
 def test_the_printed_command_works_and_the_log_has_escapes_but_no_prompts() -> None:

@@ -10,16 +10,13 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-import mlx.core as mx
-
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
 from ..runtime.device import on_device
-from ..sampling.rows import Drawn
-from ..scheduler import Plan, RequestState, Scheduler
+from ..scheduler import Plan, Scheduler
 from .admission import Admission
 from .answers import Answers
 from .draft_llm import DRAFT_TOKENS, draft_llm, relative_cost
@@ -27,13 +24,12 @@ from .draft_model import DraftModel
 from .handle import Handle
 from .model_drafts import ModelDrafts
 from .pace import Pace
-from .prompt_scores import take_prompt_scores
 from .recorder import Recorder
 from .request import EngineRequest
 from .runner import Runner
-from .sampling import has_grammar, sample
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Timings
+from .steps import Steps
 
 LOG = logging.getLogger(__name__)
 IDLE_BEAT = 0.5  # seconds
@@ -92,8 +88,8 @@ class Engine:
         sizes |= {name: size for name, size in given.items() if size is not None}
         for name, size in sizes.items():
             check_size("Engine", name, size)
-        check_type("Engine", "prefix_cache", prefix_cache, bool, "a bool")
-        for name, flag in (("lookup", lookup), ("grows", grows), ("batch_invariant", batch_invariant)):
+        flags = {"prefix_cache": prefix_cache, "lookup": lookup, "grows": grows}
+        for name, flag in (flags | {"batch_invariant": batch_invariant}).items():
             check_type("Engine", name, flag, bool, "a bool")
         self.llm = LoadedModel.load("Engine", llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LoadedModel, "an LLM or its name")
@@ -125,19 +121,12 @@ class Engine:
         self._answers = Answers(self._scheduler, self._recorder)
         self._grows = grows
         self._batch_invariant = batch_invariant
-        self._draft_model: DraftModel | None = None
         self._closing = False  # no new requests
         self._closed = False  # no further step
         self._failure: BaseException | None = None
         self._changed = threading.Condition()  # guards all of the above
         self._ready, self._stopped = threading.Event(), threading.Event()
-        self._thread = threading.Thread(
-            target=_run_thread, args=([self],), name="tiny-llm engine", daemon=True
-        )
-        self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        self._start()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
 
     def submit(self, request: EngineRequest) -> Handle:
@@ -210,22 +199,36 @@ class Engine:
             self._answers.cancel(handle)
             self._changed.notify_all()
 
+    def _start(self) -> None:
+        """Start the thread of the steps, and wait until its arrays are there."""
+        self._thread = threading.Thread(
+            target=_run_thread, args=([self],), name="tiny-llm engine", daemon=True
+        )
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _make_steps(self) -> Steps:
+        with on_device(self.llm.device):
+            runner = Runner(
+                self.llm.model, self.pool, grows=self._grows, batch_invariant=self._batch_invariant
+            )
+            if self._draft_llm is None:
+                return Steps(self.llm, runner)
+            draft_model = DraftModel(self._draft_llm.model, self.pool, self.llm.model)
+            return Steps(self.llm, runner, draft_model)
+
     def _serve(self) -> None:
         """Steps until `close`. All arrays belong to this thread."""
         try:
-            with on_device(self.llm.device):
-                self._runner = Runner(
-                    self.llm.model, self.pool, grows=self._grows, batch_invariant=self._batch_invariant
-                )
-                if self._draft_llm is not None:
-                    self._draft_model = DraftModel(self._draft_llm.model, self.pool, self.llm.model)
+            self._steps = self._make_steps()
             self._ready.set()
             while (plan := self._next_plan()) is not None:
                 begin = time.monotonic()
                 self._step(plan)
                 self._pace.learn(plan, time.monotonic() - begin)
-            del self._runner
-            self._draft_model = None
+            del self._steps
         except BaseException as error:
             self._give_up(error)
 
@@ -233,22 +236,27 @@ class Engine:
         """Wait for a step with work in it; None after `close`."""
         with self._changed:
             while not self._closed:
-                self._recorder.last_step_at = time.monotonic()
-                plan = self._scheduler.plan(self._recorder.last_step_at, self._bound)
-                for state in plan.expired:
-                    self._answers.end(state, "deadline")
-                for state in plan.started:
-                    self._answers.note_start(state, self._recorder.last_step_at)
-                if plan.expired:
-                    self._changed.notify_all()
+                plan = self._plan(time.monotonic())
                 if plan.rows:
                     return plan
                 self._changed.wait(IDLE_BEAT)
             return None
 
+    def _plan(self, now: float) -> Plan:
+        """The step at the time `now`, which may have no work. For the holder of the lock."""
+        self._recorder.last_step_at = now
+        plan = self._scheduler.plan(now, self._bound)
+        for state in plan.expired:
+            self._answers.end(state, "deadline")
+        for state in plan.started:
+            self._answers.note_start(state, now)
+        if plan.expired:
+            self._changed.notify_all()
+        return plan
+
     def _step(self, plan: Plan) -> None:
         try:
-            drawn = self._drawn(plan)
+            drawn = self._steps.compute(plan, self._answers, self._changed)
         except Exception as error:
             LOG.exception("a step failed")
             self._recover(plan, error)
@@ -256,20 +264,6 @@ class Engine:
         with self._changed:
             self._answers.publish(plan, drawn, time.monotonic())
             self._changed.notify_all()
-
-    def _drawn(self, plan: Plan) -> dict[RequestState, list[Drawn]]:
-        with on_device(self.llm.device):  # for one step, so that an engine on another device has its turn
-            with self._changed:
-                drafting = self._answers.drafting(plan)
-            draft_probs = self._draft_model.fill(plan, drafting) if self._draft_model else {}
-            logits = self._runner.logits(plan)
-            with self._changed:
-                samplers = self._answers.samplers(plan)
-                scores = self._answers.prompt_scores(plan)
-            logits = take_prompt_scores(logits, plan, scores)
-            if has_grammar(samplers):  # masks are computed beside the kernels
-                mx.async_eval(logits)  # type: ignore[no-untyped-call]
-            return sample(logits, plan, samplers, draft_probs)
 
     def _recover(self, plan: Plan, error: Exception) -> None:
         """After a step that failed: end the running requests, and go on with new pages."""
@@ -279,10 +273,7 @@ class Engine:
             self._answers.end_all("error", error, waiting=False)
             self._scheduler.forget_pages()
             self._changed.notify_all()
-        with on_device(self.llm.device):
-            self._runner.forget()
-            if self._draft_model is not None:
-                self._draft_model.forget()
+        self._steps.forget()
 
     def _give_up(self, error: BaseException) -> None:
         LOG.critical("the engine stopped", exc_info=error)

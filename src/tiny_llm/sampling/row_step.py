@@ -183,8 +183,8 @@ class RowStep:
                 continue
             try:
                 masks += row.masks(drafts)
-            except GrammarError as error:
-                self._errors[index] = error
+            except Exception as error:  # of this row alone; llguidance has faults of its own
+                self._errors[index] = error if isinstance(error, GrammarError) else _grammar_error(error)
                 masks += [None] * (len(drafts) + 1)
         logits = self._processed().astype(mx.float32)
         return apply_masks(logits, masks) if any(mask is not None for mask in masks) else logits
@@ -199,6 +199,12 @@ class RowStep:
             drafts = self._drafts[row][: position - self._positions[row].start]
             processed.append(self._rows[row].process(self._logits[position : position + 1], drafts))
         return mx.concatenate(processed)
+
+
+def _grammar_error(fault: Exception) -> GrammarError:
+    error = GrammarError(f"{type(fault).__name__}: {fault}")
+    error.__cause__ = fault
+    return error
 
 
 def _take(array: mx.array, positions: Sequence[int]) -> mx.array:

@@ -49,7 +49,7 @@ class AnswerEndpoint:
         prepare: Callable[[Any, ServedModel, Settings], Job],
     ):
         self._service = service
-        self._fields = fields
+        self.fields = fields
         self._prepare = prepare
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,9 +67,9 @@ class AnswerEndpoint:
         """The job of a body, in the engine."""
         service = self._service
         if len(body) > service.settings.inline_body:
-            fields = await service.threads.run(decode, body, self._fields)
+            fields = await service.threads.run(decode, body, self.fields)
         else:
-            fields = decode(body, self._fields)
+            fields = decode(body, self.fields)
         model = service.models.find(fields.model)
         meter = Meter(service.metrics, model.name)
         started = await service.threads.run(self._start, fields, model, meter)

@@ -16,6 +16,7 @@ from .api.responses.fields import ResponseFields
 from .api.responses.read import prepare_response
 from .endpoint import AnswerEndpoint, Service
 from .errors import ApiError
+from .openapi import openapi
 from .page.files import page_files
 
 
@@ -47,6 +48,7 @@ class Routes:
             Route("/metrics", self.metrics),
             Route("/version", self.version),
             *(file.route for file in self._page),
+            Route("/openapi.json", self.document),
         ]
 
     async def list_models(self, request: Request) -> Response:
@@ -74,6 +76,9 @@ class Routes:
 
     async def version(self, request: Request) -> Response:
         return _json({"version": version()})
+
+    async def document(self, request: Request) -> Response:
+        return _json(openapi(self.all))
 
 
 def _json(record: object) -> Response:

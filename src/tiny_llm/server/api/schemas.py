@@ -1,0 +1,131 @@
+"""The shapes of answers and errors, for the OpenAPI document: what each of them has; some have more."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class CachedTokens(Struct):
+    cached_tokens: int
+
+
+class TokenUsage(Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+class ChatMessage(Struct):
+    role: Literal["assistant"]
+    content: str | None
+
+
+class ChatAnswerChoice(Struct):
+    index: int
+    message: ChatMessage
+    logprobs: dict[str, Any] | None
+    finish_reason: FinishReason
+
+
+class ChatAnswer(Struct):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatAnswerChoice]
+    usage: TokenUsage
+
+
+class CompletionAnswerChoice(Struct):
+    index: int
+    text: str
+    logprobs: dict[str, Any] | None
+    finish_reason: FinishReason
+
+
+class CompletionAnswer(Struct):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionAnswerChoice]
+    usage: TokenUsage
+
+
+class ResponseUsage(Struct):
+    input_tokens: int
+    input_tokens_details: CachedTokens
+    output_tokens: int
+    total_tokens: int
+
+
+class ResponseAnswer(Struct):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete"]
+    model: str
+    output: list[dict[str, Any]]
+    usage: ResponseUsage
+
+
+class AnthropicUsage(Struct):
+    input_tokens: int
+    output_tokens: int
+    cache_read_input_tokens: int
+
+
+class AnthropicAnswer(Struct):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[dict[str, Any]]
+    stop_reason: str
+    usage: AnthropicUsage
+
+
+class ModelCard(Struct):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    context_length: int
+    max_model_len: int
+
+
+class ModelList(Struct):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Health(Struct):
+    status: Literal["ok"]
+
+
+class Version(Struct):
+    version: str
+
+
+class ErrorDetail(Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(Struct):
+    error: ErrorDetail
+
+
+class AnthropicErrorDetail(Struct):
+    type: str
+    message: str
+
+
+class AnthropicErrorAnswer(Struct):
+    type: Literal["error"]
+    error: AnthropicErrorDetail

@@ -1,0 +1,73 @@
+"""GET /openapi.json: the routes, their fields, and the shape of errors."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+import pytest
+
+from tiny_llm.server.api.anthropic.fields import AnthropicFields
+from tiny_llm.server.api.fields import ChatFields, CompletionFields
+from tiny_llm.server.api.responses.fields import ResponseFields
+
+from ..support.serving.running import RunningServer
+
+FIELDS = {
+    "/v1/chat/completions": ChatFields,
+    "/v1/completions": CompletionFields,
+    "/v1/responses": ResponseFields,
+    "/v1/messages": AnthropicFields,
+}
+
+
+@pytest.fixture
+def document(server: RunningServer) -> dict:
+    return server.get("/openapi.json").record
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_a_route_has_all_fields_of_its_requests(document: dict, path: str) -> None:
+    schema = schema_of(document, document["paths"][path]["post"]["requestBody"]["content"])
+    fields = msgspec.structs.fields(FIELDS[path])
+    assert set(schema["properties"]) == {field.encode_name for field in fields}
+    assert set(schema.get("required", ())) == {field.encode_name for field in fields if field.required}
+
+
+def test_a_range_is_that_of_the_field(document: dict, server: RunningServer) -> None:
+    schema = schema_of(document, document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"])
+    number, _ = schema["properties"]["temperature"]["anyOf"]
+    assert (number["minimum"], number["maximum"]) == (0, 2)
+    assert server.chat(temperature=number["maximum"] + 0.1).status == 400
+
+
+def test_every_route_that_needs_no_page_is_there(document: dict, server: RunningServer) -> None:
+    for path, operations in document["paths"].items():
+        method = "POST" if "post" in operations else "GET"
+        answer = server.request(method, path.replace("{name}", "fake"), {} if method == "POST" else None)
+        assert str(answer.status) in operations[method.lower()]["responses"]
+        assert answer.status in (200, 400)
+    assert {*FIELDS, "/v1/models", "/v1/models/{name}", "/health", "/ready", "/metrics", "/version"} == {
+        *document["paths"]
+    }
+
+
+def test_every_reference_has_a_target_and_every_pattern_is_portable(document: dict) -> None:
+    names = document["components"]["schemas"]
+    written = json.dumps(document)
+    references = re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', written)
+    assert set(references) <= set(names)
+    assert r"\\Z" not in written
+
+
+def test_errors_have_the_form_of_their_route(document: dict) -> None:
+    for path, operations in document["paths"].items():
+        (operation,) = operations.values()
+        schema = schema_of(document, operation["responses"]["400"]["content"])
+        assert ("type" in schema["properties"]) == (path == "/v1/messages")
+
+
+def schema_of(document: dict, content: dict) -> dict:
+    reference = content["application/json"]["schema"]["$ref"]
+    return document["components"]["schemas"][reference.rpartition("/")[2]]
