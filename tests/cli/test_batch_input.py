@@ -226,7 +226,7 @@ def test_standard_input_is_a_file_like_any_other() -> None:
 
 def test_answers_that_are_complete_survive_an_interrupt(tmp_path: Path) -> None:
     file, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
-    file.write_text(f"{SUM}\n" * 5000)
+    file.write_text(f"{SUM}\n" * 1000)
     process = start("--input", str(file), "--output", str(answers))
     assert process.stderr is not None
     while not (answers.exists() and answers.read_bytes().count(b"\n") >= 3):
@@ -236,5 +236,5 @@ def test_answers_that_are_complete_survive_an_interrupt(tmp_path: Path) -> None:
     assert process.returncode == INTERRUPTED
     assert err.splitlines()[-1] == b"tiny-llm batch: stopped"
     found = written(answers)
-    assert 3 <= len(found) < 5000
+    assert 3 <= len(found) < 1000
     assert {answer["text"] for answer in found} == {found[0]["text"]}

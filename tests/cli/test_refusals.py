@@ -203,7 +203,8 @@ def test_the_error_names_the_flag_that_is_too_large(run: Run, monkeypatch: pytes
     ("arguments", "start"),
     [
         (["generate", "--max"], "tiny-llm generate: --max: unknown option"),
-        (["bench", "--nope", "x"], "tiny-llm bench: --nope: unknown option"),
+        (["bench", "--nope"], "tiny-llm bench: --nope: unknown option"),
+        (["bench", "x"], "tiny-llm bench: KIND: invalid choice: 'x'"),
         (["chat", "--seed"], "tiny-llm chat: --seed: expected one argument"),
         (["demo", "--heads", "0"], "tiny-llm demo: --heads: got '0'"),
         (["generate", "--seed", "5"], "tiny-llm generate: --seed: needs"),

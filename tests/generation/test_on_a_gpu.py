@@ -68,7 +68,9 @@ def test_an_answer_alone(gpu: LLM, answers: list[Result]) -> None:
     assert len({answer.token_ids for answer in answers}) == len(PROMPTS)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 9])
+@pytest.mark.parametrize(
+    "batch_size", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(9, marks=pytest.mark.slow)]
+)
 def test_a_batch(gpu: LLM, answers: list[Result], batch_size: int) -> None:
     """With fewer slots than prompts, requests join as others leave."""
     caches = gpu.model.create_batch_cache(batch_size, 100)
@@ -128,7 +130,9 @@ def test_nan_fails_in_every_call(tmp_path: Path) -> None:
                 call()
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 4])
+@pytest.mark.parametrize(
+    "batch_size", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_nan_in_one_request_of_a_batch_fails_only_that_one(
     gpu: LLM, monkeypatch: pytest.MonkeyPatch, batch_size: int
 ) -> None:

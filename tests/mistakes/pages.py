@@ -131,16 +131,16 @@ MISTAKES: Table = {
         Mistake(
             "pages are read in the order of their ids",
             "tiny_llm/ops/paged.py",
-            "value_pages, block_table, context_lens), native)",
-            "value_pages, mx.sort(block_table, axis=1), context_lens), native)",
+            "value_pages, block_table, context_lens), native, copied_bytes)",
+            "value_pages, mx.sort(block_table, axis=1), context_lens), native, copied_bytes)",
             "test_task_2_paged_attention_follows_the_table",
         ),
         Mistake(
             "all slots of the table count as tokens",
             "tiny_llm/ops/paged.py",
-            "block_table, context_lens), native)",
+            "block_table, context_lens), native, copied_bytes)",
             "block_table, mx.full(context_lens.shape, block_table.shape[1] * key_pages.shape[2], "
-            "mx.int32)), native)",
+            "mx.int32)), native, copied_bytes)",
             "test_task_2_paged_attention_ends_with_the_context",
         ),
         Mistake(

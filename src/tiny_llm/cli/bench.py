@@ -47,7 +47,9 @@ class Kinds(argparse._SubParsersAction):  # type: ignore[type-arg] # of any pars
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = parser.add_subparsers(title="other kinds of measurement", metavar="serve", action=Kinds)
+    kinds = parser.add_subparsers(
+        title="other kinds of measurement", metavar="KIND", action=Kinds, help="with options of its own"
+    )
     kind = kinds.add_parser("serve", help=bench_serve.SUMMARY, description=bench_serve.DESCRIPTION)
     bench_serve.add_arguments(kind)
     kind.set_defaults(run=bench_serve.run, program=kind.prog)

@@ -68,7 +68,13 @@ def paths_where(refused, sizes, kernel, factors):
     return json.loads(ended.stdout)
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+# Seconds, of some that are much like the others.
+LONG = {"no prefill", "no merge", "many rows, nothing fast"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in REFUSALS]
+)
 def test_every_option_on_every_fallback(name):
     refused, sizes, kernel = REFUSALS[name]
     taken = paths_where(refused, sizes, kernel, "FEW")

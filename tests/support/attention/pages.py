@@ -28,13 +28,14 @@ def paged(key: mx.array, value: mx.array, context_lens: list[int], page_size: in
     ids = list(np.random.default_rng(seed).permutation(sum(counts) + spare))
     shape = (len(ids), key.shape[1], page_size, key.shape[3])
     pages = [np.full(shape, np.nan, np.float32) for _ in range(2)]
+    tokens_of = [to_float64(dense) for dense in (key, value)]
     table = np.full((len(counts), max(counts, default=0) + 1), -1, np.int32)
     for b, count in enumerate(counts):
         for i in range(count):
             table[b, i] = ids.pop()
             tokens = slice(i * page_size, min((i + 1) * page_size, context_lens[b]))
-            for target, dense in zip(pages, (key, value), strict=True):
-                target[table[b, i], :, : tokens.stop - tokens.start] = to_float64(dense)[b, :, tokens]
+            for target, dense in zip(pages, tokens_of, strict=True):
+                target[table[b, i], :, : tokens.stop - tokens.start] = dense[b, :, tokens]
     key_pages, value_pages = (
         mx.array(x).astype(dense.dtype) for x, dense in zip(pages, (key, value), strict=True)
     )
