@@ -26,6 +26,7 @@ def test_that_fails(clean_up_that_hangs):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "hangs_in", "options"),
     [

@@ -78,6 +78,7 @@ def test_a_batch(gpu: LLM, answers: list[Result], batch_size: int) -> None:
     same_answers(gpu.generate(PROMPTS, max_tokens=20, batch_size=batch_size), answers)
 
 
+@pytest.mark.slow
 def test_requests_of_a_batch_leave_at_their_own_end(gpu: LLM, cpu: LLM) -> None:
     """Each answer ends with a word that it contains after some tokens."""
     alone = [cpu.generate(prompt, max_tokens=count) for prompt, count in zip(PROMPTS, COUNTS, strict=True)]
@@ -100,6 +101,7 @@ def test_a_draft_model(gpu: LLM, answers: list[Result]) -> None:
     same_answers([llm.generate(prompt, max_tokens=20) for prompt in PROMPTS[:2]], answers[:2])
 
 
+@pytest.mark.slow
 def test_a_chat_that_keeps_its_cache(gpu: LLM, cpu: LLM) -> None:
     ours, theirs = ChatSession(gpu), ChatSession(cpu)
     for turn, question in enumerate(("My name is Emma.", "What is my name?", "Tell me a story.")):
@@ -130,9 +132,8 @@ def test_nan_fails_in_every_call(tmp_path: Path) -> None:
                 call()
 
 
-@pytest.mark.parametrize(
-    "batch_size", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_nan_in_one_request_of_a_batch_fails_only_that_one(
     gpu: LLM, monkeypatch: pytest.MonkeyPatch, batch_size: int
 ) -> None:

@@ -80,6 +80,7 @@ def test_padding_of_a_vocabulary_is_cut_or_made_impossible():
     assert fit_vocabulary(logits, 3).tolist() == logits.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [{"temp": 1.0}, {"temp": 0.7, "top_p": 0.8}], ids=["plain", "filtered"])
 def test_whole_answers_are_distributed_as_the_model_alone_would_draw_them(sampling):
     """All answers of three tokens from a language of two, where each token depends on all before it."""

@@ -74,6 +74,7 @@ def test_an_abandoned_answer_does_not_affect_the_next_thread(week, options):
     assert answers(model, tokenizer) == expected
 
 
+@pytest.mark.slow
 @weeks
 def test_concurrent_threads_get_the_same_answers_as_alone(week, options):
     """Also if all of them write to one pool of pages, which grows."""
@@ -102,6 +103,7 @@ def test_a_batch_in_each_of_two_threads_at_once(week, options):
         assert list(threads.map(batch, range(4))) == [batch(0)] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("week", "options"), WEEKS[1:], ids=str)
 def test_a_batch_in_each_of_four_threads(week, options):
     model, tokenizer = built(week, options)

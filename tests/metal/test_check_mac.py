@@ -98,6 +98,7 @@ def check_row(row, beside):
     assert row["times_as_fast"] > 0
 
 
+@pytest.mark.slow
 def test_timed_results_are_checked():
     for row in (
         check_mac.attention_row(mx.float32, 4, 2, 64, 33, 40),

@@ -28,6 +28,7 @@ def arrays_in_memory(text: str, folder: Path) -> list[str]:
     return re.findall(r"= alloca (.*),", result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [fast_source, quantized_source], ids=["attention", "quantized product"])
 def test_no_array_is_left_in_memory(source, tmp_path):
     assert arrays_in_memory(source(), tmp_path) == []

@@ -32,16 +32,19 @@ def test_a_layer_agrees_with_the_naive_one(layer, causal):
     assert ("masks" in errors) is layer.takes_masks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("heads", "of_keys"), [(1, 1), (4, 1), (4, 4), (6, 3), (8, 2)])
 def test_groups_of_every_size_agree_with_the_naive_layer(heads, of_keys):
     validate_attention(make(GroupedQueryAttention, 8 * heads, heads, num_kv_heads=of_keys, causal=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head_dim", [1, 40, 72, 128])
 def test_heads_of_every_size_agree_with_the_naive_layer(head_dim):
     validate_attention(make(FusedFlashAttention, 2 * head_dim, 2, causal=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 4, 7, 8, 33, 200])
 def test_windows_agree_with_the_naive_layer(window, causal):

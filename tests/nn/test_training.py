@@ -31,6 +31,7 @@ def loss_of(model, ids):
     return nn.losses.cross_entropy(model(ids)[:, 1:], ids[:, :-1], reduction="mean")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_loss_falls(layer):
     model = Model(make(layer, SIZE, 4, causal=True))

@@ -138,6 +138,7 @@ def test_the_instruction_set_is_the_forced_one():
     assert_forced_isa()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
     """The same calls in a process of its own, because a process chooses its instruction set once."""

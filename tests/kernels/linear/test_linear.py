@@ -31,6 +31,7 @@ def test_each_number_of_rows(M, K, dtype):
     check(*inputs(M, 203, K, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
     """In a process of its own: the instruction set is chosen once per process."""

@@ -35,6 +35,7 @@ def test_each_format_and_dtype(M, bits, group_size, dtype):
     check(normal(M, 5 * group_size, dtype=dtype), weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
     """In a process of its own: the instruction set is chosen once per process."""

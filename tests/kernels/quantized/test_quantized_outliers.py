@@ -84,6 +84,7 @@ def test_infinities_keep_their_sign_or_are_too_many(M, dtype):
     assert mx.all(out[1:] == mx.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [isa for isa in available_isas() if isa != active_isa()])
 def test_each_other_instruction_set(isa, monkeypatch):
     """In a process of its own: the instruction set is chosen once per process."""

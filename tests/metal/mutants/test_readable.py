@@ -60,6 +60,7 @@ def test_the_readable_kernel_has_no_findings():
     assert findings_in_readable(readable_source()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", list(mutants_of_the_readable_kernel()))
 def test_a_mutant_of_the_readable_kernel_is_found(mutant):
     mutant.assert_found(findings_in_readable(mutant.applied(readable_source())))
