@@ -45,8 +45,8 @@ def validate_attention(
 
     Checks: lengths around tiles, 16-bit types, scores beyond float16, x in other layouts, gradients with
     respect to x and each parameter, and memory that is linear in the length, as `get_memory_usage` says and,
-    on the CPU, as MLX measures it (a GPU has no kernels for gradients); if the layer takes masks, also masks of each shape and tokens that see nothing. A
-    check that fails is a ValidationError.
+    on the CPU, as MLX measures it (a GPU has no kernels for gradients); if the layer takes masks, also masks
+    of each shape and tokens that see nothing. A check that fails is a ValidationError.
 
     The layer has `qkv_proj`, or `q_proj`, `k_proj` and `v_proj`, and `visible` says which keys it shows.
     Sizes of heads and groups are those of the layer: call it for several.
