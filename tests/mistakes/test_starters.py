@@ -1,4 +1,4 @@
-"""Each task of the course: its tests fail in the starter files, and pass with the solution."""
+"""Each task of the course: its tests fail in the starter files, and pass once it is solved, in order."""
 
 import shutil
 
@@ -19,34 +19,37 @@ def label(task: Task) -> str:
 
 
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory):
-    """The learner's folder with every task solved."""
-    folder = tmp_path_factory.mktemp("learner") / "solved"
-    create(folder, tasks=[])
-    return folder
+def folder(tmp_path_factory):
+    """The learner's folder."""
+    made = tmp_path_factory.mktemp("learner") / "my_llm"
+    create(made)
+    return made
 
 
-@pytest.mark.parametrize("task", TASKS, ids=label)
-def test_the_tests_of_a_task_fail_in_its_starter_and_pass_with_its_solution(solved, task):
+def leave_empty(folder, tasks):
+    """Solve all tasks but these."""
+    messages = messages_by_file(tasks)
+    for file in messages_by_file(TASKS):
+        right = (ROOT / "src" / file).read_text()
+        (folder / file).write_text(emptied(right, messages.get(file, {})))
+
+
+@pytest.mark.parametrize("number", range(len(TASKS)), ids=[label(task) for task in TASKS])
+def test_a_task_can_be_solved_after_those_before_it_and_not_without(folder, number):
+    task, later = TASKS[number], TASKS[number + 1 :]
     selected = [task.tests, "-q", "-x", "--tb=short", "-k", f"task_{task.number}_"]
-    right = {}
-    try:
-        for file, messages in messages_by_file([task]).items():
-            right[file] = (solved / file).read_text()
-            (solved / file).write_text(emptied(right[file], messages))
-        starter = run_pytest(solved, selected)
-    finally:
-        for file, text in right.items():
-            (solved / file).write_text(text)
+    leave_empty(folder, [task, *later])
+    starter = run_pytest(folder, selected)
     assert starter.returncode == 1, starter.stdout + starter.stderr
     assert f"NotImplementedError: {task.label}: {task.title}" in starter.stdout
-    solution = run_pytest(solved, selected)
+    leave_empty(folder, later)
+    solution = run_pytest(folder, selected)
     assert solution.returncode == 0, solution.stdout + solution.stderr
 
 
 def test_the_learners_loop_by_its_commands():
     name = "build/learner-of-a-test"
-    folder = ROOT / name
+    place = ROOT / name
 
     def course(*words):
         result = run_python("tools/course.py", *words)
@@ -63,9 +66,9 @@ def test_the_learners_loop_by_its_commands():
         assert "-    raise NotImplementedError('week 1 day 1, task 2" in diff
         assert "+    return native.linear(x, w, bias)" in diff
         for file in ("tiny_llm/basics.py", "tiny_llm/ops/dense.py", "tiny_llm/attention.py"):
-            (folder / file).write_text((ROOT / "src" / file).read_text())
+            (place / file).write_text((ROOT / "src" / file).read_text())
         assert "2 of 2 tasks are solved" in course("progress", "--solution", name, *where)
         tested = run_python("tools/course.py", "test", "--solution", name, *where, "-q")
         assert tested.returncode == 0, tested.stdout + tested.stderr
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)

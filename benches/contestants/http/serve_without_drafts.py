@@ -17,7 +17,7 @@ from tiny_llm.loading.progress import Progress
 
 
 def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
-    sizes = {name: value for name in serve.SIZES if (value := getattr(options, name)) is not None}
+    sizes = {name: value for name in serve.ENGINE_OPTIONS if (value := getattr(options, name)) is not None}
     engine = Engine(LLM(model, offline=True, progress=progress), lookup=False, **sizes)
     serve.warm_up(engine)
     return engine

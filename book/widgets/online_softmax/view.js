@@ -11,7 +11,7 @@ export function mount(place) {
 
   const cells = Array.from({ length: KEYS }, (_, j) => element("span", { className: "key" }, String(j)));
   const tiles = Array.from({ length: KEYS / TILE }, (_, t) =>
-    element("div", { className: "key-tile" }, ...cells.slice(t * TILE, (t + 1) * TILE)),
+    element("div", { className: "key-tile", role: "group" }, ...cells.slice(t * TILE, (t + 1) * TILE)),
   );
   const counter = element("span", { className: "counter" });
   const back = button("Back", () => go(step - 1));
@@ -29,8 +29,9 @@ export function mount(place) {
     const tilesDone = Math.min(step, LAST - 1);
     const state = all[tilesDone];
     counter.textContent = `step ${step} of ${LAST}`;
-    back.disabled = step === 0;
-    next.disabled = step === LAST;
+    // Not `disabled`: a disabled button loses the focus, and with it the arrow keys.
+    back.ariaDisabled = String(step === 0);
+    next.ariaDisabled = String(step === LAST);
     tiles.forEach((tile, t) => {
       const kind = step === LAST || t + 1 < step ? "integrated" : t + 1 === step ? "loaded" : "untouched";
       tile.dataset.state = kind;
@@ -47,7 +48,12 @@ export function mount(place) {
 
   place.replaceChildren(
     element("figcaption", {}, "Online softmax: one query, 32 keys in four tiles. q is already multiplied by 1/√d."),
-    element("div", { className: "tiles", role: "group" }, ...tiles),
+    element("div", { className: "tiles", role: "group", ariaLabel: "tiles of keys" }, ...tiles),
+    element(
+      "p",
+      { className: "legend" },
+      ...["untouched", "loaded", "integrated"].map((kind) => element("span", { className: `key-of ${kind}` }, kind)),
+    ),
     element("div", { className: "controls" }, back, next, reset, counter),
     sentence,
     table,
