@@ -61,7 +61,8 @@ def test_there_is_no_bound_where_rows_are_free_or_nothing_is_known():
     assert Pace().prompt_tokens(1) is None
     pace = Pace()
     paced(scheduler_with(2, prompt=0), pace, by_rows(0.0), 3)
-    assert pace.prompt_tokens(3) is None  # three answers have not decoded alone
+    assert pace.prompt_tokens(3) == 4 - 3  # by the time of two, which is no longer
+    assert pace.prompt_tokens(1) == 2 - 1  # by that of two, too: better than no bound
     assert pace.prompt_tokens(0) is None
     rows = paced(scheduler_with(2), pace, by_rows(0.0), 60)
     assert max(rows) == 512

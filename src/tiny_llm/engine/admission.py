@@ -36,12 +36,16 @@ class Admission:
         """The request for the scheduler, and its first answer, which others fork from."""
         prompt_ids = self._checked_prompt(request)
         max_tokens = self._limit(request, len(prompt_ids))
-        scores = request.prompt_logprobs  # a salt of its own: cached pages have no logits
+        scores = request.prompt_logprobs
+        # A salt of its own for a prompt that is scored: cached pages have no logits.
+        kind = "cached" if scores is None else f"scored {next(self._numbers)}"
         state = RequestState(
             request.id,
             prompt_ids,
             max_tokens,
-            salt=request.salt if scores is None else f"{request.salt} scored {next(self._numbers)}",
+            salt=f"cached {request.salt}"
+            if scores is None
+            else f"scored {next(self._numbers)} {request.salt}",
             scores_prompt=scores is not None,
             choices=request.n,
             deadline=None if request.deadline is None else now + request.deadline,

@@ -133,11 +133,12 @@ class Answers:
         event = answer.accept(kept, now)
         self._recorder.generation_tokens += len(kept)
         if event.finish_reason is None:
+            answer.handle.put(event)
             state.drafts = answer.propose(state.token_ids)
         else:
             self._scheduler.finish(state, event.finish_reason)
             self._remove(state)
-        answer.handle.put(event)
+            answer.handle.put(event)
 
     def _fail(self, state: RequestState, error: Exception) -> None:
         LOG.error("an answer failed", exc_info=error)

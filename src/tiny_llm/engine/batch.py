@@ -72,10 +72,12 @@ def _answers(
     """The number of each request with its answer, in the order in which they end."""
     arrival = time.monotonic()
     lengths = [_length(request) for request in requests]
+    with on_device(llm.device):
+        kv_memory = batch_memory(llm.model, lengths, batch_size)
     engine = Engine(
         # The last token of an answer needs no place in the context: it is not computed.
         LoadedModel(llm.name, llm.model, llm.tokenizer, llm.device, max(llm.context, *lengths, 2)),
-        kv_memory=batch_memory(llm.model, lengths, batch_size),
+        kv_memory=kv_memory,
         max_context=max(lengths),
         step_tokens=batch_size + prefill_tokens,
         max_running=batch_size,
@@ -175,7 +177,7 @@ def _answer_on_dense_caches(
         if finished is not None:
             finished(request.prompt_idx, request.result)
 
-    longest = max(map(_length, requests))
+    longest = max(map(_length, requests)) - 1  # the last token is not computed
     return [
         request.result
         for request in run_batch(llm.model, len(requests), make_request, longest, batch_size, report)

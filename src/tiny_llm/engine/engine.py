@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 from ..cache.pages import PagePool
@@ -30,6 +31,7 @@ from .runner import Runner
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Timings
 from .steps import Steps
+from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)
 IDLE_BEAT = 0.5  # seconds
@@ -96,6 +98,8 @@ class Engine:
         if max_context is not None and max_context > self.llm.context:
             expected = f"at most the model's {self.llm.context}"
             raise ArgumentError("Engine", "max_context", max_context, expected)
+        if grows and draft is not None:
+            raise ArgumentError("Engine", "grows", grows, "False with a draft model")
         context = max_context or self.llm.context
         self._draft_llm = None if draft is None else draft_llm(draft, self.llm, context, draft_tokens)
         with on_device(self.llm.device):
@@ -201,10 +205,7 @@ class Engine:
 
     def _start(self) -> None:
         """Start the thread of the steps, and wait until its arrays are there."""
-        self._thread = threading.Thread(
-            target=_run_thread, args=([self],), name="tiny-llm engine", daemon=True
-        )
-        self._thread.start()
+        run_in_thread(partial(_serve, [self]), self._stopped)
         self._ready.wait()
         if self._failure is not None:
             raise self._failure
@@ -221,13 +222,14 @@ class Engine:
 
     def _serve(self) -> None:
         """Steps until `close`. All arrays belong to this thread."""
+        self._thread = threading.current_thread()
         try:
             self._steps = self._make_steps()
             self._ready.set()
             while (plan := self._next_plan()) is not None:
                 begin = time.monotonic()
-                self._step(plan)
-                self._pace.learn(plan, time.monotonic() - begin)
+                if self._step(plan):
+                    self._pace.learn(plan, time.monotonic() - begin)
             del self._steps
         except BaseException as error:
             self._give_up(error)
@@ -254,16 +256,18 @@ class Engine:
             self._changed.notify_all()
         return plan
 
-    def _step(self, plan: Plan) -> None:
+    def _step(self, plan: Plan) -> bool:
+        """Whether it was computed."""
         try:
             drawn = self._steps.compute(plan, self._answers, self._changed)
         except Exception as error:
             LOG.exception("a step failed")
             self._recover(plan, error)
-            return
+            return False
         with self._changed:
             self._answers.publish(plan, drawn, time.monotonic())
             self._changed.notify_all()
+        return True
 
     def _recover(self, plan: Plan, error: Exception) -> None:
         """After a step that failed: end the running requests, and go on with new pages."""
@@ -284,13 +288,6 @@ class Engine:
         self._ready.set()
 
 
-def _run_thread(engines: list[Engine]) -> None:
-    """The engine's thread. It keeps no engine alive after its end."""
-    engine = engines.pop()
-    engine._serve()
-    parks = engine.llm.device != "cpu"
-    stopped = engine._stopped
-    del engine
-    stopped.set()
-    if parks:  # MLX for CUDA does not survive the end of a thread that has used it
-        threading.Event().wait()
+def _serve(engines: list[Engine]) -> None:
+    """What the engine's thread does. It keeps no engine alive after its end."""
+    engines.pop()._serve()

@@ -23,16 +23,15 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._alone: dict[int, deque[float]] = _times()  # by the number of answers that decode
+        self._alone: dict[int, deque[float]] = _times()  # of steps without prompts, by the number of rows
         self._mixed: dict[int, deque[float]] = _times()  # by the number of rows
         self._bounded = 0  # steps
 
     def prompt_tokens(self, decoding: int) -> int | None:
         """The tokens of prompts beside so many answers; None: no bound, or none is known yet."""
-        alone = self._alone.get(decoding)
-        if not decoding or not alone:
+        if not decoding or not self._alone:
             return None
-        longest = LONGEST_STEP * min(alone)
+        longest = LONGEST_STEP * self._time_alone(decoding)
         best = None
         for size in SIZES:
             if size <= decoding:
@@ -52,11 +51,16 @@ class Pace:
             best = next(size for size in SIZES if size > decoding)
         return best - decoding
 
+    def _time_alone(self, decoding: int) -> float:
+        """Of a step of so many rows; of fewer, or else of more, if these were never alone."""
+        fewer = [rows for rows in self._alone if rows <= decoding]
+        return min(self._alone[max(fewer) if fewer else min(self._alone)])
+
     def learn(self, plan: Plan, seconds: float) -> None:
         """How long a step took."""
         rows = sum(len(row.token_ids) for row in plan.rows)
         prompts = sum(len(row.token_ids) for row in plan.rows if row.is_prefill)
-        if not prompts and rows == len(plan.rows):  # no drafts
+        if not prompts:  # a draft takes as long as the token of another answer
             self._alone[rows].append(seconds)
         elif prompts and rows in SIZES:
             self._mixed[rows].append(seconds)

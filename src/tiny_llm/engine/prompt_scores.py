@@ -51,7 +51,7 @@ def take_prompt_scores(logits: mx.array, plan: Plan, scores: Mapping[RequestStat
     stop = 0
     for row in plan.rows:
         begin, stop = stop, stop + row.scored
-        if row.state in scores and row.start < len(row.state.prompt_ids) - 1:
+        if row.state in scores and row.scored > row.logits:
             scores[row.state].add(logits[begin:stop], row.start)
         sampled += range(stop - row.logits, stop)
     return logits[mx.array(sampled)] if sampled else logits[:0]

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from ..cache.storage import PagedStorage
 from ..errors import ArgumentError
+from ..loading.weights.memory import group_limits
 from ..runtime.gpu import computes_on_gpu
 from ..runtime.gpu_facts import gpu_facts
 
@@ -93,8 +94,9 @@ def batch_memory(model: Any, lengths: Sequence[int], batch_size: int) -> int:
 
 
 def machine_memory() -> int:
-    """Bytes of memory of the device that computes."""
+    """Bytes of memory of the device that computes, or what the control groups of the process grant."""
     facts = gpu_facts() if computes_on_gpu() else None
     if facts is not None and facts["memory_bytes"] is not None:
         return int(facts["memory_bytes"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([whole, *group_limits()])

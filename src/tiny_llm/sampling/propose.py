@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..errors import GrammarError
 from .draw import probabilities
 from .grammar import apply_masks
 from .row_sampler import PROPOSE, RowSampler
@@ -54,7 +53,7 @@ def _scores(logits: mx.array, row: RowSampler, drafts: Sequence[int]) -> mx.arra
         return logits
     scores = row.process(logits, drafts).astype(mx.float32)
     try:
-        mask = row.masks(drafts)[-1]
-    except GrammarError:  # it is reported when the drafts are verified
+        mask = row.mask_after(drafts)
+    except Exception:  # also a fault of llguidance; it is reported when the drafts are verified
         return scores
     return scores if mask is None else apply_masks(scores, [mask])

@@ -82,13 +82,25 @@ class RowSampler:
             return [None] * (len(drafts) + 1)
         valid = self.grammar.count_valid(drafts) if drafts else 0
         masks: list[bytes | None] = [None] * (len(drafts) + 1)
-        for place in range(valid + 1):
-            is_early = len(self.tokens) + place < self.sampling.min_tokens
-            masks[place] = self.grammar.allowed(self.ending_tokens if is_early else ())
-            if place < valid:
-                self.grammar.accept(drafts[place : place + 1])
-        self.grammar.rollback(valid)
+        with self.grammar.trying() as state:
+            for place in range(valid + 1):
+                masks[place] = state.allowed(self._held_back(place))
+                if place < valid:
+                    state.accept(drafts[place : place + 1])
         return masks
+
+    def mask_after(self, drafts: Sequence[int]) -> bytes | None:
+        """The last of `masks`."""
+        if self.grammar is None or (drafts and self.grammar.count_valid(drafts) < len(drafts)):
+            return None
+        with self.grammar.trying() as state:
+            state.accept(drafts)
+            return state.allowed(self._held_back(len(drafts)))
+
+    def _held_back(self, place: int) -> frozenset[int]:
+        """The tokens that may not follow after so many drafts."""
+        is_early = len(self.tokens) + place < self.sampling.min_tokens
+        return self.ending_tokens if is_early else frozenset()
 
     def forced(self) -> list[int]:
         """Tokens of the text that must follow by the grammar: good drafts."""

@@ -24,8 +24,12 @@ class Row(NamedTuple):
 
     @property
     def scored(self) -> int:
-        """How many of the last tokens have logits: `logits` of them, or all in a chunk of a scored prompt."""
-        inside = self.state.scores_prompt and self.start < len(self.state.prompt_ids) - 1
+        """How many of the last tokens have logits: `logits` of them, or all in a chunk of a scored prompt.
+
+        A prompt that is computed again after its first token has been scored.
+        """
+        waits = self.state.scores_prompt and self.state.num_output == 0
+        inside = waits and self.start < len(self.state.prompt_ids) - 1
         return len(self.token_ids) if inside else self.logits
 
     @property

@@ -41,6 +41,15 @@ def available_bytes(system: Path = Path("/")) -> int | None:
     return min((size for size in found if size is not None), default=None)
 
 
+def group_limits(system: Path = Path("/")) -> list[int]:
+    """The memory that each control group of this process grants, where it has a limit."""
+    limits = []
+    for path, _ in _groups(system):
+        with suppress(OSError, ValueError):  # no such group, or the word "max": no limit
+            limits.append(int(path.read_text()))
+    return limits
+
+
 def _free_in_machine(meminfo: Path) -> int | None:
     try:
         return _line(meminfo, "MemAvailable:") * 1024

@@ -30,9 +30,9 @@ class Allowance:
             yield
         finally:
             self._left -= time.thread_time() - start
-        if self._left < 0:
-            self._give_up(TOO_SLOW)
-            self._check()
+            if self._left < 0:
+                self._give_up(TOO_SLOW)
+        self._check()
 
     def earn(self, tokens: int) -> None:
         """Add the time of so many tokens of an answer."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...errors import GrammarError
@@ -60,8 +61,20 @@ class GrammarState:
         return mask
 
     def accept(self, tokens: Sequence[int]) -> None:
-        """Add tokens of the answer."""
+        """Add tokens of the answer, which earn processor time."""
         self._allowance.earn(len(tokens))
+        self._add(tokens)
+
+    @contextmanager
+    def trying(self) -> Iterator[Trial]:
+        """A block whose tokens are removed at its end. They earn no time: drafts may be wrong."""
+        trial = Trial(self)
+        try:
+            yield trial
+        finally:
+            self.rollback(trial.added)
+
+    def _add(self, tokens: Sequence[int]) -> None:
         with self._allowance.spending():
             for token in tokens:
                 self._check()
@@ -95,3 +108,21 @@ class GrammarState:
             from .check_process import brief_error  # needs llguidance, which is optional
 
             raise GrammarError(brief_error(self._matcher))
+
+
+class Trial:
+    """Tokens after those of a state, for a while."""
+
+    def __init__(self, state: GrammarState):
+        self._state = state
+        self.added = 0
+
+    def allowed(self, held_back: Collection[int] = ()) -> bytes:
+        """As `GrammarState.allowed`."""
+        return self._state.allowed(held_back)
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Add tokens that may follow."""
+        for token in tokens:
+            self._state._add([token])
+            self.added += 1
