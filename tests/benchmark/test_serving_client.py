@@ -206,3 +206,13 @@ def test_a_cancelled_run_keeps_what_was_measured() -> None:
         run = asyncio.run(stop_later(server))
     assert run.interrupted
     assert sorted(str(answer.failure) for answer in run.answers) == ["None", STOPPED]
+
+
+def test_of_several_addresses_one_that_listens_is_taken(monkeypatch):
+    """As of localhost, which is ::1 first on many machines, where nothing may listen."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        places = [("127.0.0.2", port), ("127.0.0.1", port)]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        assert Address("some.name", port).resolved() == "127.0.0.1"

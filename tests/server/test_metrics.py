@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tiny_llm import server as server_package
 from tiny_llm.errors import NumericError, QueueFull
-from tiny_llm.server.metrics import OTHER, REFUSALS
+from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
@@ -121,7 +121,7 @@ def test_every_code_of_an_error_is_a_reason() -> None:
     folder = Path(server_package.__file__).parent
     written = {code for file in folder.rglob("*.py") for code in CODE.findall(file.read_text())}
     assert "draining" in written
-    assert written - {"internal_error", "numeric_error", "cancelled"} <= {*REFUSALS}
+    assert written - {"internal_error", "numeric_error", *LEFT} <= {*REFUSALS}
 
 
 def test_running_requests_and_their_pages_are_shown() -> None:

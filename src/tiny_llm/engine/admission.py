@@ -43,9 +43,7 @@ class Admission:
             request.id,
             prompt_ids,
             max_tokens,
-            salt=f"cached {request.salt}"
-            if scores is None
-            else f"scored {next(self._numbers)} {request.salt}",
+            salt=f"{kind} {request.salt}",
             scores_prompt=scores is not None,
             choices=request.n,
             deadline=None if request.deadline is None else now + request.deadline,

@@ -24,6 +24,7 @@ REFUSALS = (
     "out_of_memory", "prompt_queue_full", "queue_full", "request_timeout", "too_many_bodies",
     "too_many_connections", "unsupported_media_type", "unsupported_value",
 )  # fmt: skip
+LEFT = ("cancelled", "client_closed")  # codes of requests whose client has gone
 OTHER = "other"
 MODEL = ("model_name",)
 
@@ -81,8 +82,8 @@ class Metrics:
             self._prepare(model)
 
     def refuse(self, error: ApiError) -> None:
-        """Count a request that got this error instead of an answer."""
-        if error.status != 500:
+        """Count a request that got this error instead of an answer. Who leaves is refused nothing."""
+        if error.status != 500 and error.code not in LEFT:
             self._refused.labels(error.code if error.code in REFUSALS else OTHER).inc()
 
     def _seconds(self, name: str, text: str) -> Histogram:

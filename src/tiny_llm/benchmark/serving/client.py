@@ -67,6 +67,8 @@ class Client:
             answer.failure = str(error)
         except OSError as error:
             answer.failure = f"connection: {reason_of(error)}"
+        except (ValueError, RecursionError, OverflowError) as error:  # numbers and nesting beyond all bounds
+            answer.failure = f"a broken answer: {error}"
 
     async def _read(self, response: Response, answer: Answer) -> None:
         if response.status != 200:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ...errors import ArgumentError
 
+CONNECT_SECONDS = 5.0
 MAX_LINE = 2**20  # bytes of the head of a response, or of a line in a chunked body
 PIECE = 65536
 CUT_OFF = "the connection was closed before the end of the answer"
@@ -59,8 +60,17 @@ class Address:
         return f"http{'s' if self.secure else ''}://{host}:{self.port}{self.path}"
 
     def resolved(self) -> str:
-        """The numeric address: a look-up for each request would add to its latency. OSError if unknown."""
+        """The numeric address: a look-up for each request would add to its latency. OSError if unknown.
+
+        Of several, such as those of localhost, the first at which something listens, or the first of all.
+        """
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        if len(found) > 1:
+            for family, kind, _, _, address in found:
+                with suppress(OSError), socket.socket(family, kind) as probe:
+                    probe.settimeout(CONNECT_SECONDS)
+                    probe.connect(address)
+                    return str(address[0])
         return str(found[0][4][0])
 
 
@@ -94,6 +104,8 @@ class Response:
                 size = int(line.partition(b";")[0], 16)
             except ValueError:
                 raise ProtocolError(f"a chunk begins with {line[:40]!r} instead of its size") from None
+            if size < 0:
+                raise ProtocolError(f"a chunk has the size {size}")
             if size == 0:
                 while await _line(self.reader) != b"":
                     pass  # trailers

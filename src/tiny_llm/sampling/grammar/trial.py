@@ -27,11 +27,11 @@ class Trials:
         """Wait in line, and get the time limit for the grammar whose turn it is: `seconds`, or less if others
         wait, so that slow grammars cannot keep them for long."""
         self._count(1)
-        try:
-            with self._turn:
+        with self._turn:  # the next one in line must not count this one
+            try:
                 yield min(seconds, CROWDED_SECONDS) if self._in_line > 1 else seconds
-        finally:
-            self._count(-1)
+            finally:
+                self._count(-1)
 
     def error_of(
         self, grammar: Grammar, tokenizer: dict[str, Any], definition: str, seconds: float

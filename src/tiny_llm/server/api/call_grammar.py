@@ -15,7 +15,7 @@ def call_grammar(functions: Mapping[str, Mapping[str, Any]], several: bool) -> G
     rules = []
     for number, (name, parameters) in enumerate(functions.items()):
         try:
-            schema = Grammar.json_schema(parameters).source
+            schema = Grammar.json_schema({"type": "object", **parameters}).source
         except RefusedArgument as error:
             sentence = f"tools: the parameters of {name}: {error.reason}"
             raise ApiError(400, sentence, param="tools", code="invalid_grammar") from error

@@ -66,7 +66,8 @@ async def _read(request: Request, body: bytearray, settings: Settings, bodies: B
         sentence = f"the body did not arrive within {settings.body_timeout:g} s"
         raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error
     except ClientDisconnect as error:
-        raise ApiError(400, "the client closed the connection before the end of the body") from error
+        sentence = "the client closed the connection before the end of the body"
+        raise ApiError(400, sentence, code="client_closed") from error
 
 
 def _too_large(settings: Settings) -> EarlyError:

@@ -38,6 +38,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
+    "x-dns-prefetch-control": "off",  # or the host of a link could be looked up without a click
 }
 
 

@@ -128,8 +128,9 @@ function changeCurrent(parts) {
 
 function changedElsewhere(id) {
   if (runs.has(id)) return;
+  const isShown = shelf.current.id === id; // before it may be gone
   shelf.reload(id);
-  if (shelf.current.id === id) showAll();
+  if (isShown) showAll();
   else showState();
 }
 

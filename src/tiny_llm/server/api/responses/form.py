@@ -68,7 +68,7 @@ class ResponseForm:
             "max_output_tokens": fields.max_output_tokens,
             "model": job.model.name,
             "output": [] if self._choice is None else self._choice.items,
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": fields.parallel_tool_calls is not False,
             "previous_response_id": None,
             "reasoning": {"effort": fields.reasoning.effort if fields.reasoning else None, "summary": None},
             "store": False,
