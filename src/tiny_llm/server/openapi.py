@@ -63,9 +63,12 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": {path: _operations(path, fields.get(path), schema_of) for path, _ in listed},
         "components": {
             "schemas": _portable(components),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},  # of Anthropic's clients
+            },
         },
-        "security": [{"key": []}, {}],  # a server without keys needs none
+        "security": [{"key": []}, {"header": []}, {}],  # a server without keys needs none
     }
 
 

@@ -1,5 +1,7 @@
 """The routes, and the answers of those that need no engine step."""
 
+from functools import cached_property
+
 import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -78,7 +80,11 @@ class Routes:
         return _json({"version": version()})
 
     async def document(self, request: Request) -> Response:
-        return _json(openapi(self.all))
+        return Response(self._document, media_type="application/json")
+
+    @cached_property
+    def _document(self) -> bytes:
+        return msgspec.json.encode(openapi(self.all))
 
 
 def _json(record: object) -> Response:
