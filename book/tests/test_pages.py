@@ -23,9 +23,8 @@ def test_links_lead_to_files(open_page, name):
 
 
 @every_page
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_the_whole_width(open_page, name, scheme):
-    page = open_page(name, width=375, scheme=scheme)
+def test_a_phone_shows_the_whole_width(open_page, name):
+    page = open_page(name, width=375)
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
