@@ -167,8 +167,10 @@ class Rows:
         work = (case.streams, case.prompt, case.output)
         runs = [at_once(client, self.prompts.requests(*work)) for _ in range(self._repeats)]
         self.add(name, Samples(tuple(run.duration for run in runs)), error)
-        whole = LoadRun([answer for run in runs for answer in run.answers], sum(run.duration for run in runs))
-        self.row.details["figures"][name] = results(whole)
+        answers = [answer for run in runs for answer in run.answers]
+        if all(answer.has_usage for answer in answers):  # llama-cpp-python does not say how many tokens it sent
+            whole = LoadRun(answers, sum(run.duration for run in runs))
+            self.row.details["figures"][name] = results(whole)
 
     def measure_one_stream(self, client: Client, model: InProcess, error: float) -> None:
         """Seconds of a token after the first, over HTTP and without a server, in turn."""

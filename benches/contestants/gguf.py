@@ -18,7 +18,7 @@ MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 Scalar = str | int | float
 Value = Scalar | Sequence[str] | Sequence[int]
 # Type numbers of metadata, and of tensor elements.
-UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
+UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9
 F32, Q4_0 = 0, 2
 
 BLOCK = 32  # elements of Q4_0 with one scale
@@ -81,10 +81,13 @@ def _string(text: str) -> bytes:
 
 
 def _value(value: Value) -> bytes:
-    """The type of a value, and the value. All elements of an array have the type of the first."""
+    """The type of a value, and the value. All elements of an array have the type of the first.
+
+    llama.cpp reads sizes as unsigned numbers, and arrays of numbers as signed ones.
+    """
     if isinstance(value, str | int | float):
         return struct.pack("<I", _type(value)) + _scalar(value)
-    kind = _type(value[0])
+    kind = INT32 if isinstance(value[0], int) else _type(value[0])
     return struct.pack("<IIQ", ARRAY, kind, len(value)) + b"".join(map(_scalar, value))
 
 

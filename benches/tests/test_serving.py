@@ -14,7 +14,7 @@ import pytest
 from benches import serving
 from benches.cases.models import EMBEDDED
 from benches.cases.serving import GROUPS, Case, cases, is_quick
-from benches.contestants.gguf import ARRAY, STRING, UINT32, write
+from benches.contestants.gguf import ARRAY, INT32, STRING, write
 from benches.contestants.http import in_process, servers
 from benches.contestants.http.clients import Outcome
 from benches.contestants.http.load import Prompts
@@ -192,6 +192,6 @@ def test_arrays_in_a_gguf_file(tmp_path: Path) -> None:
     write(tmp_path / "x.gguf", {"a": ["b", "cd"], "e": [7, 8]}, [])
     data = (tmp_path / "x.gguf").read_bytes()
     texts = struct.pack("<IIQ", ARRAY, STRING, 2) + struct.pack("<Q", 1) + b"b" + struct.pack("<Q", 2) + b"cd"
-    numbers = struct.pack("<IIQII", ARRAY, UINT32, 2, 7, 8)
+    numbers = struct.pack("<IIQii", ARRAY, INT32, 2, 7, 8)
     assert texts in data
     assert numbers in data

@@ -80,6 +80,7 @@ def start(
     if name == LLAMA_CPP:
         program = ["-m", "llama_cpp.server", "--model", str(files.gguf(model)), "--n_ctx", str(CONTEXT)]
         program += ["--n_threads", str(threads), "--n_threads_batch", str(threads)]
+        program += ["--interrupt_requests", "False"]  # or each request ends the answer before it
     else:
         program = ["-m", "mlx_lm", "server", "--model", str(files.folder(model, dtype))]
     command = [sys.executable, *program, "--host", "127.0.0.1", "--port", str(port)]
