@@ -1,7 +1,7 @@
 """The directive `widget`: an interactive picture, whose content is what readers without scripts see.
 
 A browser loads no module from a file path. The page carries the modules of its widgets in an import map, as
-data URLs, so that one page works from a server and from a file.
+data URLs, so that one page works from a server and from a file. It carries their styles as well.
 """
 
 import json
@@ -53,7 +53,7 @@ def modules() -> dict[str, str]:
 
 
 def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Put the modules and one mounting script into pages that have widgets."""
+    """Put the modules, the styles and one mounting script into pages that have widgets."""
     names = sorted({node["name"] for node in doctree.findall(Widget)}) if doctree else []
     if names:
         mounts = "\n".join(
@@ -61,6 +61,8 @@ def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], 
             f"for (const place of document.querySelectorAll('[data-widget={name}]')) mount_{name}(place);"
             for name in names
         )
+        sheets = [WIDGETS / "common" / "widget.css", *(WIDGETS / name / "style.css" for name in names)]
+        context["metatags"] += f"<style>{''.join(sheet.read_text() for sheet in sheets)}</style>"
         import_map = json.dumps({"imports": modules()})
         context["body"] += (
             f'<script type="importmap">{import_map}</script><script type="module">{mounts}</script>'

@@ -1,12 +1,16 @@
 """The built book, and a browser."""
 
 import importlib.util
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
+BOOK = Path(__file__).resolve().parents[1]
+ROOT = BOOK.parent
 CHROMIUM = "/usr/bin/chromium"
 
 
@@ -17,9 +21,25 @@ def load(path: Path):
     return module
 
 
-@pytest.fixture(scope="session")
-def fixtures():
-    return load(Path(__file__).parent / "fixtures.py")
+@pytest.fixture
+def run_model(tmp_path):
+    """Runs tests/widgets/NAME.mjs under Node; its `fixture` is the record."""
+
+    def run_model(name, record):
+        file = tmp_path / "fixture.json"
+        file.write_text(json.dumps(record, default=float, allow_nan=False))
+        done = subprocess.run(
+            ["node", "--test", f"tests/widgets/{name}.mjs"],
+            cwd=BOOK,
+            env={**os.environ, "FIXTURE": str(file)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+        assert "# fail 0" in done.stdout
+        assert "# pass 0" not in done.stdout
+
+    return run_model
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +79,18 @@ def open_page(browser, built):
     for page in pages:
         assert page.problems == []
         page.close()
+
+
+@pytest.fixture
+def open_widget(open_page):
+    """Opens a page and returns a widget of it, whose script has replaced the text."""
+
+    def open_widget(page, name, **options):
+        found = open_page(page, **options).locator(f"figure.widget.mounted[data-widget={name}]").first
+        found.wait_for()
+        return found
+
+    return open_widget
 
 
 def _note_outside(page, url):
