@@ -4,7 +4,7 @@ import pytest
 
 from tiny_llm.cache.pages import PagePool
 from tiny_llm.engine import Engine
-from tiny_llm.engine.pace import FEW_STEPS, LONGEST_STEP, SIZES, STEPS_TO_FORGET, Pace
+from tiny_llm.engine.pace import LONGEST_STEP, SIZES, STEPS_BETWEEN, STEPS_TO_FORGET, Pace
 from tiny_llm.scheduler import RequestState, Scheduler
 
 from ..support.engine_requests import PROMPTS, alone, ids_of, read, request_of
@@ -38,6 +38,11 @@ def paced(scheduler, pace, seconds, steps):
     return found
 
 
+def with_prompts(rows, answers=1):
+    """Those of the steps that had more than their answers."""
+    return [each for each in rows if each > answers]
+
+
 def by_rows(cost):
     """Seconds of a step in which each row beyond the first costs a share of the first."""
     return lambda rows: ALONE + cost * (rows - 1)
@@ -47,13 +52,13 @@ def by_rows(cost):
 def test_a_prompt_grows_a_step_up_to_the_limit(cost, size):
     pace = Pace()
     paced(scheduler_with(1, prompt=0), pace, by_rows(cost), 5)
-    rows = paced(scheduler_with(1), pace, by_rows(cost), FEW_STEPS * len(SIZES) + 4)
+    rows = with_prompts(paced(scheduler_with(1), pace, by_rows(cost), 120))
     assert rows[-4:] == [size] * 4
-    assert rows[:FEW_STEPS] == [SIZES[0]] * FEW_STEPS
+    assert rows[0] == SIZES[0]
     next_size = SIZES[SIZES.index(size) + 1] if cost < 1 else size
     assert max(rows) == next_size  # tried, and found too long
     if cost < 1:
-        assert rows.count(next_size) == FEW_STEPS
+        assert rows.count(next_size) == 1
         assert by_rows(cost)(size) <= LONGEST_STEP * ALONE < by_rows(cost)(next_size)
 
 
@@ -64,7 +69,7 @@ def test_there_is_no_bound_where_rows_are_free_or_nothing_is_known():
     assert pace.prompt_tokens(3) == 4 - 3  # by the time of two, which is no longer
     assert pace.prompt_tokens(1) == 2 - 1  # by that of two, too: better than no bound
     assert pace.prompt_tokens(0) is None
-    rows = paced(scheduler_with(2), pace, by_rows(0.0), 60)
+    rows = paced(scheduler_with(2), pace, by_rows(0.0), 40)
     assert max(rows) == 512
 
 
@@ -72,26 +77,36 @@ def test_more_answers_get_larger_steps():
     pace = Pace()
     for answers in (1, 8):
         paced(scheduler_with(answers, prompt=0), pace, by_rows(0.2), 3)
-    one = paced(scheduler_with(1), pace, by_rows(0.2), 60)[-1]
-    eight = paced(scheduler_with(8), pace, by_rows(0.2), 60)[-1]
+    one = with_prompts(paced(scheduler_with(1), pace, by_rows(0.2), 60))[-1]
+    eight = with_prompts(paced(scheduler_with(8), pace, by_rows(0.2), 60), 8)[-1]
     assert (one, eight) == (8, 24)
 
 
 def test_a_size_that_was_slow_once_is_tried_again():
     pace = Pace()
     paced(scheduler_with(1, prompt=0), pace, by_rows(0.0), 3)
-    disturbed = paced(scheduler_with(1), pace, lambda rows: 100.0 if rows > 2 else 1.0, 20)
+    disturbed = paced(scheduler_with(1), pace, lambda rows: 100.0 if rows > 2 else 1.0, 15)
     assert disturbed[-1] == 2
-    later = paced(scheduler_with(1), pace, by_rows(0.0), STEPS_TO_FORGET + 45)
+    later = with_prompts(paced(scheduler_with(1), pace, by_rows(0.0), STEPS_TO_FORGET + 45))
     assert max(later) == 512
 
 
-def test_a_time_that_rows_cannot_explain_is_one_of_several():
+def test_steps_that_all_take_longer_are_compared_with_one_of_now():
+    """Others use the machine from now on: a prompt still comes in as large parts as before."""
     pace = Pace()
     paced(scheduler_with(1, prompt=0), pace, by_rows(0.2), 3)
-    pauses = iter([50.0] * 1 + [0.0] * 200)
+    assert with_prompts(paced(scheduler_with(1), pace, by_rows(0.2), 12))[-1] == 8
+    rows = paced(scheduler_with(1), pace, lambda rows: 10 * by_rows(0.2)(rows), 8 * STEPS_BETWEEN)
+    assert with_prompts(rows)[-3:] == [8] * 3
+    assert rows.count(1) == 8  # without the prompt, to measure what the others are compared with
+
+
+def test_one_long_step_of_a_size_that_is_known_changes_nothing():
+    pace = Pace()
+    paced(scheduler_with(1, prompt=0), pace, by_rows(0.2), 3)
+    pauses = iter([0.0] * 4 + [50.0] + [0.0] * 200)  # the fifth step has the third size
     rows = paced(scheduler_with(1), pace, lambda rows: by_rows(0.2)(rows) + next(pauses), 40)
-    assert rows[-1] == 8
+    assert with_prompts(rows)[-1] == 8
 
 
 def test_a_prompt_beside_a_running_answer_comes_in_parts_and_gets_the_same_answer(llm):
