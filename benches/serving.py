@@ -168,7 +168,7 @@ class Rows:
         runs = [at_once(client, self.prompts.requests(*work)) for _ in range(self._repeats)]
         self.add(name, Samples(tuple(run.duration for run in runs)), error)
         answers = [answer for run in runs for answer in run.answers]
-        if all(answer.has_usage for answer in answers):  # llama-cpp-python does not say how many tokens it sent
+        if all(answer.has_usage for answer in answers):  # llama-cpp-python counts none
             whole = LoadRun(answers, sum(run.duration for run in runs))
             self.row.details["figures"][name] = results(whole)
 
