@@ -63,9 +63,12 @@ def open_page(browser, built):
     """Opens a page from its file; afterwards no error was logged, and nothing but files was asked for."""
     pages = []
 
-    def open_page(name, *, width=1300, scheme="light", scripts=True):
+    def open_page(name, *, width=1300, scheme="light", scripts=True, touch=False):
         page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+            has_touch=touch,
         )
         page.problems = []
         page.on("console", lambda message: page.problems.append(message.text))

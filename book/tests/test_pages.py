@@ -44,6 +44,41 @@ def test_without_scripts_each_widget_is_a_table(open_page, name):
     assert page.locator("figure.widget table").first.is_visible()
 
 
+@pytest.mark.parametrize("name", WITH_WIDGETS)
+@pytest.mark.parametrize("width", [375, 1300])
+def test_controls_of_widgets_survive_their_extreme_values(open_page, name, width):
+    """By touch and by keyboard; a widget never grows beyond its frame."""
+    page = open_page(name, width=width, touch=True)
+    for place in page.locator("figure.widget.mounted").all():
+        for control in place.locator("input[type=range]").all():
+            for key in ("End", "Home"):
+                control.press(key)
+                assert _fits(place)
+        for control in place.locator("select").all():
+            for value in control.locator("option").evaluate_all("options => options.map(each => each.value)"):
+                control.select_option(value)
+                assert _fits(place)
+        for control in place.locator("input[type=checkbox], input[type=radio], button").all():
+            if control.is_visible() and control.is_enabled():
+                control.tap()
+                assert _fits(place)
+
+
+@pytest.mark.parametrize("name", WITH_WIDGETS)
+def test_every_widget_mounts_and_can_be_printed(open_page, name):
+    page = open_page(name)
+    count = len(re.findall(r"```\{widget\}", (BOOK / f"{name}.md").read_text()))
+    assert page.locator("figure.widget.mounted").count() == count
+    page.emulate_media(media="print")
+    assert page.locator("figure.widget.mounted .controls:visible").count() == 0
+    assert page.locator("figure.widget.mounted figcaption:visible").count() == count
+
+
+def _fits(place):
+    """Whether the content of a widget is as wide as its frame; a part that scrolls by itself may be wider."""
+    return place.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
+
+
 def test_search_finds_a_word_of_a_chapter(open_page):
     page = open_page("search")
     page.locator("input[name=q]").first.fill("rescaled")
