@@ -2,15 +2,22 @@
 
 A browser loads no module from a file path. The page carries the modules of its widgets in an import map, as
 data URLs, so that one page works from a server and from a file. It carries their styles as well.
+
+A widget that shows measurements has a `data.py`: data() becomes its module `data.js`, table() the content
+where the directive has none, and FILES are what both read.
 """
 
+import importlib.util
 import json
 from base64 import b64encode
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
 WIDGETS = Path(__file__).parents[1] / "widgets"
@@ -31,8 +38,29 @@ class WidgetDirective(Directive):
         if not (WIDGETS / name / "view.js").is_file():
             raise self.error(f"there is no widget {name} in {WIDGETS}")
         node = Widget(name=name)
-        self.state.nested_parse(self.content, self.content_offset, node)
+        content = self.content
+        parts = [
+            path for folder in (name, "common") for path in (WIDGETS / folder).iterdir() if path.is_file()
+        ]
+        if measured := measurements(name):
+            content = content or StringList(measured.table(), source=measured.__file__)
+            parts += measured.FILES
+        for path in parts:
+            self.state.document.settings.record_dependencies.add(str(path))
+        self.state.nested_parse(content, self.content_offset, node)
         return [node]
+
+
+@cache
+def measurements(name: str) -> ModuleType | None:
+    """The module data.py of a widget, None without one."""
+    file = WIDGETS / name / "data.py"
+    if not file.is_file():
+        return None
+    spec = importlib.util.spec_from_file_location(f"data_of_{name}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def visit_widget(writer: Any, node: Widget) -> None:
@@ -43,12 +71,18 @@ def depart_widget(writer: Any, node: Widget) -> None:
     writer.body.append("</figure>")
 
 
-def modules() -> dict[str, str]:
-    """An import map: the names that modules use for each other, and their texts as data URLs."""
+def modules(names: list[str]) -> dict[str, str]:
+    """An import map: the names that modules use for each other, and their texts as data URLs.
+
+    Of measurements, only those of these widgets are in it.
+    """
+    texts = {path.relative_to(WIDGETS).as_posix(): path.read_text() for path in sorted(WIDGETS.rglob("*.js"))}
+    for name in names:
+        if measured := measurements(name):
+            texts[f"{name}/data.js"] = f"export default {json.dumps(measured.data())};"
     return {
-        f"#widgets/{path.relative_to(WIDGETS).as_posix()}": "data:text/javascript;base64,"
-        + b64encode(path.read_bytes()).decode()
-        for path in sorted(WIDGETS.rglob("*.js"))
+        f"#widgets/{name}": f"data:text/javascript;base64,{b64encode(text.encode()).decode()}"
+        for name, text in texts.items()
     }
 
 
@@ -63,7 +97,7 @@ def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], 
         )
         sheets = [WIDGETS / "common" / "widget.css", *(WIDGETS / name / "style.css" for name in names)]
         context["metatags"] += f"<style>{''.join(sheet.read_text() for sheet in sheets)}</style>"
-        import_map = json.dumps({"imports": modules()})
+        import_map = json.dumps({"imports": modules(names)})
         context["body"] += (
             f'<script type="importmap">{import_map}</script><script type="module">{mounts}</script>'
         )
