@@ -120,6 +120,8 @@ def test_arrow_keys_and_the_pointer_choose_rows(roofline):
     assert second != before
     for _ in range(100):
         roofline.page.keyboard.press("ArrowRight")
+    box, last = roofline.locator(".rows").bounding_box(), roofline.locator("tr.chosen").bounding_box()
+    assert last["y"] + last["height"] <= box["y"] + box["height"]  # the list has scrolled
     chart.scroll_into_view_if_needed()
     mark = roofline.locator("circle.point").nth(1).bounding_box()
     roofline.page.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)

@@ -48,7 +48,7 @@ OPERATIONS: dict[str, list[tuple[str, Callable[[Record], bool]]]] = {
 
 
 def data() -> dict[str, Any]:
-    """For each machine its runs, the bandwidth of memory, and points by operation."""
+    """For each machine its runs, the bandwidth of memory, and points by operation, in order of intensity."""
     machines: dict[str, dict[str, Record]] = {}
     for file in FILES:
         machines.setdefault(file.parent.name, {})[file.stem] = json.loads(file.read_text())
@@ -57,12 +57,15 @@ def data() -> dict[str, Any]:
 
 def machine(records: dict[str, Record]) -> dict[str, Any]:
     operations = {
-        operation: [
-            point
-            for benchmark, wanted in sources
-            if benchmark in records
-            for point in points(benchmark, records[benchmark], wanted)
-        ]
+        operation: sorted(
+            (
+                point
+                for benchmark, wanted in sources
+                if benchmark in records
+                for point in points(benchmark, records[benchmark], wanted)
+            ),
+            key=intensity,
+        )
         for operation, sources in OPERATIONS.items()
     }
     return {
@@ -97,6 +100,10 @@ def points(benchmark: str, record: Record, wanted: Callable[[Record], bool]) -> 
         }
 
 
+def intensity(point: dict[str, Any]) -> float:
+    return float(point["flops"] / point["bytes"])
+
+
 def bytes_of(row: Record) -> int:
     """Bytes that a row must read and write. Of attention to one token, records count keys and values."""
     if row.get("bytes"):
@@ -126,12 +133,9 @@ def table() -> list[str]:
     ]
     for name, found in data().items():
         for operation, all_points in found["operations"].items():
-            ordered = sorted(all_points, key=lambda point: point["flops"] / point["bytes"])
-            for point in (ordered[0], ordered[-1]):
-                intensity = point["flops"] / point["bytes"]
-                ceiling = min(point["peak"], intensity * (point["bandwidth"] or float("inf")))
-                numbers = (
-                    f"{intensity:.3g} | {ceiling:.3g} | {point['rate']:.3g} | {point['rate'] / ceiling:.0%}"
-                )
+            for point in (all_points[0], all_points[-1]):
+                ratio, rate = intensity(point), point["rate"]
+                ceiling = min(point["peak"], ratio * (point["bandwidth"] or float("inf")))
+                numbers = f"{ratio:.3g} | {ceiling:.3g} | {rate:.3g} | {rate / ceiling:.0%}"
                 lines.append(f"| {name} | {operation} | {point['row'].replace('->', 'to')} | {numbers} |")
     return lines

@@ -22,6 +22,12 @@ export function mount(place) {
   const offered = element("div", { className: "operations" });
   const far = element("span", { className: "key-of far" });
   const rows = element("tbody");
+  const box = element("div", {
+    className: "rows",
+    tabIndex: 0,
+    role: "region",
+    ariaLabel: "all rows of this operation",
+  });
   const head = ["row", "op/byte", "ceiling", "measured", "share"].map((name) =>
     element("th", { scope: "col" }, name),
   );
@@ -81,8 +87,15 @@ export function mount(place) {
     chart.onpointermove = (event) => nearest(event, x, y);
     chart.onpointerdown = chart.onpointermove;
     [...rows.children].forEach((row, index) => row.classList.toggle("chosen", index === state.chosen));
+    show(rows.children[state.chosen]);
     far.textContent = `from memory, ${number(machine().memory, 3)} GB/s`;
     sentence.textContent = describe(point, machine().runs[point.benchmark]);
+  }
+
+  // Scrolls the list, and not the page, to a row; the line with the names stays above it.
+  function show({ offsetTop, offsetHeight }) {
+    const lowest = offsetTop + offsetHeight - box.clientHeight;
+    box.scrollTop = Math.min(Math.max(box.scrollTop, lowest), offsetTop - rows.parentNode.tHead.offsetHeight);
   }
 
   // Chooses the row whose mark is next to the pointer.
@@ -122,12 +135,9 @@ export function mount(place) {
       far,
     ),
     sentence,
-    element(
-      "div",
-      { className: "rows", tabIndex: 0, role: "region", ariaLabel: "all rows of this operation" },
-      element("table", {}, element("thead", {}, element("tr", {}, ...head)), rows),
-    ),
+    box,
   );
+  box.append(element("table", {}, element("thead", {}, element("tr", {}, ...head)), rows));
   place.classList.add("mounted");
   chooseMachine(state.machine);
   new ResizeObserver(draw).observe(chart);
