@@ -90,6 +90,33 @@ def test_the_table_without_scripts_has_the_shares_of_the_records(machines):
         assert share == f"{shares[machine, operation, row]:.0%}"
 
 
+# Figures of the chapter: a machine, an operation, a row, and what the text says of it.
+DENSE = "epyc-zen4", "dense products"
+QUOTED = [
+    (*DENSE, "f32 7b 1 x 3584 -> 18944", "{bandwidth:.0f} GB/s"),
+    (*DENSE, "f32 7b 1 x 3584 -> 18944", "measured are {rate:.3g} and"),
+    (*DENSE, "f32 7b 512 x 3584 -> 18944", "{peak:.0f} GFLOP/s"),
+    (*DENSE, "f32 7b 512 x 3584 -> 18944", "and {rate:.0f}. Both"),
+    (*DENSE, "f32 7b 512 x 3584 -> 18944", "- {share:.0f} % of the arithmetic peak"),
+    (
+        "epyc-zen5",
+        "quantized products",
+        "bf16 4 bit 0.5b 1 x 896 -> 4864",
+        "- {share:.0f} % of the bandwidth",
+    ),
+    ("xeon-amx", "attention", "bf16 14/2 N=4096 D=64 causal", "- {share:.0f} % of the peak (`xeon-amx`"),
+    (*DENSE, "bf16 7b 1 x 3584 -> 18944", "- {share:.0f} % (`epyc-zen4`"),
+]
+
+
+@pytest.mark.parametrize(("machine", "operation", "row", "quote"), QUOTED)
+def test_the_chapter_quotes_the_records(machines, machine, operation, row, quote):
+    (point,) = [point for point in machines[machine]["operations"][operation] if point["row"] == row]
+    share = 100 * recorded(machine, point)[1]["share_of_peak"]
+    text = " ".join((explorer.RESULTS.parents[1] / "book/machines/rooflines.md").read_text().split())
+    assert quote.format(**point, share=share) in text
+
+
 @pytest.fixture
 def roofline(open_widget):
     return open_widget("machines/rooflines", "roofline")
