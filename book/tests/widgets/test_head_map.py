@@ -83,14 +83,14 @@ def test_the_pointer_chooses_a_head(open_widget, width):
 
 
 def test_only_divisors_are_offered_and_extremes_hold(widget):
-    kv_heads = widget.get_by_label("KV heads H")
+    kv_heads = widget.get_by_label("KV heads")
     kv_heads.fill(kv_heads.get_attribute("max"))
     assert sentence(widget) == "Query head 3 has KV head 3 to itself."
-    widget.get_by_label("query heads H_q").fill("8")  # 32 heads, of which 14 is no divisor
+    widget.get_by_label("query heads").fill("8")  # 32 heads, of which 14 is no divisor
     assert kv_heads.get_attribute("aria-valuetext") == "8"
     assert sentence(widget) == "Query head 3 reads KV head ⌊3 / 4⌋ = 0, like all heads from 0 to 3."
     widget.get_by_label("query head h").fill("31")
-    widget.get_by_label("query heads H_q").fill("0")  # 2 heads
+    widget.get_by_label("query heads").fill("0")  # 2 heads
     assert sentence(widget) == "Query head 1 has KV head 1 to itself."
     kv_heads.fill("0")
     assert sentence(widget) == "Query head 1 reads KV head ⌊1 / 2⌋ = 0, like all heads from 0 to 1."
@@ -101,7 +101,7 @@ def test_the_wrong_map_names_its_victims(widget):
     assert sentence(widget) == "Query head 3 reads KV head 3 mod 2 = 1, but its keys are those of KV head 0."
     assert widget.locator(".verdict").inner_text().startswith("6 of 14 query heads read the keys of another")
     assert widget.locator("line.foreign").count() == 6
-    widget.get_by_label("KV heads H").fill("0")
+    widget.get_by_label("KV heads").fill("0")
     assert widget.locator(".verdict").inner_text().startswith("Here both maps are the same")
     widget.get_by_label("the wrong map").uncheck()
     assert not widget.locator(".verdict").is_visible()

@@ -16,16 +16,17 @@ export function mount(place) {
   const map = svg("svg", { role: "img", height: HEIGHT, class: "heads" });
   const sentence = element("p", { className: "sentence", ariaLive: "polite" });
   const verdict = element("p", { className: "sentence verdict", ariaLive: "polite" });
+  const crossed = element("span", { className: "key-of crossed" }, "reads the keys of another group");
   const sizes = element("div", { className: "caches" });
-  const kvSlot = element("span", {});
-  const headSlot = element("span", {});
+  const kvSlot = element("span", { className: "slot" });
+  const headSlot = element("span", { className: "slot" });
 
   function set(change) {
     Object.assign(call, change);
     if ("queryHeads" in change) {
       const fits = divisors(call.queryHeads);
       call.kvHeads = fits.findLast((count) => count <= call.kvHeads);
-      kvSlot.replaceChildren(slider("KV heads H", fits, call.kvHeads, (kvHeads) => set({ kvHeads })));
+      kvSlot.replaceChildren(slider("KV heads", fits, call.kvHeads, (kvHeads) => set({ kvHeads })));
     }
     choose(Math.min(chosen, call.queryHeads - 1));
   }
@@ -57,7 +58,7 @@ export function mount(place) {
     map.setAttribute("aria-label", text);
     sentence.textContent = text;
     verdict.textContent = mistaken ? judge(call) : "";
-    verdict.hidden = !mistaken;
+    verdict.hidden = crossed.hidden = !mistaken;
     sizes.replaceChildren(...caches(call, size));
   }
 
@@ -72,7 +73,7 @@ export function mount(place) {
     element(
       "div",
       { className: "controls" },
-      slider("query heads H_q", QUERY_HEADS, call.queryHeads, (queryHeads) => set({ queryHeads })),
+      slider("query heads", QUERY_HEADS, call.queryHeads, (queryHeads) => set({ queryHeads })),
       kvSlot,
       headSlot,
       slider("head size", SIZES, size, (value) => {
@@ -90,10 +91,11 @@ export function mount(place) {
       { className: "legend" },
       element("span", { className: "key-of whole" }, "query head"),
       element("span", { className: "key-of loaded" }, "KV head"),
-      element("span", { className: "key-of crossed" }, "reads the keys of another group"),
+      crossed,
     ),
     sentence,
     verdict,
+    element("p", { className: "counter" }, "Keys and values of one token in one layer, 16 bits a number:"),
     sizes,
   );
   set({ queryHeads: call.queryHeads });

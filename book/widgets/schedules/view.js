@@ -69,7 +69,7 @@ export function mount(place) {
   }
 
   place.replaceChildren(
-    element("figcaption", {}, "Two loop orders, the same score tiles: what each reads and writes (one head, tiles of 64 x 64, float32)"),
+    element("figcaption", {}, "What two loop orders read and write: one head, tiles of 64 x 64, float32"),
     element(
       "div",
       { className: "controls" },
@@ -87,6 +87,7 @@ export function mount(place) {
         ["integrated", "computed; output written"],
         ["stored", "state in memory"],
         ["skipped", "skipped"],
+        ["outlined", "moved or computed in this step"],
       ].map(([kind, label]) => element("span", { className: `key-of ${kind}` }, label)),
     ),
     element("div", { className: "controls steps" }, play, back, next, track, counter),
@@ -152,7 +153,7 @@ function shapes(order, call, all, step, now) {
   label("K", 38, 22, "end");
   label("V", 38, 38, "end");
   label("Q", 31, 260, "middle");
-  label("state", 261, 260, "middle");
+  label("state", 270, 260, "end");
   label("O", 285, 260, "middle");
   return made;
 }
@@ -203,7 +204,7 @@ function drawBars(place, totals, most) {
       return element(
         "div",
         { className: "total" },
-        element("span", {}, order),
+        element("span", {}, `${order}, bytes`),
         element("span", { className: "track" }, filled),
         element("span", { className: "bytes" }, kilobytes(totals[order].bytes)),
       );
