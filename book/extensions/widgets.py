@@ -47,9 +47,15 @@ def modules() -> dict[str, str]:
     """An import map: the names that modules use for each other, and their texts as data URLs."""
     return {
         f"#widgets/{path.relative_to(WIDGETS).as_posix()}": "data:text/javascript;base64,"
-        + b64encode(path.read_bytes()).decode()
-        for path in sorted(WIDGETS.rglob("*.js"))
+        + b64encode(script_of(path)).decode()
+        for path in sorted([*WIDGETS.rglob("*.js"), *WIDGETS.rglob("*.json")])
     }
+
+
+def script_of(path: Path) -> bytes:
+    """The module; JSON becomes one whose default export is the value."""
+    text = path.read_bytes()
+    return b"export default " + text if path.suffix == ".json" else text
 
 
 def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
