@@ -30,6 +30,9 @@ class WidgetDirective(Directive):
         name = self.arguments[0]
         if not (WIDGETS / name / "view.js").is_file():
             raise self.error(f"there is no widget {name} in {WIDGETS}")
+        for folder in ("common", name):  # the page is built again when one of these files changes
+            for path in sorted((WIDGETS / folder).iterdir()):
+                self.state.document.settings.env.note_dependency(str(path))
         node = Widget(name=name)
         self.state.nested_parse(self.content, self.content_offset, node)
         return [node]

@@ -89,6 +89,7 @@ export function mount(place) {
         ["blank", "blank"],
       ].map(([kind, label]) => element("span", { className: `key-of ${kind}` }, label)),
     ),
+    element("p", { className: "counter" }, "# and four digits: the name of a full page, the hash of its tokens and of all before it."),
     bars,
   );
   place.classList.add("mounted");
