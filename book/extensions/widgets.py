@@ -45,7 +45,7 @@ class WidgetDirective(Directive):
         if measured := measurements(name):
             content = content or StringList(measured.table(), source=measured.__file__)
             parts += measured.FILES
-        for path in parts:
+        for path in parts:  # the page is built again when one of these files changes
             self.state.document.settings.record_dependencies.add(str(path))
         self.state.nested_parse(content, self.content_offset, node)
         return [node]
@@ -74,10 +74,13 @@ def depart_widget(writer: Any, node: Widget) -> None:
 def modules(names: list[str]) -> dict[str, str]:
     """An import map: the names that modules use for each other, and their texts as data URLs.
 
-    Of measurements, only those of these widgets are in it.
+    All modules are in it, because widgets share some. Of data, only those of these widgets are in it; JSON
+    becomes a module whose default export is the value.
     """
     texts = {path.relative_to(WIDGETS).as_posix(): path.read_text() for path in sorted(WIDGETS.rglob("*.js"))}
     for name in names:
+        for path in sorted((WIDGETS / name).glob("*.json")):
+            texts[f"{name}/{path.name}"] = f"export default {path.read_text()};"
         if measured := measurements(name):
             texts[f"{name}/data.js"] = f"export default {json.dumps(measured.data())};"
     return {
