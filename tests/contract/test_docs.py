@@ -72,7 +72,7 @@ def test_a_command_prints_what_is_shown(page, command, shown):
     assert setup == "setup"
     result = run_python(*shlex.split(line.replace("{args}", ""))[1:], *arguments)
     assert result.returncode == 0, result.stderr
-    assert_shown(shown, result.stdout + result.stderr)
+    assert_shown(shown, result.stdout)
 
 
 def assert_shown(shown: str, printed: str) -> None:
