@@ -9,7 +9,7 @@ sys.path.insert(0, str(HERE / "extensions"))
 project = "tiny-llm: attention and serving, on the code that ships"
 author = "the founders of tiny-llm"
 language = "en"
-extensions = ["myst_parser", "accessibility", "mathml", "mistakes", "reference", "widgets"]
+extensions = ["myst_parser", "accessibility", "mathml", "mistakes", "pictures", "reference", "widgets"]
 exclude_patterns = ["tests", "widgets", "extensions"]
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 3

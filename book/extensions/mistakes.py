@@ -15,15 +15,24 @@ sys.path.insert(0, str(ROOT))
 
 
 class MistakesDirective(Directive):
-    """```{mistakes} week_2_day_4: a list of the mistakes that are planted for the tests of that day."""
+    """```{mistakes} week_2_day_4: a list of the mistakes that are planted for the tests of that day.
+
+    Numbers after the day choose its tasks.
+    """
 
     required_arguments = 1
+    optional_arguments = 9
 
     def run(self) -> list[nodes.Node]:
-        chapter = self.arguments[0]
-        names = [mistake.name for table in _tables() for mistake in table.get(chapter, ())]
+        chapter, *tasks = self.arguments
+        names = [
+            mistake.name
+            for table in _tables()
+            for mistake in table.get(chapter, ())
+            if not tasks or mistake.task.removeprefix("task_") in tasks
+        ]
         if not names:
-            raise self.error(f"there are no mistakes of {chapter} in {TABLES}")
+            raise self.error(f"there are no mistakes of {' '.join(self.arguments)} in {TABLES}")
         items = [nodes.list_item("", nodes.paragraph(text=name)) for name in names]
         return [nodes.bullet_list("", *items)]
 

@@ -1,5 +1,6 @@
-"""Commands and code in README.md and the other pages run; their links and file names exist."""
+"""Commands and code in README.md and the other pages run and print what is shown; links lead to files."""
 
+import doctest
 import os
 import re
 import shlex
@@ -14,12 +15,18 @@ PATHS = {
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("book/**/*.md")]
 }
 PAGES = {name: path.read_text() for name, path in PATHS.items()}
-# The blocks of the tour depend on each other; tests/e2e runs them in order and checks their output.
-PYTHON = [
-    (page, code)
+# A block of text directly below a block of Python, or below one command, is what that prints. "..." in it
+# stands for anything, such as a time.
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```$)?", re.S | re.M)
+COMMAND_AND_OUTPUT = re.compile(r"^```sh\n([^\n]*)\n```\n```text\n(.*?)^```$", re.S | re.M)
+# The tour is longer, and tests/e2e runs it.
+EXAMPLES = {page: BLOCK.findall(text) for page, text in PAGES.items() if page != "docs/tour.md"}
+WITH_OUTPUT = [page for page, blocks in EXAMPLES.items() if any(output for _, output in blocks)]
+PYTHON = [(page, code) for page, blocks in EXAMPLES.items() if page not in WITH_OUTPUT for code, _ in blocks]
+OUTPUTS = [
+    (page, command, output)
     for page, text in PAGES.items()
-    if page != "docs/tour.md"
-    for code in re.findall(r"```python\n(.*?)```", text, re.S)
+    for command, output in COMMAND_AND_OUTPUT.findall(text)
 ]
 COMMANDS = sorted(
     {
@@ -42,6 +49,35 @@ def script_and_arguments(command: str) -> tuple[str, list[str]]:
 def test_a_python_block_runs(page, code):
     result = run_python("-c", code)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_OUTPUT)
+def test_examples_print_what_is_shown(page):
+    """In one process, from top to bottom, as a reader types them: later blocks use names of earlier ones."""
+    end = "== end of a block =="
+    result = run_python("-c", "".join(f"{code}\nprint({end!r})\n" for code, _ in EXAMPLES[page]))
+    assert (result.returncode, result.stderr) == (0, "")
+    printed = result.stdout.split(f"{end}\n")[:-1]
+    assert len(printed) == len(EXAMPLES[page])
+    for (_, shown), output in zip(EXAMPLES[page], printed, strict=True):
+        assert_shown(shown, output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "command", "shown"), OUTPUTS, ids=[command for _, command, _ in OUTPUTS])
+def test_a_command_prints_what_is_shown(page, command, shown):
+    script, arguments = script_and_arguments(command)
+    setup, line = pyproject()["tool"]["pdm"]["scripts"][script]["composite"]
+    assert setup == "setup"
+    result = run_python(*shlex.split(line.replace("{args}", ""))[1:], *arguments)
+    assert result.returncode == 0, result.stderr
+    assert_shown(shown, result.stdout)
+
+
+def assert_shown(shown: str, printed: str) -> None:
+    if not doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS):
+        assert printed == shown
 
 
 @pytest.mark.parametrize("command", COMMANDS)
