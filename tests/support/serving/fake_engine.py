@@ -18,6 +18,7 @@ from tiny_llm.generation.text import TextStream
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
+from tiny_llm.sampling.grammar import start_grammar
 
 CONTEXT = 2048
 
@@ -64,6 +65,8 @@ class FakeEngine(AbstractContextManager):
             raise self.refusal
         if len(self.running) >= self.max_running:
             raise QueueFull(self.max_running)
+        if request.grammar is not None:
+            start_grammar(self.tokenizer, request.grammar)  # as an engine does: a wrong one is refused
         self.requests.append(request)
         handle = FakeHandle(self, request)
         self.handles.append(handle)
