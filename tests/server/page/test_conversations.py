@@ -116,7 +116,7 @@ def test_a_tab_that_was_told_nothing_reads_before_it_writes(page: ChatPage, serv
     said = ["One", answer, "Two", answer, "Three", answer]
     assert (deaf.texts, deaf.titles) == (said, ["Mine"])
     wait_until(lambda: page.texts == said)
-    assert [turn["text"] for turn in page.stored[0]["turns"]] == said
+    assert [turn["text"].replace("*", "") for turn in page.stored[0]["turns"]] == said
     assert deaf.problems == []
 
 
