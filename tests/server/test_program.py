@@ -98,7 +98,7 @@ def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None
         assert any("POST /v1/completions 200" in record["message"] for record in records)
         drain = [record["message"] for record in records if "shutting down" in record["message"]]
         assert drain == [
-            "shutting down: no new requests; 1 in flight have 7 s to be answered; "
+            "shutting down: no new requests; in flight: 1, with 7 s to be answered; "
             "another signal ends the server at once",
             "shutting down: all requests have been answered",
         ]
@@ -117,7 +117,7 @@ def test_after_the_drain_timeout_answers_are_cut() -> None:
         assert b"[DONE]" not in rest
         _, logged = program.process.communicate(timeout=SECONDS)
         assert program.process.returncode == 0
-        assert "WARNING [-] shutting down: 1 requests were not answered within 0 s, and are cut" in logged
+        assert "WARNING [-] shutting down: not answered within 0 s, and cut: 1" in logged
 
 
 def test_the_second_signal_ends_the_program_at_once() -> None:

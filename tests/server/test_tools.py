@@ -160,6 +160,23 @@ def test_an_answer_can_end_after_its_first_call(server: RunningServer, n: int, b
     assert len(choice["message"]["tool_calls"]) == 2
 
 
+@pytest.mark.parametrize("last", ["Later.", f"Later.{CALL}{' and so on' * 50}"])
+def test_choices_end_after_calls_of_their_own(server: RunningServer, last: str) -> None:
+    """The engine is told to stop when no choice needs it any more."""
+    first = f"{CALL}{' and so on' * 50}"
+    server.engine.script = (first, "Well, " * 30 + last)
+    answer = server.chat(max_tokens=400, tools=[TOOL], parallel_tool_calls=False, n=2).record
+    one, other = answer["choices"]
+    assert one["finish_reason"] == "tool_calls"
+    assert len(one["message"]["tool_calls"]) == 1
+    assert other["message"]["content"] == "Well, " * 30 + "Later."
+    assert other["finish_reason"] == ("stop" if last == "Later." else "tool_calls")
+    assert server.engine.handles[-1].cancelled
+    assert server.engine.handles[-1].generated < 2 * len(
+        server.engine.tokenizer.encode(first, add_special_tokens=False)
+    )
+
+
 def test_an_answer_without_a_call_goes_on_where_one_is_the_most(server: RunningServer) -> None:
     """Also what only looks like a call, and a call among the reasoning."""
     wrong = f"<tool_call>no JSON</tool_call>{'and so on ' * 9}".strip()

@@ -24,7 +24,7 @@ class Client:
 
     def __init__(self) -> None:
         self.gone = False
-        self._at_end: Callable[[], object] = bool  # does nothing
+        self._at_end: Callable[[], object] = lambda: None
 
     def when_gone(self, callback: Callable[[], object]) -> None:
         """Call this, instead of the callback before, as soon as the client has gone; now if it has."""
@@ -33,6 +33,7 @@ class Client:
             callback()
 
     def leave(self) -> None:
+        """The client has gone."""
         self.gone = True
         self._at_end()
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..sampling.grammar import knows_grammar, start_grammar
+from ..sampling.grammar import Grammar, knows_grammar, start_grammar
 from .api.answers import Running
 from .api.decode import decode
 from .api.fields import RequestFields
@@ -90,12 +90,16 @@ class AnswerEndpoint:
 
     async def _prepared(self, fields: RequestFields, model: ServedModel) -> Job:
         """The prompts rendered and encoded, the grammars known to the model. Each may take a while."""
-        service = self._service
-        job = await service.threads.run(self._prepare, fields, model, service.settings)
-        for grammar in {each.grammar for each in job.requests if each.grammar is not None}:
-            if not knows_grammar(model.tokenizer, grammar):
-                await service.grammar_threads.run(start_grammar, model.tokenizer, grammar)
+        job, new_grammars = await self._service.threads.run(self._job_of, fields, model)
+        for grammar in new_grammars:
+            await self._service.grammar_threads.run(start_grammar, model.tokenizer, grammar)
         return job
+
+    def _job_of(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[Grammar]]:
+        """The job, and its grammars that have to be compiled."""
+        job = self._prepare(fields, model, self._service.settings)
+        grammars = {each.grammar for each in job.requests if each.grammar is not None}
+        return job, [grammar for grammar in grammars if not knows_grammar(model.tokenizer, grammar)]
 
     async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
         with watch(receive) as client:

@@ -82,15 +82,15 @@ class Server(uvicorn.Server):
         if lifecycle.draining and not self._drain_logged:
             self._drain_logged = True
             LOG.info(
-                "shutting down: no new requests; %d in flight have %g s to be answered; "
+                "shutting down: no new requests; in flight: %d, with %g s to be answered; "
                 "another signal ends the server at once",
                 lifecycle.in_flight,
                 self._drain_timeout,
             )
         if lifecycle.over and not self.should_exit:
             if lifecycle.in_flight:
-                sentence = "shutting down: %d requests were not answered within %g s, and are cut"
-                LOG.warning(sentence, lifecycle.in_flight, self._drain_timeout)
+                sentence = "shutting down: not answered within %g s, and cut: %d"
+                LOG.warning(sentence, self._drain_timeout, lifecycle.in_flight)
             else:
                 LOG.info("shutting down: all requests have been answered")
 

@@ -89,7 +89,7 @@ def test_two_tabs_that_answer_in_one_conversation_lose_nothing(
     engine.script, engine.delay = "slow " * 80, 0.03
     page.begin("Slow")
     other.wait("document.querySelectorAll('.turn').length === 4")
-    engine.script, engine.delay = "Quick.", 0.0
+    engine.script = "Quick."
     assert other.ask("Quick?") == "Quick."
     said = ["One", "The answer is forty-two.", "Slow", ("slow " * 80).strip(), "Quick?", "Quick."]
     for tab in (page, other):
@@ -148,7 +148,7 @@ def test_an_answer_that_another_tab_replaces_stops(
     engine.script, engine.delay = "slow " * 300, 0.03
     page.begin("Slow")
     other.wait("document.querySelectorAll('.turn').length === 4")
-    engine.script, engine.delay = "Quick.", 0.0
+    engine.script = "Quick."
     other.tab.get_by_role("button", name="Answer again").last.click()
     assert other.answer() == "Quick."
     page.wait("document.querySelectorAll('.answer')[1].innerText.includes('Quick.')")

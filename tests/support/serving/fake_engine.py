@@ -32,14 +32,14 @@ def embedded_tokenizer() -> Any:
 class FakeEngine(AbstractContextManager):
     """`delay` seconds pass before each token. `fail_after` tokens, `failure` ends a request.
 
-    script: the text of all answers, instead of tokens that follow from the prompt.
+    script: the text of all answers, or of each choice, instead of tokens that follow from the prompt.
     """
 
     delay: float = 0.0
     failure: Exception | None = None
     fail_after: int = 2
     refusal: Exception | None = None  # raised by submit
-    script: str | None = None
+    script: str | tuple[str, ...] | None = None
     max_running: int = 1000
     tokenizer: Any = field(default_factory=embedded_tokenizer)
     context: int = CONTEXT
@@ -155,8 +155,10 @@ class FakeHandle:
         return events
 
     def _ids(self, choice: int, limit: int) -> list[int]:
-        if self._engine.script is not None:
-            return self._engine.tokenizer.encode(self._engine.script, add_special_tokens=False)[:limit]
+        script = self._engine.script
+        if script is not None:
+            said = script if isinstance(script, str) else script[choice]
+            return self._engine.tokenizer.encode(said, add_special_tokens=False)[:limit]
         seed = self._request.sampling.seed if self._request.sampling.temp else None
         key = f"{self._request.prompt_ids} {choice} {seed}"
         digests = (hashlib.sha256(f"{key} {number}".encode()).digest() for number in range(limit))

@@ -82,7 +82,7 @@ class Running:
 
     async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
         """Of all choices, until the engine has ended them; a choice may end before by itself."""
-        choices = self.job.choices
+        choices, cut = self.job.choices, False
         async for index, event in events(self.job, self.handles):
             choice = choices[index]
             if choice.finish_reason is not None:
@@ -90,7 +90,8 @@ class Running:
             self._count(event)
             for delta in choice.deltas(event):
                 yield delta
-            if event.finish_reason is None and all(each.finish_reason is not None for each in choices):
+            cut = cut or (choice.finish_reason is not None and event.finish_reason is None)
+            if cut and all(each.finish_reason is not None for each in choices):
                 self.cancel()
 
     def _count(self, event: Event) -> None:
