@@ -143,6 +143,25 @@ def test_the_time_limit_ends_a_request_in_a_line(line: str) -> None:
 
 
 @lines
+def test_a_request_in_a_line_is_told_when_a_drain_is_over(line: str) -> None:
+    slow, _, _ = LINES[line]
+    engine = FakeEngine()
+    with (
+        running(engine, drain_timeout=0.2) as server,
+        slow(engine) as gate,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        asked = clients.submit(server.complete, **fields_of(line, 1))
+        wait_until(lambda: gate.entered == 1)
+        server.server.stop()
+        answer = asked.result()
+        assert (answer.status, answer.error["code"]) == (503, "draining")
+        assert answer.error["message"] == "the server has shut down before the answer was complete"
+        gate.open()
+    assert engine.requests == []
+
+
+@lines
 def test_the_engine_gets_the_time_that_the_lines_have_left(line: str) -> None:
     slow, _, _ = LINES[line]
     engine = FakeEngine()

@@ -24,29 +24,35 @@ class Client:
 
     def __init__(self) -> None:
         self.gone = False
+        self._error: ApiError | None = None
         self._at_end: Callable[[], object] = lambda: None
 
     def when_gone(self, callback: Callable[[], object]) -> None:
-        """Call this, instead of the callback before, as soon as the client has gone; now if it has."""
+        """Call this, instead of the callback before, as soon as the client is dropped or has gone."""
         self._at_end = callback
-        if self.gone:
+        if self._error is not None:
             callback()
 
     def leave(self) -> None:
         """The client has gone."""
         self.gone = True
+        self.drop(ClientGone())
+
+    def drop(self, error: ApiError) -> None:
+        """Nothing more is done for this client, for this reason."""
+        self._error = error
         self._at_end()
 
     async def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of this work; if the client goes before, it is cancelled, and ClientGone raised."""
+        """The result of this work; if the client is dropped or goes before, it is cancelled: ApiError."""
         task = asyncio.create_task(work)
         self.when_gone(task.cancel)
         try:
             return await task
         except asyncio.CancelledError:
             caller = asyncio.current_task()
-            if self.gone and not (caller and caller.cancelling()):
-                raise ClientGone from None
+            if self._error is not None and not (caller and caller.cancelling()):
+                raise self._error from None
             raise
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .errors import ApiError
@@ -14,6 +14,7 @@ class Lifecycle:
     def __init__(self) -> None:
         self.stop_at: float | None = None  # when the requests in flight are cut; None: no drain has begun
         self.in_flight = 0
+        self._cuts: list[Callable[[ApiError], object]] = []  # one for each request in flight
 
     def drain(self, seconds: float) -> None:
         """Accept no more requests; those in flight have so many seconds."""
@@ -38,6 +39,21 @@ class Lifecycle:
             f"and ends within {seconds} s"
         )
         raise ApiError(503, sentence, code="draining")
+
+    def cut(self) -> None:
+        """End all requests in flight with an error."""
+        sentence = "the server has shut down before the answer was complete"
+        for each in list(self._cuts):
+            each(ApiError(503, sentence, code="draining"))
+
+    @contextmanager
+    def cutting(self, callback: Callable[[ApiError], object]) -> Iterator[None]:
+        """`cut` ends the request of this block by this callback."""
+        self._cuts.append(callback)
+        try:
+            yield
+        finally:
+            self._cuts.remove(callback)
 
     @contextmanager
     def answering(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ BACKLOG = 512
 class Server(uvicorn.Server):
     """uvicorn's server with a drain: it listens until all requests are answered, and refuses new ones.
 
-    Those that are not answered in time are cut: their connections close.
+    Those that are not answered in time are cut: they get an error.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=1,  # the drain is over by then
+            timeout_graceful_shutdown=2,  # the drain is over; who was cut gets an error
             h11_max_incomplete_event_size=settings.max_head,
             backlog=BACKLOG,
         )
@@ -70,7 +70,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """uvicorn asks ten times a second whether to stop."""
         self._log_drain()
-        if self.lifecycle.over:
+        if self.lifecycle.over and not self.should_exit:
+            self.lifecycle.cut()
             self.should_exit = True
         if self.engine_failed:  # whoever started this server has to start another one
             self.should_exit = True

@@ -29,6 +29,7 @@ class Running:
         self._meter = meter
         self._generated = 0
         self._reason = "stop"
+        self._cut = ApiError(503, "the answer was cancelled", code="cancelled")
         self.handles: list[Handle] = []
         try:
             for request in job.requests:
@@ -43,6 +44,11 @@ class Running:
     def cancel(self) -> None:
         for handle in self.handles:
             handle.cancel()
+
+    def cut(self, error: ApiError) -> None:
+        """Cancel, and answer with this error."""
+        self._cut = error
+        self.cancel()
 
     async def whole(self) -> bytes:
         """The answer when all choices have ended; an ApiError if one has failed."""
@@ -107,7 +113,7 @@ class Running:
         if reason == "deadline":
             raise too_late()
         if reason == "cancelled":
-            raise ApiError(503, "the answer was cancelled", code="cancelled")
+            raise self._cut
 
     def _usage(self) -> Usage:
         cached = sum(handle.cached_tokens for handle in self.handles)
