@@ -87,6 +87,17 @@ class QueueFull(TinyLlmError, RuntimeError):
         return f"the queue of {self.limit} waiting requests is full"
 
 
+class GrammarQueueBusy(TinyLlmError, RuntimeError):
+    """A new grammar was given up after `seconds`, because others waited to be compiled: try again later."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(seconds)
+
+    def __str__(self) -> str:
+        return f"the grammar takes more than {self.seconds:g} s to compile, and others wait: try again later"
+
+
 class Draining(TinyLlmError, RuntimeError):
     """The engine finishes its requests and accepts no new ones."""
 

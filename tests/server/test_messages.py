@@ -109,6 +109,20 @@ def test_a_call_can_be_required(
     assert "weather" in server.engine.requests[-1].grammar.text
 
 
+def test_an_answer_can_end_after_its_first_call(server: RunningServer, client: anthropic.Anthropic) -> None:
+    server.engine.script = f"I look.\n{CALL}{CALL} and so on"
+    options: Any = {"model": "fake", "max_tokens": 400, "messages": [USER], "tools": [TOOL]}
+    options["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
+    whole = client.messages.create(**options)
+    assert [block.type for block in whole.content] == ["text", "tool_use"]
+    assert whole.stop_reason == "tool_use"
+    with client.messages.stream(**options) as stream:
+        final = stream.get_final_message()
+    assert [without_id(block) for block in final.content] == [without_id(block) for block in whole.content]
+    assert (final.stop_reason, final.usage.output_tokens) == ("tool_use", whole.usage.output_tokens)
+    assert server.engine.handles[-1].cancelled
+
+
 def test_the_result_of_a_tool_that_failed_says_so(server: RunningServer, client: anthropic.Anthropic) -> None:
     server.engine.script = "I see."
     for is_error in (True, False):

@@ -116,6 +116,21 @@ def test_refused_requests_are_counted_by_their_reasons(server: RunningServer) ->
     assert refusals(server) == dict.fromkeys([*expected, "not_found", "queue_full"], 1)
 
 
+def test_who_leaves_is_refused_nothing() -> None:
+    with running(FakeEngine(delay=0.01)) as server:
+        with server.connect() as connection:
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            connection.sendall(head + b"Content-Length: 99\r\n\r\n{")
+            wait_until(lambda: server.server.lifecycle.in_flight == 1)
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        with server.connect() as connection:
+            body = b'{"prompt": "a", "max_tokens": 2000}'
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            wait_until(lambda: server.engine.running)
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert refusals(server) == {}
+
+
 def test_every_code_of_an_error_is_a_reason() -> None:
     """But those of failures inside the server."""
     folder = Path(server_package.__file__).parent

@@ -28,6 +28,7 @@ def test_a_file_is_sent_with_its_type_and_policy(server: RunningServer, path: st
     assert answer.headers["content-security-policy"] == files.POLICY
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["x-dns-prefetch-control"] == "off"
 
 
 def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere() -> None:

@@ -72,7 +72,7 @@ def started(*program: str, port: int = 0, shell: str = 'exec "$@"') -> Iterator[
 
 
 def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None:
-    with started(*FAKE, "0.05", "--log-format", "json") as program:
+    with started(*FAKE, "0.05", "--log-format", "json", "--drain-timeout", "7") as program:
         assert program.get("/ready") == 200
         stream = program.begin(tokens=20)
         program.process.send_signal(signal.SIGTERM)
@@ -82,11 +82,26 @@ def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None
         late.request("POST", "/v1/completions", "{}", {"Content-Type": "application/json"})
         refused = late.getresponse()
         assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+        error = json.loads(refused.read())["error"]
+        assert error["code"] == "draining"
+        told = re.fullmatch(
+            "the server is shutting down: it accepts no new requests, finishes those that it has, "
+            r"and ends within (\d+) s",
+            error["message"],
+        )
+        assert told
+        assert 1 <= int(told[1]) <= 7
         assert stream.read().endswith(b"data: [DONE]\n\n")
         _, logged = program.process.communicate(timeout=SECONDS)
         assert program.process.returncode == 0
         records = [json.loads(line) for line in logged.splitlines()]
         assert any("POST /v1/completions 200" in record["message"] for record in records)
+        drain = [record["message"] for record in records if "shutting down" in record["message"]]
+        assert drain == [
+            "shutting down: no new requests; in flight: 1, with 7 s to be answered; "
+            "another signal ends the server at once",
+            "shutting down: all requests have been answered",
+        ]
         assert all(re.fullmatch("req_[0-9a-f]{24}|-", record["request_id"]) for record in records)
 
 
@@ -94,13 +109,13 @@ def test_after_the_drain_timeout_answers_are_cut() -> None:
     with started(*FAKE, "0.05", "--drain-timeout", "0") as program:
         stream = program.begin(tokens=1000)
         program.process.send_signal(signal.SIGINT)
-        rest = b""
-        try:
-            rest = stream.read()
-        except http.client.IncompleteRead as cut:
-            rest = cut.partial
-        assert b"[DONE]" not in rest
-        assert program.process.wait(SECONDS) == 0
+        error = json.loads(stream.read().strip().rpartition(b"data: ")[2])["error"]
+        assert error["code"] == "draining"
+        assert error["message"] == "the server has shut down before the answer was complete"
+        _, logged = program.process.communicate(timeout=SECONDS)
+        assert program.process.returncode == 0
+        assert "WARNING [-] shutting down: not answered within 0 s, and cut: 1" in logged
+        assert "ERROR" not in logged
 
 
 def test_the_second_signal_ends_the_program_at_once() -> None:

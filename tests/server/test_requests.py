@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine, embedded_tokenizer
 from ..support.serving.running import RunningServer, running
 
@@ -23,12 +28,22 @@ def test_fields_reach_the_engine(server: RunningServer) -> None:
     assert (request.n, request.logprobs, request.salt) == (2, 4, "s")
 
 
-def test_each_request_has_the_time_limit_of_the_server() -> None:
-    for limit in (None, 2.5):
-        with running(FakeEngine(), request_timeout=limit) as server:
-            server.chat()
-            server.complete()
-            assert [request.deadline for request in server.engine.requests] == [limit] * 2
+def test_the_first_request_renders_as_often_as_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a chat template understands is known before the first one."""
+    tokenizer = chat_models.tokenizer_with(chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING)
+    render, rendered = tokenizer.apply_chat_template, []
+
+    def count(*arguments: Any, **options: Any) -> str:
+        rendered.append(options)
+        return render(*arguments, **options)
+
+    monkeypatch.setattr(tokenizer, "apply_chat_template", count)
+    tool = {"type": "function", "function": {"name": "f"}}
+    with running(FakeEngine(tokenizer=tokenizer)) as server:
+        rendered.clear()
+        for fields in ({"tools": [tool]}, {"chat_template_kwargs": {"enable_thinking": True}}):
+            assert server.chat(**fields).status == 200
+        assert len(rendered) == 2
 
 
 def test_defaults_are_those_of_openai(server: RunningServer) -> None:

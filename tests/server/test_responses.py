@@ -111,6 +111,21 @@ def test_a_call_can_be_required(server: RunningServer, client: openai.OpenAI, ch
     assert "weather" in server.engine.requests[-1].grammar.text
 
 
+def test_an_answer_can_end_after_its_first_call(server: RunningServer, client: openai.OpenAI) -> None:
+    server.engine.script = f"I look.\n{CALL}{CALL} and so on"
+    options: Any = {"model": "fake", "input": "Weather?", "tools": [TOOL]}
+    for most, kinds in (
+        (False, ["message", "function_call"]),
+        (True, ["message", *["function_call"] * 2, "message"]),
+    ):
+        whole = client.responses.create(**options, parallel_tool_calls=most)
+        assert [item.type for item in whole.output] == kinds
+        assert (whole.parallel_tool_calls, whole.status) == (most, "completed")
+        with client.responses.stream(**options, parallel_tool_calls=most) as stream:
+            final = stream.get_final_response()
+        assert [without_ids(item) for item in final.output] == [without_ids(item) for item in whole.output]
+
+
 def test_what_coding_agents_ask_of_reasoning_is_accepted(
     server: RunningServer, client: openai.OpenAI
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 import pytest
 
 from tiny_llm.errors import ArgumentError
-from tiny_llm.sampling.grammar import Grammar, start_grammar
+from tiny_llm.sampling.grammar import Grammar, compiler, knows_grammar, start_grammar, trial
+from tiny_llm.sampling.grammar.compiler import TRIALS
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.grammars import follows
-from ..support.serving.running import SECONDS, RunningServer, running, wait_until
+from ..support.serving.running import RunningServer, running, wait_until
+from .test_waiting import slow_grammars
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ),
         ({"structured_outputs": {"json": SCHEMA}}, Grammar.json_schema(SCHEMA)),
         ({"structured_outputs": {"regex": "a+"}}, Grammar.regex("a+")),
-        ({"structured_outputs": {"grammar": "start: X"}}, Grammar.lark("start: X")),
+        ({"structured_outputs": {"grammar": 'start: "x"'}}, Grammar.lark('start: "x"')),
         ({"structured_outputs": {"choice": ["a.b", "c d"]}}, Grammar.regex(r"a\.b|c d")),
         ({"structured_outputs": {"json_object": True}}, Grammar.json_object()),
     ],
@@ -86,56 +87,61 @@ def test_a_grammar_reaches_the_engine(server: RunningServer, fields: dict[str, A
         assert server.engine.requests[-1].grammar == grammar
 
 
-def test_a_slow_grammar_delays_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_grammar_delays_no_other_request() -> None:
     """As many as there are threads of any kind are compiled, for as long as the test runs."""
     engine = FakeEngine()
-    over = threading.Event()
-    submit = engine.submit
-
-    def compile_and_submit(request: Any) -> Any:
-        if request.grammar is not None:
-            assert over.wait(SECONDS)
-        return submit(request)
-
-    monkeypatch.setattr(engine, "submit", compile_and_submit)
-    with running(engine) as server, ThreadPoolExecutor(8) as clients:
-        form = {"type": "json_object"}
-        slow = [clients.submit(lambda: server.chat(response_format=form).status) for _ in range(8)]
+    with running(engine) as server, slow_grammars(engine) as gate, ThreadPoolExecutor(8) as clients:
+        grammar = {"structured_outputs": {"regex": "slow"}}
+        slow = [clients.submit(lambda: server.chat(**grammar).status) for _ in range(8)]
         wait_until(lambda: server.server.lifecycle.in_flight == 8)
         assert server.chat().status == 200
-        over.set()
+        gate.open()
         assert [each.result() for each in slow] == [200] * 8
 
 
-def test_a_known_grammar_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_grammar_waits_for_no_other() -> None:
     """Nor for a refused one: only new ones are compiled by the few threads."""
     engine = FakeEngine()
     known, refused = ({"structured_outputs": {"regex": text}} for text in ("(known)", "(refused"))
     start_grammar(engine.tokenizer, Grammar.regex("(known)"))
     with pytest.raises(ArgumentError):
         start_grammar(engine.tokenizer, Grammar.regex("(refused"))
-    begun, over = threading.Barrier(3), threading.Event()
-    submit = engine.submit
-
-    def compile_and_submit(request: Any) -> Any:
-        if request.grammar is not None and request.grammar.text == "new":
-            begun.wait(SECONDS)
-            assert over.wait(SECONDS)
-        return submit(request)
-
-    monkeypatch.setattr(engine, "submit", compile_and_submit)
-    with running(engine, max_grammars=2) as server, ThreadPoolExecutor(2) as clients:
+    with (
+        running(engine, max_grammars=2) as server,
+        slow_grammars(engine) as gate,
+        ThreadPoolExecutor(2) as clients,
+    ):
         unknown = {"structured_outputs": {"regex": "new"}}
         new = [clients.submit(lambda: server.chat(**unknown).status) for _ in range(2)]
-        begun.wait(SECONDS)
-        assert [server.chat(**fields).status for fields in (known, refused)] == [200, 200]
+        wait_until(lambda: gate.entered == 1 and server.server.lifecycle.in_flight == 2)
+        assert [server.chat(**fields).status for fields in (known, refused)] == [200, 400]
         beyond = server.chat(**unknown)
         assert (beyond.status, beyond.error["code"]) == (429, "grammar_queue_full")
         assert beyond.headers["retry-after"] == "1"
-        over.set()
+        gate.open()
         assert [each.result() for each in new] == [200] * 2
 
 
+def test_a_grammar_that_has_no_time_because_others_wait_may_come_again(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone it would have more: it is not wrong, and not remembered as if it were. A wrong one is refused."""
+    monkeypatch.setattr(TRIALS, "_in_line", 1)
+    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.99 * compiler.SECONDS)  # a process may have to start
+    assert server.chat(structured_outputs={"regex": "(wrong"}).status == 400
+    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.2)
+    for _ in range(2):
+        answer = server.chat(structured_outputs={"json": ENDLESS})
+        assert (answer.status, answer.error["code"]) == (429, "grammar_queue_busy")
+        assert answer.error["type"] == "rate_limit_error"
+        assert answer.headers["retry-after"] == "1"
+        assert answer.error["message"].startswith("the grammar takes more than 0.2 s to compile")
+    assert not knows_grammar(server.engine.tokenizer, Grammar.json_schema(ENDLESS))
+    assert knows_grammar(server.engine.tokenizer, Grammar.regex("(wrong"))
+
+
+# Each pattern of an intersection doubles the work.
+ENDLESS = {"allOf": [{"type": "string", "pattern": f".*b.{{{length}}}"} for length in range(10, 60)]}
 HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "unknownKeyword": 1}}}
 
 

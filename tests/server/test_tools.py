@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tiny_llm.sampling.grammar.grammar import MAX_TEXT_BYTES
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
@@ -133,10 +136,116 @@ def test_a_wrong_choice_of_tools_is_refused(
     assert (answer.status, answer.error["param"]) == (400, param)
 
 
-def test_the_number_of_calls_cannot_be_limited(server: RunningServer) -> None:
-    answer = server.chat(tools=[TOOL], parallel_tool_calls=False)
-    assert (answer.status, answer.record["error"]["param"]) == (400, "parallel_tool_calls")
-    assert server.chat(tools=[TOOL], parallel_tool_calls=True).status == 200
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("before", ["", "I look.\n"])
+def test_an_answer_can_end_after_its_first_call(server: RunningServer, n: int, before: str) -> None:
+    """Without a constraint, and the engine is told to stop."""
+    script = f"{before}{CALL}\n{NEWS}{' and so on' * 50}"
+    choice, events = say(server, script, tools=[TOOL], parallel_tool_calls=False, n=n)
+    assert choice["finish_reason"] == "tool_calls"
+    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["weather"]
+    assert choice["message"]["content"] == (before.strip() or None)
+    tokens = len(server.engine.tokenizer.encode(script, add_special_tokens=False))
+    for handle in server.engine.handles[-2:]:
+        assert handle.cancelled
+        assert handle.generated < n * tokens / 2
+    for index in range(n):
+        parts = [part for event in events for part in event["choices"] if part["index"] == index]
+        calls = [part["delta"]["tool_calls"] for part in parts if "tool_calls" in part["delta"]]
+        assert [call["function"]["name"] for (call,) in calls] == ["weather"]
+        assert [part["finish_reason"] for part in parts if part["finish_reason"]] == ["tool_calls"]
+        assert parts[-1]["finish_reason"] == "tool_calls"
+    assert server.engine.requests[-1].grammar is None
+    choice, _ = say(server, script, tools=[TOOL], parallel_tool_calls=True)
+    assert len(choice["message"]["tool_calls"]) == 2
+
+
+@pytest.mark.parametrize("last", ["Later.", f"Later.{CALL}{' and so on' * 50}"])
+def test_choices_end_after_calls_of_their_own(server: RunningServer, last: str) -> None:
+    """The engine is told to stop when no choice needs it any more."""
+    first = f"{CALL}{' and so on' * 50}"
+    server.engine.script = (first, "Well, " * 30 + last)
+    answer = server.chat(max_tokens=400, tools=[TOOL], parallel_tool_calls=False, n=2).record
+    one, other = answer["choices"]
+    assert one["finish_reason"] == "tool_calls"
+    assert len(one["message"]["tool_calls"]) == 1
+    assert other["message"]["content"] == "Well, " * 30 + "Later."
+    assert other["finish_reason"] == ("stop" if last == "Later." else "tool_calls")
+    assert server.engine.handles[-1].cancelled
+    assert server.engine.handles[-1].generated < 2 * len(
+        server.engine.tokenizer.encode(first, add_special_tokens=False)
+    )
+
+
+def test_an_answer_without_a_call_goes_on_where_one_is_the_most(server: RunningServer) -> None:
+    """Also what only looks like a call, and a call among the reasoning."""
+    wrong = f"<tool_call>no JSON</tool_call>{'and so on ' * 9}".strip()
+    choice, _ = say(server, wrong, tools=[TOOL], parallel_tool_calls=False)
+    assert (choice["message"]["content"], choice["finish_reason"]) == (wrong, "stop")
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}}
+    thought = f"<think>{CALL} or not?</think>No."
+    choice, _ = say(server, thought, tools=[TOOL], parallel_tool_calls=False, **thinking)
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("No.", "stop")
+
+
+def test_the_usage_is_that_of_the_answer_up_to_its_call(server: RunningServer) -> None:
+    server.engine.script = f"{CALL}{' and so on' * 50}"
+    usage = server.chat(max_tokens=400, tools=[TOOL], parallel_tool_calls=False).record["usage"]
+    tokens = server.engine.tokenizer.encode(CALL, add_special_tokens=False)
+    assert usage["completion_tokens"] == len(tokens)
+
+
+def test_a_call_of_an_earlier_turn_needs_no_type(server: RunningServer) -> None:
+    """Some clients leave it out: there is only one."""
+    call = {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    turns = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "sunny"},
+    ]
+    choice, _ = say(server, CALL, messages=turns, tools=[TOOL], tool_choice="required")
+    assert choice["finish_reason"] == "tool_calls"
+    assert '"arguments": {"city": "Rome"}' in prompt(server)
+
+
+def test_arguments_are_an_object_where_the_parameters_have_no_type(server: RunningServer) -> None:
+    untyped = function_with({"properties": {"city": {"type": "string"}}})
+    say(server, "<tool_call></tool_call>", tools=[untyped], tool_choice="required")
+    grammar = server.engine.requests[-1].grammar
+    for arguments, allowed in (('{"city": "Rome"}', True), ("{}", True), ("5", False), ('["Rome"]', False)):
+        text = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+        assert follows(grammar, text) == allowed
+
+
+def described(number: int, size: int) -> dict[str, Any]:
+    """A function with one argument, whose description has so many characters."""
+    city = {"type": "string", "description": "x" * size}
+    parameters = {"type": "object", "properties": {"city": city}}
+    return {"type": "function", "function": {"name": f"f{number}", "parameters": parameters}}
+
+
+def test_schemas_of_forced_calls_have_a_limit_each_and_a_generous_one_together() -> None:
+    tokenizer = chat_models.tokenizer_with(TEMPLATE)
+    with running(FakeEngine(tokenizer=tokenizer, context=2**20)) as server:
+
+        def ask(count: int, size: int) -> Any:
+            tools = [described(number, size) for number in range(count)]
+            return server.chat(tools=tools, tool_choice="required")
+
+        many = ask(40, 5000)  # 200 KB together
+        assert many.status == 200
+        grammar = server.engine.requests[-1].grammar
+        call = '<tool_call>\n{"name": "f39", "arguments": {"city": "Rome"}}\n</tool_call>'
+        assert follows(grammar, call)
+        assert not follows(grammar, call.replace("f39", "f40"))
+        one = ask(2, MAX_TEXT_BYTES)
+        assert (one.status, one.error["param"], one.error["code"]) == (400, "tools", "invalid_grammar")
+        sentence = r"tools: the parameters of f0: got \d+ bytes, expected at most 65536"
+        assert re.fullmatch(sentence, one.error["message"])
+        several = ask(17, 2**16 - 500)
+        assert (several.status, several.error["code"]) == (400, "invalid_grammar")
+        sentence = r"tools: the parameters of all functions together: got \d+ bytes, expected at most 1048576"
+        assert re.fullmatch(sentence, several.error["message"])
 
 
 def test_the_number_of_tools_has_a_limit(server: RunningServer) -> None:

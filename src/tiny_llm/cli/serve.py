@@ -116,12 +116,12 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--request-timeout", type=arguments.number_where(lambda x: x > 0, "above 0"), metavar="SECONDS",
-        help="time limit of each request, with its time in the queue (default: none)",
+        help="time limit of each request, from its arrival to its last token (default: none)",
     )  # fmt: skip
     group.add_argument(
         "--drain-timeout", type=arguments.number_where(lambda x: x >= 0, "of at least 0"),
         default=DEFAULTS.drain_timeout, metavar="SECONDS",
-        help="time for requests in flight after Ctrl-C or SIGTERM (default: %(default)g)",
+        help="time for requests in flight after Ctrl-C or SIGTERM; the rest is cut (default: %(default)g)",
     )  # fmt: skip
     group.add_argument(
         "--log-format", choices=LOG_FORMATS, default="text", help="lines on standard error (default: text)"

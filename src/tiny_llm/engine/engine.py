@@ -136,8 +136,9 @@ class Engine:
     def submit(self, request: EngineRequest) -> Handle:
         """Queue a request.
 
-        ArgumentError for one that can never run; QueueFull if too many wait; Draining after `drain` or
-        `close`; EngineFailed after a fault that the engine did not survive.
+        ArgumentError for one that can never run; QueueFull if too many wait; GrammarQueueBusy for a slow
+        new grammar while others wait; Draining after `drain` or `close`; EngineFailed after a fault that the
+        engine did not survive.
         """
         check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
         state, answer = self._admission.admit(request, time.monotonic(), self._cancel)

@@ -17,6 +17,10 @@ class WorkerStopped(Exception):
     """The process gave no answer and was stopped; the text says why."""
 
 
+class WorkerTooSlow(WorkerStopped):
+    """It gave none in time."""
+
+
 class WorkerProcess:
     """A process that runs `handle` of a file: one request at a time, replaced when it has ended or was
     stopped.
@@ -81,8 +85,9 @@ class WorkerProcess:
         try:
             result: dict[str, Any] = json.loads(written)
         except ValueError as error:
-            reason = "ended without an answer" if in_time else f"took more than {seconds:g} s"
-            raise WorkerStopped(reason) from error
+            if in_time:
+                raise WorkerStopped("ended without an answer") from error
+            raise WorkerTooSlow(f"took more than {seconds:g} s") from error
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -29,6 +29,7 @@ from .threads import Threads
 LOG = logging.getLogger(__name__)
 THREADS = 4  # that decode large bodies, render and encode prompts
 GRAMMAR_THREADS = 2
+SUBMIT_THREADS = 2
 
 
 def create_app(
@@ -46,6 +47,7 @@ def create_app(
         metrics=Metrics(models),
         threads=Threads("prompt", THREADS, settings.max_prompts),
         grammar_threads=Threads("grammar", GRAMMAR_THREADS, settings.max_grammars),
+        submit_threads=Threads("submit", SUBMIT_THREADS),
         bodies=Bodies(),
     )
     handled = (ApiError, TinyLlmError, HTTPException, Exception)

@@ -1,31 +1,73 @@
-"""Notices that a client has gone while its answer is computed."""
+"""Notices that a client has gone while its request waits or its answer is computed."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
+from .errors import ApiError
 
-class Watch:
+Result = TypeVar("Result")
+
+
+class ClientGone(ApiError):
+    """Nobody reads this error; it is for the log."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "the client closed the connection before its answer began", code="cancelled")
+
+
+class Client:
     """`gone` is true after the client has closed the connection."""
 
-    gone = False
+    def __init__(self) -> None:
+        self.gone = False
+        self._error: ApiError | None = None
+        self._at_end: Callable[[], object] = lambda: None
+
+    def when_gone(self, callback: Callable[[], object]) -> None:
+        """Call this, instead of the callback before, as soon as the client is dropped or has gone."""
+        self._at_end = callback
+        if self._error is not None:
+            callback()
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self.gone = True
+        self.drop(ClientGone())
+
+    def drop(self, error: ApiError) -> None:
+        """Nothing more is done for this client, for this reason."""
+        self._error = error
+        self._at_end()
+
+    async def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of this work; if the client is dropped or goes before, it is cancelled: ApiError."""
+        task = asyncio.create_task(work)
+        self.when_gone(task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if self._error is not None and not (caller and caller.cancelling()):
+                raise self._error from None
+            raise
 
 
 @contextmanager
-def watch(receive: Receive, cancel: Callable[[], None]) -> Iterator[Watch]:
-    """Call `cancel` as soon as the client has gone. The body must have been read completely before."""
-    seen = Watch()
+def watch(receive: Receive) -> Iterator[Client]:
+    """See whether the client goes. The body must have been read completely before."""
+    client = Client()
 
     async def wait() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        seen.gone = True
-        cancel()
+        client.leave()
 
     task = asyncio.create_task(wait())
     try:
-        yield seen
+        yield client
     finally:
         task.cancel()

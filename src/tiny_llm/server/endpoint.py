@@ -8,12 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..sampling.grammar import knows_grammar
+from ..sampling.grammar import Grammar, knows_grammar, start_grammar
 from .api.answers import Running
 from .api.decode import decode
 from .api.fields import RequestFields
 from .api.job import Job
-from .disconnect import watch
+from .deadline import Deadline
+from .disconnect import Client, ClientGone, watch
 from .guard.body import Bodies, EarlyError, body_of, send_and_linger
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
@@ -28,6 +29,7 @@ class Service:
     """What all routes share. Large bodies are decoded, prompts rendered and encoded in `threads`.
 
     A new grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
+    `submit_threads` give the engines what is ready, which takes no time.
     """
 
     models: Models
@@ -36,6 +38,7 @@ class Service:
     metrics: Metrics
     threads: Threads
     grammar_threads: Threads
+    submit_threads: Threads
     bodies: Bodies
 
 
@@ -53,44 +56,57 @@ class AnswerEndpoint:
         self._prepare = prepare
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._service.lifecycle.answering():
-            service = self._service
+        service = self._service
+        deadline = Deadline(service.settings.request_timeout)
+        with service.lifecycle.answering():
             try:
                 async with body_of(Request(scope, receive), service.settings, service.bodies) as body:
-                    running = await self._started(body)
+                    with watch(receive) as client, service.lifecycle.cutting(client.drop):
+                        running = await self._started(body, client, deadline)
             except EarlyError as error:
                 await send_and_linger(error, scope, receive, send)
                 return
             await self._answer(running, scope, receive, send)
 
-    async def _started(self, body: bytes) -> Running:
-        """The job of a body, in the engine."""
-        service = self._service
-        if len(body) > service.settings.inline_body:
-            fields = await service.threads.run(decode, body, self.fields)
-        else:
-            fields = decode(body, self.fields)
-        model = service.models.find(fields.model)
-        meter = Meter(service.metrics, model.name)
-        started = await service.threads.run(self._start, fields, model, meter)
-        if isinstance(started, Job):
-            started = await service.grammar_threads.run(Running, started, meter)
-        return started
+    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> Running:
+        """The job of a body, in the engine.
+
+        Until then it leaves every line that it waits in when its client goes or its time is over.
+        """
+        fields = await deadline.limit(client.wait_for(self._decoded(body)))
+        model = self._service.models.find(fields.model)
+        meter = Meter(self._service.metrics, model.name)
+        try:
+            job = await deadline.limit(client.wait_for(self._prepared(fields, model)))
+        except ClientGone:
+            meter.finish("cancelled")
+            raise
+        return await self._service.submit_threads.run(Running, job, meter, deadline.left())
+
+    async def _decoded(self, body: bytes) -> RequestFields:
+        if len(body) <= self._service.settings.inline_body:
+            return decode(body, self.fields)
+        return await self._service.threads.run(decode, body, self.fields)
+
+    async def _prepared(self, fields: RequestFields, model: ServedModel) -> Job:
+        """The prompts rendered and encoded, the grammars known to the model. Each may take a while."""
+        job, new_grammars = await self._service.threads.run(self._job_of, fields, model)
+        for grammar in new_grammars:
+            await self._service.grammar_threads.run(start_grammar, model.tokenizer, grammar)
+        return job
+
+    def _job_of(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[Grammar]]:
+        """The job, and its grammars that have to be compiled."""
+        job = self._prepare(fields, model, self._service.settings)
+        grammars = {each.grammar for each in job.requests if each.grammar is not None}
+        return job, [grammar for grammar in grammars if not knows_grammar(model.tokenizer, grammar)]
 
     async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
-        if running.job.stream:
-            comment_after = self._service.settings.keep_alive_comment
-            stream = EventStream(running.stream(), running.cancel, comment_after)
-            await stream(scope, receive, send)
-            return
-        with watch(receive, running.cancel):
+        with watch(receive) as client, self._service.lifecycle.cutting(running.cut):
+            client.when_gone(running.cancel)
+            if running.job.stream:
+                stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)
+                await stream(send)
+                return
             whole = await running.whole()
         await Response(whole, media_type="application/json")(scope, receive, send)
-
-    def _start(self, fields: RequestFields, model: ServedModel, meter: Meter) -> Running | Job:
-        """Render and encode; submit what has no new grammar. Each may take a while."""
-        job = self._prepare(fields, model, self._service.settings)
-        grammars = [request.grammar for request in job.requests if request.grammar is not None]
-        if all(knows_grammar(model.tokenizer, grammar) for grammar in grammars):
-            return Running(job, meter)
-        return job

@@ -4,7 +4,15 @@ from typing import Any
 
 import msgspec
 
-from ..errors import Draining, EngineFailed, GrammarError, NumericError, QueueFull, RefusedArgument
+from ..errors import (
+    Draining,
+    EngineFailed,
+    GrammarError,
+    GrammarQueueBusy,
+    NumericError,
+    QueueFull,
+    RefusedArgument,
+)
 
 TYPES = {
     401: "authentication_error",
@@ -70,8 +78,10 @@ def as_api_error(error: BaseException) -> ApiError:
             return error
         case QueueFull():
             return ApiError(429, "too many requests wait, try again later", code="queue_full")
+        case GrammarQueueBusy():
+            return ApiError(429, str(error), code="grammar_queue_busy")
         case Draining():
-            return ApiError(503, "the server is shutting down", code="draining")
+            return ApiError(503, "the server is shutting down: it accepts no new requests", code="draining")
         case EngineFailed():
             return ApiError(503, "the engine has stopped after a fault", code="engine_failed")
         case RefusedArgument():

@@ -1,23 +1,64 @@
 """Whether the server accepts requests, and how many it is answering."""
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..errors import Draining
+from .errors import ApiError
 
 
 class Lifecycle:
-    """Used from the event loop only."""
+    """Used from the event loop only, but `drain`, which any thread and a signal handler may call."""
 
     def __init__(self) -> None:
-        self.draining = False
+        self.stop_at: float | None = None  # when the requests in flight are cut; None: no drain has begun
         self.in_flight = 0
+        self._cuts: list[Callable[[ApiError], object]] = []  # one for each request in flight
+
+    def drain(self, seconds: float) -> None:
+        """Accept no more requests; those in flight have so many seconds."""
+        self.stop_at = time.monotonic() + seconds
+
+    @property
+    def draining(self) -> bool:
+        return self.stop_at is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether a drain has ended: all requests have been answered, or their time is up."""
+        return self.stop_at is not None and (self.in_flight == 0 or time.monotonic() > self.stop_at)
+
+    def check(self) -> None:
+        """503 during a drain."""
+        if self.stop_at is None:
+            return
+        seconds = max(math.ceil(self.stop_at - time.monotonic()), 0)
+        sentence = (
+            "the server is shutting down: it accepts no new requests, finishes those that it has, "
+            f"and ends within {seconds} s"
+        )
+        raise ApiError(503, sentence, code="draining")
+
+    def cut(self) -> None:
+        """End all requests in flight with an error."""
+        sentence = "the server has shut down before the answer was complete"
+        for each in list(self._cuts):
+            each(ApiError(503, sentence, code="draining"))
+
+    @contextmanager
+    def cutting(self, callback: Callable[[ApiError], object]) -> Iterator[None]:
+        """`cut` ends the request of this block by this callback."""
+        self._cuts.append(callback)
+        try:
+            yield
+        finally:
+            self._cuts.remove(callback)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Count a request while it is answered; refuse it if the server is about to stop."""
-        if self.draining:
-            raise Draining
+        self.check()
         self.in_flight += 1
         try:
             yield

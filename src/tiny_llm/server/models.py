@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from ..loading.errors import LoadError
@@ -25,6 +24,11 @@ class ServedModel:
         self._created = int(time.time())
         # A text with more characters has more tokens than the context, whatever they are.
         self.most_chars = engine.context * CHARS_PER_BYTE * engine.llm.tokenizer.longest_token
+        # Whether the chat template writes tools, and whether it has a switch for thinking. Asked now, because
+        # each takes a rendering: the first request must not wait for them.
+        plain = self._render()
+        self.takes_tools = self._render(tools=[PROBE_TOOL]) not in (plain, None)
+        self.takes_thinking = self._render(enable_thinking=True) not in (plain, None)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -44,22 +48,12 @@ class ServedModel:
             "max_model_len": context,
         }
 
-    @cached_property
-    def takes_tools(self) -> bool:
-        """Whether the chat template writes tools."""
-        return self._changes_with(tools=[PROBE_TOOL])
-
-    @cached_property
-    def takes_thinking(self) -> bool:
-        """Whether the chat template has a switch for thinking."""
-        return self._changes_with(enable_thinking=True)
-
-    def _changes_with(self, **options: Any) -> bool:
-        render = self.tokenizer.apply_chat_template
+    def _render(self, **options: Any) -> str | None:
+        """The probe as a prompt; None if the template refuses it."""
         try:
-            return render(PROBE, **options) != render(PROBE)
-        except LoadError:  # a template that refuses the option or the probe
-            return False
+            return self.tokenizer.apply_chat_template(PROBE, **options)
+        except LoadError:
+            return None
 
 
 class Models:

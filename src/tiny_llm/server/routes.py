@@ -69,8 +69,7 @@ class Routes:
 
     async def ready(self, request: Request) -> Response:
         """503 when no new request is accepted. Models are loaded before the server starts."""
-        if self._service.lifecycle.draining:
-            raise ApiError(503, "the server is shutting down", code="draining")
+        self._service.lifecycle.check()
         return await self.health(request)
 
     async def metrics(self, request: Request) -> Response:

@@ -1,11 +1,11 @@
 """Runs the application until a signal: the first lets requests finish, the second ends the process."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -18,13 +18,17 @@ from .door import Engine
 from .lifecycle import Lifecycle
 from .settings import Settings
 
+LOG = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 IDLE_SECONDS = 30  # that a connection may rest between two requests
 BACKLOG = 512
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with a drain: it listens until all requests are answered, and refuses new ones."""
+    """uvicorn's server with a drain: it listens until all requests are answered, and refuses new ones.
+
+    Those that are not answered in time are cut: they get an error.
+    """
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class Server(uvicorn.Server):
         self._on_start = on_start  # called when connections are accepted
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
-        self._stop_at: float | None = None
+        self._drain_logged = False
         app = create_app(engines, settings, self.lifecycle)
         config = uvicorn.Config(
             app,
@@ -49,7 +53,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=1,  # the drain is over by then
+            timeout_graceful_shutdown=2,  # the drain is over; who was cut gets an error
             h11_max_incomplete_event_size=settings.max_head,
             backlog=BACKLOG,
         )
@@ -57,8 +61,7 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Begin to drain. Callable from a signal handler and from any thread."""
-        self._stop_at = time.monotonic() + self._drain_timeout
-        self.lifecycle.draining = True
+        self.lifecycle.drain(self._drain_timeout)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -66,11 +69,31 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn asks ten times a second whether to stop."""
-        if self._stop_at is not None and (self.lifecycle.in_flight == 0 or time.monotonic() > self._stop_at):
+        self._log_drain()
+        if self.lifecycle.over and not self.should_exit:
+            self.lifecycle.cut()
             self.should_exit = True
         if self.engine_failed:  # whoever started this server has to start another one
             self.should_exit = True
         return await super().on_tick(counter)
+
+    def _log_drain(self) -> None:
+        """Say once that a drain begins, and once how it ends. A signal handler must not log itself."""
+        lifecycle = self.lifecycle
+        if lifecycle.draining and not self._drain_logged:
+            self._drain_logged = True
+            LOG.info(
+                "shutting down: no new requests; in flight: %d, with %g s to be answered; "
+                "another signal ends the server at once",
+                lifecycle.in_flight,
+                self._drain_timeout,
+            )
+        if lifecycle.over and not self.should_exit:
+            if lifecycle.in_flight:
+                sentence = "shutting down: not answered within %g s, and cut: %d"
+                LOG.warning(sentence, self._drain_timeout, lifecycle.in_flight)
+            else:
+                LOG.info("shutting down: all requests have been answered")
 
     @property
     def engine_failed(self) -> bool:

@@ -27,7 +27,7 @@ class Settings:
     keep_alive_comment: float = 15.0  # between comments in a stream while there is no token
     drain_timeout: float = 30.0  # for requests in flight, after the first SIGTERM
     heartbeat_timeout: float = 60.0  # a step that takes longer makes /health answer 503
-    request_timeout: float | None = None  # until the last token of an answer, from the time it is queued
+    request_timeout: float | None = None  # from the arrival of a request to the last token of its answer
     max_choices: int = 16  # n, and n times the number of prompts
     max_logprobs: int = 20
     max_stop: int = 16  # stop strings

@@ -1,12 +1,12 @@
 """Server-sent events, with comments while there is nothing to send."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
-from .disconnect import watch
+from .disconnect import Client
 
 COMMENT = b": keep-alive\n\n"
 HEADERS = [
@@ -17,27 +17,26 @@ HEADERS = [
 
 
 class EventStream:
-    """An ASGI response. `cancel` is called once the client has gone.
+    """An answer with the head of a response, which ends early if the client has gone.
 
     A client that does not read is disconnected by `HttpConnection`; until then, sending waits for it.
     """
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None], cancel: Callable[[], None], comment_after: float):
+    def __init__(self, chunks: AsyncGenerator[bytes, None], client: Client, comment_after: float):
         self._chunks = chunks
-        self._cancel = cancel
+        self._client = client
         self._comment_after = comment_after  # seconds
         self._sent_at = 0.0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         comments = asyncio.create_task(self._comment(send))
         try:
-            with watch(receive, self._cancel) as client:
-                async with aclosing(self._chunks) as chunks:
-                    async for chunk in chunks:
-                        if client.gone:
-                            continue  # until the engine has ended the request
-                        await self._send(send, chunk)
+            async with aclosing(self._chunks) as chunks:
+                async for chunk in chunks:
+                    if self._client.gone:
+                        continue  # until the engine has ended the request
+                    await self._send(send, chunk)
         finally:
             comments.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextvars
+import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from .errors import ApiError
@@ -12,12 +14,17 @@ Result = TypeVar("Result")
 
 
 class Threads:
-    """A few threads, and a limit of the calls that they have or that wait for them. For one event loop."""
+    """A few threads, and a limit of the calls that they have or that wait for them. For one event loop.
 
-    def __init__(self, name: str, threads: int, most: int):
+    A call waits in the event loop: one that is cancelled there leaves the line at once and never begins. One
+    that has begun keeps its thread, and its place, until it ends.
+    """
+
+    def __init__(self, name: str, threads: int, most: float = math.inf):
         self._name = name
         self._most = most
         self._calls = 0
+        self._free = asyncio.Semaphore(threads)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -26,10 +33,21 @@ class Threads:
             sentence = f"too many requests wait for their {self._name}, try again later"
             raise ApiError(429, sentence, code=f"{self._name}_queue_full")
         self._calls += 1
-        run = contextvars.copy_context().run
-        call = asyncio.get_running_loop().run_in_executor(self._executor, run, function, *arguments)
-        call.add_done_callback(self._end)
-        return await call
+        try:
+            await self._free.acquire()
+        except BaseException:
+            self._calls -= 1
+            raise
+        loop = asyncio.get_running_loop()
 
-    def _end(self, _: object) -> None:
+        def ended(_: Future[Result]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._end)
+
+        call = self._executor.submit(contextvars.copy_context().run, function, *arguments)
+        call.add_done_callback(ended)
+        return await asyncio.wrap_future(call)
+
+    def _end(self) -> None:
         self._calls -= 1
+        self._free.release()

@@ -10,7 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tiny_llm import GrammarError, load
-from tiny_llm.sampling.grammar import Grammar, allowance, compiler, knows_grammar, refusals, start_grammar
+from tiny_llm.errors import GrammarQueueBusy
+from tiny_llm.sampling.grammar import (
+    Grammar,
+    allowance,
+    compiler,
+    knows_grammar,
+    refusals,
+    start_grammar,
+    trial,
+)
 from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
 from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
 
@@ -84,16 +93,26 @@ def test_a_grammar_that_several_wait_for_is_tried_once(tokenizer):
     assert len(requests) == 1
 
 
-def test_a_refusal_while_others_wait_is_not_remembered(tokenizer, monkeypatch):
+def test_a_grammar_that_is_too_slow_only_while_others_wait_is_not_refused(tokenizer, monkeypatch):
+    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.2)
     monkeypatch.setattr(TRIALS, "_in_line", 1)
-    crowded = Grammar.regex("(crowded")
-    with refused("grammar", function="Grammar"):
-        start_grammar(tokenizer, crowded)
+    crowded = Grammar.json_schema({**json.loads(ENDLESS.text), "title": "crowded"})
+    with pytest.raises(GrammarQueueBusy, match=r"more than 0.2 s to compile, and others wait: try again"):
+        start_grammar(tokenizer, crowded, seconds=0.4)
     assert not knows_grammar(tokenizer, crowded)
     monkeypatch.setattr(TRIALS, "_in_line", 0)
     with refused("grammar", function="Grammar"):
-        start_grammar(tokenizer, crowded)
+        start_grammar(tokenizer, crowded, seconds=0.4)
     assert knows_grammar(tokenizer, crowded)
+
+
+def test_a_wrong_grammar_is_refused_while_others_wait_too(tokenizer, monkeypatch):
+    monkeypatch.setattr(TRIALS, "_in_line", 1)
+    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.99 * compiler.SECONDS)  # a process may have to start
+    wrong = Grammar.regex("(wrong while others wait")
+    with refused("grammar", function="Grammar"):
+        start_grammar(tokenizer, wrong)
+    assert knows_grammar(tokenizer, wrong)
 
 
 def test_a_grammar_has_less_time_while_others_wait():

@@ -6,7 +6,7 @@ import pytest
 
 from ...support.serving.chat_page import ChatPage
 from ...support.serving.fake_engine import FakeEngine
-from ...support.serving.running import RunningServer
+from ...support.serving.running import RunningServer, wait_until
 from .conftest import Open
 
 pytestmark = pytest.mark.browser
@@ -15,6 +15,8 @@ Storage.prototype.setItem = function (name, text) {
   if (name.includes(".conversation.") && !window.room) throw new DOMException("full", "QuotaExceededError");
   return set.call(this, name, text);
 };"""
+# A tab that is told nothing about what others store, as one that the browser has put to sleep.
+DEAF = """window.addEventListener("storage", (event) => event.stopImmediatePropagation(), true);"""
 CLOSED = """for (const name of ["localStorage", "sessionStorage"]) {
   Object.defineProperty(window, name, { get() { throw new DOMException("blocked", "SecurityError"); } });
 }"""
@@ -50,6 +52,109 @@ def test_a_new_tab_begins_a_new_conversation_and_has_the_others(
     other.tab.get_by_role("button", name="Delete One").click()
     page.wait("document.querySelectorAll('#conversation-list .title').length === 1")
     assert [conversation["title"] for conversation in page.stored] == ["Two"]
+    assert other.problems == []
+
+
+def open_one(page: ChatPage, served: RunningServer, script: str = "") -> ChatPage:
+    """Another tab of the browser with the conversation "One"."""
+    other = ChatPage(page.context, served)
+    other.tab.add_init_script(script)
+    other.open()
+    other.tab.get_by_role("button", name="One", exact=True).click()
+    return other
+
+
+def test_a_conversation_that_another_tab_deletes_is_no_longer_shown(
+    page: ChatPage, served: RunningServer
+) -> None:
+    page.ask("One")
+    other = open_one(page, served)
+    other.tab.locator("#conversation-list li").hover()
+    other.tab.get_by_role("button", name="Delete One").click()
+    page.wait("document.querySelectorAll('.turn').length === 0")
+    assert page.titles == []
+    page.ask("Two")
+    other.tab.get_by_role("button", name="Undo").click()
+    page.wait("document.querySelectorAll('#conversation-list .title').length === 2")
+    assert page.texts == ["Two", "The answer is forty-two."]
+    assert other.problems == []
+
+
+def test_two_tabs_that_answer_in_one_conversation_lose_nothing(
+    page: ChatPage, served: RunningServer, engine: FakeEngine
+) -> None:
+    """The first tab saves its answer while it grows, and the other one asks in between."""
+    page.ask("One")
+    other = open_one(page, served)
+    engine.script, engine.delay = "slow " * 80, 0.03
+    page.begin("Slow")
+    other.wait("document.querySelectorAll('.turn').length === 4")
+    engine.script = "Quick."
+    assert other.ask("Quick?") == "Quick."
+    said = ["One", "The answer is forty-two.", "Slow", ("slow " * 80).strip(), "Quick?", "Quick."]
+    for tab in (page, other):
+        tab.wait("document.querySelectorAll('.turn').length === 6")
+        tab.wait("document.querySelectorAll('.answer')[1].innerText.includes('tokens/s')")
+        assert tab.texts == said
+    page.tab.reload()
+    page.tab.locator(".turn").first.wait_for()
+    assert page.texts == said
+    assert other.problems == []
+
+
+def test_a_tab_that_was_told_nothing_reads_before_it_writes(page: ChatPage, served: RunningServer) -> None:
+    page.ask("One")
+    deaf = open_one(page, served, DEAF)
+    page.ask("Two")
+    page.tab.locator("#conversation-list li").hover()
+    page.tab.get_by_role("button", name="Rename One").click()
+    page.tab.get_by_label("Name of the conversation").fill("Mine")
+    page.tab.keyboard.press("Enter")
+    assert deaf.titles == ["One"]
+    deaf.ask("Three")
+    answer = "The answer is forty-two."
+    said = ["One", answer, "Two", answer, "Three", answer]
+    assert (deaf.texts, deaf.titles) == (said, ["Mine"])
+    wait_until(lambda: page.texts == said)
+    assert [turn["text"].replace("*", "") for turn in page.stored[0]["turns"]] == said
+    assert deaf.problems == []
+
+
+def test_a_question_that_another_tab_has_replaced_can_still_be_edited(
+    page: ChatPage, served: RunningServer
+) -> None:
+    page.ask("One")
+    deaf = open_one(page, served, DEAF)
+    deaf.tab.get_by_role("button", name="Edit this question").click()
+    area = deaf.tab.get_by_label("The question", exact=True)
+    area.fill("Mine")
+    page.tab.get_by_role("button", name="Edit this question").click()
+    page.tab.get_by_label("The question", exact=True).fill("Yours")
+    page.tab.keyboard.press("Enter")
+    page.answer()
+    area.press("Enter")
+    answer = "The answer is forty-two."
+    deaf.wait("document.querySelectorAll('.turn').length === 4")
+    deaf.answer()
+    assert deaf.texts == ["Yours", answer, "Mine", answer]
+    assert deaf.problems == []
+
+
+def test_an_answer_that_another_tab_replaces_stops(
+    page: ChatPage, served: RunningServer, engine: FakeEngine
+) -> None:
+    page.ask("One")
+    other = open_one(page, served)
+    engine.script, engine.delay = "slow " * 300, 0.03
+    page.begin("Slow")
+    other.wait("document.querySelectorAll('.turn').length === 4")
+    engine.script = "Quick."
+    other.tab.get_by_role("button", name="Answer again").last.click()
+    assert other.answer() == "Quick."
+    page.wait("document.querySelectorAll('.answer')[1].innerText.includes('Quick.')")
+    assert page.answer() == "Quick."
+    wait_until(lambda: engine.running == [])
+    assert [turn["text"] for turn in page.stored[0]["turns"]][2:] == ["Slow", "Quick."]
     assert other.problems == []
 
 

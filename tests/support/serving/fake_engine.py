@@ -18,6 +18,7 @@ from tiny_llm.generation.text import TextStream
 from tiny_llm.loading.config import read_config
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
+from tiny_llm.sampling.grammar import start_grammar
 
 CONTEXT = 2048
 
@@ -31,14 +32,14 @@ def embedded_tokenizer() -> Any:
 class FakeEngine(AbstractContextManager):
     """`delay` seconds pass before each token. `fail_after` tokens, `failure` ends a request.
 
-    script: the text of all answers, instead of tokens that follow from the prompt.
+    script: the text of all answers, or of each choice, instead of tokens that follow from the prompt.
     """
 
     delay: float = 0.0
     failure: Exception | None = None
     fail_after: int = 2
     refusal: Exception | None = None  # raised by submit
-    script: str | None = None
+    script: str | tuple[str, ...] | None = None
     max_running: int = 1000
     tokenizer: Any = field(default_factory=embedded_tokenizer)
     context: int = CONTEXT
@@ -64,6 +65,8 @@ class FakeEngine(AbstractContextManager):
             raise self.refusal
         if len(self.running) >= self.max_running:
             raise QueueFull(self.max_running)
+        if request.grammar is not None:
+            start_grammar(self.tokenizer, request.grammar)  # as an engine does: a wrong one is refused
         self.requests.append(request)
         handle = FakeHandle(self, request)
         self.handles.append(handle)
@@ -152,8 +155,10 @@ class FakeHandle:
         return events
 
     def _ids(self, choice: int, limit: int) -> list[int]:
-        if self._engine.script is not None:
-            return self._engine.tokenizer.encode(self._engine.script, add_special_tokens=False)[:limit]
+        script = self._engine.script
+        if script is not None:
+            said = script if isinstance(script, str) else script[choice]
+            return self._engine.tokenizer.encode(said, add_special_tokens=False)[:limit]
         seed = self._request.sampling.seed if self._request.sampling.temp else None
         key = f"{self._request.prompt_ids} {choice} {seed}"
         digests = (hashlib.sha256(f"{key} {number}".encode()).digest() for number in range(limit))

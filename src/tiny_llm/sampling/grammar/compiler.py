@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ArgumentError, UnsupportedError
-from ...runtime.worker_process import WorkerProcess
+from ...errors import ArgumentError, GrammarQueueBusy, UnsupportedError
+from ...runtime.worker_process import WorkerProcess, WorkerTooSlow
 from .allowance import Allowance
 from .grammar import Grammar
 from .refusals import Refusals
@@ -33,8 +33,8 @@ def start_grammar(tokenizer: Any, grammar: Grammar, seconds: float = SECONDS) ->
     """The state at the beginning of an answer of a model with this tokenizer.
 
     `tokenizer` has `definition`, the text of a tokenizer.json, and `eos_token_ids`. A grammar that does not
-    compile within `seconds` is an ArgumentError; a repeated one is copied, or refused at once. Callable from
-    any thread.
+    compile within `seconds` is an ArgumentError; a repeated one is copied, or refused at once. While other
+    grammars wait it has less time: GrammarQueueBusy if that is not enough. Callable from any thread.
     """
     return _compiler_of(tokenizer).start(grammar, seconds)
 
@@ -67,10 +67,14 @@ class GrammarCompiler:
             if (state := self._find(grammar)) is not None:  # of another request meanwhile
                 return state
             known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
-            reason = TRIALS.error_of(grammar, known, self._definition, limit)
+            try:
+                reason = TRIALS.error_of(grammar, known, self._definition, limit)
+            except WorkerTooSlow as slow:
+                if limit < seconds:  # it may compile when no other waits
+                    raise GrammarQueueBusy(limit) from slow
+                reason = f"it {slow}"
             if reason is not None:
-                if limit == seconds:  # else it may compile when fewer wait
-                    self._refuse(grammar, f"does not compile: {reason}")
+                self._refuse(grammar, f"does not compile: {reason}")
                 raise _refusal(grammar, f"does not compile: {reason}")
             from .check_process import make_matcher
 

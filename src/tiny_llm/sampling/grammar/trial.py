@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...runtime.worker_process import WorkerProcess, WorkerStopped
+from ...runtime.worker_process import WorkerProcess, WorkerStopped, WorkerTooSlow
 from .grammar import Grammar
 
 TOKENIZER_SECONDS = 60.0
@@ -38,6 +38,7 @@ class Trials:
     ) -> str | None:
         """Why a grammar cannot be used with a tokenizer; None if it can. Only inside a `turn`.
 
+        WorkerTooSlow if that is not known after `seconds`.
         `tokenizer` has its name and its end tokens; `definition` is sent to a process that does not know it.
         """
         fields = {"kind": grammar.kind, "text": grammar.source, "preface": grammar.preface}
@@ -47,6 +48,8 @@ class Trials:
             if "unknown" in answer:
                 self._process.request(json.dumps(tokenizer | {"definition": definition}), TOKENIZER_SECONDS)
                 answer = self._process.request(order, seconds)
+        except WorkerTooSlow:
+            raise
         except WorkerStopped as stopped:
             return f"it {stopped}"
         if "unknown" in answer:  # the process has ended in between

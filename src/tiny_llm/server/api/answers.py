@@ -2,9 +2,13 @@
 
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
 from ...engine import Event
 from ...errors import ArgumentError
+from ..deadline import too_late
 from ..door import Handle
 from ..errors import ApiError, as_api_error
 from ..metrics import Meter
@@ -19,16 +23,17 @@ LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of th
 class Running:
     """A job in the engine."""
 
-    def __init__(self, job: Job, meter: Meter):
-        """Submit all requests of the job, or none of them."""
+    def __init__(self, job: Job, meter: Meter, seconds: float | None = None):
+        """Submit all requests of the job, or none of them; they end after so many seconds."""
         self.job = job
         self._meter = meter
         self._generated = 0
         self._reason = "stop"
+        self._cut = ApiError(503, "the answer was cancelled", code="cancelled")
         self.handles: list[Handle] = []
         try:
             for request in job.requests:
-                self.handles.append(job.model.engine.submit(request))
+                self.handles.append(job.model.engine.submit(replace(request, deadline=seconds)))
         except ArgumentError as error:
             self.cancel()
             raise _never_fits(error) from error
@@ -40,12 +45,16 @@ class Running:
         for handle in self.handles:
             handle.cancel()
 
+    def cut(self, error: ApiError) -> None:
+        """Cancel, and answer with this error."""
+        self._cut = error
+        self.cancel()
+
     async def whole(self) -> bytes:
         """The answer when all choices have ended; an ApiError if one has failed."""
         try:
-            async for index, event in events(self.job, self.handles):
-                self._count(event)
-                for _ in self.job.choices[index].deltas(event):
+            async with aclosing(self._deltas()) as deltas:
+                async for _ in deltas:
                     pass
         except BaseException:
             self._reason = "error" if self._reason == "stop" else self._reason
@@ -61,9 +70,8 @@ class Running:
         try:
             for sent in form.begin(job):
                 yield sent
-            async for index, event in events(job, self.handles):
-                self._count(event)
-                for delta in job.choices[index].deltas(event):
+            async with aclosing(self._deltas()) as deltas:
+                async for delta in deltas:
                     yield form.chunk(job, delta)
             for sent in form.end(job, self._usage()):
                 yield sent
@@ -78,6 +86,20 @@ class Running:
             self.cancel()
             self._meter.finish(self._reason)
 
+    async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Of all choices, until the engine has ended them; a choice may end before by itself."""
+        choices, cut = self.job.choices, False
+        async for index, event in events(self.job, self.handles):
+            choice = choices[index]
+            if choice.finish_reason is not None:
+                continue  # tokens after its own end
+            self._count(event)
+            for delta in choice.deltas(event):
+                yield delta
+            cut = cut or (choice.finish_reason is not None and event.finish_reason is None)
+            if cut and all(each.finish_reason is not None for each in choices):
+                self.cancel()
+
     def _count(self, event: Event) -> None:
         """Count the tokens of an event; raise if it says that the answer cannot be completed."""
         self._meter.event(len(event.token_ids))
@@ -89,9 +111,9 @@ class Running:
         if reason == "error":
             raise event.error or RuntimeError("the engine failed without a reason")
         if reason == "deadline":
-            raise ApiError(503, "the answer took longer than its time limit", code="deadline")
+            raise too_late()
         if reason == "cancelled":
-            raise ApiError(503, "the answer was cancelled", code="cancelled")
+            raise self._cut
 
     def _usage(self) -> Usage:
         cached = sum(handle.cached_tokens for handle in self.handles)

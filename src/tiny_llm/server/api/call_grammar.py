@@ -9,6 +9,10 @@ from ...sampling.grammar import Grammar
 from ..errors import ApiError
 from .pieces import CALL, END_OF_CALL
 
+# Of all calls together; the parameters of one function have the limit of any schema. The tools are part of
+# the prompt, so that more do not fit into most contexts.
+MAX_GRAMMAR_BYTES = 2**20
+
 
 def call_grammar(functions: Mapping[str, Mapping[str, Any]], several: bool) -> Grammar:
     """One call of one of these functions, or `several`; `functions` has the JSON schemas of arguments."""
@@ -25,7 +29,12 @@ def call_grammar(functions: Mapping[str, Mapping[str, Any]], several: bool) -> G
         )
     call = " | ".join(f"call{number}" for number in range(len(rules)))
     start = 'start: call ("\\n" call)*' if several else "start: call"
-    try:
-        return Grammar.lark("\n".join([start, f"call: {call}", *rules]))
-    except RefusedArgument as error:
-        raise ApiError(400, f"tools: {error.reason}", param="tools", code="invalid_grammar") from error
+    text = "\n".join([start, f"call: {call}", *rules])
+    size = len(text.encode())
+    if size > MAX_GRAMMAR_BYTES:
+        sentence = (
+            f"tools: the parameters of all functions together: got {size} bytes, "
+            f"expected at most {MAX_GRAMMAR_BYTES}"
+        )
+        raise ApiError(400, sentence, param="tools", code="invalid_grammar")
+    return Grammar("lark", text)

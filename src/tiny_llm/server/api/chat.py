@@ -65,11 +65,12 @@ def prepare_chat(
         raise bad_value(param, "at least 1")
     limit = answer_limit(asked, param, len(ids), model.engine.context, None)
     sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
-    readers = [AnswerReader(thinking, inside, bool(tools)) for _ in range(fields.n or 1)]
+    one_call = fields.parallel_tool_calls is False
+    readers = [AnswerReader(thinking, inside, bool(tools), one_call) for _ in range(fields.n or 1)]
     job_id = new_id(form.id_prefix)
     return Job(
         model=model,
-        requests=[engine_request(fields, ids, sampling, logprobs, grammar, job_id, settings)],
+        requests=[engine_request(fields, ids, sampling, logprobs, grammar, job_id)],
         choices=[form.new_choice(index, tokenizer, reader) for index, reader in enumerate(readers)],
         form=form,
         stream=stream,

@@ -42,7 +42,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
             continue
         limit = answer_limit(fields.max_tokens, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
-        request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id, settings)
+        request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id)
         requests.append(replace(request, prompt_logprobs=fields.logprobs) if scored else request)
     return Job(
         model=model,

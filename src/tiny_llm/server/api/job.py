@@ -69,15 +69,14 @@ def engine_request(
     logprobs: int | None,
     grammar: Any,
     job_id: str,
-    settings: Settings,
 ) -> EngineRequest:
+    """Its time limit is set when it is submitted."""
     return EngineRequest(
         prompt_ids=tuple(ids),
         sampling=sampling,
         n=fields.n or 1,
         logprobs=logprobs,
         grammar=grammar,
-        deadline=settings.request_timeout,
         salt=fields.cache_salt or "",
         id=job_id,
     )

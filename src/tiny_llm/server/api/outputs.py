@@ -14,7 +14,12 @@ COMPLETION = "text_completion"
 
 
 class Choice(Protocol):
-    """One answer. `deltas` gives the entries of `choices` in a stream, `whole` the one of a whole answer."""
+    """One answer. `deltas` gives the entries of `choices` in a stream, `whole` the one of a whole answer.
+
+    finish_reason: None until the answer has ended, perhaps before its last event.
+    """
+
+    finish_reason: str | None
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]: ...
 
@@ -31,29 +36,26 @@ class ChatChoice:
         self._reasoning: list[str] = []
         self._calls: list[dict[str, Any]] = []
         self._logprobs: dict[str, Any] | None = None
-        self._finish_reason: str | None = None
+        self.finish_reason: str | None = None
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         """The role first; then an entry for each piece, the log probabilities with the first one."""
         if not self._begun:
             self._begun = True
             yield self._entry({"role": "assistant", "content": ""})
-        pieces = self._reader.feed(event.text)
-        if event.finish_reason is not None:
-            pieces += self._reader.finish()
+        pieces, ended = self._reader.read(event)
         logprobs = None
         if event.logprobs:
             logprobs = chat_logprobs(event.logprobs, self._tokenizer)
             self._keep_logprobs(logprobs)
         deltas = [self._delta(piece) for piece in pieces]
-        if event.finish_reason is not None:
-            called = self._calls and event.finish_reason == "stop"
-            self._finish_reason = "tool_calls" if called else event.finish_reason
-        if not deltas and (logprobs or event.finish_reason):
+        if ended is not None:
+            self.finish_reason = "tool_calls" if self._calls and ended == "stop" else ended
+        if not deltas and (logprobs or ended):
             deltas = [{}]
         for place, delta in enumerate(deltas):
             last = place == len(deltas) - 1
-            yield self._entry(delta, logprobs if place == 0 else None, self._finish_reason if last else None)
+            yield self._entry(delta, logprobs if place == 0 else None, self.finish_reason if last else None)
 
     def whole(self) -> dict[str, Any]:
         content = "".join(self._content)
@@ -67,7 +69,7 @@ class ChatChoice:
             "index": self._index,
             "message": message,
             "logprobs": self._logprobs,
-            "finish_reason": self._finish_reason,
+            "finish_reason": self.finish_reason,
         }
 
     def _delta(self, piece: Piece) -> dict[str, Any]:
@@ -105,7 +107,7 @@ class CompletionChoice:
         self._shaper = CompletionLogprobs(tokenizer)
         self._text: list[str] = []
         self._logprobs: dict[str, list[Any]] | None = None
-        self._finish_reason: str | None = None
+        self.finish_reason: str | None = None
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         """One entry, unless there is nothing new."""
@@ -123,7 +125,7 @@ class CompletionChoice:
             for name, values in logprobs.items():
                 self._logprobs[name] += values
         self._text.append(text)
-        self._finish_reason = event.finish_reason
+        self.finish_reason = event.finish_reason
         if text or logprobs or event.finish_reason is not None:
             yield self._entry(text, logprobs)
 
@@ -135,5 +137,5 @@ class CompletionChoice:
             "index": self._index,
             "text": text,
             "logprobs": logprobs,
-            "finish_reason": self._finish_reason,
+            "finish_reason": self.finish_reason,
         }

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ...engine import Event
+from ...engine.events import EventReason
+
 THINK, END_OF_THINK = "<think>", "</think>"
 CALL, END_OF_CALL = "<tool_call>", "</tool_call>"
 MAX_CALL_CHARS = 2**18
@@ -38,14 +41,26 @@ class AnswerReader:
 
     thinking: the text may begin with <think>; `inside` it if the prompt ended with that tag.
     tools: <tool_call>{"name": ..., "arguments": {...}}</tool_call> is a call.
+    one_call: the answer ends after its first call, whatever follows.
     """
 
-    def __init__(self, thinking: bool = False, inside: bool = False, tools: bool = False):
+    def __init__(
+        self, thinking: bool = False, inside: bool = False, tools: bool = False, one_call: bool = False
+    ):
         self._tools = tools
+        self._one_call = one_call
+        self._ended = False  # by its first call
         self._state = "reasoning" if inside else "start" if thinking else "content"
         self._held: list[str] = []  # parts of the text that are not in a piece yet
         self._tail = ""  # of a call: where its end may begin
         self._skip_space = inside  # white space next to a tag is dropped
+
+    def read(self, event: Event) -> tuple[list[Piece], EventReason | None]:
+        """The pieces that are certain after this event, and why the answer has ended; None if it goes on."""
+        pieces = self.feed(event.text)
+        if event.finish_reason is not None:
+            pieces += self.finish()
+        return pieces, "stop" if self._ended else event.finish_reason
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain after this part of the text."""
@@ -66,10 +81,12 @@ class AnswerReader:
     def _read(self, final: bool) -> list[Piece]:
         text, before = "".join(self._held), None
         pieces: list[Piece] = []
-        while text and before != (self._state, text):
+        while text and before != (self._state, text) and not self._ended:
             before = (self._state, text)
             text = self._step(text, final, pieces)
-        if final and self._state == "call":
+        if self._ended:
+            text = ""
+        elif final and self._state == "call":
             pieces.append(Content(CALL + text))
         elif final and text:
             pieces.append(Reasoning(text) if self._state == "reasoning" else Content(text))
@@ -111,7 +128,9 @@ class AnswerReader:
                 if not end:
                     return text
                 self._state, self._skip_space = "content", True
-                pieces.append(read_call(written) or Content(CALL + written + END_OF_CALL))
+                call = read_call(written)
+                self._ended = self._one_call and call is not None
+                pieces.append(call or Content(CALL + written + END_OF_CALL))
                 return rest
 
 

@@ -25,9 +25,6 @@ def read_tools(fields: ChatFields, model: ServedModel, settings: Settings) -> li
     tools = [_read(f"tools[{index}]", tool, is_forced(fields)) for index, tool in enumerate(fields.tools)]
     if fields.tool_choice == "none":
         return None
-    if fields.parallel_tool_calls is False and not is_forced(fields):
-        sentence = "the number of calls is limited only if tool_choice requires one"
-        raise unsupported("parallel_tool_calls", sentence)
     if not model.takes_tools:
         raise unsupported("tools", "the model's chat template has no tools")
     return tools

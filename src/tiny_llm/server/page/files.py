@@ -18,7 +18,7 @@ NAMES = (
     *(f"{name}.js" for name in "main dom drawers notices".split()),
     *(f"markdown/{name}.js" for name in "blocks lists tables inline emphasis links render stream".split()),
     *(f"chat/{name}.js" for name in CHAT),
-    *(f"conversations/{name}.js" for name in "conversation shelf sidebar storage store".split()),
+    *(f"conversations/{name}.js" for name in "conversation shelf sidebar storage store versions".split()),
     *(f"settings/{name}.js" for name in "fields form key models theme".split()),
     *(f"panel/{name}.js" for name in "parse rates sparkline panel".split()),
 )

@@ -28,13 +28,21 @@ const form = new SettingsForm(changeCurrent);
 const models = new ModelChoice((model) => changeCurrent({ model }));
 const panel = new LivePanel();
 
+// Show another conversation.
 function showAll() {
-  const { current } = shelf;
-  log.show(current);
-  form.show(current);
-  current.model = models.show(current.model);
+  log.show(shelf.current);
+  showForm();
   showState();
 }
+
+function showForm() {
+  const { current } = shelf;
+  form.show(current);
+  current.model = models.show(current.model);
+}
+
+// What the form shows: it is left alone while that stays, as the reader may be writing into it.
+const formOf = ({ model, system, settings }) => JSON.stringify([model, system, settings]);
 
 // Everything outside of the turns.
 function showState() {
@@ -45,28 +53,44 @@ function showState() {
 }
 
 function send(text) {
-  const { current } = shelf;
+  const current = latest();
   start(current, ask(current, text));
 }
 
-function edit(number, text) {
-  const { current } = shelf;
+// A question that another tab has removed meanwhile is asked at the end.
+function edit(turn, text) {
+  const current = latest();
   stop(current);
-  start(current, askInstead(current, number, text));
+  const number = current.turns.indexOf(turn);
+  start(current, number < 0 ? ask(current, text) : askInstead(current, number, text));
   composer.focus();
 }
 
-function again(number) {
-  const { current } = shelf;
+function again(turn) {
+  const current = latest();
+  const number = current.turns.indexOf(turn);
+  if (number < 0) return;
   stop(current);
   start(current, answerAgain(current, number));
+}
+
+// The shown conversation, with what another tab has stored of it.
+function latest() {
+  changedElsewhere(shelf.current.id);
+  return shelf.current;
+}
+
+// Store a conversation, with what another tab has stored of it; unless that has deleted it.
+function keep(conversation) {
+  changedElsewhere(conversation.id);
+  if (shelf.conversations.includes(conversation)) shelf.save(conversation);
 }
 
 // Let the server answer with the last turn of a conversation.
 async function start(conversation, turn) {
   const run = new Run(conversation, turn, () => {
     if (runs.get(conversation.id) !== run || leaving) return; // replaced by another question, or cut
-    shelf.saveSometimes(conversation);
+    if (shelf.isDue) keep(conversation);
     if (shelf.current === conversation) log.update(turn);
   });
   runs.set(conversation.id, run);
@@ -74,10 +98,11 @@ async function start(conversation, turn) {
   shelf.choose(conversation);
   showAll();
   await run.finished();
-  if (runs.get(conversation.id) !== run) return;
-  runs.delete(conversation.id);
   if (leaving && turn.end === "error") turn.end = "interrupted";
+  changedElsewhere(conversation.id);
+  if (runs.get(conversation.id) !== run) return;
   shelf.save(conversation);
+  runs.delete(conversation.id);
   showState();
   if (shelf.current !== conversation) return;
   log.update(turn);
@@ -90,7 +115,7 @@ function stop({ id }) {
 
 // Keep what has come of running answers. Leaving cuts their connections, which is no error of the server.
 function leave() {
-  for (const { conversation } of runs.values()) shelf.save(conversation);
+  for (const { conversation } of runs.values()) keep(conversation);
   leaving = true;
   setTimeout(() => (leaving = false), LEAVE_SECONDS * 1000); // the reader has stayed
 }
@@ -107,8 +132,9 @@ function begin() {
 }
 
 function renameOne(conversation, title) {
+  changedElsewhere(conversation.id);
   rename(conversation, title);
-  shelf.save(conversation);
+  if (shelf.conversations.includes(conversation)) shelf.save(conversation);
   showState();
 }
 
@@ -120,18 +146,29 @@ function remove(conversation) {
 }
 
 function changeCurrent(parts) {
-  const { current } = shelf;
+  const current = latest();
   Object.assign(current, parts);
   shelf.save(current);
   shelf.keepDefaults(current);
 }
 
+// Take over what another tab has done to a conversation. An answer of this tab comes on, unless that has
+// replaced it or deleted the conversation.
 function changedElsewhere(id) {
-  if (runs.has(id)) return;
-  const isShown = shelf.current.id === id; // before it may be gone
-  shelf.reload(id);
-  if (isShown) showAll();
-  else showState();
+  const shown = shelf.current;
+  const before = formOf(shown);
+  const run = runs.get(id);
+  if (!shelf.sync(id)) return;
+  if (run && !(shelf.conversations.includes(run.conversation) && run.conversation.turns.includes(run.turn))) {
+    run.stop();
+    runs.delete(id);
+  }
+  if (shelf.current !== shown) return showAll(); // it is deleted
+  if (shown.id === id) {
+    log.draw(shown);
+    if (formOf(shown) !== before) showForm();
+  }
+  showState();
 }
 
 async function loadModels() {

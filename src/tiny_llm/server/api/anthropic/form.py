@@ -76,6 +76,7 @@ class AnthropicChoice:
     def __init__(self, reader: AnswerReader):
         self._reader = reader
         self._blocks = Blocks()
+        self.finish_reason: str | None = None
         self.end: dict[str, str | None] = {"stop_reason": None, "stop_sequence": None}
 
     @property
@@ -83,13 +84,11 @@ class AnthropicChoice:
         return [_content(block, complete=True) for block in self._blocks.blocks]
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
-        pieces = self._reader.feed(event.text)
-        if event.finish_reason is not None:
-            pieces += self._reader.finish()
+        pieces, self.finish_reason = self._reader.read(event)
         for piece in pieces:
             for step in self._blocks.add(piece):
                 yield from _events(step)
-        if event.finish_reason is not None:
+        if self.finish_reason is not None:
             for step in self._blocks.close():
                 yield from _events(step)
             self.end = {"stop_reason": self._reason(event), "stop_sequence": event.stop_string}
@@ -98,7 +97,7 @@ class AnthropicChoice:
         return {"content": self.content}
 
     def _reason(self, event: Event) -> str:
-        if event.finish_reason == "length":
+        if self.finish_reason == "length":
             return "max_tokens"
         if any(block.call is not None for block in self._blocks.blocks):
             return "tool_use"

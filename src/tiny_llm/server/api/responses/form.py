@@ -108,14 +108,11 @@ class ResponseChoice:
         return [self._item(block, "completed") for block in self._blocks.blocks]
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
-        pieces = self._reader.feed(event.text)
-        if event.finish_reason is not None:
-            pieces += self._reader.finish()
-            self.finish_reason = event.finish_reason
+        pieces, self.finish_reason = self._reader.read(event)
         for piece in pieces:
             for step in self._blocks.add(piece):
                 yield from self._events(step)
-        if event.finish_reason is not None:
+        if self.finish_reason is not None:
             for step in self._blocks.close():
                 yield from self._events(step)
 

@@ -5,7 +5,7 @@ import { QuestionView } from "./question.js";
 import { Follower } from "./scroll.js";
 
 export class Log {
-  // `actions` has edit(number, text) and again(number).
+  // `actions` has edit(turn, text) and again(turn).
   constructor(actions) {
     this.actions = actions;
     this.turns = byId("turns");
@@ -13,10 +13,17 @@ export class Log {
     this.follower = new Follower(byId("scroller"), byId("to-end"));
   }
 
-  // Show a conversation; views of turns that are shown already stay.
+  // Show a conversation, from its end; views of turns that are shown already stay.
   show(conversation) {
+    this.draw(conversation);
+    this.follower.toEnd();
+  }
+
+  // The shown conversation has other turns. The reader stays where they are.
+  draw(conversation) {
     const known = new Map(this.views.map((view) => [view.turn, view]));
-    this.views = conversation.turns.map((turn, number) => known.get(turn) ?? this.view(turn, number));
+    for (const view of this.views) view.update();
+    this.views = conversation.turns.map((turn) => known.get(turn) ?? this.view(turn));
     const nodes = this.views.map(({ element }) => element);
     for (const node of [...this.turns.children]) if (!nodes.includes(node)) node.remove();
     nodes.forEach((node, number) => {
@@ -24,18 +31,16 @@ export class Log {
     });
     this.views.forEach((view, number) => view.setLast(number === this.views.length - 1));
     byId("welcome").hidden = this.views.length > 0;
-    this.follower.toEnd();
   }
 
-  view(turn, number) {
-    if (turn.role === "user") return new QuestionView(turn, (text) => this.actions.edit(number, text));
-    const onAgain = () => this.actions.again(number);
+  view(turn) {
+    if (turn.role === "user") return new QuestionView(turn, (text) => this.actions.edit(turn, text));
+    const onAgain = () => this.actions.again(turn);
     return new AnswerView(turn, { onAgain, onDrawn: () => this.follower.grown() });
   }
 
   // The turn of an answer has changed.
   update(turn) {
-    const last = this.views.at(-1);
-    if (last?.turn === turn) last.update();
+    this.views.find((view) => view.turn === turn)?.update();
   }
 }

@@ -11,6 +11,8 @@ export class QuestionView {
 
   setLast() {}
 
+  update() {}
+
   show() {
     this.element.classList.remove("editing");
     this.element.replaceChildren(make("div", { className: "bubble", textContent: this.turn.text }), this.edit);

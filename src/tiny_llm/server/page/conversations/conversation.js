@@ -4,26 +4,31 @@ const TITLE_LENGTH = 48;
 // How an answer ended: "stop" and "length" are the server's; "stopped" is the reader's; "interrupted" was cut by a reload.
 const ENDS = ["running", "stop", "length", "stopped", "interrupted", "error", "tool_calls"];
 
-export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
-  // Not randomUUID, which browsers lack over plain HTTP from another machine.
-  const id = `${now.toString(36)}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
-  return { id, title: "", named: false, updated: now, model, system, settings: { ...settings }, turns: [] };
+// A name that no other tab chooses; it begins with the time. Not randomUUID, which browsers lack over plain HTTP
+// from another machine.
+export function newId(now = Date.now()) {
+  return `${now.toString(36)}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
 }
 
-export function newAnswer() {
-  return { role: "assistant", text: "", reasoning: "", end: "running", error: "", usage: null, times: null };
+export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
+  const start = { title: "", named: false, updated: now, versions: [], turns: [] };
+  return { id: newId(now), ...start, model, system, settings: { ...settings } };
+}
+
+export function newAnswer(now = Date.now()) {
+  return { id: newId(now), role: "assistant", text: "", reasoning: "", end: "running", error: "", usage: null, times: null };
 }
 
 // Add a question and an empty answer, which is returned. The first question becomes the title.
 export function ask(conversation, text, now = Date.now()) {
-  conversation.turns.push({ role: "user", text });
+  conversation.turns.push({ id: newId(now), role: "user", text });
   if (!conversation.named && conversation.turns.length === 1) conversation.title = titleOf(text);
   return answerAgain(conversation, conversation.turns.length, now);
 }
 
 // Remove the turns from `number` on, and add an empty answer.
 export function answerAgain(conversation, number, now = Date.now()) {
-  const answer = newAnswer();
+  const answer = newAnswer(now);
   conversation.turns.splice(number, conversation.turns.length, answer);
   conversation.updated = now;
   return answer;
@@ -71,6 +76,7 @@ export function readConversation(stored) {
     title: text(record.title),
     named: record.named === true,
     updated: Number.isFinite(record.updated) ? record.updated : 0,
+    versions: Array.isArray(record.versions) ? record.versions.filter((version) => typeof version === "string") : [],
     model: text(record.model),
     system: text(record.system),
     settings: isRecord(record.settings) ? record.settings : {},
@@ -78,13 +84,15 @@ export function readConversation(stored) {
   };
 }
 
-function readTurn(turn) {
+function readTurn(turn, number) {
   if (typeof turn?.text !== "string") return null;
-  if (turn.role === "user") return { role: "user", text: turn.text };
+  const id = typeof turn.id === "string" ? turn.id : `0-${number}`; // the same in all tabs
+  if (turn.role === "user") return { id, role: "user", text: turn.text };
   if (turn.role !== "assistant") return null;
   const end = ENDS.includes(turn.end) ? turn.end : "stop";
   return {
     ...newAnswer(),
+    id,
     text: turn.text,
     reasoning: typeof turn.reasoning === "string" ? turn.reasoning : "",
     end: end === "running" ? "interrupted" : end,

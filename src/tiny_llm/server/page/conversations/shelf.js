@@ -3,6 +3,7 @@ import { notify } from "../notices.js";
 import { newConversation } from "./conversation.js";
 import { storageOf } from "./storage.js";
 import { PREFIX, Store } from "./store.js";
+import { renew, takeOver } from "./versions.js";
 
 const [CURRENT, DEFAULTS] = ["tiny-llm.current", "tiny-llm.defaults"];
 const SAVE_SECONDS = 1; // between two savings of an answer that grows
@@ -14,6 +15,7 @@ export class Shelf {
     this.tab = new Store(storageOf("sessionStorage")); // each tab shows a conversation of its own
     const { conversations, broken } = this.store.load();
     this.conversations = conversations;
+    this.stored = new Set(conversations.map(({ id }) => id)); // those that have been seen in the storage
     if (broken.length > 0) this.offerToDelete(broken);
     const shown = this.tab.read(CURRENT);
     this.current = conversations.find(({ id }) => id === shown) ?? this.fresh();
@@ -54,21 +56,27 @@ export class Shelf {
     this.store.write(DEFAULTS, JSON.stringify({ model, system, settings }));
   }
 
-  // Save a conversation that has begun, first in the list if its turns have changed.
+  // Save a conversation that has begun, first in the list if its turns have changed. What another tab has
+  // stored of it must have been taken over before (`sync`): it is replaced.
   save(conversation) {
     this.saved = performance.now();
     if (conversation.turns.length === 0) return;
     if (!this.conversations.includes(conversation)) this.conversations.push(conversation);
     this.conversations.sort((a, b) => b.updated - a.updated);
-    if (this.store.save(conversation)) return;
+    renew(conversation);
+    if (this.store.save(conversation)) {
+      this.stored.add(conversation.id);
+      return;
+    }
     notify("The browser has no room for this conversation: it will be gone when the page is left. Delete others.", {
       key: "full",
       stays: true,
     });
   }
 
-  saveSometimes(conversation) {
-    if (performance.now() - this.saved > SAVE_SECONDS * 1000) this.save(conversation);
+  // Whether an answer that grows should be saved again.
+  get isDue() {
+    return performance.now() - this.saved > SAVE_SECONDS * 1000;
   }
 
   // Delete, with a way back.
@@ -84,16 +92,24 @@ export class Shelf {
 
   drop(conversation) {
     this.conversations = this.conversations.filter((other) => other !== conversation);
+    this.stored.delete(conversation.id);
     if (this.current === conversation) this.choose(this.fresh());
   }
 
-  // Take over what another tab has stored under this id.
-  reload(id) {
+  // Take over what another tab has stored under this id, or that it has deleted it. Whether there was anything.
+  sync(id) {
     const stored = this.store.find(id);
     const known = this.conversations.find((one) => one.id === id);
-    if (known && !stored) this.drop(known);
-    else if (known) Object.assign(known, stored);
-    else if (stored) this.conversations.push(stored);
+    if (stored) {
+      this.stored.add(id);
+      const outcome = known ? takeOver(known, stored) : this.conversations.push(stored);
+      if (outcome === "same") return false;
+      if (outcome === "merged") this.save(known);
+    } else {
+      if (!known || !this.stored.has(id)) return false; // it never had room
+      this.drop(known);
+    }
     this.conversations.sort((a, b) => b.updated - a.updated);
+    return true;
   }
 }

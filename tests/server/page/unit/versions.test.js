@@ -1,0 +1,98 @@
+// Versions: what a tab takes over from another one, and that no turn is lost when both write at the same time.
+import assert from "node:assert/strict";
+import test from "node:test";
+import * as talk from "../../../../src/tiny_llm/server/page/conversations/conversation.js";
+import { renew, takeOver } from "../../../../src/tiny_llm/server/page/conversations/versions.js";
+
+// A conversation in two tabs: each entry of the result is its object in one of them.
+function inTwoTabs() {
+  const first = talk.newConversation({}, 1000);
+  answer(first, "a", 1000);
+  renew(first, 1000);
+  return [first, read(first)];
+}
+const read = (conversation) => talk.readConversation(JSON.stringify(conversation));
+const texts = ({ turns }) => turns.map(({ text }) => text);
+
+function answer(conversation, question, now, end = "stop") {
+  return Object.assign(talk.ask(conversation, question, now), { text: question.toUpperCase(), end });
+}
+
+test("what another tab has added is taken over, once", () => {
+  const [first, second] = inTwoTabs();
+  answer(second, "b", 2000);
+  renew(second, 2000);
+  const shown = first.turns[0];
+  assert.equal(takeOver(first, read(second)), "taken");
+  assert.deepEqual(texts(first), ["a", "A", "b", "B"]);
+  assert.equal(first.turns[0], shown, "a turn that is known stays the same object");
+  assert.equal(takeOver(first, read(second)), "same");
+});
+
+test("a late event about an older version changes nothing", () => {
+  const [first, second] = inTwoTabs();
+  const older = read(first);
+  answer(first, "b", 2000);
+  renew(first, 2000);
+  assert.equal(takeOver(first, older), "same");
+  assert.deepEqual(texts(first), ["a", "A", "b", "B"]);
+  assert.equal(takeOver(second, read(first)), "taken");
+});
+
+test("what another tab has removed is gone", () => {
+  const [first, second] = inTwoTabs();
+  talk.askInstead(second, 0, "z", 2000);
+  renew(second, 2000);
+  assert.equal(takeOver(first, read(second)), "taken");
+  assert.deepEqual(texts(first), ["z", ""]);
+});
+
+test("questions of the same moment are all kept, in the same order in both tabs, which then rest", () => {
+  const [first, second] = inTwoTabs();
+  answer(first, "b", 2000);
+  answer(second, "c", 2001);
+  renew(first, 2000);
+  renew(second, 2001);
+  const stored = [read(first), read(second)];
+  const tabs = [first, second];
+  tabs.forEach((tab, number) => {
+    if (takeOver(tab, stored[1 - number]) === "merged") renew(tab, 3000 + number);
+  });
+  for (let round = 0; round < 2; round++) {
+    const [one, other] = [read(first), read(second)];
+    assert.notEqual(takeOver(first, other), "merged");
+    assert.notEqual(takeOver(second, one), "merged");
+  }
+  for (const tab of tabs) assert.deepEqual(texts(tab), ["a", "A", "b", "B", "c", "C"]);
+});
+
+test("the text of an answer that comes is that of its tab, and an end is never taken back", () => {
+  const [first, second] = inTwoTabs();
+  const turn = Object.assign(talk.ask(first, "b", 2000), { text: "B" });
+  renew(first, 2000);
+  takeOver(second, read(first));
+  assert.equal(second.turns[3].end, "interrupted");
+  turn.text = "B and more";
+  talk.rename(second, "Mine");
+  renew(second, 3000);
+  assert.equal(takeOver(first, read(second)), "taken");
+  assert.deepEqual([first.title, turn.text, turn.end], ["Mine", "B and more", "running"]);
+  assert.equal(first.turns[3], turn);
+  turn.end = "length";
+  renew(first, 4000);
+  renew(second, 4001); // without having seen it
+  assert.equal(takeOver(first, read(second)), "merged");
+  assert.deepEqual([turn.text, turn.end], ["B and more", "length"]);
+});
+
+test("conversations of older versions of the page have turns that all tabs know by the same names", () => {
+  const stored = '{"id":"x","turns":[{"role":"user","text":"a"},{"role":"assistant","text":"A","end":"stop"}]}';
+  const [first, second] = [talk.readConversation(stored), talk.readConversation(stored)];
+  assert.equal(takeOver(first, second), "same");
+  answer(first, "b", 2000);
+  answer(second, "c", 2001);
+  renew(first, 2000);
+  renew(second, 2001);
+  assert.equal(takeOver(first, read(second)), "merged");
+  assert.deepEqual(texts(first), ["a", "A", "b", "B", "c", "C"]);
+});

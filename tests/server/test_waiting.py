@@ -1,0 +1,203 @@
+"""Requests in the lines before the engine: clients that leave, and time limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tiny_llm.sampling.grammar import Grammar, compiler, start_grammar, trial
+from tiny_llm.sampling.grammar.compiler import TRIALS
+from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import SECONDS, RunningServer, running, wait_until
+from .test_disconnects import reset, send
+
+NUMBERS = count()
+
+
+class Gate:
+    """Calls that wait until `open`; `entered` counts them."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        self.entered += 1
+        assert self._open.wait(SECONDS)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@contextmanager
+def slow_prompts(engine: FakeEngine) -> Iterator[Gate]:
+    """Every prompt is encoded when the gate opens."""
+    gate, kind = Gate(), type(engine.tokenizer)
+    encode = kind.encode
+
+    def wait(*arguments: Any, **options: Any) -> Any:
+        gate.wait()
+        return encode(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "encode", wait)
+        yield gate
+
+
+@contextmanager
+def slow_grammars(engine: FakeEngine) -> Iterator[Gate]:
+    """Every new grammar is compiled when the gate opens; then it has the time that it would have alone."""
+    start_grammar(engine.tokenizer, Grammar.regex("the process has started"))
+    gate, error_of = Gate(), TRIALS.error_of
+
+    def wait(*arguments: Any) -> Any:
+        gate.wait()
+        return error_of(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TRIALS, "error_of", wait)
+        patch.setattr(trial, "CROWDED_SECONDS", compiler.SECONDS)
+        yield gate
+
+
+def fields_of(line: str, number: int) -> dict[str, Any]:
+    """A request that has to wait in this line; no other has its grammar."""
+    grammar = {"structured_outputs": {"regex": f"a|{next(NUMBERS)}"}}
+    return {"prompt": f"text {number}", **(grammar if line == "grammar" else {})}
+
+
+Slow = Callable[[FakeEngine], Any]
+LINES = {"prompt": (slow_prompts, THREADS, THREADS), "grammar": (slow_grammars, GRAMMAR_THREADS, 1)}
+lines = pytest.mark.parametrize("line", LINES)
+
+
+@lines
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_a_line_is_dropped_at_once(line: str, stream: bool) -> None:
+    """While all threads are busy: its place is free again, and nothing of it reaches the engine."""
+    slow, threads, busy = LINES[line]
+    engine = FakeEngine()
+    most = threads + 1
+    with running(engine, **{f"max_{line}s": most}) as server, slow(engine) as gate:
+        lifecycle = server.server.lifecycle
+        connections = [
+            send(server, max_tokens=3, stream=stream, **fields_of(line, number)) for number in range(most)
+        ]
+        wait_until(lambda: gate.entered == busy and lifecycle.in_flight == most)
+        wait_until(lambda: server.complete(**fields_of(line, most)).status == 429)
+        reset(connections.pop())
+        wait_until(lambda: lifecycle.in_flight == threads)
+        with ThreadPoolExecutor(1) as clients:
+            other = clients.submit(lambda: server.complete(**fields_of(line, most)).status)
+            wait_until(lambda: lifecycle.in_flight == most)
+            gate.open()
+            assert other.result() == 200
+        for connection in connections:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            connection.close()
+        assert texts_of(engine) == [f"text {number}" for number in (*range(threads), most)]
+
+
+@lines
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_ready_after_its_client_has_left_goes_no_further(line: str, stream: bool) -> None:
+    """Its thread cannot be interrupted, but what it makes is thrown away."""
+    slow, _, _ = LINES[line]
+    engine = FakeEngine()
+    with running(engine) as server, slow(engine) as gate:
+        connection = send(server, max_tokens=3, stream=stream, **fields_of(line, 1))
+        wait_until(lambda: gate.entered == 1)
+        reset(connection)
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        gate.open()
+        assert server.complete(prompt="text 2").status == 200
+    assert texts_of(engine) == ["text 2"]
+
+
+@lines
+def test_the_time_limit_ends_a_request_in_a_line(line: str) -> None:
+    """Both the one that a thread works for, and those that wait for a thread."""
+    slow, threads, busy = LINES[line]
+    engine = FakeEngine()
+    with running(engine, request_timeout=0.3) as server, slow(engine) as gate:
+        with ThreadPoolExecutor(threads + 1) as clients:
+            asked = [
+                clients.submit(server.complete, **fields_of(line, number)) for number in range(threads + 1)
+            ]
+            for each in asked:
+                answer = each.result()
+                assert (answer.status, answer.error["code"]) == (503, "deadline")
+        assert gate.entered == busy
+        gate.open()
+        wait_until(lambda: server.complete(prompt="text 9").status == 200)
+    assert set(texts_of(engine)) == {"text 9"}
+
+
+@lines
+def test_a_request_in_a_line_is_told_when_a_drain_is_over(line: str) -> None:
+    slow, _, _ = LINES[line]
+    engine = FakeEngine()
+    with (
+        running(engine, drain_timeout=0.2) as server,
+        slow(engine) as gate,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        asked = clients.submit(server.complete, **fields_of(line, 1))
+        wait_until(lambda: gate.entered == 1)
+        server.server.stop()
+        answer = asked.result()
+        assert (answer.status, answer.error["code"]) == (503, "draining")
+        assert answer.error["message"] == "the server has shut down before the answer was complete"
+        gate.open()
+    assert engine.requests == []
+
+
+@lines
+def test_the_engine_gets_the_time_that_the_lines_have_left(line: str) -> None:
+    slow, _, _ = LINES[line]
+    engine = FakeEngine()
+    with (
+        running(engine, request_timeout=100) as server,
+        slow(engine) as gate,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        answer = clients.submit(server.complete, **fields_of(line, 1))
+        wait_until(lambda: gate.entered == 1)
+        begin = time.monotonic()
+        wait_until(lambda: time.monotonic() >= begin + 0.05)
+        gate.open()
+        assert answer.result().status == 200
+    (request,) = engine.requests
+    assert 0 < request.deadline <= 100 - 0.05
+
+
+def test_a_request_without_a_time_limit_has_none_in_the_engine(server: RunningServer) -> None:
+    for answer in (server.chat(), server.complete()):
+        assert answer.status == 200
+        assert server.engine.requests[-1].deadline is None
+
+
+def test_who_leaves_a_line_is_counted_as_cancelled() -> None:
+    engine = FakeEngine()
+    with running(engine) as server, slow_prompts(engine) as gate:
+        connection = send(server, **fields_of("prompt", 1))
+        wait_until(lambda: gate.entered == 1)
+        reset(connection)
+        sample = b'request_success_total{finished_reason="cancelled",model_name="fake"} 1.0'
+        wait_until(lambda: sample in server.get("/metrics").body)
+        assert b'refused_total{reason="other"} 0.0' in server.get("/metrics").body
+        gate.open()
+
+
+def texts_of(engine: FakeEngine) -> list[str]:
+    """The prompts that have reached the engine, sorted."""
+    return sorted(engine.tokenizer.decode(request.prompt_ids) for request in engine.requests)
