@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -13,6 +14,8 @@ from tiny_llm import GrammarError, load
 from tiny_llm.sampling.grammar import Grammar, allowance, compiler, knows_grammar, refusals, start_grammar
 from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
 from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
+from tiny_llm.sampling.params import Sampling
+from tiny_llm.sampling.rows import RowSampler
 
 from ...support.refusal import refused
 
@@ -159,4 +162,40 @@ def test_tokens_earn_time_up_to_a_limit(monkeypatch):
     time_of.earn(10**6)
     with pytest.raises(GrammarError), time_of.spending():
         now += allowance.MOST * 1.01
+    assert reasons == [allowance.TOO_SLOW]
+
+
+def test_tokens_of_an_answer_earn_time_and_drafts_do_not(tokenizer, monkeypatch):
+    """An answer whose drafts are always wrong would else earn more than its masks take."""
+
+    def row_of(text: str) -> RowSampler:
+        state = start_grammar(tokenizer, Grammar.regex(text))
+        return RowSampler(Sampling(), 1, 0, [1], tokenizer.eos_token_ids, state)
+
+    steady, drafting = row_of("a*"), row_of("b*")
+    (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
+    tick = allowance.PER_TOKEN / 8  # between two looks at the clock, so of each call of llguidance
+    clock = itertools.count(0.0, tick)
+    monkeypatch.setattr(allowance.time, "thread_time", lambda: next(clock))
+    calls = int(allowance.MOST / tick)
+    for _ in range(calls):
+        steady.masks([])
+        steady.accept([a])
+    with pytest.raises(GrammarError, match=r"takes too much time for each token$"):
+        list(map(drafting.masks, [[b] * 4] * calls))
+
+
+def test_a_fault_in_a_grammar_that_is_too_slow_as_well_ends_the_grammar_too(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(allowance.time, "thread_time", lambda: now)
+    reasons: list[str] = []
+    time_of = allowance.Allowance(reasons.append)
+
+    def take_too_long_and_fail() -> None:
+        nonlocal now
+        now += allowance.MOST * 1.01
+        raise KeyError("a fault of llguidance")
+
+    with pytest.raises(KeyError), time_of.spending():
+        take_too_long_and_fail()
     assert reasons == [allowance.TOO_SLOW]
