@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import threading
 import time
@@ -14,8 +13,6 @@ from tiny_llm import GrammarError, load
 from tiny_llm.sampling.grammar import Grammar, allowance, compiler, knows_grammar, refusals, start_grammar
 from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
 from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
-from tiny_llm.sampling.params import Sampling
-from tiny_llm.sampling.rows import RowSampler
 
 from ...support.refusal import refused
 
@@ -163,26 +160,6 @@ def test_tokens_earn_time_up_to_a_limit(monkeypatch):
     with pytest.raises(GrammarError), time_of.spending():
         now += allowance.MOST * 1.01
     assert reasons == [allowance.TOO_SLOW]
-
-
-def test_tokens_of_an_answer_earn_time_and_drafts_do_not(tokenizer, monkeypatch):
-    """An answer whose drafts are always wrong would else earn more than its masks take."""
-
-    def row_of(text: str) -> RowSampler:
-        state = start_grammar(tokenizer, Grammar.regex(text))
-        return RowSampler(Sampling(), 1, 0, [1], tokenizer.eos_token_ids, state)
-
-    steady, drafting = row_of("a*"), row_of("b*")
-    (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
-    tick = allowance.PER_TOKEN / 8  # between two looks at the clock, so of each call of llguidance
-    clock = itertools.count(0.0, tick)
-    monkeypatch.setattr(allowance.time, "thread_time", lambda: next(clock))
-    calls = int(allowance.MOST / tick)
-    for _ in range(calls):
-        steady.masks([])
-        steady.accept([a])
-    with pytest.raises(GrammarError, match=r"takes too much time for each token$"):
-        list(map(drafting.masks, [[b] * 4] * calls))
 
 
 def test_a_fault_in_a_grammar_that_is_too_slow_as_well_ends_the_grammar_too(monkeypatch):

@@ -14,7 +14,6 @@ from tiny_llm.sampling.grammar import (
     compiler,
     start_grammar,
 )
-from tiny_llm.sampling.grammar.state import Trial
 from tiny_llm.sampling.rows import RowSampler, sample_rows, verify_rows
 
 from ...support.generation.byte_text import ByteTokenizer
@@ -70,43 +69,6 @@ def test_steps_can_be_taken_back_and_copies_are_independent(tokenizer):
     state.rollback(1)
     assert allowed(state) == at_the_start
     assert allowed(copy) == after_one
-
-
-def test_tokens_that_are_tried_are_removed_whatever_happens(tokenizer):
-    state = start_grammar(tokenizer, PATTERN)
-    state.accept(tokenizer.encode("y"))
-    before = allowed(state)
-    tokens = [*tokenizer.encode("es!"), tokenizer.eos_token_id, tokenizer.eos_token_id]
-
-    def try_and_fail(trial: Trial) -> None:
-        trial.accept(tokens)
-        assert state.is_complete
-        raise KeyError("a fault beside the grammar")
-
-    with pytest.raises(KeyError), state.trying() as trial:
-        try_and_fail(trial)
-    assert not state.is_complete
-    assert allowed(state) == before
-
-
-@pytest.mark.parametrize("given", [{}, {"min_tokens": 3}], ids=str)
-def test_masks_are_those_along_the_drafts_and_leave_the_state_where_it_was(tokenizer, given):
-    grammar = Grammar.regex("a{1,6}")
-    (a,) = tokenizer.encode("a")
-
-    def row_after(count: int) -> RowSampler:
-        state = start_grammar(tokenizer, grammar)
-        row = RowSampler(Sampling(**given), 1, 0, [1], tokenizer.eos_token_ids, state)
-        row.accept([a] * count)
-        return row
-
-    row = row_after(1)
-    for drafts, valid in (([a, a, a], 3), ([a, 77, a], 1), ([], 0)):
-        expected = [row_after(1 + place).masks([])[0] for place in range(valid + 1)]
-        assert row.masks(drafts) == expected + [None] * (len(drafts) - valid)
-        assert row.mask_after(drafts) == row.masks(drafts)[-1]
-    assert row.grammar is not None
-    assert allowed(row.grammar) == allowed(row_after(1).grammar)
 
 
 def test_a_token_that_is_not_allowed_is_an_error_of_that_answer(tokenizer):
