@@ -23,6 +23,7 @@ from benches.names import (
     LLAMA_CPP,
     LOOP,
     NO_BUDGET,
+    NO_DRAFT,
     NO_LOOKUP,
     ONE_STREAM,
     QUIET,
@@ -138,6 +139,9 @@ def measured(case: Case, worker: Worker) -> Iterator[Measured]:
         case "lookup":
             yield call(TINY_LLM, lookup=True)
             yield call(NO_LOOKUP)
+        case "draft":
+            yield call(TINY_LLM, "unpacked", draft=True)
+            yield call(NO_DRAFT, "unpacked", draft=False)
         case "schema":
             yield call(TINY_LLM, schema=True)
             yield call(FREE)
@@ -152,7 +156,7 @@ def _llama_cpp(pool: WorkerPool, case: Case, threads: int) -> Measured:
 
 def _token(case: Case) -> Callable[[Result], float]:
     """From a result to the time of a token. Drafts do not concern the prompt either."""
-    return itemgetter("decoded" if case.kind in ("decode", "lookup") else "token")
+    return itemgetter("decoded" if case.kind in ("decode", "lookup", "draft") else "token")
 
 
 def _tolerance(name: str) -> float:

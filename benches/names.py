@@ -13,7 +13,7 @@ NANO_VLLM, PLAIN = "nano-vllm", "plain, simulated"
 SEQUENCES = 8  # of BATCH
 ONE_STREAM, LOOP, WHOLE_STEP = "ours, one stream", "stream_generate", "ours, whole step"
 QUIET, NO_BUDGET, FIRST = "ours, no prompt", "ours, no budget", "ours, first request"
-NO_LOOKUP, FREE = "ours, no lookup", "ours, no schema"
+NO_LOOKUP, NO_DRAFT, FREE = "ours, no lookup", "ours, no draft model", "ours, no schema"
 
 # The benchmarks of `pdm bench`, each a module beside this one; the first runs by default.
 SUITES = (

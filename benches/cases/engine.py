@@ -12,7 +12,7 @@ from benches.harness.types import SHORT_NAMES, Dtype
 from benches.names import SEQUENCES
 from tiny_llm.benchmark.requests import BYTE_TOKENS
 
-Kind = Literal["streams", "decode", "step", "rate", "gap", "total", "prefix", "lookup", "schema"]
+Kind = Literal["streams", "decode", "step", "rate", "gap", "total", "prefix", "lookup", "draft", "schema"]
 
 GROUPS: dict[str, str] = {
     "streams": f"{SEQUENCES} requests at once, beside llama.cpp's batched decode and a single stream of ours",
@@ -20,6 +20,7 @@ GROUPS: dict[str, str] = {
     "gap": "a running answer while a prompt of 2048 tokens comes in",
     "prefix": "time to first token of two requests that begin with the same 1500 tokens",
     "lookup": "drafts from the text so far, where answers copy and where they do not",
+    "draft": "the same weights unpacked, for which the packed ones draft: what right drafts gain",
     "schema": "answers that follow a JSON schema, beside free ones with as many tokens",
 }
 LONG_PROMPT, PREFIX, TAIL = 2048, 1500, 16  # tokens
@@ -47,7 +48,7 @@ class Case:
     streams: int = 1
     dtype: Dtype = "bfloat16"
     incoming: int = 0
-    text: str = ""  # of `lookup`: FREE_TEXT, COPY or LOOP_TEXT
+    text: str = ""  # of `lookup` and `draft`: FREE_TEXT, COPY or LOOP_TEXT
 
     @property
     def name(self) -> str:
@@ -61,6 +62,7 @@ class Case:
             "total": f"all tokens while {self.incoming} come in",
             "prefix": f"first token after the same {self.prompt} tokens",
             "lookup": f"lookup, {self.text} ({self.output} out)",
+            "draft": f"draft model, {self.text} ({self.output} out)",
             "schema": f"JSON schema ({sizes})",
         }[self.kind]
         return f"{self.model.removeprefix('random:')} {SHORT_NAMES[self.dtype]} {what}"
@@ -101,6 +103,8 @@ def cases(group: str) -> Iterator[Case]:
             yield Case(group, "lookup", EMBEDDED, 0, 96, text=COPY)
             yield Case(group, "lookup", EMBEDDED, 0, 96, text=FREE_TEXT)
             yield Case(group, "lookup", SMALL, 128, 128, text=LOOP_TEXT)
+        case "draft":
+            yield Case(group, "draft", EMBEDDED, 0, 96, text=FREE_TEXT)
         case "schema":
             yield Case(group, "schema", EMBEDDED, 32, 256)
             yield Case(group, "schema", SMALL, 32, 64)

@@ -37,6 +37,7 @@ from benches.names import (
     LLAMA_CPP,
     LOOP,
     NO_BUDGET,
+    NO_DRAFT,
     NO_LOOKUP,
     ONE_STREAM,
     QUIET,
@@ -58,6 +59,7 @@ CONTESTANTS = {
     "total": [TINY_LLM, NO_BUDGET],
     "prefix": [TINY_LLM, FIRST],
     "lookup": [TINY_LLM, NO_LOOKUP],
+    "draft": [TINY_LLM, NO_DRAFT],
     "schema": [TINY_LLM, FREE],
 }
 
@@ -109,7 +111,7 @@ def test_prompts_are_what_the_rows_say() -> None:
 
 @pytest.mark.parametrize("kind", CONTESTANTS)
 def test_every_kind_has_its_contestants_and_targets(pool: WorkerPool, kind: str) -> None:
-    streams = 1 if kind in ("rate", "gap", "total", "lookup", "schema", "prefix") else 3
+    streams = 1 if kind in ("rate", "gap", "total", "lookup", "draft", "schema", "prefix") else 3
     case = replace(CASE, kind=kind, streams=streams, incoming=70, prompt=70 if kind == "prefix" else 8)
     if kind in ("streams", "decode"):
         pool._gguf_file = lambda model: Path("missing.gguf")  # type: ignore[method-assign]
@@ -138,6 +140,15 @@ def test_a_story_is_told_again_by_drafts(pool: WorkerPool, service: EngineServic
     assert engine.page(record).endswith(f"- {row.name}: {counts}")
     free = next(case for case in cases("lookup") if case.text == FREE_TEXT)
     assert engine.row_of(pool, replace(free, dtype="float32", output=40), 1, repeats=1).details == {}
+
+
+def test_the_packed_weights_draft_for_the_same_weights_unpacked(pool: WorkerPool) -> None:
+    """The same text, in four times the memory and more: drafts are right, and pay."""
+    case = replace(next(cases("draft")), dtype="float32", output=40)
+    row = engine.row_of(pool, case, 1, repeats=1)
+    assert all(entry.error < 0.01 for entry in row.entries)
+    assert 20 < row.details["accepted"] == row.details["drafted"]
+    assert row.verdicts == []
 
 
 def judged(

@@ -11,7 +11,7 @@ import mlx.core as mx
 from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .engine import EngineRequest
-from .engine.batch import answer_all
+from .engine.batch import answer_all, check_list_invariant
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generate import stream_generate
 from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS
@@ -107,6 +107,7 @@ class LLM(LoadedModel):
         sampling: Sampling = ...,
         *,
         batch_size: int | None = ...,
+        batch_invariant: bool = ...,
         **options: Unpack[Options],
     ) -> Result: ...
 
@@ -117,6 +118,7 @@ class LLM(LoadedModel):
         sampling: Sampling = ...,
         *,
         batch_size: int | None = ...,
+        batch_invariant: bool = ...,
         **options: Unpack[Options],
     ) -> list[Result]: ...
 
@@ -130,6 +132,7 @@ class LLM(LoadedModel):
         logprobs: int | None = None,
         response_format: ResponseFormat | None = None,
         batch_size: int | None = None,
+        batch_invariant: bool = False,
     ) -> Result | list[Result]:
         """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
 
@@ -147,6 +150,9 @@ class LLM(LoadedModel):
 
                 schema = {"enum": ["yes", "no"]}
                 json.loads(llm.generate("Is water wet?", response_format=schema).text)
+
+        batch_invariant: the bits of an answer do not depend on the other prompts, nor on `batch_size`; a text
+            alone gets the answer that it gets in a list. Slower; on a CPU, without a draft model.
         """
         with calling("LLM.generate", prompt="prompts", **FORMAT):
             if batch_size is not None:
@@ -154,10 +160,15 @@ class LLM(LoadedModel):
                 if self._draft is not None and batch_size != 1:
                     one_by_one = "1 with a draft model: prompts are answered one after the other"
                     raise UnsupportedError("", "batch_size", batch_size, one_by_one)
+            check_type("", "batch_invariant", batch_invariant, bool, "a bool")
+            if batch_invariant:
+                if self._draft is not None:
+                    raise UnsupportedError("", "batch_invariant", True, "False with a draft model")
+                check_list_invariant(self)
             sampling = self._limited(sampling, max_tokens, stop)
-            if isinstance(prompts, str):
+            if isinstance(prompts, str) and not batch_invariant:
                 return complete(self._start(prompts, sampling, logprobs, response_format))
-            prompt_ids = self._encode(prompts)
+            prompt_ids = self._encode([prompts] if isinstance(prompts, str) else prompts)
             if self._draft is not None:  # speculative decoding has no batches
                 streams = (self._start(each, sampling, logprobs, response_format) for each in prompts)
                 return complete_each(streams)
@@ -174,7 +185,9 @@ class LLM(LoadedModel):
                 )
                 for ids in prompt_ids
             ]
-            return answer_all(self, requests, batch_size=batch_size or LLM_BATCH_SIZE)
+            size = batch_size or LLM_BATCH_SIZE
+            results = answer_all(self, requests, batch_size=size, batch_invariant=batch_invariant)
+            return results[0] if isinstance(prompts, str) else results
 
     def chat(
         self,

@@ -21,6 +21,7 @@ from .conftest import Run
 SHORT = ("--max-seq-len", "40")
 # In float32 answers do not depend on the other rows of a batch: no token is chosen by less than rounding.
 EXACT = ("--dtype", "float32")
+CPU = ("--device", "cpu")  # where an engine answers
 CLEAR = (1, 8)  # prompts whose tokens are all chosen by more than the rounding of 16-bit types
 
 
@@ -86,7 +87,7 @@ def test_an_answer_at_its_maximum_length_has_finish_reason_length(run: Run) -> N
 
 
 def test_batch_size_and_prefill_step_shape_the_steps(run: Run, steps: list[list[int]]) -> None:
-    ended = run("batch", *SHORT, "--batch-size", "3", "--prefill-step", "7")
+    ended = run("batch", *SHORT, *CPU, "--batch-size", "3", "--prefill-step", "7")
     assert ended.code == 0
     assert max(map(len, steps)) == 3
     assert max(map(sum, steps)) == 3 + 7
@@ -103,7 +104,7 @@ def test_too_few_pages_change_no_answer(
     """Requests give up their pages to older ones, and are computed again."""
     stories = tmp_path / "stories.txt"
     stories.write_text("\n".join(f"Tell me a story about a {animal}." for animal in ("cat", "fox", "dog")))
-    flags = ("--input", str(stories), "--max-seq-len", "140", *EXACT)
+    flags = ("--input", str(stories), "--max-seq-len", "140", *EXACT, *CPU)
     expected = run("batch", "--json", *flags).record["answers"]
     assert engines[0].statistics().preemptions == 0
     room = 5 * engines[0].pool.page_bytes
@@ -124,7 +125,7 @@ def test_pages_are_made_when_they_are_used(
         return made[-1]
 
     monkeypatch.setattr(runner, "PagedStorage", make)
-    assert run("batch", "--json", "--max-seq-len", "2048", "--batch-size", "4").code == 0
+    assert run("batch", "--json", "--max-seq-len", "2048", "--batch-size", "4", *CPU).code == 0
     (engine,), (storage,) = engines, made
     assert engine.pool.tokens >= 4 * 2048
     assert 4 <= storage.num_pages <= engine.pool.num_pages / 4
@@ -132,11 +133,30 @@ def test_pages_are_made_when_they_are_used(
 
 
 def test_without_flash_attention_the_loop_of_the_course_answers(run: Run, steps: list[list[int]]) -> None:
-    ended = run("batch", "--json", *SHORT, *EXACT, "--no-enable-flash-attn")
+    ended = run("batch", "--json", *SHORT, *EXACT, *CPU, "--no-enable-flash-attn")
     assert steps == []
-    flash = run("batch", "--json", *SHORT, *EXACT)
+    flash = run("batch", "--json", *SHORT, *EXACT, *CPU)
     assert steps
     assert ended.record["answers"] == flash.record["answers"]
+
+
+def test_batch_invariance_is_asked_of_the_engine(run: Run, engines: list[Engine], tmp_path: Path) -> None:
+    questions = tmp_path / "questions.txt"
+    questions.write_text("Hello\nWhat is 2 + 2?\nWho are you?")
+    flags = ("--json", "--input", str(questions), *SHORT, "--dtype", "bfloat16", *CPU, "--batch-invariant")
+    few, many = (run("batch", *flags, "--batch-size", size).record["answers"] for size in ("1", "3"))
+    assert few == many
+    assert [engine._batch_invariant for engine in engines] == [True, True]
+
+
+def test_batch_invariance_that_cannot_be_kept_is_refused(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    flags = ("--batch-invariant", "--no-enable-flash-attn", "--output", str(output), *CPU)
+    ended = run("batch", *flags)
+    assert ended.code == REFUSED
+    expected = "--batch-invariant: got True without FlashAttention, expected False"
+    assert ended.err.endswith(f"{expected}\n")
+    assert not output.exists()
 
 
 def test_sizes_larger_than_all_prompts_work(run: Run, record: Any) -> None:

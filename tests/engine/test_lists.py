@@ -3,20 +3,33 @@
 import math
 import os
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
-from tiny_llm import NumericError, Sampling
+from tiny_llm import LLM, NumericError, Sampling
 from tiny_llm.engine import EngineRequest
 from tiny_llm.engine import batch as engine_batch
 from tiny_llm.engine.batch import answer_all
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
+from tiny_llm.generation import batching
+from tiny_llm.generation.loaded import LoadedModel
+from tiny_llm.generation.tokens import next_logits
+from tiny_llm.models import dispatch_model
 
 from ..support.engine_requests import PROMPTS, read, request_of
+from ..support.gpu import on_a_gpu
+from ..support.models.checkpoints import VOCABULARY, checkpoint
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
+
+@pytest.fixture(scope="module")
+def llm():
+    """On the CPU: a GPU answers lists without an engine."""
+    return LLM("tiny", dtype="float32", device="cpu")
 
 
 def comparable(results):
@@ -113,6 +126,43 @@ def test_equal_beginnings_are_computed_once(llm):
     results = llm.generate([beginning + "a", beginning + "b"], max_tokens=2, batch_size=1)
     assert results[0].statistics.cached_tokens == 0
     assert results[1].statistics.cached_tokens >= PAGE_SIZE
+
+
+def best_tokens(model, prompt_ids, count):
+    """The greedy answer of the model alone, which reads its text again for each token."""
+    ids = list(prompt_ids)
+    for _ in range(count):
+        logits = model(mx.array([ids]), 0, model.create_kv_cache())
+        ids.append(mx.argmax(logits[0, -1]).item())
+    return tuple(ids[len(prompt_ids) :])
+
+
+@pytest.mark.parametrize("device", [nullcontext, on_a_gpu])
+def test_answers_that_fill_the_context_to_its_last_position(llm, device, monkeypatch):
+    """And have one more token, which is not computed. Steps that start ahead must not compute it either."""
+    offsets = []
+
+    def watched(model, tokens, starts, caches):
+        offsets.extend(starts)
+        return next_logits(model, tokens, starts, caches)
+
+    monkeypatch.setattr(batching, "next_logits", watched)
+    context = 24
+    weights = checkpoint(layers=1, max_position_embeddings=context)
+    with device():
+        model = dispatch_model("a folder", weights, 2, dtype=mx.float32, enable_flash_attn=True)
+    small = LoadedModel("small", model, llm.tokenizer, "cpu", context)
+    prompts = [[(7 * place + length) % VOCABULARY for place in range(length)] for length in (20, 23, 18)]
+    limits = [context + 1 - len(prompt) for prompt in prompts]
+    requests = [
+        EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=limit, ignore_eos=True))
+        for prompt, limit in zip(prompts, limits, strict=True)
+    ]
+    with device():
+        results = answer_all(small, requests, batch_size=2)
+    expected = [best_tokens(model, prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
+    assert [result.token_ids for result in results] == expected
+    assert max(offsets, default=context - 1) == context - 1  # of the decode steps on dense caches
 
 
 def test_many_log_probabilities_of_a_token(llm):

@@ -43,9 +43,9 @@ def with_prompts(rows, answers=1):
     return [each for each in rows if each > answers]
 
 
-def by_rows(cost):
+def by_rows(cost, alone=ALONE):
     """Seconds of a step in which each row beyond the first costs a share of the first."""
-    return lambda rows: ALONE + cost * (rows - 1)
+    return lambda rows: alone + cost * (rows - 1)
 
 
 @pytest.mark.parametrize(("cost", "size"), [(0.2, 8), (0.01, 128), (3.0, 2)])
@@ -80,6 +80,46 @@ def test_more_answers_get_larger_steps():
     one = with_prompts(paced(scheduler_with(1), pace, by_rows(0.2), 60))[-1]
     eight = with_prompts(paced(scheduler_with(8), pace, by_rows(0.2), 60), 8)[-1]
     assert (one, eight) == (8, 24)
+
+
+def test_a_number_of_answers_that_was_never_measured_takes_the_time_of_fewer():
+    """Or, if there are none, of more."""
+    pace = Pace()
+    for answers, seconds in ((2, 1.0), (8, 4.0)):
+        paced(scheduler_with(answers, prompt=0), pace, by_rows(0.0, seconds), 3)
+    scheduler = scheduler_with(1)
+    for size in SIZES:
+        plan = scheduler.plan(bound=lambda decoding, size=size: size - decoding)
+        commit(scheduler, plan)
+        pace.learn(plan, 0.5 * size)
+    assert LONGEST_STEP * 1.0 < 0.5 * 8 < 0.5 * 16 < LONGEST_STEP * 4.0 < 0.5 * 24
+    assert pace.prompt_tokens(9) == 16 - 9  # by the time of 8
+    assert pace.prompt_tokens(5) == 8 - 5  # by that of 2, for which 8 rows are too long; a prompt must go on
+    assert pace.prompt_tokens(1) == 4 - 1  # by that of 2
+
+
+def test_a_step_with_drafts_is_one_of_as_many_rows():
+    scheduler, pace = scheduler_with(1, prompt=0), Pace()
+    scheduler.running[0].drafts = [1, 1, 1]
+    assert paced(scheduler, pace, by_rows(0.2), 1) == [4]
+    assert pace.prompt_tokens(1) == SIZES[0] - 1
+
+
+def test_a_step_that_failed_has_no_time(llm, engine, monkeypatch):
+    learned, logits = [], engine._steps.runner.logits
+
+    def fail(plan):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(engine._pace, "learn", lambda plan, seconds: learned.append(plan))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._steps.runner, "logits", fail)
+        (event,) = engine.submit(request_of(llm, PROMPTS[0]))
+    assert event.finish_reason == "error"
+    assert engine._steps.runner.logits == logits
+    read(engine.submit(request_of(llm, PROMPTS[0], 4)))
+    engine.close()
+    assert len(learned) == engine.statistics().steps > 0
 
 
 def test_a_size_that_was_slow_once_is_tried_again():

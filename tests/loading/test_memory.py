@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tiny_llm.loading import LoadError, load
-from tiny_llm.loading.weights.memory import available_bytes
+from tiny_llm.loading.weights.memory import available_bytes, group_limits
 from tiny_llm.loading.weights.tree import named_parts
 from tiny_llm.quantize import QuantizedWeights
 
@@ -85,6 +85,19 @@ def test_the_control_group_of_another_process_does_not_count(system):
     (system / "proc/self/cgroup").write_text("0::/user/job\n")
     limit_group(system, "user/other", "5000000", *NEWER)
     assert available_bytes(system) == 8000 * 1024
+
+
+def test_the_limits_of_all_groups_of_this_process(system):
+    (system / "proc/self").mkdir()
+    (system / "proc/self/cgroup").write_text("0::/user/job\n4:cpu,memory:/old\n")
+    for folder, limit in (("", "7000000"), ("user", "max\n"), ("user/job", "5000000\n"), ("other", "1")):
+        limit_group(system, folder, limit, *NEWER)
+    limit_group(system, "memory/old", "6000000\n", *OLDER)
+    assert sorted(group_limits(system)) == [5_000_000, 6_000_000, 7_000_000]
+
+
+def test_a_system_without_control_groups_has_no_limits(system):
+    assert group_limits(system) == []
 
 
 def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(folder, monkeypatch):

@@ -1,14 +1,19 @@
 """Steps of packed requests over pages give each request the logits that it gets alone."""
 
+import copy
+from contextlib import nullcontext
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from tiny_llm import ArgumentError
 from tiny_llm.cache.storage import PagedStorage
 from tiny_llm.models import dispatch_model, packed
 from tiny_llm.models.packed import Batch, PackedRequest, packed_logits
 from tiny_llm.runtime.extension import load_extension
 
+from ..support.gpu import on_a_gpu
 from ..support.models.checkpoints import VOCABULARY, checkpoint
 from ..support.models.logits import TOLERANCE, assert_logits
 
@@ -121,6 +126,7 @@ def test_chunks_decodes_and_drafts_share_a_step(family):
 
 
 @each_dtype
+@pytest.mark.usefixtures("on_the_cpu")
 def test_the_native_block_equals_its_layers_bit_by_bit(dtype, monkeypatch):
     model = model_of("qwen3", dtype)
     native, layers = storage_of(model), storage_of(model)
@@ -170,6 +176,7 @@ def test_a_step_writes_the_slots_of_its_rows_and_no_others():
         assert {(page, slot) for page in range(13) for slot in range(PAGE) if changed[page][slot]} == written
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_pages_are_written_in_place():
     model = model_of()
     storage = storage_of(model)
@@ -221,15 +228,38 @@ def late_pages(shape, problem):
     if problem == "key_pages: got a view with gaps":
         return mx.zeros((pages, size, heads, width)).swapaxes(1, 2), mx.zeros(shape)
     both = mx.zeros(shape)
-    return both, both
+    return both, copy.copy(both)
 
 
-@pytest.mark.parametrize(
+each_problem = pytest.mark.parametrize(
     "problem", ["key_pages: got a view with gaps", "value_pages: got the memory of key_pages"]
 )
+
+
+@each_problem
+@pytest.mark.usefixtures("on_the_cpu")
 def test_pages_that_cannot_be_written_are_refused_at_evaluation(problem):
     model = model_of()
     storage = storage_of(model)
     storage.keys[0], storage.values[0] = late_pages(storage.keys[0].shape, problem)
     with pytest.raises(RuntimeError, match=problem):
         mx.eval(packed_logits(model, Batch(requests(), storage), storage))
+
+
+@each_problem
+def test_where_nothing_is_written_in_place_such_pages_are_right(problem):
+    """On a GPU MLX writes, to a copy if it has to."""
+    model = model_of()
+    storage = storage_of(model)
+    storage.keys[0], storage.values[0] = late_pages(storage.keys[0].shape, problem)
+    with on_a_gpu():
+        actual = packed_logits(model, Batch(requests(), storage), storage)
+        assert_logits(actual, mx.concatenate([alone(model, each.token_ids)[-1:] for each in requests()]))
+
+
+@pytest.mark.parametrize("device", [nullcontext, on_a_gpu])
+def test_one_array_for_keys_and_values_is_refused_on_any_device(device):
+    storage = storage_of(model_of())
+    storage.values[1] = storage.keys[1]
+    with device(), pytest.raises(ArgumentError, match=r"^PagedStorage: values\[1\]: got keys\[1\], expected"):
+        Batch(requests(), storage)

@@ -43,3 +43,15 @@ def test_logits_that_are_nan_give_a_token_of_the_vocabulary():
     rows = [row_of(), row_of(temp=1.0)]
     drafts = propose(mx.full((2, 4), mx.nan), rows, [[], []])
     assert all(0 <= draft.token_id < 4 for draft in drafts)
+
+
+def test_a_fault_of_a_grammar_gives_a_draft_without_its_mask(monkeypatch):
+    """It is reported when the drafts are verified; the other rows go on."""
+
+    def fail(drafts):
+        raise ValueError("a fault of llguidance")
+
+    rows = [row_of(logit_bias={3: 5.0}), row_of(logit_bias={2: 5.0})]
+    monkeypatch.setattr(rows[0], "mask_after", fail)
+    drafts = propose(mx.array([LOGITS] * 2), rows, [[], []])
+    assert [draft.token_id for draft in drafts] == [3, 2]

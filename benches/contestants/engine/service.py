@@ -18,7 +18,9 @@ from tiny_llm.course.model import build_model
 from tiny_llm.engine import Engine, EngineRequest, Handle, Timings
 from tiny_llm.generate import stream_generate
 from tiny_llm.generation.tokens import SequenceState
-from tiny_llm.loading import Checkpoint
+from tiny_llm.loading import Checkpoint, load
+from tiny_llm.loading.weights.tree import named_parts
+from tiny_llm.models.weights import dense_weights
 from tiny_llm.sampling.grammar import Grammar, apply_masks, start_grammar
 from tiny_llm.sampling.params import Sampling
 
@@ -36,6 +38,16 @@ class CheckpointLLM(LLM):
         self.tokenizer = checkpoint.tokenizer
         self._models, self._draft = [self.model], None
         self.context = checkpoint.config.max_position_embeddings
+
+
+def unpacked_llm(name: str, dtype: str) -> CheckpointLLM:
+    """The model with the values of its packed matrices as dense ones."""
+    checkpoint = load(name)
+    for _, part in named_parts(checkpoint.mlx_model):
+        if hasattr(part, "scales"):
+            part.weight = dense_weights(part, getattr(mx, dtype))
+            del part.scales, part.biases
+    return CheckpointLLM(checkpoint, dtype)
 
 
 class GivenPrompt:
@@ -59,20 +71,33 @@ class EngineService:
         self._llm = llm
         self._context = min(context, llm.context)
         self._engines: dict[tuple[bool, int | None], Engine] = {}
+        self._unpacked: dict[bool, Engine] = {}
         self._ended: list[Timings] = []
         self._runs = 0
 
     def close(self) -> None:
         """End the engines."""
-        for engine in self._engines.values():
+        for engine in (*self._engines.values(), *self._unpacked.values()):
             engine.close()
         self._engines.clear()
+        self._unpacked.clear()
 
     def answers(
         self, prompts: Prompts, output: int, *, lookup: bool = False, schema: bool = False
     ) -> dict[str, Any]:
         """Requests at once: the time of a token of all, and of those after the last prompt was read."""
-        engine = self._engine(lookup)
+        return self._answers(self._engine(lookup), prompts, output, schema)
+
+    def unpacked(self, prompts: Prompts, output: int, *, draft: bool) -> dict[str, Any]:
+        """`answers` of the same weights unpacked, with or without the packed model that drafts for them."""
+        if not self._unpacked:
+            large = unpacked_llm(self._llm.name, self._llm.dtype)
+            for small in (None, self._llm):
+                engine = Engine(large, max_context=self._context, lookup=False, draft=small)
+                self._unpacked[small is not None] = engine
+        return self._answers(self._unpacked[draft], prompts, output, False)
+
+    def _answers(self, engine: Engine, prompts: Prompts, output: int, schema: bool) -> dict[str, Any]:
         before = engine.statistics()
         begin = time.perf_counter()
         handles = self._submit(engine, prompts, output, schema)

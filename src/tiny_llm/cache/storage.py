@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from ..checks.types import check_size
+from ..errors import ArgumentError
 from ..ops.slots import store_kvcache
 from ..runtime.extension import cpu_kernels
 
@@ -46,6 +47,14 @@ class PagedStorage:
                 arrays[layer] = mx.pad(arrays[layer], more)
                 mx.eval(arrays[layer])
         self.num_pages = num_pages
+
+    def check_separate(self) -> None:
+        """ArgumentError where keys and values of a layer are one array, to which both would be written."""
+        for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
+            if keys is values:
+                raise ArgumentError(
+                    "PagedStorage", f"values[{layer}]", f"keys[{layer}]", "an array of its own"
+                )
 
     def copy_pages(self, pages: Sequence[tuple[int, int]]) -> None:
         """Copy the tokens of page `source` to page `target`, for each pair, in all layers."""

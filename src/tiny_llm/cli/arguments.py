@@ -138,6 +138,13 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_batch_invariant(group: argparse._ArgumentGroup, others: str) -> None:
+    group.add_argument(
+        "--batch-invariant", action="store_true",
+        help=f"the bits of an answer do not depend on the other {others}, at any type; slower, and CPU only",
+    )  # fmt: skip
+
+
 def add_answer(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answer")
     group.add_argument(

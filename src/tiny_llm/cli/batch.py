@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import mlx.core as mx
 
 from ..engine import EngineRequest
-from ..engine.batch import answer_all
+from ..engine.batch import answer_all, check_list_invariant
 from ..errors import ArgumentError, NumericError
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
 from ..generation.loaded import LoadedModel
@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-seq-len", type=arguments.integer(2), metavar="N",
         help=f"maximum length of prompt and answer together, in tokens (default: {BATCH_MAX_SEQ_LEN})",
     )  # fmt: skip
+    arguments.add_batch_invariant(group, "questions")
     parser.set_defaults(loader=None, draft_model=None)
 
 
@@ -100,14 +101,15 @@ def run(options: argparse.Namespace) -> int:
         backend = build_tiny_llm_backend(options, progress)
         longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
+        device = backend.description["device"]
+        llm = LoadedModel(options.model, backend.model, backend.tokenizer, device, backend.context)
+        if options.batch_invariant:
+            check_batch_invariant(llm)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
         requests = [
             as_request(question, ids, longest) for question, ids in zip(questions, prompts, strict=True)
         ]
-        device = backend.description["device"]
-        llm = LoadedModel(options.model, backend.model, backend.tokenizer, device, backend.context)
-
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
             def on_finish(index: int, result: Result) -> None:
@@ -124,7 +126,12 @@ def run(options: argparse.Namespace) -> int:
             failure = None
             try:
                 answer_all(
-                    llm, requests, batch_size=options.batch_size, prefill_tokens=step, finished=on_finish
+                    llm,
+                    requests,
+                    batch_size=options.batch_size,
+                    prefill_tokens=step,
+                    finished=on_finish,
+                    batch_invariant=options.batch_invariant,
                 )
             except NumericError as error:  # in some answers; the others are complete
                 failure = error
@@ -149,6 +156,14 @@ def check_output(path: Path | None) -> None:
     check_writable({"--output": path})
     if path is not None and path.is_file() and path.stat().st_size:
         raise Refusal(f"--output: {path} exists and is not empty; choose another file or remove it")
+
+
+def check_batch_invariant(llm: LoadedModel) -> None:
+    """Refuse the flag for a model or a device that cannot keep its promise."""
+    try:
+        check_list_invariant(llm)
+    except ArgumentError as error:
+        raise Refusal(f"--batch-invariant: {error.reason}") from error
 
 
 def length_option(flag: str, requested: int | None, default: int, context: int) -> int:

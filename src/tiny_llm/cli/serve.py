@@ -88,10 +88,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-tokens", type=number(1), metavar="N", help="maximum number of drafts of a request in a step"
     )
-    group.add_argument(
-        "--batch-invariant", action="store_true", default=None,
-        help="the bits of an answer do not depend on the other requests, at any type; slower, and CPU only",
-    )  # fmt: skip
+    arguments.add_batch_invariant(group, "requests")
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:

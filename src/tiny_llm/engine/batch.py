@@ -8,13 +8,14 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import Any
 
-from ..errors import NumericError
+from ..errors import ArgumentError, NumericError
 from ..generation.batching import run_batch
 from ..generation.defaults import prefill_chunk
 from ..generation.loaded import LoadedModel
 from ..generation.request import Request
 from ..generation.result import FinishReason, Result, Statistics, TokenLogprobs
 from ..models.cached_attention import attend_flash
+from ..models.invariance import check_invariant
 from ..runtime.device import on_device
 from ..runtime.gpu import computes_on_gpu
 from .engine import Engine
@@ -32,6 +33,7 @@ def answer_all(
     batch_size: int,
     prefill_tokens: int | None = None,
     finished: Finished | None = None,
+    batch_invariant: bool = False,
 ) -> list[Result]:
     """The answers to requests with one answer and `max_tokens` each, in order; `batch_size` run at a time.
 
@@ -39,6 +41,9 @@ def answer_all(
     token of each running answer. `finished` is called with the number of a request and its answer when it is
     complete. NaN ends only its own answer: the others run to their end, then NumericError is raised with all
     results. Any other error ends all.
+
+    batch_invariant: the bits of an answer's logits do not depend on the other requests; for models that
+        `check_list_invariant` accepts.
 
     On a GPU, where dense caches are faster than pages, and for a model without FlashAttention, the loop of
     the course answers the requests.
@@ -48,11 +53,11 @@ def answer_all(
     batch_size = min(batch_size, len(requests))
     with on_device(llm.device):
         prefill_tokens = prefill_tokens or prefill_chunk()
-        if computes_on_gpu() or llm.model.layers_inner[0].self_attn.ops.attend is not attend_flash:
+        if computes_on_gpu() or not _has_flash_attention(llm):
             return _answer_on_dense_caches(llm, requests, batch_size, prefill_tokens, finished)
     results: dict[int, Result] = {}
     failed = False
-    with closing(_answers(llm, requests, batch_size, prefill_tokens)) as answers:
+    with closing(_answers(llm, requests, batch_size, prefill_tokens, batch_invariant)) as answers:
         for index, result, error in answers:
             results[index] = result
             if error is not None and not isinstance(error, NumericError):
@@ -66,8 +71,24 @@ def answer_all(
     return ordered
 
 
+def check_list_invariant(llm: LoadedModel) -> None:
+    """Raise ArgumentError for a model whose answers to a list cannot be batch invariant."""
+    with on_device(llm.device):
+        check_invariant("", llm.model)
+    if not _has_flash_attention(llm):
+        raise ArgumentError("", "batch_invariant", "True without FlashAttention", "False")
+
+
+def _has_flash_attention(llm: LoadedModel) -> bool:
+    return llm.model.layers_inner[0].self_attn.ops.attend is attend_flash
+
+
 def _answers(
-    llm: LoadedModel, requests: Sequence[EngineRequest], batch_size: int, prefill_tokens: int
+    llm: LoadedModel,
+    requests: Sequence[EngineRequest],
+    batch_size: int,
+    prefill_tokens: int,
+    batch_invariant: bool,
 ) -> Generator[tuple[int, Result, Exception | None], None, None]:
     """The number of each request with its answer, in the order in which they end."""
     arrival = time.monotonic()
@@ -84,6 +105,7 @@ def _answers(
         max_waiting=2 * batch_size,
         prefix_cache=_share_a_page(requests),
         grows=True,
+        batch_invariant=batch_invariant,
     )
     ended: SimpleQueue[int] = SimpleQueue()
     submitted: dict[int, tuple[Handle, float]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -93,10 +94,10 @@ def batch_memory(model: Any, lengths: Sequence[int], batch_size: int) -> int:
     return page * max(pages[0], min(sum(pages) + spare, most))
 
 
-def machine_memory() -> int:
+def machine_memory(system: Path = Path("/")) -> int:
     """Bytes of memory of the device that computes, or what the control groups of the process grant."""
     facts = gpu_facts() if computes_on_gpu() else None
     if facts is not None and facts["memory_bytes"] is not None:
         return int(facts["memory_bytes"])
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([whole, *group_limits()])
+    return min([whole, *group_limits(system)])

@@ -42,6 +42,7 @@ class Batch:
     def __init__(
         self, requests: Sequence[PackedRequest], storage: PagedStorage, *, batch_invariant: bool = False
     ):
+        storage.check_separate()
         self.batch_invariant = batch_invariant
         self.counts = [len(request.token_ids) for request in requests]
         self.contexts = [request.context for request in requests]

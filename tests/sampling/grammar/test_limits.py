@@ -179,3 +179,19 @@ def test_tokens_earn_time_up_to_a_limit(monkeypatch):
     with pytest.raises(GrammarError), time_of.spending():
         now += allowance.MOST * 1.01
     assert reasons == [allowance.TOO_SLOW]
+
+
+def test_a_fault_in_a_grammar_that_is_too_slow_as_well_ends_the_grammar_too(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(allowance.time, "thread_time", lambda: now)
+    reasons: list[str] = []
+    time_of = allowance.Allowance(reasons.append)
+
+    def take_too_long_and_fail() -> None:
+        nonlocal now
+        now += allowance.MOST * 1.01
+        raise KeyError("a fault of llguidance")
+
+    with pytest.raises(KeyError), time_of.spending():
+        take_too_long_and_fail()
+    assert reasons == [allowance.TOO_SLOW]

@@ -1,0 +1,43 @@
+"""The default number of pages: from the longest request, the machine, and its control groups."""
+
+import os
+from functools import partial
+
+import pytest
+
+from tiny_llm.engine import Engine, sizes
+from tiny_llm.engine.sizes import DEFAULT_REQUESTS, DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
+WHOLE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def limit(system, path, memory):
+    """A control group that grants so many bytes."""
+    file = system / "sys/fs/cgroup" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{memory}\n")
+
+
+def test_without_a_group_the_machine_counts_and_with_one_the_smaller(tmp_path):
+    assert machine_memory(tmp_path) == WHOLE
+    limit(tmp_path, "memory/memory.limit_in_bytes", 2**63 - 4096)  # what version 1 writes for no limit
+    assert machine_memory(tmp_path) == WHOLE
+    limit(tmp_path / "container", "memory.max", WHOLE // 3)
+    assert machine_memory(tmp_path / "container") == WHOLE // 3
+
+
+@pytest.mark.parametrize("path", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_the_limit_of_a_control_group_bounds_the_default_pool(llm, tmp_path, monkeypatch, path):
+    """As in a container on a large machine: a fifth of the machine would be more than it may have."""
+    page_bytes = sizes.pool_size(llm.model, PAGE_SIZE, PAGE_SIZE, None).page_bytes
+    most = 6  # pages
+    limit(tmp_path, path, int((most + 0.5) * page_bytes / DEFAULT_SHARE))
+    monkeypatch.setattr(sizes, "machine_memory", partial(machine_memory, tmp_path))
+    assert DEFAULT_REQUESTS * llm.context > most * PAGE_SIZE
+    with Engine(llm) as engine:
+        assert engine.pool.num_pages == most
+        assert engine.context == most * PAGE_SIZE
+    assert batch_memory(llm.model, [PAGE_SIZE] * 100, 100) == most * page_bytes
+    assert batch_memory(llm.model, [9 * PAGE_SIZE], 1) == 9 * page_bytes  # it has to run, whatever is granted
