@@ -17,6 +17,7 @@ from .clients import Client, Outcomes
 from .questions import Question, make_questions
 from .report import Run, as_json, as_text, checks
 from .server import ServerProgram, server_program
+from .sources import changed_files, file_times, folders
 
 QUESTIONS = 24  # for chats, and as many for completions
 PROGRESS_SECONDS = 60.0
@@ -59,6 +60,7 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON, too")
     options = parser.parse_args()
+    sources = file_times(folders())
     questions, outcomes = make_questions(QUESTIONS, options.seed), Outcomes()
     with tempfile.TemporaryDirectory() as folder, server_program(Path(folder) / "log") as server:
         begin = time.monotonic()
@@ -67,7 +69,15 @@ def main() -> int:
         metrics = server.at_rest()
         exit_code = server.stop()
         run = Run(
-            options.clients, seconds, outcomes, memory, metrics, server.reported(), server.errors(), exit_code
+            options.clients,
+            seconds,
+            outcomes,
+            memory,
+            metrics,
+            server.reported(),
+            server.errors(),
+            exit_code,
+            changed_files(sources, file_times(folders())),
         )
     print(as_text(run))
     if options.json is not None:

@@ -36,6 +36,7 @@ class Run:
     reported: Counter[str]
     errors: list[str]
     exit_code: int
+    changed: list[str]  # files of the program
 
 
 def checks(run: Run) -> list[Check]:
@@ -47,6 +48,7 @@ def checks(run: Run) -> list[Check]:
         _first_tokens(run),
         Check("no error in the log", not run.errors, f"{len(run.errors)} errors {run.errors[:3]}"),
         Check("SIGTERM ends the server with 0", run.exit_code == 0, f"exit code {run.exit_code}"),
+        Check("the program stayed as it was", not run.changed, f"{len(run.changed)} files {run.changed[:3]}"),
     ]
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .clients import Outcomes
 from .report import Run, as_json, as_text, checks, growth_of
+from .sources import changed_files, file_times, folders
 
 MIB = 2**20
-NAMES = ["answers", "every request", "at rest", "memory", "p99", "no error", "SIGTERM"]
+NAMES = ["answers", "every request", "at rest", "memory", "p99", "no error", "SIGTERM", "the program"]
 
 
 def run_of(**changes: Any) -> Run:
@@ -27,6 +30,7 @@ def run_of(**changes: Any) -> Run:
         "reported": Counter(["a", "b", "c"]),
         "errors": [],
         "exit_code": 0,
+        "changed": [],
     }
     return Run(**{**run, **changes})
 
@@ -58,6 +62,7 @@ def with_outcomes(**changes: Any) -> Run:
         (with_outcomes(first_tokens=[0.1] * 98 + [10.0] * 2), ["p99"]),
         (run_of(errors=["a step failed"]), ["no error"]),
         (run_of(exit_code=1), ["SIGTERM"]),
+        (run_of(changed=["engine.py"]), ["the program"]),
     ],
 )
 def test_a_check_fails_for_its_reason(run: Run, names: list[str]) -> None:
@@ -69,3 +74,24 @@ def test_a_check_fails_for_its_reason(run: Run, names: list[str]) -> None:
 
 def test_growth_leaves_out_the_beginning() -> None:
     assert growth_of([(0.0, 0), (1.0, 500), (2.0, 900), *((float(s), 1000 + s) for s in range(3, 10))]) == 6
+
+
+def test_a_file_that_is_changed_new_or_gone_is_named(tmp_path: Path) -> None:
+    for name in ("same.py", "gone.so"):
+        (tmp_path / name).write_text("1")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/changed.py").write_text("1")
+    before = file_times([tmp_path])
+    os.utime(tmp_path / "inner/changed.py", ns=(7, 7))  # clocks of file systems are coarse
+    (tmp_path / "gone.so").unlink()
+    (tmp_path / "new.json").write_text("1")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/same.pyc").write_text("1")
+    assert changed_files(before, file_times([tmp_path])) == ["changed.py", "gone.so", "new.json"]
+    assert changed_files(before, before) == []
+
+
+def test_the_program_is_the_code_the_model_and_the_native_module() -> None:
+    suffixes = {file.suffix for file in file_times(folders())}
+    assert {".py", ".js", ".safetensors"} <= suffixes
+    assert suffixes & {".so", ".dylib"}
