@@ -11,6 +11,12 @@ def llm():
     return LLM("tiny", dtype="float32")
 
 
+@pytest.fixture(scope="session")
+def cpu_llm():
+    """For what only a CPU does: lists on an engine, pools by the memory of the machine."""
+    return LLM("tiny", dtype="float32", device="cpu")
+
+
 @pytest.fixture
 def engine(llm):
     """Small steps and pages, so that prompts come in chunks, and pages are shared."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from tiny_llm import LLM, NumericError, Sampling
+from tiny_llm import NumericError, Sampling
 from tiny_llm.engine import EngineRequest
 from tiny_llm.engine import batch as engine_batch
 from tiny_llm.engine.batch import answer_all
@@ -26,10 +26,10 @@ from ..support.models.checkpoints import VOCABULARY, checkpoint
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
-@pytest.fixture(scope="module")
-def llm():
-    """On the CPU: a GPU answers lists without an engine."""
-    return LLM("tiny", dtype="float32", device="cpu")
+@pytest.fixture
+def llm(cpu_llm):
+    """A GPU answers lists without an engine."""
+    return cpu_llm
 
 
 def comparable(results):

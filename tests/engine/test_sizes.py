@@ -29,15 +29,16 @@ def test_without_a_group_the_machine_counts_and_with_one_the_smaller(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["memory.max", "memory/memory.limit_in_bytes"])
-def test_the_limit_of_a_control_group_bounds_the_default_pool(llm, tmp_path, monkeypatch, path):
+def test_the_limit_of_a_control_group_bounds_the_default_pool(cpu_llm, tmp_path, monkeypatch, path):
     """As in a container on a large machine: a fifth of the machine would be more than it may have."""
-    page_bytes = sizes.pool_size(llm.model, PAGE_SIZE, PAGE_SIZE, None).page_bytes
+    page_bytes = sizes.pool_size(cpu_llm.model, PAGE_SIZE, PAGE_SIZE, None).page_bytes
     most = 6  # pages
     limit(tmp_path, path, int((most + 0.5) * page_bytes / DEFAULT_SHARE))
     monkeypatch.setattr(sizes, "machine_memory", partial(machine_memory, tmp_path))
-    assert DEFAULT_REQUESTS * llm.context > most * PAGE_SIZE
-    with Engine(llm) as engine:
+    assert DEFAULT_REQUESTS * cpu_llm.context > most * PAGE_SIZE
+    with Engine(cpu_llm) as engine:
         assert engine.pool.num_pages == most
         assert engine.context == most * PAGE_SIZE
-    assert batch_memory(llm.model, [PAGE_SIZE] * 100, 100) == most * page_bytes
-    assert batch_memory(llm.model, [9 * PAGE_SIZE], 1) == 9 * page_bytes  # it has to run, whatever is granted
+    assert batch_memory(cpu_llm.model, [PAGE_SIZE] * 100, 100) == most * page_bytes
+    # The longest request has to run, whatever is granted.
+    assert batch_memory(cpu_llm.model, [9 * PAGE_SIZE], 1) == 9 * page_bytes
