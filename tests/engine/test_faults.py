@@ -116,18 +116,6 @@ def test_a_grammar_that_fails_at_its_mask_ends_one_answer(llm, engine, monkeypat
     assert_at_rest(engine)
 
 
-def test_tokens_arrive_before_a_proposal_that_fails(llm, engine, monkeypatch):
-    ((_, tokens, _),) = alone(llm, PROMPTS[0])
-    good = engine.submit(request_of(llm, PROMPTS[1]))
-    next(good)
-    monkeypatch.setattr(Answer, "propose", lambda *arguments: 1 / 0)
-    first, last = engine.submit(request_of(llm, PROMPTS[0]))
-    assert first.token_ids == tokens[:1]
-    assert (last.token_ids, last.finish_reason) == ((), "error")
-    assert isinstance(last.error, ZeroDivisionError)
-    assert_at_rest(engine)
-
-
 def test_an_observer_that_fails_ends_no_request(llm, engine, caplog):
     engine.observe(lambda timings: 1 / 0)
     seen = []
