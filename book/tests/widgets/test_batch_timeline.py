@@ -219,6 +219,21 @@ def test_the_widget_shows_the_record(widget):
     assert "all have ended" in widget.locator(".moment").last.inner_text()
 
 
+def test_a_press_or_a_drag_on_a_time_line_sets_the_time(widget):
+    picture = widget.locator(".panel svg").first
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    mouse = widget.page.mouse
+    mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 10)
+    mouse.down()
+    assert widget.get_by_label("time").input_value() == "500"
+    mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 10)
+    mouse.up()
+    mouse.move(box["x"], box["y"] + 10)
+    assert widget.get_by_label("time").input_value() == "750"
+    assert "of E" in widget.locator(".moment").first.inner_text()
+
+
 def test_a_longer_prompt_and_a_smaller_budget_are_simulated(widget):
     widget.get_by_label("simulate all three").check()
     assert all("(simulated)" in title for title in widget.locator(".title").all_inner_texts())

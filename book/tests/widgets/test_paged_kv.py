@@ -76,7 +76,9 @@ class RealPool:
             "stored": {
                 "tokens": sum(len(state.token_ids) for state in self.states.values()),
                 "paged": PAGE_SIZE * self.pool.num_used,
-                "dense": RESERVED * len(self.states),
+                "dense": sum(
+                    RESERVED if len(s.token_ids) <= RESERVED else 2 * RESERVED for s in self.states.values()
+                ),
             },
         }
 
@@ -217,3 +219,12 @@ def test_a_request_lights_its_pages(widget):
     press(widget, "Add a story")
     widget.get_by_role("button", name="Fork: request A").focus()
     assert [card.locator("b").inner_text() for card in widget.locator(".slots.lit").all()] == ["0", "1", "2"]
+
+
+def test_a_page_lights_its_owners(widget):
+    for label in ("Add a question", "Add a question", "Add a story"):
+        press(widget, label)
+    widget.locator(".slots").first.hover()
+    assert widget.locator(".requests > li.lit strong").all_inner_texts() == ["A", "B"]
+    widget.locator("figcaption").hover()
+    assert widget.locator(".requests > li.lit").count() == 0

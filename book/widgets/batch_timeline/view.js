@@ -73,6 +73,15 @@ export function mount(place) {
     value: 1000 * chosen.at,
     oninput: () => set({ at: time.value / 1000 }),
   });
+  // A time line is a slider, too: press or drag.
+  for (const kind of ["pointerdown", "pointermove"]) {
+    panels.addEventListener(kind, (event) => {
+      const box = panels.querySelector("svg").getBoundingClientRect();
+      if (event.buttons !== 1 || event.clientX < box.left) return;
+      time.value = (1000 * (event.clientX - box.left)) / box.width;
+      set({ at: time.value / 1000 });
+    });
+  }
   place.replaceChildren(
     element("figcaption", {}, `${recorded.length} requests that arrive together: who is computed when`),
     element(

@@ -3,7 +3,7 @@
 
 export const PAGES = 12;
 export const PAGE_SIZE = 4;
-export const RESERVED = 24; // tokens that a dense cache reserves for a request
+export const RESERVED = 24; // tokens that a dense cache reserves for a request, and doubles when they are full
 
 const COMMON = ["Be", "kind", ".", "Answer", "in", "one", "line", "."];
 const QUESTIONS = [
@@ -132,7 +132,7 @@ export function stored({ requests, owners }) {
   return {
     tokens: requests.reduce((sum, each) => sum + each.tokens.length, 0),
     paged: owners.filter((count) => count > 0).length * PAGE_SIZE,
-    dense: requests.length * RESERVED,
+    dense: requests.reduce((sum, { tokens: { length } }) => sum + (length > RESERVED ? 2 : 1) * RESERVED, 0),
   };
 }
 

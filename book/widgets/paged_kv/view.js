@@ -34,10 +34,23 @@ export function mount(place) {
     [...pages.children].forEach((card, page) => card.classList.toggle("lit", owned.includes(page)));
   }
 
+  // The other way round: the requests that own a page.
+  function lightOwners(page) {
+    const owners = pool.requests.filter((each) => each.pages.includes(page)).map(({ name }) => name);
+    for (const row of requests.children) row.classList.toggle("lit", owners.includes(row.dataset.request));
+  }
+
   function draw() {
     requests.replaceChildren(...pool.requests.map(row));
     if (pool.requests.length === 0) requests.append(element("li", { className: "nobody" }, "No request is running."));
-    pages.replaceChildren(...pool.owners.map((_, page) => card(pool, page)));
+    pages.replaceChildren(
+      ...pool.owners.map((_, page) => {
+        const made = card(pool, page);
+        made.onmouseenter = () => lightOwners(page);
+        made.onmouseleave = () => lightOwners(null);
+        return made;
+      }),
+    );
     bars.replaceChildren(...usage(pool));
     sentence.textContent = pool.said;
     light(lit);
@@ -117,7 +130,7 @@ function usage(pool) {
   return [
     ["tokens of all requests", tokens, "tokens"],
     ["slots of their pages", paged, "paged"],
-    [`a dense cache, ${model.RESERVED} reserved each`, dense, "dense"],
+    [`a dense cache: ${model.RESERVED} each, doubled when full`, dense, "dense"],
   ].map(([label, count, kind]) => {
     const bar = element("span", { className: `pool-bar ${kind}` });
     bar.style.width = `${(100 * count) / longest}%`;
