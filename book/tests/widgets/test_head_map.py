@@ -66,7 +66,7 @@ def test_every_head_says_what_it_reads(widget):
             f"Query head {head} reads KV head ⌊{head} / 7⌋ = {head // 7}, "
             f"like all heads from {first} to {first + 6}."
         )
-    assert widget.locator(".bytes").all_inner_texts() == ["3,584 B", "512 B, 1/7", "256 B, 1/14"]
+    assert widget.locator(".amount").all_inner_texts() == ["3,584 B", "512 B, 1/7", "256 B, 1/14"]
     assert widget.locator("line").count() == 14
     slider.focus()
     widget.page.keyboard.press("ArrowLeft")
@@ -96,7 +96,7 @@ def test_only_divisors_are_offered_and_extremes_hold(widget):
     assert sentence(widget) == "Query head 1 reads KV head ⌊1 / 2⌋ = 0, like all heads from 0 to 1."
 
 
-def test_the_wrong_map_names_its_victims(widget):
+def test_the_wrong_map_counts_heads_that_read_keys_of_another_group(widget):
     widget.get_by_label("the wrong map").check()
     assert sentence(widget) == "Query head 3 reads KV head 3 mod 2 = 1, but its keys are those of KV head 0."
     assert widget.locator(".verdict").inner_text().startswith("6 of 14 query heads read the keys of another")

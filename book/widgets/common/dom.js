@@ -48,6 +48,19 @@ export function button(label, onclick) {
   return element("button", { type: "button", onclick }, label);
 }
 
+// A row with a label, a bar that fills this share of its track, and a text.
+export function meter(label, share, text) {
+  const filled = element("span", { className: "filled" });
+  filled.style.width = `${100 * share}%`;
+  return element(
+    "div",
+    { className: "meter" },
+    element("span", {}, label),
+    element("span", { className: "track" }, filled),
+    element("span", { className: "amount" }, text),
+  );
+}
+
 // Up to `digits` significant digits, with a real minus sign.
 export function number(x, digits = 6) {
   if (x === null) return "–";

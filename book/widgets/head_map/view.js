@@ -1,6 +1,6 @@
 // The map of heads: query heads above, KV heads below, a line for each reading; and the size of the cache.
 
-import { checkbox, element, slider, svg } from "#widgets/common/dom.js";
+import { checkbox, element, meter, slider, svg } from "#widgets/common/dom.js";
 import { cacheBytes, divisors, foreign, kvHead } from "#widgets/head_map/model.js";
 
 const QUERY_HEADS = [2, 4, 6, 8, 12, 14, 16, 28, 32];
@@ -161,15 +161,8 @@ function caches({ queryHeads, kvHeads }, size) {
     [`${here}, H = ${kvHeads}`, kvHeads],
     ["MQA, H = 1", 1],
   ].map(([label, count]) => {
-    const filled = element("span", { className: "filled" });
-    filled.style.width = `${(100 * cacheBytes(count, size)) / most}%`;
-    const bytes = cacheBytes(count, size).toLocaleString("en");
-    return element(
-      "div",
-      { className: "cache" },
-      element("span", {}, label),
-      element("span", { className: "track" }, filled),
-      element("span", { className: "bytes" }, count === queryHeads ? `${bytes} B` : `${bytes} B, 1/${queryHeads / count}`),
-    );
+    const bytes = `${cacheBytes(count, size).toLocaleString("en")} B`;
+    const share = cacheBytes(count, size) / most;
+    return meter(label, share, count === queryHeads ? bytes : `${bytes}, 1/${queryHeads / count}`);
   });
 }

@@ -1,6 +1,6 @@
 // V1 beside V2: the score tiles that are computed, what is on the chip, and what has been moved for it.
 
-import { button, checkbox, element, slider, svg } from "#widgets/common/dom.js";
+import { button, checkbox, element, meter, slider, svg } from "#widgets/common/dom.js";
 import { KINDS, counts, sees, steps } from "#widgets/schedules/model.js";
 
 const ORDERS = { V1: "V1: keys outside, queries inside", V2: "V2: queries outside, keys inside" };
@@ -198,17 +198,9 @@ function rows(totals) {
 function drawBars(place, totals, most) {
   const kilobytes = (bytes) => `${(bytes / 1000).toFixed(0)} KB`;
   place.replaceChildren(
-    ...Object.keys(ORDERS).map((order) => {
-      const filled = element("span", { className: "filled" });
-      filled.style.width = `${(100 * totals[order].bytes) / most}%`;
-      return element(
-        "div",
-        { className: "total" },
-        element("span", {}, `${order}, bytes`),
-        element("span", { className: "track" }, filled),
-        element("span", { className: "bytes" }, kilobytes(totals[order].bytes)),
-      );
-    }),
+    ...Object.keys(ORDERS).map((order) =>
+      meter(`${order}, bytes`, totals[order].bytes / most, kilobytes(totals[order].bytes)),
+    ),
   );
   place.setAttribute("aria-label", `moved so far: V1 ${kilobytes(totals.V1.bytes)}, V2 ${kilobytes(totals.V2.bytes)}`);
 }
