@@ -15,9 +15,9 @@ PATHS = {
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("book/**/*.md")]
 }
 PAGES = {name: path.read_text() for name, path in PATHS.items()}
-# A block of text directly below a block of Python, or below one command, is what that prints. "..." in it
+# A block of text right after a block of Python, or after one command, is what that prints. "..." in it
 # stands for anything, such as a time.
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```$)?", re.S | re.M)
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n?```text\n(.*?)^```$)?", re.S | re.M)
 COMMAND_AND_OUTPUT = re.compile(r"^```sh\n([^\n]*)\n```\n```text\n(.*?)^```$", re.S | re.M)
 # The tour is longer, and tests/e2e runs it.
 EXAMPLES = {page: BLOCK.findall(text) for page, text in PAGES.items() if page != "docs/tour.md"}

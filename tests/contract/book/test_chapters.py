@@ -9,7 +9,7 @@ from ..project import timetable
 
 BOOK = ROOT / "book"
 TIMETABLE = timetable()
-DAYS = sorted(BOOK.glob("week[1234]/day*.md"))
+DAYS = sorted(BOOK.glob("week*/day*.md"))
 OTHERS = sorted([*BOOK.glob("attention/*.md"), *BOOK.glob("machines/*.md")])
 TREE = {
     f"/{path.relative_to(ROOT).as_posix()}/"
