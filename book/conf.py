@@ -9,7 +9,18 @@ sys.path.insert(0, str(HERE / "extensions"))
 project = "tiny-llm: attention and serving, on the code that ships"
 author = "the founders of tiny-llm"
 language = "en"
-extensions = ["myst_parser", "accessibility", "mathml", "mistakes", "pictures", "reference", "widgets"]
+extensions = [
+    "myst_parser",
+    "accessibility",
+    "benchmarks",
+    "mathml",
+    "mistakes",
+    "openapi",
+    "pictures",
+    "reference",
+    "support",
+    "widgets",
+]
 exclude_patterns = ["tests", "widgets", "extensions"]
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 3

@@ -22,6 +22,17 @@ def load(path: Path):
 
 
 @pytest.fixture
+def load_tool(monkeypatch):
+    """Imports tools/NAME.py, which finds the modules beside it."""
+
+    def load_tool(name):
+        monkeypatch.syspath_prepend(str(ROOT / "tools"))
+        return load(ROOT / f"tools/{name}.py")
+
+    return load_tool
+
+
+@pytest.fixture
 def run_model(tmp_path):
     """Runs tests/widgets/NAME.mjs under Node; its `fixture` is the record."""
 
