@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-from learner import commands, workspace  # noqa: E402
+from learner import commands, extension, workspace  # noqa: E402
 
 ALL_AT_ONCE = ["-n", "auto", "--dist", "worksteal"]  # all tests take minutes
 
@@ -101,4 +101,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except extension.build.BuildError as error:
+        sys.exit(str(error))

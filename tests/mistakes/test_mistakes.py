@@ -12,18 +12,17 @@ from typing import NamedTuple
 import mlx.core as mx
 import pytest
 
-from extensions import tiny_llm_ext
+from tools.learner import extension
 from tools.learner.workspace import KERNELS, NO_KERNELS, SWITCH
 
 from ..metal.harness.toolchain import working_compiler
 from ..support.processes.tools import cpp_compiler
-from . import attention, caches, generation, kernels, layers, native, pages
+from . import attention, caches, generation, kernels, layers, pages
 from .mistake import Mistake, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = (attention, layers, generation, caches, kernels, pages)
 MISTAKES: Table = dict(sorted(item for table in TABLES for item in table.MISTAKES.items()))
-ISA = "scalar"  # exists on every machine and compiles fastest
 # A learner's layers run their own Python code, not our kernels.
 READABLE_LAYERS = Mistake(
     "layers use no kernels", SWITCH, KERNELS, NO_KERNELS, "no test: it is made before all others"
@@ -46,7 +45,9 @@ class Tree:
 
     def __init__(self, folder: Path):
         self.root = folder
-        unread = shutil.ignore_patterns("__pycache__", "mistakes", "packaging", "*.safetensors")
+        # Compiled Python comes along, or each process that runs a chapter would compile hundreds of modules.
+        # A file that is changed has another time than its compiled form says.
+        unread = shutil.ignore_patterns("mistakes", "packaging", "*.safetensors")
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=unread)
         shutil.copy(ROOT / "pyproject.toml", folder)
@@ -58,10 +59,6 @@ class Tree:
         right = path.read_text()
         path.write_text(mistake.applied(right))
         return right
-
-    def module(self) -> Path:
-        """The native module of this Python."""
-        return self.root / "src" / "extensions" / "tiny_llm_ext" / Path(tiny_llm_ext._ext.__file__).name
 
     def test(self, chapter: str, words: str) -> Verdict:
         """Run the tests of a chapter that `words` select."""
@@ -142,14 +139,12 @@ def assert_found(mistake: Mistake, verdict: Verdict) -> None:
 @pytest.mark.parametrize(("chapter", "mistake"), each(kernels.NATIVE))
 def test_a_mistake_in_a_cpu_kernel_is_found_by_name(tree, chapter, mistake, monkeypatch):
     cpp_compiler()  # skips the test without one
-    monkeypatch.setenv("TINY_LLM_CPU_ISA", ISA)
     right = tree.make(mistake)
-    module = tree.module()
-    built = module.read_bytes()
     try:
-        native.rebuild(tree.root, ISA)
+        for name, value in extension.prepare(tree.root / "src").items():
+            monkeypatch.setenv(name, value)
         verdict = tree.test(chapter, mistake.task)
     finally:
-        module.write_bytes(built)
         (tree.root / "src" / mistake.file).write_text(right)
+        extension.prepare(tree.root / "src")
     assert_found(mistake, verdict)

@@ -4,11 +4,13 @@ import shutil
 
 import pytest
 
-from tools.learner.starter import emptied
-from tools.learner.tasks import Task, all_tasks
-from tools.learner.workspace import ROOT, create, messages_by_file, run_pytest
+from tools.learner import native
+from tools.learner.tasks import Task, all_tasks, messages_by_file
+from tools.learner.workspace import ROOT, create, emptied, run_pytest
 
+from ..metal.harness.toolchain import working_compiler
 from ..support.processes.child import run_python
+from ..support.processes.tools import cpp_compiler
 
 TASKS = all_tasks()
 pytestmark = pytest.mark.slow
@@ -31,44 +33,90 @@ def leave_empty(folder, tasks):
     messages = messages_by_file(tasks)
     for file in messages_by_file(TASKS):
         right = (ROOT / "src" / file).read_text()
-        (folder / file).write_text(emptied(right, messages.get(file, {})))
+        (folder / file).write_text(emptied(file, right, messages.get(file, {})))
+
+
+def need_compiler(task):
+    if any("metal" in place.file for place in task.places):
+        working_compiler()
 
 
 @pytest.mark.parametrize("number", range(len(TASKS)), ids=[label(task) for task in TASKS])
 def test_a_task_can_be_solved_after_those_before_it_and_not_without(folder, number):
     task, later = TASKS[number], TASKS[number + 1 :]
+    need_compiler(task)
     selected = [task.tests, "-q", "-x", "--tb=short", "-k", f"task_{task.number}_"]
     leave_empty(folder, [task, *later])
     starter = run_pytest(folder, selected)
     assert starter.returncode == 1, starter.stdout + starter.stderr
-    assert f"NotImplementedError: {task.label}: {task.title}" in starter.stdout
+    raised = "NotImplementedError: " if task.places[0].is_python else ""
+    assert f"{raised}{task.message}" in starter.stdout
     leave_empty(folder, later)
     solution = run_pytest(folder, selected)
     assert solution.returncode == 0, solution.stdout + solution.stderr
 
 
-def test_the_learners_loop_by_its_commands():
-    name = "build/learner-of-a-test"
-    place = ROOT / name
+def course(*words):
+    result = run_python("tools/course.py", *words)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
-    def course(*words):
-        result = run_python("tools/course.py", *words)
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
 
-    try:
-        assert "The first task is week 1 day 1, task 1" in course("start", "--solution", name)
-        assert run_python("tools/course.py", "start", "--solution", name).returncode == 1
-        where = ("--week", "1", "--day", "1")
-        assert "0 of 2 tasks are solved" in course("progress", "--solution", name, *where)
-        assert "basics.py: softmax" in course("hint", *where, "--task", "1")
-        diff = course("solution", "--solution", name, *where, "--task", "2")
-        assert "-    raise NotImplementedError('week 1 day 1, task 2" in diff
-        assert "+    return native.linear(x, w, bias)" in diff
-        for file in ("tiny_llm/basics.py", "tiny_llm/ops/dense.py", "tiny_llm/attention.py"):
-            (place / file).write_text((ROOT / "src" / file).read_text())
-        assert "2 of 2 tasks are solved" in course("progress", "--solution", name, *where)
-        tested = run_python("tools/course.py", "test", "--solution", name, *where, "-q")
-        assert tested.returncode == 0, tested.stdout + tested.stderr
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+@pytest.fixture
+def place():
+    """A folder of the tree for starter files, removed afterwards."""
+    folder = ROOT / "build" / "learner-of-a-test"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_learners_loop_by_its_commands(place):
+    name = str(place.relative_to(ROOT))
+    assert "The first task is week 1 day 1, task 1" in course("start", "--solution", name)
+    assert run_python("tools/course.py", "start", "--solution", name).returncode == 1
+    where = ("--week", "1", "--day", "1")
+    assert "0 of 2 tasks are solved" in course("progress", "--solution", name, *where)
+    assert "basics.py: softmax" in course("hint", *where, "--task", "1")
+    diff = course("solution", "--solution", name, *where, "--task", "2")
+    assert "-    raise NotImplementedError('week 1 day 1, task 2" in diff
+    assert "+    return native.linear(x, w, bias)" in diff
+    for file in ("tiny_llm/basics.py", "tiny_llm/ops/dense.py", "tiny_llm/attention.py"):
+        (place / file).write_text((ROOT / "src" / file).read_text())
+    assert "2 of 2 tasks are solved" in course("progress", "--solution", name, *where)
+    tested = run_python("tools/course.py", "test", "--solution", name, *where, "-q")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_the_learners_loop_of_a_kernel(tmp_path):
+    """From the starter files to a kernel with an error, then to one in other words than ours."""
+    cpp_compiler()  # skips the test without one
+    folder = tmp_path / "my_llm"
+    where = ("--week", "2", "--day", "4")
+    task = next(task for task in TASKS if (task.week, task.day, task.number) == (2, 4, 2))
+    create(folder, [task])
+    assert "online_softmax-inl.h: update_maximum" in course("hint", *where, "--task", "2")
+    diff = course("solution", "--solution", str(folder), *where, "--task", "2")
+    assert f'-#error "{task.message}"' in diff
+    assert "+    F alpha = exp2(exponent_between(old, base));" in diff
+
+    def test():
+        selected = ("-q", "--", "-k", "task_2 and one_idea")
+        return run_python("tools/course.py", "test", "--solution", str(folder), *where, *selected)
+
+    for place in task.places:
+        path = folder / place.file
+        right = native.filled(
+            path.read_text(), (ROOT / "src" / place.file).read_text(), {place.name: task.message}
+        )
+        path.write_text(right)
+    path.write_text(right.replace("F alpha = exp2(", "float alpha = exp2("))
+    stopped = test()
+    assert stopped.returncode == 1
+    assert f"{path}:" in stopped.stderr
+    path.write_text(right.replace("F alpha = exp2(", "const F alpha = exp2("))
+    solved = test()
+    assert solved.returncode == 0, solved.stdout + solved.stderr
+    assert "Built the extension of my_llm" in solved.stderr
+    again = test()
+    assert again.returncode == 0
+    assert "Built" not in again.stderr

@@ -6,8 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from .starter import functions, written
-from .tasks import ROOT, Task, all_tasks
+from . import native, starter
+from .tasks import ROOT, Place, Task, all_tasks
 from .workspace import create, run_pytest
 
 FOLDER = "my_llm"
@@ -89,13 +89,11 @@ def solution(options: argparse.Namespace) -> int:
     folder = existing(options.solution)
     for place in task.places:
         mine, right = (root / place.file for root in (folder, ROOT / "src"))
-        text = mine.read_text()
-        own = written(text, place.name) if place.name in functions(text) else ""
         print(
             "".join(
                 difflib.unified_diff(
-                    own.splitlines(keepends=True),
-                    written(right.read_text(), place.name).splitlines(keepends=True),
+                    text_of(place, mine.read_text()).splitlines(keepends=True),
+                    text_of(place, right.read_text()).splitlines(keepends=True),
                     f"{options.solution}/{place.file}",
                     f"src/{place.file}",
                     n=100,
@@ -103,6 +101,12 @@ def solution(options: argparse.Namespace) -> int:
             )
         )
     return 0
+
+
+def text_of(place: Place, source: str) -> str:
+    """The code of a place; empty if the learner has removed or renamed it."""
+    language = starter if place.is_python else native
+    return language.written(source, place.name) if language.has(source, place.name) else ""
 
 
 def chosen(options: argparse.Namespace) -> Task:

@@ -24,6 +24,10 @@ def written(source: str, name: str) -> str:
     return "\n".join(source.splitlines()[first - 1 : function.end_lineno]) + "\n"
 
 
+def has(source: str, name: str) -> bool:
+    return name in functions(source)
+
+
 def functions(source: str) -> dict[str, Function]:
     """All functions and methods by their qualified names."""
     found: dict[str, Function] = {}

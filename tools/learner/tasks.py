@@ -1,6 +1,8 @@
 """The tasks of the course, from course.toml."""
 
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,10 +10,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Place(NamedTuple):
-    """A function that a learner writes."""
+    """A function that a learner writes, or a region of C++ or Metal code."""
 
     file: str  # below src
     name: str  # such as RoPE._rotate
+
+    @property
+    def is_python(self) -> bool:
+        return self.file.endswith(".py")
 
 
 class Task(NamedTuple):
@@ -25,6 +31,11 @@ class Task(NamedTuple):
     @property
     def label(self) -> str:
         return f"week {self.week} day {self.day}, task {self.number}"
+
+    @property
+    def message(self) -> str:
+        """What an emptied place says."""
+        return f"{self.label}: {self.title}"
 
     @property
     def tests(self) -> str:
@@ -45,3 +56,12 @@ def all_tasks() -> list[Task]:
         for chapter in chapters
         for task in chapter.get("task", ())
     ]
+
+
+def messages_by_file(tasks: Iterable[Task]) -> dict[str, dict[str, str]]:
+    """File -> the names of its places -> what they say while they are empty."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for task in tasks:
+        for place in task.places:
+            found[place.file][place.name] = task.message
+    return found

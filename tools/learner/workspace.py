@@ -1,16 +1,15 @@
-"""The learner's folder: a copy of src in which the functions of all tasks are empty."""
+"""The learner's folder: a copy of src in which the places of all tasks are empty."""
 
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .starter import emptied
-from .tasks import ROOT, Task, all_tasks
+from . import extension, native, starter
+from .tasks import ROOT, Task, all_tasks, messages_by_file
 
 # A learner's layers run their own Python code, not our kernels.
 SWITCH = "tiny_llm/runtime/extension.py"
@@ -19,36 +18,37 @@ NO_KERNELS = "return None"
 
 
 def create(folder: Path, tasks: Iterable[Task] | None = None) -> None:
-    """Write the starter files, with the functions of `tasks` (of all, by default) empty."""
-    shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    """Write the starter files, with the places of `tasks` (of all, by default) empty."""
+    shutil.copytree(ROOT / "src", folder)
     switch = folder / SWITCH
     text = switch.read_text()
     assert text.count(KERNELS) == 1
     switch.write_text(text.replace(KERNELS, NO_KERNELS))
     for file, messages in messages_by_file(all_tasks() if tasks is None else tasks).items():
         path = folder / file
-        path.write_text(emptied(path.read_text(), messages))
+        path.write_text(emptied(file, path.read_text(), messages))
 
 
-def messages_by_file(tasks: Iterable[Task]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for task in tasks:
-        for place in task.places:
-            found[place.file][place.name] = f"{task.label}: {task.title}"
-    return found
+def emptied(file: str, source: str, messages: Mapping[str, str]) -> str:
+    return (starter if file.endswith(".py") else native).emptied(source, messages)
 
 
 def pytest_command(folder: Path, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment that run tests of the project against the packages in `folder`."""
+    """The command and the environment that run tests of the project against the packages in `folder`.
+
+    Builds what changed of its extension first; raises build.BuildError if that does not compile.
+    """
     # -S skips the start-up of site-packages, where an editable install would import the original package.
     paths = [folder, folder / "extensions", ROOT, Path(sysconfig.get_path("purelib"))]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTHONDONTWRITEBYTECODE": "1",
+        **extension.prepare(folder),
     }
     pytest = [sys.executable, "-S", "-m", "pytest", "-o", "pythonpath=", "-p", "no:cacheprovider"]
-    return [*pytest, *arguments], environment
+    unwritten = ["-p", "tools.learner.unwritten", "--starter-files", str(folder)]
+    return [*pytest, *unwritten, *arguments], environment
 
 
 def run_pytest(folder: Path, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":

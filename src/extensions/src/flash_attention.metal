@@ -47,6 +47,7 @@ kernel void flash_attention_f32_e128(
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (row >= L) return;  // the last tile of rows may be incomplete
 
+  // Region attend_row, a task of the course
   // The row sees the keys before `end`. Causal: the last row sees the last key, also where L and S differ.
   // Tiles from `end` on are not visited. With `end` below 1 the row sees no key.
   const int end = args.causal ? row + (S - L) + 1 : S;
@@ -87,4 +88,5 @@ kernel void flash_attention_f32_e128(
   const float inverse = 1.0f / l;
   for (int e = lane; e < E; e += kLanes) output[at_row + e] = l == 0.0f ? 0.0f : o[r][e] * inverse;
   if (lane == 0) lse[int64_t(n) * L + row] = m + log(l);
+  // End of region attend_row
 }

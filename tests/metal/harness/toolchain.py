@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from metal_source import SOURCES
+
 from ...support.processes.tools import CLANG, GXX, NM, Tool, call, cpp_compiler, lacking, leave_out
 from .signature import Signature, launcher
 
 HARNESS = Path(__file__).resolve().parent
 ROOT = HARNESS.parents[2]
-SOURCES = ROOT / "src/extensions/src"
 SHIM = HARNESS / "shim"
 CACHE = ROOT / "build/metal"
 THREADGROUP_MEMORY = 32768  # bytes, on every Apple GPU

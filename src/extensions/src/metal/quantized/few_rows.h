@@ -24,6 +24,7 @@ inline void few_rows(device const T* rows, device const uint* words, device cons
     for (int o = 0; o < kFewOutputs; o++) sum[m][o] = 0.0f;
   }
 
+  // Region multiply_words, a task of the course
   for (int j = lane; j < K / kPerWord; j += 32) {
     float w[kFewOutputs][kPerWord];
     TINY_LLM_UNROLL
@@ -44,6 +45,7 @@ inline void few_rows(device const T* rows, device const uint* words, device cons
       }
     }
   }
+  // End of region multiply_words
 
   TINY_LLM_UNROLL
   for (int m = 0; m < kRows; m++) {
