@@ -194,6 +194,13 @@ NATIVE: Table = {
             "(W)((U)words << (kBits * kIndex));",
             "test_task_2_quantized_matmul_cpu_unpacks_the_lowest_bits_first",
         ),
+        Mistake(
+            "the bias of a group is forgotten",
+            "extensions/src/cpu/quantized/skinny-inl.h",
+            "sums.acc[m] = fma(sums.factors.bias[group % kLanes], set1(x_sums[m]), sums.acc[m]);",
+            ";",
+            "test_task_2_quantized_matmul_cpu_unpacks_the_lowest_bits_first",
+        ),
     ),
     "week_2_day_4": (
         Mistake(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tiny_llm.engine import Engine
+from tiny_llm.server import app
+from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
@@ -27,3 +30,16 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """With each engine, under the name "fake"."""
     with ENGINES[request.param]() as engine, running(engine) as started:
         yield started
+
+
+@pytest.fixture
+def threads_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, Threads]:
+    """The threads of the next server, by the name of their line."""
+    found: dict[str, Threads] = {}
+
+    def note(name: str, *arguments: Any) -> Threads:
+        found[name] = Threads(name, *arguments)
+        return found[name]
+
+    monkeypatch.setattr(app, "Threads", note)
+    return found

@@ -11,6 +11,7 @@ import pytest
 from tiny_llm.errors import ArgumentError
 from tiny_llm.sampling.grammar import Grammar, compiler, knows_grammar, start_grammar, trial
 from tiny_llm.sampling.grammar.compiler import TRIALS
+from tiny_llm.server.threads import Threads
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
@@ -99,7 +100,7 @@ def test_a_slow_grammar_delays_no_other_request() -> None:
         assert [each.result() for each in slow] == [200] * 8
 
 
-def test_a_known_grammar_waits_for_no_other() -> None:
+def test_a_known_grammar_waits_for_no_other(threads_of: dict[str, Threads]) -> None:
     """Nor for a refused one: only new ones are compiled by the few threads."""
     engine = FakeEngine()
     known, refused = ({"structured_outputs": {"regex": text}} for text in ("(known)", "(refused"))
@@ -113,7 +114,7 @@ def test_a_known_grammar_waits_for_no_other() -> None:
     ):
         unknown = {"structured_outputs": {"regex": "new"}}
         new = [clients.submit(lambda: server.chat(**unknown).status) for _ in range(2)]
-        wait_until(lambda: gate.entered == 1 and server.server.lifecycle.in_flight == 2)
+        wait_until(lambda: gate.entered == 1 and threads_of["grammar"]._calls == 2)
         assert [server.chat(**fields).status for fields in (known, refused)] == [200, 400]
         beyond = server.chat(**unknown)
         assert (beyond.status, beyond.error["code"]) == (429, "grammar_queue_full")

