@@ -34,6 +34,7 @@ SETTINGS = [
     {"topK": 1},
     {"topK": 40},
     {"topK": 1000, "topP": 0.9},
+    {"topP": 1e-7},
     {"topP": 0.1},
     {"topP": 0.5, "temperature": 1.5},
     {"topP": 0.99},
