@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.learner import native
+from tools.learner import extension, native
 from tools.learner.tasks import ROOT, all_tasks
 
 PLACES = [(task, place) for task in all_tasks() for place in task.places if not place.is_python]
@@ -56,3 +56,16 @@ def test_a_place_that_is_not_there_is_named():
     assert not native.has(CODE, "thrice")
     with pytest.raises(ValueError, match="thrice: got 0 functions or regions"):
         native.written(CODE, "thrice")
+
+
+def test_a_change_compiles_the_units_that_contain_it_and_kernels_of_one_instruction_set(tmp_path):
+    steps = extension.all_steps()
+
+    def units(changed):
+        return [extension.object_of(step, tmp_path) for step in extension.changed_units(steps, {changed})]
+
+    (kernels,) = units("src/cpu/attention/online_softmax-inl.h")
+    assert kernels.name.endswith("isa_scalar.cpp.o")
+    everywhere = units("src/tiny_llm_ext.h")
+    assert len(set(everywhere)) == len(everywhere) > 2
+    assert units("src/tests/check.h") == []

@@ -42,8 +42,8 @@ def prepare(folder: Path) -> dict[str, str]:
     package = folder / "extensions" / build.PACKAGE.name
     if any(METAL.fullmatch(name) for name in changed):
         _write_metal(place / "sources", package / "metal")
-    steps = _steps() if changed else []
-    units = _changed_units(steps, changed)
+    steps = all_steps() if changed else []
+    units = changed_units(steps, changed)
     if units:
         _compile(steps, units, place)
     module = place / build.MODULE.name if units else build.MODULE
@@ -95,7 +95,7 @@ def _write_metal(sources: Path, texts: Path) -> None:
         subprocess.run([sys.executable, sources / "metal_source.py", source, text], check=True)
 
 
-def _steps() -> list[Step]:
+def all_steps() -> list[Step]:
     """The commands of our build."""
     steps: list[Step] = json.loads(_ninja("-t", "compdb"))
     return steps
@@ -105,7 +105,7 @@ def _link_command(steps: list[Step]) -> str:
     return next(step["command"] for step in steps if Path(step["output"]) == build.MODULE)
 
 
-def _changed_units(steps: list[Step], changed: set[str]) -> list[Step]:
+def changed_units(steps: list[Step], changed: set[str]) -> list[Step]:
     """The steps that compile a changed file; of the kernels those of ISA."""
     if not changed:
         return []
@@ -148,10 +148,10 @@ def _compile(steps: list[Step], units: list[Step], place: Path) -> None:
     link = _link_command(steps).replace(str(build.MODULE), str(module))
     lines = [RULES.format(place=_escaped(place))]
     for step in units:
-        source, compiled = Path(step["file"]), place / step["output"].replace("/", "-")
+        source, compiled = Path(step["file"]), object_of(step, place)
         command = step["command"].replace(step["output"], str(compiled))
         if build.BUILD in source.parents:  # CMake's list of files that are compiled together
-            together = place / source.name
+            together = compiled.with_suffix("")
             _write(together, source.read_text().replace(str(EXTENSIONS), sources))
             command = command.replace(str(source), str(together))
         command = re.sub(r"-O[23]\b", "-O1", command.replace(str(EXTENSIONS), sources))
@@ -167,6 +167,11 @@ def _compile(steps: list[Step], units: list[Step], place: Path) -> None:
     if "no work to do" not in said:
         seconds = time.monotonic() - start
         print(f"Built the extension of {place.parent.name} in {seconds:.1f} s.", file=sys.stderr)
+
+
+def object_of(step: Step, place: Path) -> Path:
+    """What a step compiles in the learner's folder: names of units repeat, those of our outputs do not."""
+    return place / step["output"].replace("/", "-")
 
 
 def _of_learner(messages: str, place: Path) -> str:
