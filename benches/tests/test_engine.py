@@ -143,7 +143,7 @@ def test_a_story_is_told_again_by_drafts(pool: WorkerPool, service: EngineServic
 
 
 def test_the_packed_weights_draft_for_the_same_weights_unpacked(pool: WorkerPool) -> None:
-    """The same text, in four times the memory and more: drafts are right, and pay."""
+    """The same text: all drafts are right."""
     case = replace(next(cases("draft")), dtype="float32", output=40)
     row = engine.row_of(pool, case, 1, repeats=1)
     assert all(entry.error < 0.01 for entry in row.entries)
