@@ -5,83 +5,80 @@ of its tokens, so the gap between two tokens of an answer is bounded by bounding
 """
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
 
 from ..scheduler import Plan
 
 LONGEST_STEP = 2.8  # of the time of a step without prompts; the gap that is promised is 3 times as long
+FEWEST_TOKENS = 3  # of prompts beside answers, however long they take: a prompt must come in
 # Rows of a step with prompts. Kernels multiply 4 or 8 rows together.
-SIZES = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-RECENT_STEPS = 5  # of one size; the fastest counts, because others may have used the machine
-STEPS_BETWEEN = 16  # with prompts, until one goes without: its time is what the others are compared with
-# After so many steps a size is tried again. Fewer than one step in a hundred may be too long, for the p99.
-STEPS_TO_FORGET = 192
-
-
-@dataclass(slots=True)
-class _Times:
-    """Of the latest steps of one size; latest: the number of the last one."""
-
-    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
-    latest: int = 0
+SIZES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+RECENT_STEPS = 4  # the fastest counts, because others may have used the machine
+TRIALS = 3  # of a size that is too long: a step may have been disturbed
+# Steps with prompts after which such a size is tried again: fewer than one gap in a hundred is too long.
+STEPS_TO_FORGET = 320
+# Steps with prompts until one goes without, whose time is what the others are compared with. At the smallest
+# size it comes sooner: what was compared with may be of before others began to use the machine.
+STEPS_BETWEEN, STEPS_BETWEEN_SMALL = 16, 4
+FASTER = 1.5  # so many times faster than the step before, the machine is another one
 
 
 class Pace:
-    """Remembers the time of steps by their rows, and picks the largest that is short enough.
-
-    The size after that is tried with a single step, if nothing is known about it.
-    """
+    """Remembers the time of steps by their rows, and picks the largest size that is short enough."""
 
     def __init__(self) -> None:
-        self._alone: dict[int, _Times] = defaultdict(_Times)  # steps without prompts, by the number of rows
-        self._mixed: dict[int, _Times] = defaultdict(_Times)  # by the number of rows
+        self._alone: deque[tuple[int, float]] = deque(
+            maxlen=RECENT_STEPS
+        )  # rows and seconds, without prompts
+        self._mixed: dict[int, deque[tuple[int, float]]] = (
+            defaultdict(  # by size: number of the step, seconds
+                lambda: deque(maxlen=RECENT_STEPS)
+            )
+        )
         self._step = 0  # counts those with prompts
         self._since = 0  # steps with prompts since one without
 
-    def prompt_tokens(self, decoding: int) -> int | None:
-        """The tokens of prompts beside so many answers; None: no bound, or none is known yet."""
-        sizes = [size for size in SIZES if size > decoding]
-        if not decoding or not self._alone or not sizes:
+    def prompt_tokens(self, rows: int) -> int | None:
+        """The tokens of prompts beside so many rows of answers and their drafts; None: no bound."""
+        sizes = [size for size in SIZES if size >= rows + FEWEST_TOKENS]
+        if not rows or not sizes:
             return None
-        if self._since >= STEPS_BETWEEN:
+        if not self._alone:
             return 0
-        longest = LONGEST_STEP * self._time_alone(decoding)
-        known = {size: seconds for size in sizes if (seconds := self._time_of(size)) is not None}
-        short = [size for size, seconds in known.items() if seconds <= longest]
-        if not short:  # any prompt makes a step longer, and must go on all the same
-            return sizes[0] - decoding
-        best = short[-1]
-        if best == sizes[-1]:
-            return None
-        after = next(size for size in sizes if size > best)
-        return (best if after in known else after) - decoding
+        size = self._largest(sizes, LONGEST_STEP * self._time_alone(rows))
+        if self._since >= (STEPS_BETWEEN_SMALL if size == sizes[0] else STEPS_BETWEEN):
+            return 0
+        return None if size is None else size - rows
 
     def learn(self, plan: Plan, seconds: float) -> None:
         """How long a step took."""
         rows = sum(len(row.token_ids) for row in plan.rows)
         prompts = sum(len(row.token_ids) for row in plan.rows if row.is_prefill)
-        if not prompts:  # a draft takes as long as the token of another answer
-            self._alone[rows].seconds.append(seconds)
+        if not prompts:
+            before = [time for number, time in self._alone if number == rows]
+            if before and FASTER * seconds < min(before):
+                self._mixed.clear()
+            self._alone.append((rows, seconds))
             self._since = 0
-            return
-        self._step += 1
-        self._since += 1
-        if rows in SIZES:
-            times = self._mixed[rows]
-            if self._is_old(times):
-                times.seconds.clear()
-            times.seconds.append(seconds)
-            times.latest = self._step
+        elif prompts < rows:
+            self._step += 1
+            self._since += 1
+            if rows in SIZES:
+                self._mixed[rows].append((self._step, seconds))
 
-    def _time_alone(self, decoding: int) -> float:
-        """Of a step of so many rows; of fewer, or else of more, if these were never alone."""
-        fewer = [rows for rows in self._alone if rows <= decoding]
-        return min(self._alone[max(fewer) if fewer else min(self._alone)].seconds)
+    def _largest(self, sizes: list[int], longest: float) -> int | None:
+        """The largest size that is short enough, or the one after it for a trial; None if all are."""
+        best = sizes[0]
+        for size in sizes:
+            times = [time for step, time in self._mixed[size] if self._step - step <= STEPS_TO_FORGET]
+            if len(times) < TRIALS and min(times, default=longest + 1) > longest:
+                return size
+            if min(times) > longest:
+                return best
+            best = size
+        return None
 
-    def _time_of(self, size: int) -> float | None:
-        """None if there was no step of this size for long."""
-        times = self._mixed[size]
-        return None if not times.seconds or self._is_old(times) else min(times.seconds)
-
-    def _is_old(self, times: _Times) -> bool:
-        return self._step - times.latest > STEPS_TO_FORGET
+    def _time_alone(self, rows: int) -> float:
+        """Of a step of so many rows; of fewer, or else of more, if none of the latest had so many."""
+        known = {number for number, _ in self._alone}
+        nearest = max((number for number in known if number <= rows), default=min(known))
+        return min(time for number, time in self._alone if number == nearest)

@@ -10,7 +10,7 @@ from .plan import Row
 from .queues import Queues
 from .request import RequestState
 
-# From the number of requests that decode to the tokens of prompts beside them; None: no bound.
+# From the rows of answers, with their drafts, to the tokens of prompts beside them; None: no bound.
 PromptBound = Callable[[int], int | None]
 
 
@@ -45,9 +45,9 @@ def choose(queues: Queues, tables: PageTables, limits: Limits, bound: PromptBoun
         for_drafts -= drafts
         left -= drafts
         rows.append(_row(state, 1, drafts, tables))
-    most = bound(len(decoding)) if bound and decoding and (prefilling or queues.waiting) else None
-    if most is not None:
-        left = min(left, most)
+    if bound and decoding and (prefilling or queues.waiting):
+        most = bound(sum(len(row.token_ids) for row in rows))
+        left = left if most is None else min(left, most)
     left = _prefill(prefilling, left, rows, tables)
     # No plan starts what it preempts, although a request may find its tokens in pages of an older one.
     started = [] if preempted else _start(queues, tables, limits, left, rows)

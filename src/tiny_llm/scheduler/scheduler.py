@@ -81,7 +81,7 @@ class Scheduler:
     def plan(self, now: float | None = None, bound: PromptBound | None = None) -> Plan:
         """The next step; without rows if there is nothing to do. `now` ends requests past their deadline.
 
-        `bound` gives the most tokens of prompts beside so many requests that decode; None is no bound.
+        `bound` gives the most tokens of prompts beside so many rows of answers and drafts; None is no bound.
         """
         if self._open is not None:
             raise ArgumentError(
