@@ -16,6 +16,7 @@ from benches.contestants.http.load import (
     Prompts,
     RequestFailed,
     at_once,
+    check_lengths,
     disturb,
     times_of_a_prefix,
 )
@@ -47,6 +48,7 @@ MLX_LM_MODEL = "default_model"  # what mlx_lm.server calls the model of its comm
 ONE_STEP = ("--step-tokens", "8192")  # more than any prompt here
 SECONDS = 60.0  # of the clients
 WARM_PROMPT, WARM_TOKENS = 16, 4  # of the first request to a server
+GATE = "our greedy answers are those of generate; the answers of others have as many tokens"
 GATE_PROMPTS, GATE_PROMPT, GATE_TOKENS = 4, 32, 16
 WRONG_SHOWN = 20  # reasons of wrong answers in the record
 # Share of the answers that may differ. The two best logits of random weights are often closer than the
@@ -65,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         name="serving",
         about="Measures servers over HTTP, with streamed answers, each in a process of its own and in turn,\n"
         "on the same weights. Greedy answers of our server are compared with those of\n"
-        "`generate` first. No server has drafts. Others take part if they are installed.",
+        "`generate` first; others must give as many tokens. No server has drafts.\n"
+        "Others take part if they are installed.",
         groups=GROUPS,
         cases=cases,
         is_quick=is_quick,
@@ -140,7 +143,7 @@ class Rows:
 
     def __init__(self, case: Case, files: ModelFiles, threads: int, repeats: int):
         self.case = case
-        self.row = Row(case.group, case.name, threads, gate="greedy answers equal those of generate")
+        self.row = Row(case.group, case.name, threads, gate=GATE)
         self.row.details = {**case.record(), "figures": {}}
         self.prompts = Prompts()
         self._files = files
@@ -166,6 +169,7 @@ class Rows:
         case = self.case
         work = (case.streams, case.prompt, case.output)
         runs = [at_once(client, self.prompts.requests(*work)) for _ in range(self._repeats)]
+        check_lengths([answer for run in runs for answer in run.answers], case.output)
         self.add(name, Samples(tuple(run.duration for run in runs)), error)
         answers = [answer for run in runs for answer in run.answers]
         if all(answer.has_usage for answer in answers):  # llama-cpp-python counts none

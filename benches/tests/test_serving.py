@@ -17,7 +17,7 @@ from benches.cases.serving import GROUPS, Case, cases, is_quick
 from benches.contestants.gguf import ARRAY, INT32, STRING, write
 from benches.contestants.http import in_process, servers
 from benches.contestants.http.clients import Outcome
-from benches.contestants.http.load import Prompts
+from benches.contestants.http.load import Prompts, RequestFailed, check_lengths
 from benches.contestants.http.model_files import tokenizer_metadata, write_folder
 from benches.contestants.http.servers import ModelFiles
 from benches.harness import machine
@@ -84,6 +84,15 @@ def test_a_peer_that_is_absent_is_listed_and_others_are_measured(
     ours, other = (row.details["figures"][name] for name in (TINY_LLM, MLX_LM))
     assert (ours["completed"], ours["total_input_tokens"], ours["total_output_tokens"]) == (4, 32, 12)
     assert (other["completed"], other["total_input_tokens"]) == (4, 32)
+
+
+@pytest.mark.parametrize(("has_usage", "events"), [(True, 9), (False, 5)])
+def test_an_answer_that_is_too_short_is_not_timed(has_usage: bool, events: int) -> None:
+    whole = Answer(3, 0.0, output_tokens=6, has_usage=True)
+    short = Answer(3, 0.0, output_tokens=5, has_usage=has_usage, events=events)
+    check_lengths([whole, Answer(3, 0.0, output_tokens=2, events=6)], 6)
+    with pytest.raises(RequestFailed, match="an answer ended after 5 of 6 tokens"):
+        check_lengths([whole, short], 6)
 
 
 def test_one_stream_over_http_and_in_process(files: ModelFiles) -> None:

@@ -50,6 +50,14 @@ def at_once(client: Client, requests: Sequence[ServeRequest]) -> LoadRun:
     return run
 
 
+def check_lengths(answers: Sequence[Answer], tokens: int) -> None:
+    """RequestFailed if one is shorter. A server that does not count its tokens sends each as an event."""
+    for answer in answers:
+        found = answer.output_tokens if answer.has_usage else answer.events
+        if found < tokens:
+            raise RequestFailed(f"an answer ended after {found} of {tokens} tokens")
+
+
 def times_of_a_prefix(client: Client, prompts: Prompts, tokens: int, output: int) -> tuple[float, float]:
     """The times to the first token of two requests, one after the other, whose prompts begin alike."""
     prefix = prompts.ids(tokens)

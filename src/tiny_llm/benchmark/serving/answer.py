@@ -13,6 +13,7 @@ class Answer:
     times: arrivals of the events that had text.
     end: arrival of the last event of a choice.
     output_tokens: as the server says; the number of events with text if it says nothing.
+    events: those of a choice, also without text.
     """
 
     prompt_tokens: int
@@ -22,6 +23,7 @@ class Answer:
     output_tokens: int = 0
     has_usage: bool = False
     failure: str | None = STOPPED
+    events: int = 0
 
     @property
     def ttft(self) -> float:

@@ -87,6 +87,7 @@ class Client:
                 finished |= said.finished
                 if said.has_choice:
                     answer.end = now
+                    answer.events += 1
                 # An answer without any text has its end as its only event.
                 if said.has_text or (said.finished and not answer.times):
                     answer.times.append(now)
