@@ -57,9 +57,9 @@ def test_the_model_counts_pairs(run_model):
 def test_the_map_counts_its_tiles(open_widget):
     tiles = open_widget("week2/day4", "tile_map")
     sentence = tiles.locator(".sentence")
-    assert sentence.inner_text() == "136 of 256 tiles are computed, 120 are skipped; 16 need the mask."
+    assert sentence.inner_text() == "256 tiles: 136 computed, 16 of them with the mask; 120 skipped."
     tiles.get_by_label("causal").uncheck()
-    assert sentence.inner_text() == "256 of 256 tiles are computed, 0 are skipped; 0 need the mask."
+    assert sentence.inner_text() == "256 tiles: 256 computed, 0 of them with the mask; 0 skipped."
     tiles.get_by_label("causal").check()
     tiles.get_by_label("queries L").focus()
     for _ in range(10):

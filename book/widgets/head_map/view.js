@@ -89,7 +89,7 @@ export function mount(place) {
     element(
       "p",
       { className: "legend" },
-      element("span", { className: "key-of whole" }, "query head"),
+      element("span", { className: "key-of query" }, "query head"),
       element("span", { className: "key-of loaded" }, "KV head"),
       crossed,
     ),
@@ -123,7 +123,7 @@ function shapes(call, chosen, mistaken, width) {
       const box = svg("rect", { x: at(n) - side / 2, y: y - 12, width: side, height: 24, rx: 3, class: name });
       const every = Math.ceil(22 / pitch);
       const isNamed = isChosen(n) || (n % every === 0 && every === 1);
-      const label = svg("text", { x: at(n), y: y + (kind === "query" ? -18 : 28), "text-anchor": "middle" }, String(n));
+      const label = svg("text", { x: at(n), y: y + (kind === "query" ? -18 : 28), "text-anchor": n > 0 && n === count - 1 ? "end" : "middle" }, String(n));
       return isNamed ? [box, label] : [box];
     }).flat();
   return [

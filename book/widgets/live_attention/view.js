@@ -122,7 +122,7 @@ export function mount(place) {
     element(
       "p",
       { className: "legend" },
-      ...[["whole", "the query"], ["boundary", "weight: the stronger the colour, the larger"], ["hidden", "hidden by the causal mask"]].map(
+      ...[["query", "the query"], ["loaded", "weight: the stronger the colour, the larger"], ["hidden", "hidden by the causal mask"]].map(
         ([kind, text]) => element("span", { className: `key-of ${kind}` }, text),
       ),
     ),

@@ -154,6 +154,7 @@ function describe({ removedBy, order, probabilities }, before, { temperature }) 
   const how = filters.length ? ` (${filters.join(", ")})` : "";
   return (
     `${left} of ${before.length} tokens can be drawn${how}. ` +
-    `The choice has ${entropy(probabilities).toFixed(2)} bits; without settings it has ${entropy(before).toFixed(2)}.`
+    `The choice has ${entropy(probabilities).toFixed(2)} bits, without settings ${entropy(before).toFixed(2)}: ` +
+    "with b bits it is as open as one of 2^b equal tokens."
   );
 }

@@ -84,8 +84,8 @@ export function mount(place) {
       ...[
         ["query", "queries on the chip"],
         ["loaded", "keys and values on the chip"],
-        ["integrated", "computed; output written"],
-        ["stored", "state in memory"],
+        ["integrated", "score tile computed, now or before; output written"],
+        ["stored", "state in memory (scores never are)"],
         ["skipped", "skipped"],
         ["outlined", "moved or computed in this step"],
       ].map(([kind, label]) => element("span", { className: `key-of ${kind}` }, label)),

@@ -59,6 +59,7 @@ export function mount(place) {
     const busy = phase === "scores" ? keys : LANES;
     threads.replaceChildren(
       ...grid(LANES, busy),
+      busy < LANES ? rect(busy, 0, LANES - busy, LANES, "idle") : "",
       rect(0, at.group, LANES, 1, "of-row"),
       phase === "softmax" ? rect(0, at.group, LANES, 1, "row-chosen") : "",
       rect(at.lane, at.group, 1, 1, "thread"),

@@ -36,7 +36,7 @@ export function mount(place) {
         ),
       ),
     );
-    const text = `${visited} of ${total} tiles are computed, ${skipped} are skipped; ${boundary} need the mask.`;
+    const text = `${total} tiles: ${visited} computed, ${boundary} of them with the mask; ${skipped} skipped.`;
     map.setAttribute("aria-label", text);
     sentence.textContent = text;
   }

@@ -4,7 +4,7 @@ import { element, slider } from "#widgets/common/dom.js";
 import { bytes, traffic } from "#widgets/traffic/model.js";
 
 const POWERS = Array.from({ length: 11 }, (_, i) => 64 * 2 ** i); // 64 to 65536
-const LEAST = 1e5; // bytes at the left end of the axis, and at the right one
+const LEAST = 1e4; // bytes at the left end of the axis, and at the right one
 const MOST = 1e14;
 
 export function mount(place) {
