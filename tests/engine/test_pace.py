@@ -142,7 +142,7 @@ def test_a_size_that_was_slow_once_is_tried_again():
     paced(scheduler_with(1, prompt=0), pace, by_rows(0.0), 3)
     disturbed = with_prompts(paced(scheduler_with(1), pace, lambda rows: 100.0 if rows > 4 else 1.0, 15))
     assert disturbed[-1] == 4
-    later = with_prompts(paced(scheduler_with(1), pace, by_rows(0.0), STEPS_TO_FORGET + 110))
+    later = with_prompts(paced(scheduler_with(1), pace, by_rows(0.0), 5 * STEPS_TO_FORGET // 4 + 25))
     assert max(later) == 512
 
 

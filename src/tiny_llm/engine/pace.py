@@ -15,7 +15,7 @@ SIZES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 RECENT_STEPS = 4  # the fastest counts, because others may have used the machine
 TRIALS = 3  # of a size that is too long: a step may have been disturbed
 # Steps with prompts after which such a size is tried again: fewer than one gap in a hundred is too long.
-STEPS_TO_FORGET = 320
+STEPS_TO_FORGET = 640
 # Steps with prompts until one goes without, whose time is what the others are compared with. At the smallest
 # size it comes sooner: what was compared with may be of before others began to use the machine.
 STEPS_BETWEEN, STEPS_BETWEEN_SMALL = 16, 4
