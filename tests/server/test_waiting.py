@@ -1,4 +1,4 @@
-"""Requests in the lines before the engine: clients that leave, and time limits."""
+"""Requests in the lines before the engine: clients that leave, time limits, and a drain that ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
 from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import SECONDS, RunningServer, running, wait_until
-from .test_disconnects import reset, send
+from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
+from .test_bad_input import parse
+from .test_disconnects import LONG, reset, send
+from .test_limits import HEAD
 
 NUMBERS = count()
 
@@ -167,6 +169,45 @@ def test_a_request_in_a_line_is_told_when_a_drain_is_over(line: str) -> None:
         assert answer.error["message"] == "the server has shut down before the answer was complete"
         gate.open()
     assert engine.requests == []
+
+
+def send_part(server: RunningServer) -> socket.socket:
+    """A request whose body has begun."""
+    connection = server.connect()
+    connection.sendall(HEAD + b'Content-Length: 50\r\n\r\n{"prompt":')
+    wait_until(lambda: server.server.lifecycle.in_flight == 1)
+    return connection
+
+
+def test_a_body_that_comes_in_is_told_when_a_drain_is_over() -> None:
+    with running(FakeEngine(), drain_timeout=0.2) as server, send_part(server) as connection:
+        server.server.stop()
+        answer = parse(read_all(connection))
+        assert (answer.status, answer.error["code"]) == (503, "draining")
+        assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_reaches_the_engine_after_the_cut_is_told_too(stream: bool) -> None:
+    engine, gate = FakeEngine(delay=0.01), Gate()
+    submit = engine.submit
+
+    def wait(request: Any) -> Any:
+        gate.wait()
+        return submit(request)
+
+    engine.submit = wait
+    with running(engine, drain_timeout=0.2) as server, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(server.complete, max_tokens=LONG, stream=stream)
+        wait_until(lambda: gate.entered == 1)
+        server.server.stop()
+        wait_until(lambda: server.server.should_exit)
+        gate.open()
+        answer = asked.result()
+        assert b'"code":"draining"' in answer.body
+        assert answer.status == (200 if stream else 503)
+    (handle,) = engine.handles
+    assert handle.cancelled
 
 
 @lines

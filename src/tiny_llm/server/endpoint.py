@@ -57,12 +57,14 @@ class AnswerEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
-        deadline = Deadline(service.settings.request_timeout)
+        client, deadline = Client(), Deadline(service.settings.request_timeout)
         with service.lifecycle.answering():
             try:
-                async with body_of(Request(scope, receive), service.settings, service.bodies) as body:
-                    with watch(receive) as client, service.lifecycle.cutting(client.drop):
-                        running = await self._started(body, client, deadline)
+                with service.lifecycle.cutting(client.drop):
+                    request = Request(scope, receive)
+                    async with body_of(request, service.settings, service.bodies, client) as body:
+                        with watch(receive, client):
+                            running = await self._started(body, client, deadline)
             except EarlyError as error:
                 await send_and_linger(error, scope, receive, send)
                 return
@@ -102,7 +104,8 @@ class AnswerEndpoint:
         return job, [grammar for grammar in grammars if not knows_grammar(model.tokenizer, grammar)]
 
     async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
-        with watch(receive) as client, self._service.lifecycle.cutting(running.cut):
+        client = Client()
+        with watch(receive, client), self._service.lifecycle.cutting(running.cut):
             client.when_gone(running.cancel)
             if running.job.stream:
                 stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)
