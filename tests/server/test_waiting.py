@@ -210,6 +210,13 @@ def test_a_request_that_reaches_the_engine_after_the_cut_is_told_too(stream: boo
     assert handle.cancelled
 
 
+def test_the_time_limit_of_a_request_includes_its_body() -> None:
+    with running(FakeEngine(), request_timeout=0.2) as server, send_part(server) as connection:
+        answer = parse(read_all(connection))
+        assert (answer.status, answer.error["code"]) == (503, "deadline")
+        assert answer.headers["connection"] == "close"
+
+
 @lines
 def test_the_engine_gets_the_time_that_the_lines_have_left(line: str) -> None:
     slow, _, _ = LINES[line]

@@ -62,7 +62,7 @@ class AnswerEndpoint:
             try:
                 with service.lifecycle.cutting(client.drop):
                     request = Request(scope, receive)
-                    async with body_of(request, service.settings, service.bodies, client) as body:
+                    async with body_of(request, service.settings, service.bodies, client, deadline) as body:
                         with watch(receive, client):
                             running = await self._started(body, client, deadline)
             except EarlyError as error:

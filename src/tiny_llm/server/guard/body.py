@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from ..deadline import Deadline
 from ..disconnect import Client
 from ..errors import ApiError
 from ..settings import Settings
@@ -30,11 +31,11 @@ class Bodies:
 
 @contextlib.asynccontextmanager
 async def body_of(
-    request: Request, settings: Settings, bodies: Bodies, client: Client
+    request: Request, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
 ) -> AsyncIterator[bytes]:
     """415, 413 or 408 if it is not JSON, too large or too slow.
 
-    503 if all bodies take too much memory, or if the client is dropped.
+    503 if all bodies take too much memory, if the client is dropped, or if its request has no time left.
     A browser sends another site's request only with other types than JSON, unless it asked before.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -49,17 +50,17 @@ async def body_of(
         raise _too_large(settings)
     body = bytearray()
     try:
-        await _read_in_time(request, body, settings, bodies, client)
+        await _read_in_time(request, body, settings, bodies, client, deadline)
         yield bytes(body)
     finally:
         bodies.held -= len(body)
 
 
 async def _read_in_time(
-    request: Request, body: bytearray, settings: Settings, bodies: Bodies, client: Client
+    request: Request, body: bytearray, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
 ) -> None:
     try:
-        await client.wait_for(_read(request, body, settings, bodies))
+        await deadline.limit(client.wait_for(_read(request, body, settings, bodies)))
     except ApiError as error:
         if error.status != 503:
             raise
