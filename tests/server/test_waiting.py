@@ -73,6 +73,20 @@ def slow_grammars(engine: FakeEngine) -> Iterator[Gate]:
         yield gate
 
 
+@contextmanager
+def slow_submit(engine: FakeEngine) -> Iterator[Gate]:
+    """The engine gets every request when the gate opens."""
+    gate, submit = Gate(), engine.submit
+
+    def wait(request: Any) -> Any:
+        gate.wait()
+        return submit(request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "submit", wait)
+        yield gate
+
+
 def fields_of(line: str, number: int) -> dict[str, Any]:
     """A request that has to wait in this line; no other has its grammar."""
     grammar = {"structured_outputs": {"regex": f"a|{next(NUMBERS)}"}}
@@ -189,15 +203,12 @@ def test_a_body_that_comes_in_is_told_when_a_drain_is_over() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_that_reaches_the_engine_after_the_cut_is_told_too(stream: bool) -> None:
-    engine, gate = FakeEngine(delay=0.01), Gate()
-    submit = engine.submit
-
-    def wait(request: Any) -> Any:
-        gate.wait()
-        return submit(request)
-
-    engine.submit = wait
-    with running(engine, drain_timeout=0.2) as server, ThreadPoolExecutor(1) as clients:
+    engine = FakeEngine(delay=0.01)
+    with (
+        running(engine, drain_timeout=0.2) as server,
+        slow_submit(engine) as gate,
+        ThreadPoolExecutor(1) as clients,
+    ):
         asked = clients.submit(server.complete, max_tokens=LONG, stream=stream)
         wait_until(lambda: gate.entered == 1)
         server.server.stop()
@@ -215,6 +226,23 @@ def test_the_time_limit_of_a_request_includes_its_body() -> None:
         answer = parse(read_all(connection))
         assert (answer.status, answer.error["code"]) == (503, "deadline")
         assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_the_engine_never_compiles_a_grammar(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when others have come since its own was compiled: all requests would wait for its thread."""
+    engine = FakeEngine()
+    fields = fields_of("grammar", 1)
+    if not new:
+        start_grammar(engine.tokenizer, Grammar.regex(fields["structured_outputs"]["regex"]))
+    with running(engine) as server, slow_submit(engine) as gate, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(server.complete, **fields)
+        wait_until(lambda: gate.entered == 1)
+        monkeypatch.setattr(compiler, "MAX_COMPILED", 1)
+        start_grammar(engine.tokenizer, Grammar.regex(f"other {next(NUMBERS)}"))
+        monkeypatch.setattr(compiler, "TRIALS", None)
+        gate.open()
+        assert asked.result().status == 200
 
 
 @lines

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..sampling.grammar import Grammar, knows_grammar, start_grammar
+from ..sampling.grammar import Grammar, GrammarState, compile_grammar, find_grammar
 from .api.answers import Running
 from .api.decode import decode
 from .api.fields import RequestFields
@@ -79,7 +79,7 @@ class AnswerEndpoint:
         model = self._service.models.find(fields.model)
         meter = Meter(self._service.metrics, model.name)
         try:
-            job = await deadline.limit(client.wait_for(self._prepared(fields, model)))
+            job, _held = await deadline.limit(client.wait_for(self._prepared(fields, model)))
         except ClientGone:
             meter.finish("cancelled")
             raise
@@ -90,18 +90,26 @@ class AnswerEndpoint:
             return decode(body, self.fields)
         return await self._service.threads.run(decode, body, self.fields)
 
-    async def _prepared(self, fields: RequestFields, model: ServedModel) -> Job:
-        """The prompts rendered and encoded, the grammars known to the model. Each may take a while."""
-        job, new_grammars = await self._service.threads.run(self._job_of, fields, model)
-        for grammar in new_grammars:
-            await self._service.grammar_threads.run(start_grammar, model.tokenizer, grammar)
-        return job
+    async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
+        """The prompts rendered and encoded, the grammars compiled. Each may take a while.
 
-    def _job_of(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[Grammar]]:
-        """The job, and its grammars that have to be compiled."""
+        The grammars are to be held until the engine has the job: it would compile one that was forgotten.
+        """
+        job, grammars = await self._service.threads.run(self._job_of, fields, model)
+        held = []
+        for grammar, compiled in grammars.items():
+            if compiled is None:
+                compiled = await self._service.grammar_threads.run(compile_grammar, model.tokenizer, grammar)
+            held.append(compiled)
+        return job, held
+
+    def _job_of(
+        self, fields: RequestFields, model: ServedModel
+    ) -> tuple[Job, dict[Grammar, GrammarState | None]]:
+        """The job, and its grammars; None for those that have to be compiled."""
         job = self._prepare(fields, model, self._service.settings)
         grammars = {each.grammar for each in job.requests if each.grammar is not None}
-        return job, [grammar for grammar in grammars if not knows_grammar(model.tokenizer, grammar)]
+        return job, {grammar: find_grammar(model.tokenizer, grammar) for grammar in grammars}
 
     async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client()

@@ -15,8 +15,9 @@ from tiny_llm.runtime.worker_process import WorkerProcess, WorkerTooSlow
 from tiny_llm.sampling.grammar import (
     Grammar,
     allowance,
+    compile_grammar,
     compiler,
-    knows_grammar,
+    find_grammar,
     refusals,
     start_grammar,
     trial,
@@ -100,11 +101,12 @@ def test_a_grammar_that_is_too_slow_only_while_others_wait_is_not_refused(tokeni
     crowded = Grammar.json_schema({**json.loads(ENDLESS.text), "title": "crowded"})
     with pytest.raises(GrammarQueueBusy, match=r"more than 0.2 s to compile, and others wait: try again"):
         start_grammar(tokenizer, crowded, seconds=0.4)
-    assert not knows_grammar(tokenizer, crowded)
+    assert find_grammar(tokenizer, crowded) is None
     monkeypatch.setattr(TRIALS, "_in_line", 0)
     with refused("grammar", function="Grammar"):
         start_grammar(tokenizer, crowded, seconds=0.4)
-    assert knows_grammar(tokenizer, crowded)
+    with refused("grammar", function="Grammar"):
+        find_grammar(tokenizer, crowded)
 
 
 def test_a_wrong_grammar_is_refused_while_others_wait_too(tokenizer, monkeypatch):
@@ -112,7 +114,20 @@ def test_a_wrong_grammar_is_refused_while_others_wait_too(tokenizer, monkeypatch
     wrong = Grammar.regex("(wrong while others wait")
     with refused("grammar", function="Grammar"):
         start_grammar(tokenizer, wrong)
-    assert knows_grammar(tokenizer, wrong)
+    with refused("grammar", function="Grammar"):
+        find_grammar(tokenizer, wrong)
+
+
+def test_a_grammar_is_forgotten_when_others_came_and_nobody_holds_it(tokenizer, monkeypatch):
+    monkeypatch.setattr(compiler, "MAX_COMPILED", 1)
+    grammar = Grammar.regex("held")
+    held = compile_grammar(tokenizer, grammar)
+    for number in range(2):
+        start_grammar(tokenizer, Grammar.regex(f"other {number}"))
+        assert find_grammar(tokenizer, grammar) is held
+    del held
+    start_grammar(tokenizer, Grammar.regex("other 2"))
+    assert find_grammar(tokenizer, grammar) is None
 
 
 def test_a_grammar_has_less_time_while_others_wait():
