@@ -85,8 +85,8 @@ def test_the_first_signal_lets_answers_finish_and_refuses_new_requests() -> None
         error = json.loads(refused.read())["error"]
         assert error["code"] == "draining"
         told = re.fullmatch(
-            "the server is shutting down: it accepts no new requests, finishes those that it has, "
-            r"and ends within (\d+) s",
+            "the server is shutting down: it accepts no new requests, "
+            r"and those that it has must end within (\d+) s",
             error["message"],
         )
         assert told

@@ -1,4 +1,4 @@
-"""Requests in the lines before the engine: clients that leave, and time limits."""
+"""Requests in the lines before the engine: clients that leave, time limits, and a drain that ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
 from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import SECONDS, RunningServer, running, wait_until
-from .test_disconnects import reset, send
+from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
+from .test_bad_input import parse
+from .test_disconnects import LONG, reset, send
+from .test_limits import HEAD
 
 NUMBERS = count()
 
@@ -68,6 +70,20 @@ def slow_grammars(engine: FakeEngine) -> Iterator[Gate]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TRIALS, "error_of", wait)
         patch.setattr(trial, "CROWDED_SECONDS", compiler.SECONDS)
+        yield gate
+
+
+@contextmanager
+def slow_submit(engine: FakeEngine) -> Iterator[Gate]:
+    """The engine gets every request when the gate opens."""
+    gate, submit = Gate(), engine.submit
+
+    def wait(request: Any) -> Any:
+        gate.wait()
+        return submit(request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "submit", wait)
         yield gate
 
 
@@ -167,6 +183,66 @@ def test_a_request_in_a_line_is_told_when_a_drain_is_over(line: str) -> None:
         assert answer.error["message"] == "the server has shut down before the answer was complete"
         gate.open()
     assert engine.requests == []
+
+
+def send_part(server: RunningServer) -> socket.socket:
+    """A request whose body has begun."""
+    connection = server.connect()
+    connection.sendall(HEAD + b'Content-Length: 50\r\n\r\n{"prompt":')
+    wait_until(lambda: server.server.lifecycle.in_flight == 1)
+    return connection
+
+
+def test_a_body_that_comes_in_is_told_when_a_drain_is_over() -> None:
+    with running(FakeEngine(), drain_timeout=0.2) as server, send_part(server) as connection:
+        server.server.stop()
+        answer = parse(read_all(connection))
+        assert (answer.status, answer.error["code"]) == (503, "draining")
+        assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_reaches_the_engine_after_the_cut_is_told_too(stream: bool) -> None:
+    engine = FakeEngine(delay=0.01)
+    with (
+        running(engine, drain_timeout=0.2) as server,
+        slow_submit(engine) as gate,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        asked = clients.submit(server.complete, max_tokens=LONG, stream=stream)
+        wait_until(lambda: gate.entered == 1)
+        server.server.stop()
+        wait_until(lambda: server.server.should_exit)
+        gate.open()
+        answer = asked.result()
+        assert b'"code":"draining"' in answer.body
+        assert answer.status == (200 if stream else 503)
+    (handle,) = engine.handles
+    assert handle.cancelled
+
+
+def test_the_time_limit_of_a_request_includes_its_body() -> None:
+    with running(FakeEngine(), request_timeout=0.2) as server, send_part(server) as connection:
+        answer = parse(read_all(connection))
+        assert (answer.status, answer.error["code"]) == (503, "deadline")
+        assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_the_engine_never_compiles_a_grammar(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when others have come since its own was compiled: all requests would wait for its thread."""
+    engine = FakeEngine()
+    fields = fields_of("grammar", 1)
+    if not new:
+        start_grammar(engine.tokenizer, Grammar.regex(fields["structured_outputs"]["regex"]))
+    with running(engine) as server, slow_submit(engine) as gate, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(server.complete, **fields)
+        wait_until(lambda: gate.entered == 1)
+        monkeypatch.setattr(compiler, "MAX_COMPILED", 1)
+        start_grammar(engine.tokenizer, Grammar.regex(f"other {next(NUMBERS)}"))
+        monkeypatch.setattr(compiler, "TRIALS", None)
+        gate.open()
+        assert asked.result().status == 200
 
 
 @lines

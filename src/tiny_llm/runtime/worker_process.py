@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = Path(__file__).with_name("worker_program.py")
+START_SECONDS = 60.0  # limit of Python and the imports of a handler, on a busy machine
 MAX_RESPONSE_BYTES = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
 
 
@@ -37,7 +38,10 @@ class WorkerProcess:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def request(self, record: str, seconds: float) -> dict[str, Any]:
-        """The answer to a JSON object; WorkerStopped if there is none in time. Callable from any thread."""
+        """The answer to a JSON object; WorkerStopped if there is none in time. Callable from any thread.
+
+        The time does not include the start of a process.
+        """
         line = f'{{"seconds": {seconds}, "request": {record}}}\n'.encode()
         with self._lock:
             # A process that was killed while idle is replaced. If a new one ends, the request is the cause.
@@ -45,8 +49,8 @@ class WorkerProcess:
                 written, in_time = self._exchange(self._process, line, seconds)
                 if written or not in_time:
                     return self._read(written, in_time, seconds)
-            self._process = self._start()
-            return self._read(*self._exchange(self._process, line, seconds), seconds)
+            process = self._start()
+            return self._read(*self._exchange(process, line, seconds), seconds)
 
     def stop(self) -> None:
         """End the process; the next request starts another."""
@@ -91,9 +95,12 @@ class WorkerProcess:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        """A new process, when it has written that it is ready."""
+        process = self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+        self._read(*self._exchange(process, b"", START_SECONDS), START_SECONDS)
+        return process
 
     def _after_fork(self) -> None:
         self._process = None

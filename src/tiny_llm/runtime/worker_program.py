@@ -47,6 +47,7 @@ def serve(handler: ModuleType) -> None:
     """Answer requests until the input ends; also end after a request that ran out of memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     limit_memory(handler.MEMORY)
+    print("{}", flush=True)  # ready: the time of a request does not include the start
     for line in sys.stdin:
         order = json.loads(line)
         limit_time(order["seconds"] + GRACE)

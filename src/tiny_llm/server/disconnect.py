@@ -57,9 +57,8 @@ class Client:
 
 
 @contextmanager
-def watch(receive: Receive) -> Iterator[Client]:
+def watch(receive: Receive, client: Client) -> Iterator[None]:
     """See whether the client goes. The body must have been read completely before."""
-    client = Client()
 
     async def wait() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -68,6 +67,6 @@ def watch(receive: Receive) -> Iterator[Client]:
 
     task = asyncio.create_task(wait())
     try:
-        yield client
+        yield
     finally:
         task.cancel()

@@ -62,7 +62,7 @@ class Engine(Protocol):
     def submit(self, request: EngineRequest) -> Handle:
         """Raises ArgumentError for what can never run, QueueFull, Draining or EngineFailed.
 
-        Called from any thread, with grammars that `start_grammar` knows.
+        Called from any thread, with grammars that `find_grammar` finds.
         """
         ...
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..sampling.grammar import Grammar, knows_grammar, start_grammar
+from ..sampling.grammar import Grammar, GrammarState, compile_grammar, find_grammar
 from .api.answers import Running
 from .api.decode import decode
 from .api.fields import RequestFields
@@ -57,12 +57,14 @@ class AnswerEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
-        deadline = Deadline(service.settings.request_timeout)
+        client, deadline = Client(), Deadline(service.settings.request_timeout)
         with service.lifecycle.answering():
             try:
-                async with body_of(Request(scope, receive), service.settings, service.bodies) as body:
-                    with watch(receive) as client, service.lifecycle.cutting(client.drop):
-                        running = await self._started(body, client, deadline)
+                with service.lifecycle.cutting(client.drop):
+                    request = Request(scope, receive)
+                    async with body_of(request, service.settings, service.bodies, client, deadline) as body:
+                        with watch(receive, client):
+                            running = await self._started(body, client, deadline)
             except EarlyError as error:
                 await send_and_linger(error, scope, receive, send)
                 return
@@ -77,7 +79,7 @@ class AnswerEndpoint:
         model = self._service.models.find(fields.model)
         meter = Meter(self._service.metrics, model.name)
         try:
-            job = await deadline.limit(client.wait_for(self._prepared(fields, model)))
+            job, _held = await deadline.limit(client.wait_for(self._prepared(fields, model)))
         except ClientGone:
             meter.finish("cancelled")
             raise
@@ -88,21 +90,30 @@ class AnswerEndpoint:
             return decode(body, self.fields)
         return await self._service.threads.run(decode, body, self.fields)
 
-    async def _prepared(self, fields: RequestFields, model: ServedModel) -> Job:
-        """The prompts rendered and encoded, the grammars known to the model. Each may take a while."""
-        job, new_grammars = await self._service.threads.run(self._job_of, fields, model)
-        for grammar in new_grammars:
-            await self._service.grammar_threads.run(start_grammar, model.tokenizer, grammar)
-        return job
+    async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
+        """The prompts rendered and encoded, the grammars compiled. Each may take a while.
 
-    def _job_of(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[Grammar]]:
-        """The job, and its grammars that have to be compiled."""
+        The grammars are to be held until the engine has the job: it would compile one that was forgotten.
+        """
+        job, grammars = await self._service.threads.run(self._job_of, fields, model)
+        held = []
+        for grammar, compiled in grammars.items():
+            if compiled is None:
+                compiled = await self._service.grammar_threads.run(compile_grammar, model.tokenizer, grammar)
+            held.append(compiled)
+        return job, held
+
+    def _job_of(
+        self, fields: RequestFields, model: ServedModel
+    ) -> tuple[Job, dict[Grammar, GrammarState | None]]:
+        """The job, and its grammars; None for those that have to be compiled."""
         job = self._prepare(fields, model, self._service.settings)
         grammars = {each.grammar for each in job.requests if each.grammar is not None}
-        return job, [grammar for grammar in grammars if not knows_grammar(model.tokenizer, grammar)]
+        return job, {grammar: find_grammar(model.tokenizer, grammar) for grammar in grammars}
 
     async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
-        with watch(receive) as client, self._service.lifecycle.cutting(running.cut):
+        client = Client()
+        with watch(receive, client), self._service.lifecycle.cutting(running.cut):
             client.when_gone(running.cancel)
             if running.job.stream:
                 stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)

@@ -15,6 +15,7 @@ class Lifecycle:
         self.stop_at: float | None = None  # when the requests in flight are cut; None: no drain has begun
         self.in_flight = 0
         self._cuts: list[Callable[[ApiError], object]] = []  # one for each request in flight
+        self._has_cut = False
 
     def drain(self, seconds: float) -> None:
         """Accept no more requests; those in flight have so many seconds."""
@@ -35,22 +36,24 @@ class Lifecycle:
             return
         seconds = max(math.ceil(self.stop_at - time.monotonic()), 0)
         sentence = (
-            "the server is shutting down: it accepts no new requests, finishes those that it has, "
-            f"and ends within {seconds} s"
+            "the server is shutting down: it accepts no new requests, "
+            f"and those that it has must end within {seconds} s"
         )
         raise ApiError(503, sentence, code="draining")
 
     def cut(self) -> None:
-        """End all requests in flight with an error."""
-        sentence = "the server has shut down before the answer was complete"
+        """End all requests in flight with an error, also those that come to a block of `cutting` later."""
+        self._has_cut = True
         for each in list(self._cuts):
-            each(ApiError(503, sentence, code="draining"))
+            each(_not_answered())
 
     @contextmanager
     def cutting(self, callback: Callable[[ApiError], object]) -> Iterator[None]:
         """`cut` ends the request of this block by this callback."""
         self._cuts.append(callback)
         try:
+            if self._has_cut:
+                callback(_not_answered())
             yield
         finally:
             self._cuts.remove(callback)
@@ -64,3 +67,7 @@ class Lifecycle:
             yield
         finally:
             self.in_flight -= 1
+
+
+def _not_answered() -> ApiError:
+    return ApiError(503, "the server has shut down before the answer was complete", code="draining")

@@ -11,11 +11,13 @@ import pytest
 
 from tiny_llm import GrammarError, load
 from tiny_llm.errors import GrammarQueueBusy
+from tiny_llm.runtime.worker_process import WorkerProcess, WorkerTooSlow
 from tiny_llm.sampling.grammar import (
     Grammar,
     allowance,
+    compile_grammar,
     compiler,
-    knows_grammar,
+    find_grammar,
     refusals,
     start_grammar,
     trial,
@@ -99,20 +101,33 @@ def test_a_grammar_that_is_too_slow_only_while_others_wait_is_not_refused(tokeni
     crowded = Grammar.json_schema({**json.loads(ENDLESS.text), "title": "crowded"})
     with pytest.raises(GrammarQueueBusy, match=r"more than 0.2 s to compile, and others wait: try again"):
         start_grammar(tokenizer, crowded, seconds=0.4)
-    assert not knows_grammar(tokenizer, crowded)
+    assert find_grammar(tokenizer, crowded) is None
     monkeypatch.setattr(TRIALS, "_in_line", 0)
     with refused("grammar", function="Grammar"):
         start_grammar(tokenizer, crowded, seconds=0.4)
-    assert knows_grammar(tokenizer, crowded)
+    with refused("grammar", function="Grammar"):
+        find_grammar(tokenizer, crowded)
 
 
 def test_a_wrong_grammar_is_refused_while_others_wait_too(tokenizer, monkeypatch):
     monkeypatch.setattr(TRIALS, "_in_line", 1)
-    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.99 * compiler.SECONDS)  # a process may have to start
     wrong = Grammar.regex("(wrong while others wait")
     with refused("grammar", function="Grammar"):
         start_grammar(tokenizer, wrong)
-    assert knows_grammar(tokenizer, wrong)
+    with refused("grammar", function="Grammar"):
+        find_grammar(tokenizer, wrong)
+
+
+def test_a_grammar_is_forgotten_when_others_came_and_nobody_holds_it(tokenizer, monkeypatch):
+    monkeypatch.setattr(compiler, "MAX_COMPILED", 1)
+    grammar = Grammar.regex("held")
+    held = compile_grammar(tokenizer, grammar)
+    for number in range(2):
+        start_grammar(tokenizer, Grammar.regex(f"other {number}"))
+        assert find_grammar(tokenizer, grammar) is held
+    del held
+    start_grammar(tokenizer, Grammar.regex("other 2"))
+    assert find_grammar(tokenizer, grammar) is None
 
 
 def test_a_grammar_has_less_time_while_others_wait():
@@ -145,6 +160,33 @@ def test_a_grammar_has_less_time_while_others_wait():
             each.result()
     assert dict(asked)["first"] == 5.0
     assert sorted(seconds for _, seconds in asked) == [CROWDED_SECONDS, 5.0, 5.0]
+
+
+def test_the_start_of_the_process_takes_no_time_from_a_grammar(tmp_path):
+    """Also after one that was too slow or too large, which ended the process."""
+    handler = tmp_path / "handler.py"
+    handler.write_text(
+        "import time\ntime.sleep(0.6)\nMEMORY = 2**31\nTOO_MUCH_MEMORY = {'error': 'large'}\nknown = set()\n"
+        "def handle(tokenizer, definition=None, text='', **_):\n"
+        "    if definition is None and tokenizer not in known: return {'unknown': tokenizer}\n"
+        "    known.add(tokenizer)\n"
+        "    if text == 'slow': time.sleep(60)\n"
+        "    return TOO_MUCH_MEMORY if text == 'large' else {}\n"
+    )
+    process = WorkerProcess(handler)
+
+    def error_of(text: str) -> str | None:
+        name = {"tokenizer": "a"}
+        return Trials(process).error_of(Grammar.regex(text), name, "its definition", 0.5)
+
+    try:
+        assert error_of("first") is None
+        with pytest.raises(WorkerTooSlow):
+            error_of("slow")
+        assert error_of("large") == "large"
+        assert error_of("next") is None
+    finally:
+        process.stop()
 
 
 def test_a_grammar_that_takes_too_long_for_each_token_ends_its_answers(tokenizer, monkeypatch):

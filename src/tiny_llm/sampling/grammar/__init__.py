@@ -1,8 +1,16 @@
 """Structured output: answers that follow a JSON schema, a regular expression or a Lark grammar."""
 
-from .compiler import knows_grammar, start_grammar
+from .compiler import compile_grammar, find_grammar, start_grammar
 from .grammar import Grammar, read_response_format
 from .masks import apply_masks
 from .state import GrammarState
 
-__all__ = ["Grammar", "GrammarState", "apply_masks", "knows_grammar", "read_response_format", "start_grammar"]
+__all__ = [
+    "Grammar",
+    "GrammarState",
+    "apply_masks",
+    "compile_grammar",
+    "find_grammar",
+    "read_response_format",
+    "start_grammar",
+]

@@ -8,7 +8,7 @@ import weakref
 from collections import OrderedDict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import ArgumentError, GrammarQueueBusy, UnsupportedError
 from ...runtime.worker_process import WorkerProcess, WorkerTooSlow
@@ -18,11 +18,8 @@ from .refusals import Refusals
 from .state import GrammarState
 from .trial import Trials
 
-if TYPE_CHECKING:
-    import llguidance
-
 SECONDS = 5.0  # time limit of a grammar
-MAX_COMPILED = 32  # grammars kept for each tokenizer
+MAX_COMPILED = 32  # grammars kept for each tokenizer, beside those that somebody holds
 
 # One process for the grammars of all models, started at the first grammar.
 GRAMMAR_WORKER = WorkerProcess(Path(__file__).with_name("check_process.py"))
@@ -36,18 +33,23 @@ def start_grammar(tokenizer: Any, grammar: Grammar, seconds: float = SECONDS) ->
     compile within `seconds` is an ArgumentError; a repeated one is copied, or refused at once. While other
     grammars wait it has less time: GrammarQueueBusy if that is not enough. Callable from any thread.
     """
-    return _compiler_of(tokenizer).start(grammar, seconds)
+    return compile_grammar(tokenizer, grammar, seconds).copy()
 
 
-def knows_grammar(tokenizer: Any, grammar: Grammar) -> bool:
-    """Whether `start_grammar` takes no time, because the grammar was compiled or refused before."""
+def compile_grammar(tokenizer: Any, grammar: Grammar, seconds: float = SECONDS) -> GrammarState:
+    """As `start_grammar`, but what it copies: while somebody holds it, `start_grammar` takes no time."""
+    return _compiler_of(tokenizer).compile(grammar, seconds)
+
+
+def find_grammar(tokenizer: Any, grammar: Grammar) -> GrammarState | None:
+    """What `compile_grammar` returns, if that takes no time; ArgumentError if it was refused before."""
     with _compilers_lock:
         compiler = _compilers.get(tokenizer)
-    return compiler is not None and compiler.knows(grammar)
+    return None if compiler is None else compiler.find(grammar)
 
 
 class GrammarCompiler:
-    """The compiled grammars of one tokenizer, each with its state at the beginning."""
+    """The compiled grammars of one tokenizer: the states at the beginning, which are only copied."""
 
     def __init__(self, definition: str, end_tokens: list[int]):
         from .check_process import make_tokenizer  # needs llguidance, which is optional
@@ -56,15 +58,16 @@ class GrammarCompiler:
         self._end_tokens = end_tokens
         self._name = hashlib.sha256(f"{end_tokens}{definition}".encode()).hexdigest()
         self._tokenizer = make_tokenizer(definition, end_tokens)
-        self._compiled: OrderedDict[Grammar, tuple[llguidance.LLMatcher, Allowance]] = OrderedDict()
+        self._latest: OrderedDict[Grammar, GrammarState] = OrderedDict()
+        self._held: weakref.WeakValueDictionary[Grammar, GrammarState] = weakref.WeakValueDictionary()
         self._refused = Refusals()
-        self._lock = threading.Lock()  # guards both
+        self._lock = threading.Lock()  # guards all three
 
-    def start(self, grammar: Grammar, seconds: float) -> GrammarState:
-        if (state := self._find(grammar)) is not None:
+    def compile(self, grammar: Grammar, seconds: float) -> GrammarState:
+        if (state := self.find(grammar)) is not None:
             return state
         with TRIALS.turn(seconds) as limit:
-            if (state := self._find(grammar)) is not None:  # of another request meanwhile
+            if (state := self.find(grammar)) is not None:  # of another request meanwhile
                 return state
             known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
             try:
@@ -80,33 +83,32 @@ class GrammarCompiler:
 
             matcher = make_matcher(self._tokenizer, grammar.kind, grammar.source, grammar.preface)
             allowance = Allowance(lambda reason: self._refuse(grammar, reason))
+            state = GrammarState(matcher, frozenset(self._end_tokens), allowance)
             with self._lock:
-                self._compiled[grammar] = matcher, allowance
-                while len(self._compiled) > MAX_COMPILED:
-                    self._compiled.popitem(last=False)
-            return self._state(matcher, allowance)
+                self._keep(grammar, state)
+            return state
 
-    def knows(self, grammar: Grammar) -> bool:
-        with self._lock:
-            return grammar in self._compiled or self._refused.find(grammar) is not None
-
-    def _find(self, grammar: Grammar) -> GrammarState | None:
+    def find(self, grammar: Grammar) -> GrammarState | None:
         """The state at the beginning for a grammar that was compiled; ArgumentError if it was refused."""
         with self._lock:
             reason = self._refused.find(grammar)
             if reason is not None:
                 raise _refusal(grammar, reason)
-            if grammar not in self._compiled:
-                return None
-            self._compiled.move_to_end(grammar)
-            return self._state(*self._compiled[grammar])
+            state = self._held.get(grammar)
+            if state is not None:
+                self._keep(grammar, state)
+            return state
 
-    def _state(self, matcher: llguidance.LLMatcher, allowance: Allowance) -> GrammarState:
-        return GrammarState(matcher.deep_copy(), frozenset(self._end_tokens), allowance)
+    def _keep(self, grammar: Grammar, state: GrammarState) -> None:
+        self._held[grammar] = self._latest[grammar] = state
+        self._latest.move_to_end(grammar)
+        while len(self._latest) > MAX_COMPILED:
+            self._latest.popitem(last=False)
 
     def _refuse(self, grammar: Grammar, reason: str) -> None:
         with self._lock:
-            self._compiled.pop(grammar, None)
+            self._latest.pop(grammar, None)
+            self._held.pop(grammar, None)
             self._refused.add(grammar, reason)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from ..deadline import Deadline
+from ..disconnect import Client
 from ..errors import ApiError
 from ..settings import Settings
 from .respond import send_error
@@ -28,9 +30,12 @@ class Bodies:
 
 
 @contextlib.asynccontextmanager
-async def body_of(request: Request, settings: Settings, bodies: Bodies) -> AsyncIterator[bytes]:
-    """415, 413, 408 or 503 if it is not JSON, too large, too slow, or if all bodies take too much memory.
+async def body_of(
+    request: Request, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
+) -> AsyncIterator[bytes]:
+    """415, 413 or 408 if it is not JSON, too large or too slow.
 
+    503 if all bodies take too much memory, if the client is dropped, or if its request has no time left.
     A browser sends another site's request only with other types than JSON, unless it asked before.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -45,10 +50,21 @@ async def body_of(request: Request, settings: Settings, bodies: Bodies) -> Async
         raise _too_large(settings)
     body = bytearray()
     try:
-        await _read(request, body, settings, bodies)
+        await _read_in_time(request, body, settings, bodies, client, deadline)
         yield bytes(body)
     finally:
         bodies.held -= len(body)
+
+
+async def _read_in_time(
+    request: Request, body: bytearray, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
+) -> None:
+    try:
+        await deadline.limit(client.wait_for(_read(request, body, settings, bodies)))
+    except ApiError as error:
+        if error.status != 503:
+            raise
+        raise EarlyError(503, error.message, code=error.code, headers=CLOSE) from error
 
 
 async def _read(request: Request, body: bytearray, settings: Settings, bodies: Bodies) -> None:
@@ -61,7 +77,7 @@ async def _read(request: Request, body: bytearray, settings: Settings, bodies: B
                     raise _too_large(settings)
                 if bodies.held > settings.max_bodies:
                     sentence = "other requests take all the memory for bodies, try again later"
-                    raise EarlyError(503, sentence, code="too_many_bodies", headers=CLOSE)
+                    raise ApiError(503, sentence, code="too_many_bodies")
     except TimeoutError as error:
         sentence = f"the body did not arrive within {settings.body_timeout:g} s"
         raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error

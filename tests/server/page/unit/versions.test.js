@@ -8,7 +8,7 @@ import { renew, takeOver } from "../../../../src/tiny_llm/server/page/conversati
 function inTwoTabs() {
   const first = talk.newConversation({}, 1000);
   answer(first, "a", 1000);
-  renew(first, 1000);
+  renew(first, "tab 1");
   return [first, read(first)];
 }
 const read = (conversation) => talk.readConversation(JSON.stringify(conversation));
@@ -21,7 +21,7 @@ function answer(conversation, question, now, end = "stop") {
 test("what another tab has added is taken over, once", () => {
   const [first, second] = inTwoTabs();
   answer(second, "b", 2000);
-  renew(second, 2000);
+  renew(second, "tab 2");
   const shown = first.turns[0];
   assert.equal(takeOver(first, read(second)), "taken");
   assert.deepEqual(texts(first), ["a", "A", "b", "B"]);
@@ -33,7 +33,7 @@ test("a late event about an older version changes nothing", () => {
   const [first, second] = inTwoTabs();
   const older = read(first);
   answer(first, "b", 2000);
-  renew(first, 2000);
+  renew(first, "tab 1");
   assert.equal(takeOver(first, older), "same");
   assert.deepEqual(texts(first), ["a", "A", "b", "B"]);
   assert.equal(takeOver(second, read(first)), "taken");
@@ -42,21 +42,42 @@ test("a late event about an older version changes nothing", () => {
 test("what another tab has removed is gone", () => {
   const [first, second] = inTwoTabs();
   talk.askInstead(second, 0, "z", 2000);
-  renew(second, 2000);
+  renew(second, "tab 2");
   assert.equal(takeOver(first, read(second)), "taken");
   assert.deepEqual(texts(first), ["z", ""]);
+});
+
+test("what another tab has removed stays gone, however often it has stored the answer that came then", () => {
+  const [first, second] = inTwoTabs();
+  renew(second, "tab 2");
+  takeOver(first, read(second));
+  const turn = talk.askInstead(first, 0, "z", 2000);
+  for (let seconds = 0; seconds < 100; seconds++) {
+    turn.text += "Z";
+    renew(first, "tab 1");
+  }
+  assert.equal(takeOver(second, read(first)), "taken");
+  assert.deepEqual(texts(second), ["z", turn.text]);
+});
+
+test("a record names the tabs that have stored it last, each once", () => {
+  const [conversation] = inTwoTabs();
+  for (let tab = 2; tab < 100; tab++) for (let time = 0; time < 3; time++) renew(conversation, `tab ${tab}`);
+  assert.equal(Object.keys(conversation.versions).length, 32);
+  assert.equal(conversation.versions["tab 99"], 3);
+  assert.deepEqual(read(conversation).versions, conversation.versions);
 });
 
 test("questions of the same moment are all kept, in the same order in both tabs, which then rest", () => {
   const [first, second] = inTwoTabs();
   answer(first, "b", 2000);
   answer(second, "c", 2001);
-  renew(first, 2000);
-  renew(second, 2001);
+  renew(first, "tab 1");
+  renew(second, "tab 2");
   const stored = [read(first), read(second)];
   const tabs = [first, second];
   tabs.forEach((tab, number) => {
-    if (takeOver(tab, stored[1 - number]) === "merged") renew(tab, 3000 + number);
+    if (takeOver(tab, stored[1 - number]) === "merged") renew(tab, `tab ${number + 1}`);
   });
   for (let round = 0; round < 2; round++) {
     const [one, other] = [read(first), read(second)];
@@ -69,18 +90,18 @@ test("questions of the same moment are all kept, in the same order in both tabs,
 test("the text of an answer that comes is that of its tab, and an end is never taken back", () => {
   const [first, second] = inTwoTabs();
   const turn = Object.assign(talk.ask(first, "b", 2000), { text: "B" });
-  renew(first, 2000);
+  renew(first, "tab 1");
   takeOver(second, read(first));
   assert.equal(second.turns[3].end, "interrupted");
   turn.text = "B and more";
   talk.rename(second, "Mine");
-  renew(second, 3000);
+  renew(second, "tab 2");
   assert.equal(takeOver(first, read(second)), "taken");
   assert.deepEqual([first.title, turn.text, turn.end], ["Mine", "B and more", "running"]);
   assert.equal(first.turns[3], turn);
   turn.end = "length";
-  renew(first, 4000);
-  renew(second, 4001); // without having seen it
+  renew(first, "tab 1");
+  renew(second, "tab 2"); // without having seen it
   assert.equal(takeOver(first, read(second)), "merged");
   assert.deepEqual([turn.text, turn.end], ["B and more", "length"]);
 });
@@ -91,8 +112,8 @@ test("conversations of older versions of the page have turns that all tabs know 
   assert.equal(takeOver(first, second), "same");
   answer(first, "b", 2000);
   answer(second, "c", 2001);
-  renew(first, 2000);
-  renew(second, 2001);
+  renew(first, "tab 1");
+  renew(second, "tab 2");
   assert.equal(takeOver(first, read(second)), "merged");
   assert.deepEqual(texts(first), ["a", "A", "b", "B", "c", "C"]);
 });

@@ -11,7 +11,7 @@ export function newId(now = Date.now()) {
 }
 
 export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
-  const start = { title: "", named: false, updated: now, versions: [], turns: [] };
+  const start = { title: "", named: false, updated: now, versions: {}, turns: [] };
   return { id: newId(now), ...start, model, system, settings: { ...settings } };
 }
 
@@ -76,7 +76,7 @@ export function readConversation(stored) {
     title: text(record.title),
     named: record.named === true,
     updated: Number.isFinite(record.updated) ? record.updated : 0,
-    versions: Array.isArray(record.versions) ? record.versions.filter((version) => typeof version === "string") : [],
+    versions: readVersions(record.versions),
     model: text(record.model),
     system: text(record.system),
     settings: isRecord(record.settings) ? record.settings : {},
@@ -100,6 +100,11 @@ function readTurn(turn, number) {
     usage: hasNumbers(turn.usage, ["prompt", "generated", "cached"]),
     times: hasNumbers(turn.times, ["first", "rest", "pieces"]),
   };
+}
+
+function readVersions(versions) {
+  if (!isRecord(versions)) return {};
+  return Object.fromEntries(Object.entries(versions).filter(([, times]) => Number.isSafeInteger(times)));
 }
 
 const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);

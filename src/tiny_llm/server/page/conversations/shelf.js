@@ -1,11 +1,12 @@
 // All conversations of the browser: the list, the one that is shown, and what a new one begins with.
 import { notify } from "../notices.js";
-import { newConversation } from "./conversation.js";
+import { newConversation, newId } from "./conversation.js";
 import { storageOf } from "./storage.js";
 import { PREFIX, Store } from "./store.js";
 import { renew, takeOver } from "./versions.js";
 
 const [CURRENT, DEFAULTS] = ["tiny-llm.current", "tiny-llm.defaults"];
+const TAB = newId(); // this tab, until it is loaded again: a copy of the tab has another name
 const SAVE_SECONDS = 1; // between two savings of an answer that grows
 
 export class Shelf {
@@ -63,7 +64,7 @@ export class Shelf {
     if (conversation.turns.length === 0) return;
     if (!this.conversations.includes(conversation)) this.conversations.push(conversation);
     this.conversations.sort((a, b) => b.updated - a.updated);
-    renew(conversation);
+    renew(conversation, TAB);
     if (this.store.save(conversation)) {
       this.stored.add(conversation.id);
       return;

@@ -1,21 +1,22 @@
 // Versions of a conversation: two tabs may change it, and nothing that either has added is lost. Pure.
-import { newId } from "./conversation.js";
+// A version is how often each tab has stored the conversation: an answer that grows is stored many times, and a tab
+// that wakes after it still sees that the stored version came from its own.
 
-const KEPT = 32; // versions that a record names, the newest first
+const KEPT = 32; // tabs that a record names, those that have stored it last
 const OPEN = ["running", "interrupted"]; // another tab may still add to such an answer
 
-// The conversation is about to be stored with changes.
-export function renew(conversation, now = Date.now()) {
-  conversation.versions = [newId(now), ...conversation.versions].slice(0, KEPT);
+// The conversation is about to be stored with changes, by the tab of this name. Objects keep the order of such names,
+// because they are no numbers: the last one has stored last.
+export function renew(conversation, tab) {
+  const { [tab]: times = 0, ...others } = conversation.versions;
+  conversation.versions = Object.fromEntries([...Object.entries(others), [tab, times + 1]].slice(-KEPT));
 }
 
 // Bring a conversation of this tab to what another tab has stored. Returns "same" if that is not new; "taken"; or
 // "merged" if both have changed it at the same time, and the stored one lacks something: then store it again.
 export function takeOver(conversation, stored) {
-  const [mine] = conversation.versions;
-  const [theirs] = stored.versions;
-  if (theirs === mine || conversation.versions.includes(theirs)) return "same";
-  const knowsMine = mine === undefined || stored.versions.includes(mine);
+  if (includes(conversation.versions, stored.versions)) return "same";
+  const knowsMine = includes(stored.versions, conversation.versions);
   const known = new Map(conversation.turns.map((turn) => [turn.id, turn]));
   let lacks = false;
   // The same object for the same turn: it is shown already, and its answer may be coming.
@@ -27,7 +28,7 @@ export function takeOver(conversation, stored) {
     else if (own.end !== "running") Object.assign(own, turn);
     return own;
   });
-  const versions = knowsMine ? stored.versions : [...new Set([...stored.versions.slice(0, 1), mine, ...stored.versions])].slice(0, KEPT);
+  const versions = latest(conversation.versions, stored.versions);
   if (!knowsMine && known.size > 0) {
     lacks = true;
     turns.push(...known.values());
@@ -35,6 +36,19 @@ export function takeOver(conversation, stored) {
   }
   Object.assign(conversation, stored, { versions, turns });
   return lacks && !knowsMine ? "merged" : "taken";
+}
+
+// Whether a version came from another one, or is the same.
+const includes = (version, other) => Object.entries(other).every(([tab, times]) => version[tab] >= times);
+
+// The version that came from both.
+function latest(version, other) {
+  const both = { ...version };
+  for (const [tab, times] of Object.entries(other)) {
+    delete both[tab]; // in the order of the other version
+    both[tab] = Math.max(version[tab] ?? 0, times);
+  }
+  return both;
 }
 
 // Whether a turn has more than another state of it: answers grow, and then end.
