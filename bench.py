@@ -5,12 +5,13 @@ import signal
 import sys
 
 from benches.names import SUITES
+from tools.learner.program import restart_in_solution
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # during imports, Ctrl-C ends it without a traceback
-    name, *arguments = sys.argv[1:] or ["model"]
-    if name == "serve" or name.startswith("-"):  # `serve` is part of `tiny-llm bench`
-        name, arguments = "model", sys.argv[1:]
+    restart_in_solution([__file__], sys.argv[1:])
+    unnamed = sys.argv[1:2] in ([], ["serve"]) or sys.argv[1].startswith("-")  # `tiny-llm bench` has `serve`
+    name, arguments = ("model", sys.argv[1:]) if unnamed else (sys.argv[1], sys.argv[2:])
     if name not in SUITES:
         print(f"pdm bench: unknown benchmark {name!r}, expected {', '.join(SUITES)}", file=sys.stderr)
         sys.exit(2)

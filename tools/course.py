@@ -1,6 +1,7 @@
 """The tests of the course by week and day, and the learner's loop.
 
-`pdm run test [--week W --day D] [--solution FOLDER] [-- pytest arguments]`, `pdm run course COMMAND`.
+`pdm run test [--week W --day D] [--solution FOLDER] [-- pytest arguments]`, `pdm run course COMMAND`, and
+`pdm run chat [--solution FOLDER] [options]`, which has no script of its own.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-from learner import commands, extension, workspace  # noqa: E402
+from learner import commands, extension, program, workspace  # noqa: E402
 
 ALL_AT_ONCE = ["-n", "auto", "--dist", "worksteal"]  # all tests take minutes
 
@@ -91,9 +92,18 @@ def run_tests(arguments: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *others])
 
 
+def run_chat(arguments: list[str]) -> None:
+    """Replace this process by `tiny-llm chat`, with the learner's code if --solution names a folder."""
+    chat = ["-m", "tiny_llm", "chat"]
+    program.restart_in_solution(chat, arguments)
+    os.execv(sys.executable, [sys.executable, *chat, *arguments])
+
+
 def main() -> int:
     if sys.argv[1:2] == ["test"]:
         run_tests(sys.argv[2:])
+    if sys.argv[1:2] == ["chat"]:
+        run_chat(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="pdm run course", description=commands.__doc__, allow_abbrev=False)
     commands.add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
     options = parser.parse_args()

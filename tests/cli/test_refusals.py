@@ -38,7 +38,7 @@ USAGE = [
     ("generate", ["--loader", "another"], "--loader: invalid choice: 'another'"),
     ("generate", ["--solution", "ref"], "got ref, expected tiny_llm"),
     ("generate", ["--solution", "tiny_llm_ref"], "got tiny_llm_ref, expected tiny_llm"),
-    ("generate", ["--solution", "torch"], "--solution: invalid choice: 'torch'"),
+    ("generate", ["--solution", "torch"], "--solution: got torch, expected tiny_llm"),
     (
         "generate",
         ["--enable-thinking"],

@@ -34,21 +34,25 @@ def emptied(file: str, source: str, messages: Mapping[str, str]) -> str:
 
 
 def pytest_command(folder: Path, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment that run tests of the project against the packages in `folder`.
+    """The command and the environment that run tests of the project against the packages in `folder`."""
+    # -S skips the start-up of site-packages, where an editable install would import the original package.
+    pytest = [sys.executable, "-S", "-m", "pytest", "-o", "pythonpath=", "-p", "no:cacheprovider"]
+    unwritten = ["-p", "tools.learner.unwritten", "--starter-files", str(folder)]
+    return [*pytest, *unwritten, *arguments], environment(folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The variables with which `python -S` imports the packages in `folder`.
 
     Builds what changed of its extension first; raises build.BuildError if that does not compile.
     """
-    # -S skips the start-up of site-packages, where an editable install would import the original package.
     paths = [folder, folder / "extensions", ROOT, Path(sysconfig.get_path("purelib"))]
-    environment = {
+    return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTHONDONTWRITEBYTECODE": "1",
         **extension.prepare(folder),
     }
-    pytest = [sys.executable, "-S", "-m", "pytest", "-o", "pythonpath=", "-p", "no:cacheprovider"]
-    unwritten = ["-p", "tools.learner.unwritten", "--starter-files", str(folder)]
-    return [*pytest, *unwritten, *arguments], environment
 
 
 def run_pytest(folder: Path, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":

@@ -10,7 +10,7 @@ from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS
 
 SOLUTIONS = ("tiny_llm", "mlx")
-OTHER_SOLUTIONS = ("ref", "tiny_llm_ref")  # solutions of the upstream course
+FOLDER = Path(__file__).resolve().parents[2].name  # of a learner's copy of this package, such as my_llm
 SYSTEM = "You are a helpful assistant."
 
 
@@ -63,9 +63,15 @@ def stop_string(given: str) -> str:
 
 
 def solution(name: str) -> str:
-    if name in OTHER_SOLUTIONS:
-        raise argparse.ArgumentTypeError(f"got {name}, expected tiny_llm (this project) or mlx (mlx-lm)")
-    return name
+    """One of SOLUTIONS, or the folder whose code runs, which tools/learner/program.py has put in front."""
+    if name in SOLUTIONS:
+        return name
+    if Path(name).name == FOLDER:
+        return FOLDER
+    raise argparse.ArgumentTypeError(
+        f"got {name}, expected tiny_llm (this project), mlx (mlx-lm), or with pdm run a folder that "
+        "`pdm run course start` made"
+    )
 
 
 def add_model(
@@ -88,8 +94,9 @@ def add_model(
 def add_solution(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("implementation")
     group.add_argument(
-        "--solution", type=solution, choices=SOLUTIONS, default="tiny_llm",
-        help="tiny_llm: this project; mlx: the model and generation loop of mlx-lm (default: %(default)s)",
+        "--solution", type=solution, metavar="{tiny_llm,mlx,FOLDER}", default="tiny_llm",
+        help="tiny_llm: this project; mlx: the model and generation loop of mlx-lm; with pdm run also a "
+        "folder that `pdm run course start` made: your code (default: %(default)s)",
     )  # fmt: skip
     stages = "; ".join(f"{name}: {stage.summary}" for name, stage in LOADERS.items())
     group.add_argument(

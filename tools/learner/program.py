@@ -1,0 +1,33 @@
+"""The programs of the project with a learner's code: `--solution my_llm` of main, chat and bench."""
+
+import os
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from .commands import existing
+from .tasks import ROOT
+from .workspace import environment
+
+
+def named_folder(arguments: Sequence[str]) -> str | None:
+    """The value of --solution if it is a folder of the project; other values are names of solutions."""
+    given = None
+    for flag, value in pairwise([*arguments, ""]):
+        if flag == "--solution":
+            given = value
+        elif flag.startswith("--solution="):
+            given = flag.removeprefix("--solution=")
+    return given if given and (ROOT / given).is_dir() else None
+
+
+def restart_in_solution(program: Sequence[str | Path], arguments: Sequence[str]) -> None:
+    """Replace this process by one that finds the packages of the folder of --solution first, if it names one.
+
+    Called before tiny_llm is imported. An editable install would import the original: -S leaves it out.
+    """
+    name = named_folder(arguments)
+    if name is None or str(existing(name)) in sys.path:
+        return
+    os.execve(sys.executable, [sys.executable, "-S", *program, *arguments], environment(existing(name)))
