@@ -18,6 +18,7 @@ extensions = [
     "openapi",
     "pictures",
     "reference",
+    "solutions",
     "support",
     "widgets",
 ]

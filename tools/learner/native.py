@@ -29,14 +29,14 @@ def unwritten(source: str, tasks: Mapping[str, str]) -> list[str]:
     return [
         name
         for name, message in tasks.items()
-        if has(source, name) and any(line.strip() == f'#error "{message}"' for line in _inside(source, name))
+        if has(source, name) and any(line.strip() == f'#error "{message}"' for line in inside(source, name))
     ]
 
 
 def filled(source: str, right: str, tasks: Mapping[str, str]) -> str:
     """`source` with the code of `right` in each place that is still empty."""
     for name in unwritten(source, tasks):
-        source = _replaced(source, name, _inside(right, name))
+        source = _replaced(source, name, inside(right, name))
     return source
 
 
@@ -51,7 +51,8 @@ def has(source: str, name: str) -> bool:
     return len(_spans(source.splitlines(), name)) == 1
 
 
-def _inside(source: str, name: str) -> list[str]:
+def inside(source: str, name: str) -> list[str]:
+    """The lines of a place without its signature or markers."""
     lines = source.splitlines()
     span = _span(lines, name)
     return lines[span.first : span.end]

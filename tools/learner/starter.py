@@ -24,6 +24,12 @@ def written(source: str, name: str) -> str:
     return "\n".join(source.splitlines()[first - 1 : function.end_lineno]) + "\n"
 
 
+def inside(source: str, name: str) -> list[str]:
+    """The lines of a function's body, without its docstring."""
+    first, last = body(functions(source)[name])
+    return source.splitlines()[first:last]
+
+
 def has(source: str, name: str) -> bool:
     return name in functions(source)
 
