@@ -45,24 +45,31 @@ def find_chapter(week: int, day: int) -> Chapter:
     sys.exit(f"There is no chapter for week {week} day {day}; there is one for (week.day) {known}.")
 
 
-def selection(week: int | None, day: int | None) -> list[str]:
+def selection(week: int | None, day: int | None, folder: str | None) -> list[str]:
     """Arguments for pytest: a chapter, or none for the folder that pyproject.toml names."""
     if week is None and day is None:
         return []
     if week is None or day is None:
         sys.exit("--week and --day belong together: give both, or neither for all tests.")
     chapter = find_chapter(week, day)
-    announce(chapter, day)
+    announce(chapter, day, folder)
     return ["-v", chapter.tests]
 
 
-def announce(chapter: Chapter, day: int) -> None:
+def announce(chapter: Chapter, day: int, folder: str | None) -> None:
+    """What is tested: our code, or that of a learner's folder."""
     first = chapter.days[0]
     print(f"Week {chapter.week} day {day}: {chapter.title}")
-    print(f"  code   {', '.join(chapter.files)}")
+    print(f"  code   {', '.join(tested(name, folder) for name in chapter.files)}")
     print(f"  tests  {chapter.tests}", flush=True)
     if day != first:
         print(f"This day continues the chapter of day {first}: running {chapter.tests}.", flush=True)
+    if folder is None and (ROOT / commands.FOLDER).is_dir():
+        print(f"This tests our code; --solution {commands.FOLDER} tests yours.", flush=True)
+
+
+def tested(name: str, folder: str | None) -> str:
+    return name if folder is None else f"{folder.rstrip('/')}/{name.removeprefix('src/')}"
 
 
 def run_tests(arguments: list[str]) -> None:
@@ -80,7 +87,7 @@ def run_tests(arguments: list[str]) -> None:
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options, others = parser.parse_known_args(arguments[:split])
     others += [argument for argument in arguments[split:] if argument != "--"]
-    chosen = selection(options.week, options.day)
+    chosen = selection(options.week, options.day, options.solution)
     if not chosen and not others:
         chosen = ALL_AT_ONCE
     os.chdir(ROOT)

@@ -3,6 +3,8 @@
 import mlx.core as mx
 import pytest
 
+from tools import course
+
 from ..support.processes.child import run_python
 from .project import timetable
 
@@ -54,6 +56,20 @@ def test_a_run_prints_the_chapter_first_and_the_reasons_of_skipped_tests_last():
     assert lines[2].split()[-1] == "tests/test_week_1_day_1.py"
     reason = "1 skipped: MLX has no GPU on this machine"
     assert (reason in lines[-3:]) == (not mx.is_available(mx.gpu))
+
+
+def test_a_run_names_the_code_that_it_tests(tmp_path, monkeypatch, capsys):
+    chapter = course.find_chapter(1, 6)
+    course.announce(chapter, 6, "my_llm/")
+    assert "  code   my_llm/tiny_llm/generate.py, my_llm/tiny_llm/generation\n" in capsys.readouterr().out
+    monkeypatch.setattr(course.commands, "FOLDER", str(tmp_path / "mine"))
+    course.announce(chapter, 6, None)
+    assert "--solution" not in capsys.readouterr().out
+    (tmp_path / "mine").mkdir()
+    course.announce(chapter, 6, None)
+    said = capsys.readouterr().out.splitlines()
+    assert said[1] == "  code   src/tiny_llm/generate.py, src/tiny_llm/generation"
+    assert said[-1] == f"This tests our code; --solution {tmp_path}/mine tests yours."
 
 
 @pytest.mark.slow
