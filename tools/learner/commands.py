@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from . import native, starter
-from .tasks import ROOT, Place, Task, all_tasks
+from .tasks import ROOT, Place, Task, all_tasks, first_day
 from .workspace import create, run_pytest
 
 FOLDER = "my_llm"
@@ -48,9 +48,8 @@ def start(options: argparse.Namespace) -> int:
 def progress(options: argparse.Namespace) -> int:
     """One line for each task; exit code 0 also if some are not solved."""
     folder = existing(options.solution)
-    tasks = [
-        task for task in all_tasks() if options.week in (None, task.week) and options.day in (None, task.day)
-    ]
+    day = first_day(options.week, options.day)
+    tasks = [task for task in all_tasks() if options.week in (None, task.week) and day in (None, task.day)]
     if not tasks:
         sys.exit(f"There is no task in week {options.week} day {options.day}.")
     solved = 0
@@ -76,6 +75,8 @@ def outcome(folder: Path, task: Task) -> tuple[int, int]:
 
 def hint(options: argparse.Namespace) -> int:
     task = chosen(options)
+    if task is None:
+        return 0
     print(f"{task.label}: {task.title}\n")
     for place in task.places:
         print(f"  {place.file}: {place.name}")
@@ -86,6 +87,8 @@ def hint(options: argparse.Namespace) -> int:
 def solution(options: argparse.Namespace) -> int:
     """A diff from the learner's functions to those of the project."""
     task = chosen(options)
+    if task is None:
+        return 0
     folder = existing(options.solution)
     for place in task.places:
         mine, right = (root / place.file for root in (folder, ROOT / "src"))
@@ -109,10 +112,20 @@ def text_of(place: Place, source: str) -> str:
     return language.written(source, place.name) if language.has(source, place.name) else ""
 
 
-def chosen(options: argparse.Namespace) -> Task:
+def chosen(options: argparse.Namespace) -> Task | None:
+    """The task, or None, which is said, if it has tests but nothing to write; SystemExit if there is none."""
+    week, number = options.week, options.task
+    day = first_day(week, options.day)
     for task in all_tasks():
-        if (task.week, task.day, task.number) == (options.week, options.day, options.task):
+        if (task.week, task.day, task.number) == (week, day, number):
             return task
+    tests = ROOT / f"tests/test_week_{week}_day_{day}.py"
+    if tests.is_file() and f"def test_task_{number}_" in tests.read_text():
+        print(
+            f"week {week} day {day}, task {number}: nothing to write; read the code that the chapter names."
+        )
+        print(f"Test it: pdm run test --week {week} --day {options.day} -- -k task_{number}")
+        return None
     known = ", ".join(f"{task.week}.{task.day}.{task.number}" for task in all_tasks())
     sys.exit(f"There is no such task; there is one for (week.day.task) {known}.")
 

@@ -4,7 +4,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,8 +42,18 @@ class Task(NamedTuple):
         return f"tests/test_week_{self.week}_day_{self.day}.py"
 
 
+def all_chapters() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads((ROOT / "course.toml").read_text())["chapter"]
+    return found
+
+
+def first_day(week: int | None, day: int | None) -> int | None:
+    """The first day of the chapter that has this day: tests and tasks are listed under it."""
+    found = [each["days"][0] for each in all_chapters() if each["week"] == week and day in each["days"]]
+    return found[0] if found else day
+
+
 def all_tasks() -> list[Task]:
-    chapters = tomllib.loads((ROOT / "course.toml").read_text())["chapter"]
     return [
         Task(
             chapter["week"],
@@ -53,7 +63,7 @@ def all_tasks() -> list[Task]:
             task["hint"],
             tuple(Place(*place.split(":")) for place in task["write"]),
         )
-        for chapter in chapters
+        for chapter in all_chapters()
         for task in chapter.get("task", ())
     ]
 

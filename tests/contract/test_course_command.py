@@ -1,0 +1,27 @@
+"""`pdm run course`: days and tasks as the chapters number them."""
+
+from ..support.processes.child import run_python
+
+
+def hint(week, day, task):
+    return run_python("tools/course.py", "hint", "--week", week, "--day", day, "--task", task)
+
+
+def test_the_second_day_of_a_chapter_has_the_tasks_of_the_first():
+    first, second = hint("2", "4", "2"), hint("2", "5", "2")
+    assert second.returncode == 0
+    assert second.stdout == first.stdout
+    assert "online_softmax-inl.h: update_maximum" in first.stdout
+
+
+def test_a_task_without_places_says_that_there_is_nothing_to_write():
+    result = hint("2", "5", "4")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "week 2 day 4, task 4: nothing to write" in result.stdout
+    assert "pdm run test --week 2 --day 5 -- -k task_4" in result.stdout
+
+
+def test_a_task_without_tests_is_refused():
+    result = hint("2", "5", "9")
+    assert result.returncode == 1
+    assert "There is no such task; there is one for (week.day.task) 1.1.1, 1.1.2" in result.stderr
