@@ -1,5 +1,9 @@
 """`pdm run course`: days and tasks as the chapters number them."""
 
+import argparse
+
+from tools.learner import commands
+
 from ..support.processes.child import run_python
 
 
@@ -25,3 +29,18 @@ def test_a_task_without_tests_is_refused():
     result = hint("2", "5", "9")
     assert result.returncode == 1
     assert "There is no such task; there is one for (week.day.task) 1.1.1, 1.1.2" in result.stderr
+
+
+def test_progress_names_each_task_before_its_tests_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tiny_llm").mkdir()
+    before = []
+
+    def outcome(folder, task):
+        before.append(capsys.readouterr().out)
+        return 1, 0
+
+    monkeypatch.setattr(commands, "outcome", outcome)
+    commands.progress(argparse.Namespace(solution=str(tmp_path), week=2, day=5))
+    tasks = [task for task in commands.all_tasks() if (task.week, task.day) == (2, 4)]
+    assert [line.splitlines()[-1].rstrip() for line in before] == [task.label for task in tasks]
+    assert f"{len(tasks)} of {len(tasks)} tasks are solved." in capsys.readouterr().out

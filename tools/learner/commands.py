@@ -54,10 +54,11 @@ def progress(options: argparse.Namespace) -> int:
         sys.exit(f"There is no task in week {options.week} day {options.day}.")
     solved = 0
     for task in tasks:
+        print(f"{task.label:26}  ", end="", flush=True)  # a task may take a minute
         passed, failed = outcome(folder, task)
         solved += failed == 0 and passed > 0
         state = "solved" if failed == 0 and passed else f"{passed} of {passed + failed} tests pass"
-        print(f"{task.label:26}  {state:24}  {task.title}", flush=True)
+        print(f"{state:24}  {task.title}", flush=True)
     print(f"{solved} of {len(tasks)} tasks are solved.")
     return 0
 
