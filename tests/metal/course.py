@@ -24,8 +24,13 @@ def attention_on_gpu(
             return flash_attention(query, key, value, mask=mask)
     causal = isinstance(mask, str) and mask == "causal"
     result = run_readable(query, key, value, mask=None if causal else mask, causal=causal)
-    assert result.reports == []
+    check_reports(result.reports)
     return result.out
+
+
+def check_reports(reports: list[str]) -> None:
+    """What the harness saw; pytest explains no assertion of this file."""
+    assert not reports, "\n".join(reports)
 
 
 def product_on_gpu(a: mx.array, weights: Packed) -> mx.array:
@@ -34,5 +39,5 @@ def product_on_gpu(a: mx.array, weights: Packed) -> mx.array:
         scales, biases, group_size, bits, words = weights
         return tiny_llm_ext.quantized_matmul(scales, biases, group_size, bits, a, words, True, mx.gpu)
     result = run_quantized(a, weights)
-    assert result.reports == []
+    check_reports(result.reports)
     return result.out

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from .course import check_reports
 from .harness.kernel import Kernel
 from .harness.signature import signatures
 from .harness.toolchain import COMPILERS, BuildError
@@ -198,3 +199,9 @@ def test_a_threadgroup_is_made_of_whole_simd_groups():
 def test_an_unsupported_argument_is_refused():
     with pytest.raises(ValueError, match="texture2d"):
         signatures("kernel void f(texture2d<float> t [[texture(0)]]) {}")
+
+
+def test_the_reports_are_the_message_of_a_failing_test():
+    check_reports([])
+    with pytest.raises(AssertionError, match="buffer x: read out of bounds\nbuffer y: write out of bounds"):
+        check_reports(["buffer x: read out of bounds", "buffer y: write out of bounds"])
