@@ -208,11 +208,11 @@ def test_task_2_linear_maps_the_last_axis(stream, precision, with_bias):
 def test_task_2_linear_refuses_invalid_arguments():
     """The error names the argument and shows both sizes."""
     x, w = mx.zeros((3, 20)), mx.zeros((50, 20))
-    with pytest.raises(ValueError, match=r"linear: x: got shape \(3, 19\).*20"):
+    with pytest.raises(ValueError, match=r"linear: x: got \(3, 19\).*20"):
         linear(x[:, :19], w)
-    with pytest.raises(ValueError, match=r"linear: w: got shape \(20,\)"):
+    with pytest.raises(ValueError, match=r"linear: w: got \(20,\)"):
         linear(x, w[0])
-    with pytest.raises(ValueError, match=r"linear: bias: got shape \(20,\).*50"):
+    with pytest.raises(ValueError, match=r"linear: bias: got \(20,\).*50"):
         linear(x, w, bias=w[0])
 
 

@@ -51,9 +51,9 @@ def test_task_1_rms_norm_of_half_precision_calculates_in_float32(stream):
 
 def test_task_1_rms_norm_refuses_invalid_arguments():
     """Weight and input must have the size that the layer was made for."""
-    with pytest.raises(ValueError, match=r"RMSNorm: weight: got shape \(7,\).*8"):
+    with pytest.raises(ValueError, match=r"RMSNorm: weight: got \(7,\).*8"):
         RMSNorm(8, mx.ones(7))
-    with pytest.raises(ValueError, match=r"RMSNorm: x: got shape \(3, 7\).*8"):
+    with pytest.raises(ValueError, match=r"RMSNorm: x: got \(3, 7\).*8"):
         RMSNorm(8, mx.ones(8))(mx.ones((3, 7)))
     with pytest.raises(ValueError, match="int32"):
         RMSNorm(8, mx.ones(8))(mx.ones((3, 8), dtype=mx.int32))

@@ -76,7 +76,7 @@ def test_task_2_embedding_as_linear_scores_every_token(stream, precision, shape)
 
 def test_task_2_embedding_refuses_invalid_arguments():
     """The table has the announced size, ids are integers, and vectors have the size of a row."""
-    with pytest.raises(ValueError, match=r"Embedding: weight: got shape \(20, 300\).*\(300, 20\)"):
+    with pytest.raises(ValueError, match=r"Embedding: weight: got \(20, 300\).*\(300, 20\)"):
         Embedding(300, 20, mx.zeros((20, 300)))
     embedding = Embedding(300, 20, mx.zeros((300, 20)))
     with pytest.raises(ValueError, match="float32"):
@@ -142,7 +142,7 @@ def test_task_3_model_shows_its_parts():
 def test_task_3_model_refuses_unsupported_arguments():
     """RoPE scaling, token ids without a batch axis, an unsupported dtype."""
     weights = checkpoint()
-    with pytest.raises(ValueError, match=r"inputs: got shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"inputs: got \(5,\)"):
         Qwen2ModelWeek1(weights)(mx.zeros(5, mx.int32))
     with pytest.raises(ValueError, match="dtype: got"):
         Qwen2ModelWeek1(weights, dtype=mx.int32)

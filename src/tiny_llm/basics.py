@@ -38,12 +38,12 @@ def linear(x: mx.array, w: mx.array, bias: mx.array | None = None) -> mx.array:
     if bias is not None:
         check_floats("linear", bias=bias)
     if w.ndim != 2:
-        raise ArgumentError("linear", "w", f"shape {w.shape}", "(O, I)")
+        raise ArgumentError("linear", "w", w.shape, "(O, I)")
     outputs, inputs = w.shape
     if x.ndim == 0 or x.shape[-1] != inputs:
-        raise ArgumentError("linear", "x", f"shape {x.shape}", f"(..., {inputs}) for w {w.shape}")
+        raise ArgumentError("linear", "x", x.shape, f"(..., {inputs}) for w {w.shape}")
     if bias is not None and bias.shape != (outputs,):
-        raise ArgumentError("linear", "bias", f"shape {bias.shape}", f"({outputs},) for w {w.shape}")
+        raise ArgumentError("linear", "bias", bias.shape, f"({outputs},) for w {w.shape}")
     # On a Mac, MLX's product on the CPU is Accelerate's.
     native = None if sys.platform == "darwin" else cpu_kernels(x.dtype)
     if native is None or any(array.dtype != x.dtype for array in (w, bias) if array is not None):

@@ -16,9 +16,7 @@ class Embedding:
         check_size("Embedding", "embedding_dim", embedding_dim)
         check_floats("Embedding", weight=weight)
         if weight.shape != (vocab_size, embedding_dim):
-            raise ArgumentError(
-                "Embedding", "weight", f"shape {weight.shape}", f"({vocab_size}, {embedding_dim})"
-            )
+            raise ArgumentError("Embedding", "weight", weight.shape, f"({vocab_size}, {embedding_dim})")
         self.vocab_size = vocab_size
         self.embedding_dim = embedding_dim
         self.weight = weight

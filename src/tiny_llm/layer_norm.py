@@ -16,7 +16,7 @@ class RMSNorm:
         check_floats("RMSNorm", weight=weight)
         check_number("RMSNorm", "eps", eps)
         if weight.shape != (dim,):
-            raise ArgumentError("RMSNorm", "weight", f"shape {weight.shape}", f"({dim},)")
+            raise ArgumentError("RMSNorm", "weight", weight.shape, f"({dim},)")
         self.dim = dim
         self.weight = weight
         self.eps = eps
@@ -25,7 +25,7 @@ class RMSNorm:
         """Normalise `x` [..., dim] over its last axis; same shape and dtype."""
         check_floats("RMSNorm", x=x)
         if x.ndim == 0 or x.shape[-1] != self.dim:
-            raise ArgumentError("RMSNorm", "x", f"shape {x.shape}", f"(..., {self.dim})")
+            raise ArgumentError("RMSNorm", "x", x.shape, f"(..., {self.dim})")
         fused = fused_operations(x.dtype)
         return self._normalise(x) if fused is None else fused.rms_norm(x, self.weight, self.eps)
 

@@ -148,7 +148,7 @@ class RoPE:
     def _check(self, x: mx.array) -> None:
         check_floats("RoPE", x=x)
         if x.ndim != 4 or x.shape[-1] != self.dims:
-            raise ArgumentError("RoPE", "x", f"shape {x.shape}", f"(N, S, H, {self.dims})")
+            raise ArgumentError("RoPE", "x", x.shape, f"(N, S, H, {self.dims})")
 
     def _rotate(self, x: mx.array, spans: list[slice]) -> mx.array:
         wide = x.astype(mx.float32)

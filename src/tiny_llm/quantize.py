@@ -283,9 +283,7 @@ class QuantizedEmbedding:
     def __init__(self, vocab_size: int, embedding_dim: int, weight: QuantizedWeights):
         _check_packed("Embedding", "weight", weight)
         if weight.shape != (vocab_size, embedding_dim):
-            raise ArgumentError(
-                "Embedding", "weight", f"shape {weight.shape}", f"({vocab_size}, {embedding_dim})"
-            )
+            raise ArgumentError("Embedding", "weight", weight.shape, f"({vocab_size}, {embedding_dim})")
         self.vocab_size = vocab_size
         self.embedding_dim = embedding_dim
         self.weight = weight

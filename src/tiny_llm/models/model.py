@@ -112,7 +112,7 @@ class Transformer(ABC):
         """
         name = type(self).__name__
         if inputs.ndim != 2:
-            raise ArgumentError(name, "inputs", f"shape {inputs.shape}", "(B, L)")
+            raise ArgumentError(name, "inputs", inputs.shape, "(B, L)")
         if len(cache) != self.num_hidden_layers:
             raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])

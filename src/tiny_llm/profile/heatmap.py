@@ -20,7 +20,7 @@ def weights_matrix(operation: str, weights: mx.array | Sequence[Sequence[float]]
     array = given if isinstance(given, mx.array) else mx.array(given)
     check_floats(operation, weights=array)
     if array.ndim != 2 or array.size == 0:
-        raise ArgumentError(operation, "weights", f"shape {array.shape}", "(L, S), of one head")
+        raise ArgumentError(operation, "weights", array.shape, "(L, S), of one head")
     rows: Any = array.astype(mx.float32).tolist()
     return list(rows)
 

@@ -154,7 +154,7 @@ class AttentionVisualizer:
         name = "plot_online_softmax_state"
         array = scores if isinstance(scores, mx.array) else mx.array(list(scores), dtype=mx.float32)
         if array.ndim != 1 or array.size == 0:
-            raise ArgumentError(name, "scores", f"shape {array.shape}", "(S,), of one row")
+            raise ArgumentError(name, "scores", array.shape, "(S,), of one row")
         states = online_softmax(array.astype(mx.float32), block_size)
         numbers: list[Any] = array.tolist()  # type: ignore[assignment]
         steps = list(range(states.tiles + 1))
