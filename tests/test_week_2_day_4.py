@@ -1,4 +1,4 @@
-"""Week 2, days 4 and 5: FlashAttention. Task 1 is the wrapper, 2 and 3 are the kernels, 4 is the model."""
+"""Week 2, days 4 and 5: FlashAttention. Task 0 is Python, 1 the wrapper, 2 and 3 are kernels, 4 the model."""
 
 import mlx.core as mx
 import numpy as np
@@ -7,6 +7,7 @@ import pytest
 from extensions import tiny_llm_ext
 
 from .metal.course import attention_on_gpu
+from .support.attention.flat_heads import check_flat, flat
 from .support.attention.ideas import IDEAS
 from .support.cases import DTYPE_IDS, DTYPES, MASKS, make_mask, normal, qkv, random_mask
 from .support.models.checkpoints import checkpoint, tokens
@@ -17,6 +18,8 @@ from .tiny_llm_base import (
     Qwen2ModelWeek2,
     causal_mask,
     flash_attention,
+    flash_attention_v1,
+    flash_attention_v2,
     scaled_dot_product_attention_grouped,
 )
 from .utils import assert_rounded_once, attention_in_float64, on_each_device
@@ -34,6 +37,21 @@ def check_flash(stream, inputs, scale=None, mask=None):
         result = flash_attention(*inputs, scale=scale, mask=mask)
         assert_rounded_once(result, attention_in_float64(*inputs, scale, mask), inputs[0].dtype)
     return result
+
+
+# Task 0: two loop orders in src/tiny_llm/ops/schedules.py
+
+
+@one_idea
+@pytest.mark.parametrize("schedule", [flash_attention_v2, flash_attention_v1])
+def test_task_0_flash_attention_in_python(schedule, idea):
+    """The ideas one by one, in several tiles both ways; the heads of a group are an axis."""
+    query, key, value, mask = idea()
+    inputs = mx.unflatten(query, 1, (key.shape[1], -1)), key[:, :, None], value[:, :, None]
+    options = {"causal": True} if isinstance(mask, str) else {"mask": mask}
+    out, _ = schedule(*inputs, tile=(2, 32), **options)
+    expected = attention_in_float64(query, key, value, mask=mask)
+    assert_rounded_once(out.flatten(1, 2), expected, mx.float32, idea.__doc__)
 
 
 # Task 1: the wrapper flash_attention in src/tiny_llm/attention.py
@@ -217,25 +235,6 @@ def test_task_2_flash_attention_kernel_needs_memory_for_rows_not_for_scores(stre
 
     page = 16384  # MLX rounds large arrays up to whole pages
     assert extra_memory(2048) <= 4 * extra_memory(512) + 4 * page
-
-
-def flat(inputs):
-    """[B, H, L, E] as the binding takes it: [B * H, L, E]."""
-    return [x.reshape(-1, *x.shape[2:]) for x in inputs]
-
-
-def check_flat(stream, inputs, expected, mask=None, scale=0.1, is_causal=False):
-    """The binding, called with the flattened inputs, equals `expected` [B, H_q, L, E]."""
-    result = tiny_llm_ext.flash_attention(
-        *flat(inputs),
-        mask,
-        scale,
-        is_causal,
-        num_kv_heads=inputs[1].shape[1],
-        num_heads=inputs[0].shape[1],
-        stream=stream,
-    )
-    assert_rounded_once(result, expected.reshape(-1, *expected.shape[2:]), mx.float32)
 
 
 @on_the_cpu

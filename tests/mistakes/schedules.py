@@ -1,4 +1,4 @@
-"""Mistakes in the readable schedules of FlashAttention. No chapter has these; tests/ops finds them."""
+"""Mistakes in the readable schedules of FlashAttention. tests/ops finds them."""
 
 from .mistake import Mistake
 
