@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from .course import check_reports
+from metal_source import SOURCES, inlined
+
+from .attention.run import SLOT_HEADER
+from .course import check_reports, result_of
+from .harness import places
 from .harness.kernel import Kernel
 from .harness.signature import signatures
 from .harness.toolchain import COMPILERS, BuildError
@@ -205,3 +209,26 @@ def test_the_reports_are_the_message_of_a_failing_test():
     check_reports([])
     with pytest.raises(AssertionError, match="buffer x: read out of bounds\nbuffer y: write out of bounds"):
         check_reports(["buffer x: read out of bounds", "buffer y: write out of bounds"])
+
+
+def test_a_compiler_names_the_line_of_our_source(monkeypatch, tmp_path):
+    """As a learner edits the kernel: the text that is compiled has the headers in it."""
+    text = (SOURCES / "flash_attention.metal").read_text()
+    wrong = text.replace("  const int end = ", "  const int end = nothing + ", 1)
+    (tmp_path / "flash_attention.metal").write_text(wrong)
+    monkeypatch.setattr(places, "SOURCES", tmp_path)
+    row = next(row for row, line in enumerate(wrong.splitlines(), 1) if "nothing" in line)
+    with pytest.raises(BuildError, match=rf"flash_attention\.metal:{row}:\d+: .*error.*nothing"):
+        Kernel(inlined(wrong), "flash_attention_f32_e128", slot_header=SLOT_HEADER)
+
+
+def test_only_the_first_test_of_a_kernel_that_does_not_compile_shows_why():
+    wrong = FRAME.replace("BODY", "y[i] = nothing;")
+
+    def said():
+        with pytest.raises(pytest.fail.Exception) as failure:
+            result_of(lambda: Kernel(wrong, "f"))
+        return str(failure.value)
+
+    assert "nothing" in said()
+    assert said() == "the kernel does not compile, as a test before this one shows"

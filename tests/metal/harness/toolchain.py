@@ -20,6 +20,7 @@ import pytest
 from metal_source import SOURCES
 
 from ...support.processes.tools import CLANG, GXX, NM, Tool, call, cpp_compiler, lacking, leave_out
+from .places import located
 from .signature import Signature, launcher
 
 HARNESS = Path(__file__).resolve().parent
@@ -231,14 +232,24 @@ def constant_symbols(binary: Path, signature: Signature) -> dict[str, str]:
     }
 
 
+failures: dict[tuple[str, str], BuildError] = {}  # a wrong kernel is compiled once, not for each test
+
+
 def objects_of(compiler: Compiler, source: str) -> Path:
     """A folder with all kernels of a source: kernel.o, and unoptimised.o, which still has every array."""
     translate = (compiler.program, *compiler.language, f"-I{SHIM}", "-fPIC", "-c")
+    key = compiler.name, source
+    if key in failures:
+        raise failures[key]
 
     def make(folder: Path) -> None:
         text = folder / "kernel.metal"
         text.write_text(source)
-        run(*translate, *compiler.instrumented, text, "-o", folder / "kernel.o")
+        try:
+            run(*translate, *compiler.instrumented, text, "-o", folder / "kernel.o")
+        except BuildError as error:
+            failures[key] = BuildError(located(str(error), text, source))
+            raise failures[key] from None
         run(*translate, "-O0", text, "-o", folder / "unoptimised.o")
 
     return cached(make, compiler.name, source)
