@@ -1,4 +1,4 @@
-"""`--solution FOLDER`: main, chat and bench run the code of a learner."""
+"""`--solution FOLDER`: main, chat, batch-main and bench run the code of a learner."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tools.learner.workspace import create
 
 from ..support.processes.child import run_python
 
+OTHERS = [("tools/course.py", "chat"), ("batch-main.py",), ("bench.py",)]
 QUESTION = ("--prompt", "What is 7 + 5?", "--loader", "week1", "--max-tokens", "3", "--sampler-temp", "0")
 
 
@@ -28,14 +29,14 @@ def test_main_runs_the_code_of_the_folder_and_names_it(folder):
     assert ", my_llm, week2," in loader_with_a_cache.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("program", [("tools/course.py", "chat"), ("bench.py",)], ids=["chat", "bench"])
+@pytest.mark.parametrize("program", OTHERS, ids=" ".join)
 def test_other_programs_import_the_folder(folder, program):
     (folder / "tiny_llm" / "cli" / "__init__.py").write_text("raise SystemExit('the code of the folder')\n")
     result = run_python(*program, "--solution", str(folder))
     assert (result.returncode, result.stderr) == (1, "the code of the folder\n")
 
 
-@pytest.mark.parametrize("program", [("main.py",), ("tools/course.py", "chat"), ("bench.py",)], ids=str)
+@pytest.mark.parametrize("program", [("main.py",), *OTHERS], ids=" ".join)
 def test_a_folder_without_the_package_is_refused_in_one_sentence(program):
     result = run_python(*program, "--solution", "docs")
     expected = "docs: got no starter files; make them with: pdm run course start --solution docs\n"

@@ -113,6 +113,8 @@ def test_the_learners_loop_of_a_kernel(tmp_path):
     stopped = test()
     assert stopped.returncode == 1
     assert f"{path}:" in stopped.stderr
+    answer = run_python("main.py", "--solution", str(folder))
+    assert (answer.returncode, answer.stderr) == (1, stopped.stderr)
     path.write_text(right.replace("F alpha = exp2(", "const F alpha = exp2("))
     solved = test()
     assert solved.returncode == 0, solved.stdout + solved.stderr

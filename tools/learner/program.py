@@ -1,4 +1,4 @@
-"""The programs of the project with a learner's code: `--solution my_llm` of main, chat and bench."""
+"""The programs with a learner's code: `--solution my_llm` of main, chat, batch-main and bench."""
 
 import os
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from . import extension
 from .commands import existing
 from .tasks import ROOT
 from .workspace import environment
@@ -30,4 +31,8 @@ def restart_in_solution(program: Sequence[str | Path], arguments: Sequence[str])
     name = named_folder(arguments)
     if name is None or str(existing(name)) in sys.path:
         return
-    os.execve(sys.executable, [sys.executable, "-S", *program, *arguments], environment(existing(name)))
+    try:
+        variables = environment(existing(name))
+    except extension.build.BuildError as error:
+        sys.exit(str(error))
+    os.execve(sys.executable, [sys.executable, "-S", *program, *arguments], variables)

@@ -56,10 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("batch")
     group.add_argument(
         "--solution",
-        type=only_tiny_llm,
+        type=not_mlx,
         default="tiny_llm",
-        metavar="tiny_llm",
-        help="only tiny_llm; accepted because other commands have this option",
+        metavar="FOLDER",
+        help="with pdm run, a folder that `pdm run course start` made: your code (default: %(default)s)",
     )
     group.add_argument(
         "--batch-size", type=arguments.integer(1), default=BATCH_SIZE, metavar="N",
@@ -78,12 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(loader=None, draft_model=None)
 
 
-def only_tiny_llm(text: str) -> str:
-    if arguments.solution(text) != "tiny_llm":
+def not_mlx(text: str) -> str:
+    solution = arguments.solution(text)
+    if solution == "mlx":
         raise argparse.ArgumentTypeError(
             f"got {text}, expected tiny_llm: only generate, chat and bench have mlx"
         )
-    return text
+    return solution
 
 
 def run(options: argparse.Namespace) -> int:
