@@ -43,10 +43,10 @@ def result_of(run: Callable[[], Result]) -> Result:
         return run()
     except BuildError as error:
         messages = str(error)
-        known = messages in said
-        said.add(messages)
-        words = ", as a test before this one shows" if known else f":\n{messages}"
-        pytest.fail(f"the kernel does not compile{words}", pytrace=False)
+    known = messages in said
+    said.add(messages)
+    words = ", as a test before this one shows" if known else f":\n{messages}"
+    pytest.fail(f"the kernel does not compile{words}", pytrace=False)
 
 
 def check_reports(reports: list[str]) -> None:

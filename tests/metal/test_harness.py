@@ -228,6 +228,7 @@ def test_only_the_first_test_of_a_kernel_that_does_not_compile_shows_why():
     def said():
         with pytest.raises(pytest.fail.Exception) as failure:
             result_of(lambda: Kernel(wrong, "f"))
+        assert failure.value.__context__ is None  # pytest would show it, too
         return str(failure.value)
 
     assert "nothing" in said()
