@@ -27,7 +27,7 @@ def page(record: Record) -> str:
 
 def _table(rows: list[Record]) -> str:
     """A line for each server or way of a row; the targets are in its first line."""
-    header = ["row", "threads", "", "sample", *COLUMNS.values(), "targets"]
+    header = ["row", "threads", "server", "sample", *COLUMNS.values(), "targets"]
     body = []
     for row in rows:
         for number, each in enumerate(row["contestants"]):
