@@ -55,7 +55,9 @@ def run_on_pages(
     active = None if len(caches) == rows else mx.array(list(caches))
     packed = x if active is None else x[active]
     y: mx.array
-    y, keys, values = fused.operation.packed(packed.reshape(1, -1, x.shape[2]), keys, values, step)
+    # Without -1, with which MLX adds an operation also where the shape stays the same.
+    joined = packed.reshape(1, len(caches) * length, x.shape[2])
+    y, keys, values = fused.operation.packed(joined, keys, values, step)
     pool.replace_storage(keys, values)
     y = y.reshape(packed.shape)
     if active is None:
