@@ -26,12 +26,17 @@ def read_record(path: Path, benchmark: str, cpu: str) -> Record | None:
 
 
 def joined(old: Record, new: Record, order: Sequence[str]) -> Record:
-    """`new` with those rows of `old` that it does not have, in the order of the names of all rows."""
+    """`new` with those rows of `old` that it does not have, in the order of the names of all rows.
+
+    What only `old` says is kept: the versions of its peers, and settings of groups that `new` did not measure.
+    """
     measured = {_key(row) for row in new["rows"]}
     rows = [*new["rows"], *(row for row in old["rows"] if _key(row) not in measured)]
     known = [row for row in rows if row["row"] in order]  # others are rows of an older version
     known.sort(key=lambda row: (order.index(row["row"]), row["threads"]))
-    return {**new, "threads": sorted({*old["threads"], *new["threads"]}), "rows": known}
+    threads = sorted({*old["threads"], *new["threads"]})
+    versions = {**old["versions"], **new["versions"]}
+    return {**old, **new, "versions": versions, "threads": threads, "rows": known}
 
 
 def _key(row: Record) -> tuple[str, int]:
