@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-from learner import commands, extension, program, workspace  # noqa: E402
+from learner import commands, crash, extension, program, workspace  # noqa: E402
 
 ALL_AT_ONCE = ["-n", "auto", "--dist", "worksteal"]  # all tests take minutes
 
@@ -73,7 +73,7 @@ def tested(name: str, folder: str | None) -> str:
 
 
 def run_tests(arguments: list[str]) -> None:
-    """Replace this process by pytest, so that its exit status and Ctrl-C reach the caller."""
+    """End this process as pytest ends: with its exit status."""
     parser = argparse.ArgumentParser(
         prog="pdm run test",
         description="Run all tests, or those of one chapter.",
@@ -92,10 +92,9 @@ def run_tests(arguments: list[str]) -> None:
         chosen = ALL_AT_ONCE
     os.chdir(ROOT)
     if options.solution is not None:
-        command, environment = workspace.pytest_command(
-            commands.existing(options.solution), [*chosen, *others]
-        )
-        os.execve(command[0], command, environment)
+        folder = commands.existing(options.solution)
+        command, environment = workspace.pytest_command(folder, [*chosen, *others])
+        sys.exit(crash.run_reporting(folder.name, command, environment))
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *others])
 
 

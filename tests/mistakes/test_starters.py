@@ -1,6 +1,7 @@
 """Each task of the course: its tests fail in the starter files, and pass once it is solved, in order."""
 
 import shutil
+import signal
 
 import pytest
 
@@ -122,3 +123,11 @@ def test_the_learners_loop_of_a_kernel(tmp_path):
     again = test()
     assert again.returncode == 0
     assert "Built" not in again.stderr
+    path.write_text(
+        right.replace("F alpha = exp2(", "*static_cast<volatile int*>(nullptr) = 0; F alpha = exp2(")
+    )
+    crashed = test()
+    assert crashed.returncode == 128 + signal.SIGSEGV
+    assert "SIGSEGV ended the tests in tests/test_week_2_day_4.py::test_task_2_" in crashed.stderr
+    assert "a kernel of my_llm read or wrote outside of its arrays" in crashed.stderr
+    assert "Fatal Python error" not in crashed.stderr
