@@ -1,5 +1,8 @@
 """A block on pages is one native operation, and its answers are those on dense caches."""
 
+import io
+import re
+
 import mlx.core as mx
 import pytest
 
@@ -65,6 +68,17 @@ def test_the_native_block_equals_its_layers_bit_by_bit(dtype, layer_by_layer):
     expected, other = logits_of_one(model_of(3, dtype, page_size=7))
     assert all(map(mx.array_equal, actual, expected))
     assert all(map(mx.array_equal, pool.storage, other.storage))
+
+
+def test_a_block_is_nothing_but_its_operation():
+    """MLX makes a caller wait who has many operations in flight, also if they change nothing."""
+    model = model_of(3)
+    cache, x = model.create_kv_cache(), mx.zeros((1, 1, model.hidden_size))
+    mx.eval(x, model(tokens(1, 3), 0, cache))
+    text = io.StringIO()
+    mx.export_to_dot(text, model.layers_inner[0](x, 3, cache[0], "causal"))
+    operations = re.findall(r'label ?= ?"(\w+)"', text.getvalue())
+    assert operations == ["PackedDecoderBlock"]
 
 
 @each_dtype
