@@ -3,6 +3,8 @@
 import mlx.core as mx
 import pytest
 
+from tiny_llm.cache.page_table import PageIds, PageTable
+
 from .support.cases import normal
 from .support.models import decoder
 from .support.models.checkpoints import checkpoint, tokens
@@ -10,6 +12,7 @@ from .support.models.logits import assert_logits
 from .support.page_pool import assert_consistent
 from .tiny_llm_base import (
     BatchingKvCache,
+    Qwen2ModelWeek2,
     Qwen2ModelWeek3,
     TinyKvFullCache,
     TinyKvPagedCache,
@@ -127,6 +130,18 @@ def test_task_1_pool_refuses_invalid_arguments():
         pool.write_page_slice(page, 0, key, value)
 
 
+def test_task_2_block_table_has_a_row_for_each_request():
+    """The pages in the order of the text, then -1; a row without a request has only -1."""
+    long, short = PageIds(), PageIds()
+    for page in (5, 0, 2):
+        long.append(page)
+    short.append(3)
+    table = PageTable().get([long, None, short], width=4)
+    assert table.dtype == mx.int32
+    assert table.tolist() == [[5, 0, 2, -1], [-1, -1, -1, -1], [3, -1, -1, -1]]
+    assert PageTable().get([PageIds()], width=0).shape == (1, 0)
+
+
 @in_pages_of
 def test_task_2_paged_cache_returns_all_tokens(page_size):
     """The last page is filled up before another one is taken."""
@@ -152,8 +167,9 @@ def test_task_2_paged_cache_returns_all_tokens(page_size):
 def test_task_2_paged_cache_reads_its_pages_in_their_order():
     """Freed pages are reused in any order; page ids are not in the order of tokens."""
     pool = TinyKvPagedPool(page_size=4)
-    for page in [pool.allocate_page() for _ in range(4)]:
-        pool.free_page(page)
+    pages = [pool.allocate_page() for _ in range(4)]
+    for index in (2, 0, 3, 1):
+        pool.free_page(pages[index])
     cache = TinyKvPagedCache(pool)
     key, value = keys_and_values(14)
     keys, values, *_ = cache.update_and_fetch(key, value)
@@ -228,7 +244,7 @@ def test_task_2_paged_cache_refuses_invalid_arguments():
     with pytest.raises(ValueError, match="max_pages: got 0"):
         cache.block_table(max_pages=0)
     with pytest.raises(ValueError, match="no tokens yet"):
-        TinyKvPagedCache(TinyKvPagedPool()).paged_metadata()
+        TinyKvPagedCache(TinyKvPagedPool()).gather_dense()
     assert (cache.offset, pool.num_pages) == (3, 1)
 
 
@@ -266,7 +282,7 @@ def test_task_3_batch_takes_paged_caches_as_well():
 
 
 def test_task_3_model_has_one_pool_for_all_layers():
-    """A request takes its pages when it needs them, layer by layer, and gives back every one."""
+    """A request takes its pages when it needs them, layer by layer; the model of week 2 gathers them."""
     weights, inputs = checkpoint(), tokens(1, 20)
     model = Qwen2ModelWeek3(weights, page_size=8, dtype=mx.float32)
     assert (model.page_size, model.page_pool.page_size) == (8, 8)
@@ -274,7 +290,8 @@ def test_task_3_model_has_one_pool_for_all_layers():
     assert [type(layer) for layer in cache] == [TinyKvPagedCache] * 3
     assert all(layer.pool is model.page_pool for layer in cache)
     assert model.page_pool.num_pages == 0
-    assert_logits(model(inputs, 0, cache), decoder.logits(inputs, weights))
+    dense = Qwen2ModelWeek2(weights, dtype=mx.float32)
+    assert_logits(dense(inputs, 0, cache), decoder.logits(inputs, weights))
     assert len(model.page_pool.used_page_ids) == 9
     assert model.page_pool.key_pages.dtype == mx.float32
     for layer in cache:

@@ -66,6 +66,7 @@ def test_task_1_metadata_of_one_request():
     assert metadata.context_lens.tolist() == [9]
     assert metadata.block_table.dtype == metadata.context_lens.dtype == mx.int32
     assert metadata.key_pages.shape == (pool.num_pages, 2, 4, 8)
+    assert mx.array_equal(metadata.key_pages, pool.key_pages)
     assert mx.array_equal(metadata.value_pages, -metadata.key_pages)
     assert not set(cache.page_ids) & set(other.page_ids)
     padded = cache.paged_metadata(max_pages=5)
@@ -108,7 +109,7 @@ def test_task_1_metadata_needs_one_pool():
     assert [cache.offset for cache in caches] == [3, 0]
 
 
-# Task 2: paged_attention in src/tiny_llm/attention.py and src/extensions/src/paged_attention.cpp
+# Task 2: paged_attention in src/tiny_llm/ops/paged.py and src/extensions/src/paged_attention.cpp
 
 
 def attend_to_numbers(table, context_lens, L=1, mask=None):
@@ -137,6 +138,15 @@ def test_task_2_paged_attention_ends_with_the_context():
 
 
 @PAGE_SIZES
+def test_task_2_paged_attention_equals_attention_on_gathered_tokens(page_size):
+    query, key, value = qkv(batch=(2,), L=33, S=131, E=64)
+    with mx.stream(mx.cpu):
+        expected = flash_attention(query, key, value, 0.2, "causal")
+        result = paged_attention(query, *paged(key, value, [131, 131], page_size), 0.2, "causal")
+        assert_allclose(result, np.array(expected), mx.float32)
+
+
+@PAGE_SIZES
 @MASKS
 @pytest.mark.parametrize(("L", "S"), [(33, 65), (70, 131), (257, 300), (65, 65), (65, 33), (1, 257)])
 def test_task_2_paged_attention_single(L, S, page_size, mask):
@@ -156,15 +166,6 @@ def test_task_2_paged_attention_batch(L, page_size, mask):
     """Requests of different lengths, one of them an idle slot."""
     result = check_paged(qkv(batch=(4,), L=L, S=300, E=64), [300, 0, 40, 129], page_size, mask)
     assert not mx.any(result[1])
-
-
-@PAGE_SIZES
-def test_task_2_paged_attention_equals_attention_on_gathered_tokens(page_size):
-    query, key, value = qkv(batch=(2,), L=33, S=131, E=64)
-    with mx.stream(mx.cpu):
-        expected = flash_attention(query, key, value, 0.2, "causal")
-        result = paged_attention(query, *paged(key, value, [131, 131], page_size), 0.2, "causal")
-        assert_allclose(result, np.array(expected), mx.float32)
 
 
 @MASKS

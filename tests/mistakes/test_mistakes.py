@@ -1,11 +1,10 @@
 """The tests of a chapter find mistakes of learners early and by name; each mistake is made in a copy."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +16,29 @@ from tools.learner.workspace import KERNELS, NO_KERNELS, SWITCH
 
 from ..metal.harness.toolchain import working_compiler
 from ..support.processes.tools import cpp_compiler
-from . import attention, caches, generation, kernels, layers, pages
+from . import (
+    attention,
+    caches,
+    drafts,
+    generation,
+    http,
+    kernels,
+    layers,
+    measuring,
+    packed_steps,
+    pages,
+    prefixes,
+    scheduling,
+    structured,
+)
 from .mistake import Mistake, Table
+from .pytest_forks import PytestForks
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = (attention, layers, generation, caches, kernels, pages)
+TABLES = (
+    attention, layers, generation, caches, kernels, pages,
+    packed_steps, scheduling, prefixes, drafts, structured, http, measuring,
+)  # fmt: skip
 MISTAKES: Table = dict(sorted(item for table in TABLES for item in table.MISTAKES.items()))
 # A learner's layers run their own Python code, not our kernels.
 READABLE_LAYERS = Mistake(
@@ -52,6 +69,13 @@ class Tree:
             shutil.copytree(ROOT / name, folder / name, ignore=unread)
         shutil.copy(ROOT / "pyproject.toml", folder)
         self.make(READABLE_LAYERS)
+        self.variables: dict[str, str] = {}
+        packages = folder / "src"
+        paths = [packages, packages / "extensions", folder, sysconfig.get_path("purelib")]
+        self._forks = PytestForks(folder, [str(path) for path in paths])
+
+    def close(self) -> None:
+        self._forks.close()
 
     def make(self, mistake: Mistake) -> str:
         """Make a mistake; returns the old text of the file."""
@@ -62,38 +86,19 @@ class Tree:
 
     def test(self, chapter: str, words: str) -> Verdict:
         """Run the tests of a chapter that `words` select."""
-        # -S skips the start-up of site-packages, where an editable install would import the original package.
-        paths = [
-            self.root / "src",
-            self.root / "src" / "extensions",
-            self.root,
-            sysconfig.get_path("purelib"),
-        ]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, paths)),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        command = [sys.executable, "-S", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", words]
-        result = subprocess.run(
-            [*command, f"tests/test_{chapter}.py"],
-            cwd=self.root,
-            env=environment,
-            text=True,
-            capture_output=True,
-            check=False,
-            timeout=300,
-        )
-        passed = re.search(r"(\d+) passed", result.stdout)
-        failed = re.search(r"^FAILED \S*?::(\S+)", result.stdout, flags=re.MULTILINE)
-        assert result.returncode in (0, 1), result.stdout + result.stderr
-        assert failed or result.returncode == 0, result.stdout + result.stderr
-        return Verdict(int(passed[1]) if passed else 0, failed[1] if failed else None, result.stdout)
+        command = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "-k", words]
+        status, output = self._forks.run([*command, f"tests/test_{chapter}.py"], self.variables)
+        passed = re.search(r"(\d+) passed", output)
+        failed = re.search(r"^FAILED \S*?::(\S+)", output, flags=re.MULTILINE)
+        assert status in (0, 1), output
+        assert failed or status == 0, output
+        return Verdict(int(passed[1]) if passed else 0, failed[1] if failed else None, output)
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return Tree(tmp_path_factory.mktemp("learner"))
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
+    with closing(Tree(tmp_path_factory.mktemp("learner"))) as tree:
+        yield tree
 
 
 def need_compiler(*mistakes: Mistake) -> None:
@@ -141,8 +146,7 @@ def test_a_mistake_in_a_cpu_kernel_is_found_by_name(tree, chapter, mistake, monk
     cpp_compiler()  # skips the test without one
     right = tree.make(mistake)
     try:
-        for name, value in extension.prepare(tree.root / "src").items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(tree, "variables", extension.prepare(tree.root / "src"))
         verdict = tree.test(chapter, mistake.task)
     finally:
         (tree.root / "src" / mistake.file).write_text(right)

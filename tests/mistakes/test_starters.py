@@ -29,6 +29,12 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.fixture
+def only_needed_plugins(monkeypatch):
+    """Some plugins of pytest take a second to import, in each process."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 def leave_empty(folder, tasks):
     """Solve all tasks but these."""
     messages = messages_by_file(tasks)
@@ -42,6 +48,7 @@ def need_compiler(task):
         working_compiler()
 
 
+@pytest.mark.usefixtures("only_needed_plugins")
 @pytest.mark.parametrize("number", range(len(TASKS)), ids=[label(task) for task in TASKS])
 def test_a_task_can_be_solved_after_those_before_it_and_not_without(folder, number):
     task, later = TASKS[number], TASKS[number + 1 :]

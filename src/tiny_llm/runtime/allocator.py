@@ -8,10 +8,11 @@ ARENAS = 2
 
 
 def share_freed_memory() -> None:
-    """Let threads take memory that others have freed: a process that runs for days stays as small as its needs.
+    """Let threads take memory that others have freed, for a process that runs for days.
 
-    glibc gives each thread a heap of its own, up to 8 for a CPU, and each heap keeps the most that it ever had. Call it
-    before threads start. Nothing happens with other C libraries, or where MALLOC_ARENA_MAX says what to do.
+    glibc gives each thread a heap of its own, up to 8 for a CPU, and each heap keeps the most that it ever
+    had. Call it before threads start. Nothing happens with other C libraries, or where MALLOC_ARENA_MAX says
+    what to do.
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return
