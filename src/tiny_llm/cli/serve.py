@@ -16,7 +16,6 @@ from ..errors import ArgumentError
 from ..llm import LLM
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
-from ..runtime.allocator import share_freed_memory
 from ..sampling.params import Sampling
 from ..server.settings import LOCAL_HOSTS, Settings
 from . import arguments
@@ -176,7 +175,6 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
     names = model_names(options.models or ["tiny"])
     check_draft(options, len(names))
     settings = read_settings(options)
-    share_freed_memory()
     try:
         from ..server import logs, run  # starlette, uvicorn and others are no packages of other commands
     except ModuleNotFoundError as missing:

@@ -1,21 +1,17 @@
-"""The C library's memory: how much of what was freed a process keeps."""
+"""Memory that was freed, and that the C library keeps for the process."""
 
 import ctypes
-import os
-
-M_ARENA_MAX = -8  # glibc's number
-ARENAS = 2
+from collections.abc import Callable
+from typing import Any
 
 
-def share_freed_memory() -> None:
-    """Let threads take memory that others have freed, for a process that runs for days.
+def return_freed_memory() -> None:
+    """Give whole free pages back to the system, for a process that runs for days.
 
-    glibc gives each thread a heap of its own, up to 8 for a CPU, and each heap keeps the most that it ever
-    had. Call it before threads start. Nothing happens with other C libraries, or where MALLOC_ARENA_MAX says
-    what to do.
+    glibc does so by itself only at the end of each heap: after a burst of requests a process would stay as
+    large as the burst. Takes milliseconds, in which other threads may wait for memory. Other C libraries have
+    no such function, and nothing happens.
     """
-    if "MALLOC_ARENA_MAX" in os.environ:
-        return
-    limit = getattr(ctypes.CDLL(None), "mallopt", None)
-    if limit is not None:
-        limit(M_ARENA_MAX, ARENAS)
+    trim: Callable[[int], Any] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -1,5 +1,6 @@
 """Runs the application until a signal: the first lets requests finish, the second ends the process."""
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from ..runtime.allocator import return_freed_memory
 from .app import create_app
 from .connection import connection_class
 from .door import Engine
@@ -22,6 +24,7 @@ LOG = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 IDLE_SECONDS = 30  # that a connection may rest between two requests
 BACKLOG = 512
+TICKS_OF_A_MINUTE = 600
 
 
 class Server(uvicorn.Server):
@@ -70,6 +73,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """uvicorn asks ten times a second whether to stop."""
         self._log_drain()
+        if counter % TICKS_OF_A_MINUTE == 0:
+            await asyncio.to_thread(return_freed_memory)
         if self.lifecycle.over and not self.should_exit:
             self.lifecycle.cut()
             self.should_exit = True
