@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.server import endpoint
+from tiny_llm.server import endpoint, run
 from tiny_llm.server.api.decode import decode
 from tiny_llm.server.models import CHARS_PER_BYTE
 
@@ -163,3 +163,11 @@ def test_beyond_the_limit_of_requests_a_connection_is_refused() -> None:
             connection.close()
         wait_until(lambda: server.engine.running == [])
         assert server.chat().status == 200
+
+
+def test_freed_memory_goes_back_to_the_system_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[bool] = []
+    monkeypatch.setattr(run, "TICKS_OF_A_MINUTE", 2)
+    monkeypatch.setattr(run, "return_freed_memory", lambda: returned.append(True))
+    with running(FakeEngine()):
+        wait_until(lambda: len(returned) > 1)
