@@ -100,8 +100,27 @@ def test_a_large_body_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) ->
         assert server.complete(prompt="a " * 800).status == 200
         assert server.complete(prompt="a " * 800, n="two").error["param"] == "n"
     loop, *others = threads
-    assert others == ["prompt", "prompt"]
-    assert loop != "prompt"
+    assert others == ["body", "body"]
+    assert loop != "body"
+
+
+def test_large_bodies_are_decoded_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes many times its size while it is decoded."""
+    at_once, most = 0, 0
+
+    def note(body: bytes, fields: Any) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(0.05)
+        at_once -= 1
+        return decode(body, fields)
+
+    monkeypatch.setattr(endpoint, "decode", note)
+    with running(FakeEngine(), inline_body=1000) as server, ThreadPoolExecutor(4) as clients:
+        answers = [clients.submit(server.complete, prompt="a " * 800) for _ in range(4)]
+        assert [answer.result().status for answer in answers] == [200] * 4
+    assert most == 1
 
 
 def test_prompts_that_wait_to_be_encoded_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from .settings import Settings
 from .threads import Threads
 
 LOG = logging.getLogger(__name__)
-THREADS = 4  # that decode large bodies, render and encode prompts
+THREADS = 4  # that render and encode prompts
 GRAMMAR_THREADS = 2
 SUBMIT_THREADS = 2
 
@@ -45,6 +45,8 @@ def create_app(
         settings=settings,
         lifecycle=lifecycle or Lifecycle(),
         metrics=Metrics(models),
+        # One: decoding holds Python's lock, and takes up to twenty times the memory of a body.
+        body_threads=Threads("body", 1),
         threads=Threads("prompt", THREADS, settings.max_prompts),
         grammar_threads=Threads("grammar", GRAMMAR_THREADS, settings.max_grammars),
         submit_threads=Threads("submit", SUBMIT_THREADS),

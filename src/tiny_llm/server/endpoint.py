@@ -26,16 +26,18 @@ from .threads import Threads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What all routes share. Large bodies are decoded, prompts rendered and encoded in `threads`.
+    """What all routes share.
 
-    A new grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
-    `submit_threads` give the engines what is ready, which takes no time.
+    Large bodies are decoded in `body_threads`, prompts rendered and encoded in `threads`. A new grammar may
+    take seconds to compile: `grammar_threads` are few, and no other request waits for them. `submit_threads`
+    give the engines what is ready, which takes no time.
     """
 
     models: Models
     settings: Settings
     lifecycle: Lifecycle
     metrics: Metrics
+    body_threads: Threads
     threads: Threads
     grammar_threads: Threads
     submit_threads: Threads
@@ -88,7 +90,7 @@ class AnswerEndpoint:
     async def _decoded(self, body: bytes) -> RequestFields:
         if len(body) <= self._service.settings.inline_body:
             return decode(body, self.fields)
-        return await self._service.threads.run(decode, body, self.fields)
+        return await self._service.body_threads.run(decode, body, self.fields)
 
     async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
         """The prompts rendered and encoded, the grammars compiled. Each may take a while.
