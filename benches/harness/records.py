@@ -28,7 +28,7 @@ def read_record(path: Path, benchmark: str, cpu: str) -> Record | None:
 def joined(old: Record, new: Record, order: Sequence[str]) -> Record:
     """`new` with those rows of `old` that it does not have, in the order of the names of all rows.
 
-    What only `old` says is kept: the versions of its peers, and settings of groups that `new` did not measure.
+    What only `old` says is kept: versions of its peers, and settings of groups that `new` did not measure.
     """
     measured = {_key(row) for row in new["rows"]}
     rows = [*new["rows"], *(row for row in old["rows"] if _key(row) not in measured)]
