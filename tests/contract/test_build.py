@@ -73,6 +73,16 @@ def test_a_shared_folder_keeps_the_instruction_sets_of_other_machines(commands, 
     assert compiled_isas(commands()) == sorted(available_isas())
 
 
-def test_anything_else_is_refused(commands):
-    with pytest.raises(build.BuildError, match="TINY_LLM_BUILD_ISAS: got 'amx', expected all or native"):
-        commands("amx")
+def test_named_instruction_sets_are_compiled_and_no_others(commands):
+    assert compiled_isas(commands("scalar")) == ["scalar"]
+    other = available_isas()[0]
+    assert compiled_isas(commands(f"scalar,{other}")) == sorted({"scalar", other})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("scalar,avx3", "all, native, or names"), ("avx2", "scalar among them")],
+)
+def test_anything_else_is_refused(commands, given, expected):
+    with pytest.raises(build.BuildError, match=f"TINY_LLM_BUILD_ISAS: got '{given}', expected {expected}"):
+        commands(given)

@@ -43,7 +43,8 @@ endfunction()
 # A build in the source tree is for this machine; a package is for others too.
 set(TINY_LLM_BUILD_ISAS
     ""
-    CACHE STRING "Instruction sets to compile: all, or native: this machine's; if empty, native in place, else all")
+    CACHE STRING "Instruction sets to compile: all, native (this machine's), or names such as scalar,avx2; if empty, native \
+in place, else all")
 set(wanted_isas ${TINY_LLM_BUILD_ISAS})
 if(NOT wanted_isas AND TINY_LLM_IN_PLACE)
   set(wanted_isas native)
@@ -81,11 +82,22 @@ function(find_machine_isas result)
   set(${result} ${isas} PARENT_SCOPE)
 endfunction()
 
+if(NOT wanted_isas STREQUAL "native")
+  file(REMOVE "${CMAKE_BINARY_DIR}/machine_isas")  # unused: the machine does not decide
+endif()
 if(wanted_isas STREQUAL "all")
   set(built_isas ${CPU_ISAS})
-  file(REMOVE "${CMAKE_BINARY_DIR}/machine_isas")  # unused: this build has them all
 elseif(NOT wanted_isas STREQUAL "native")
-  message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got '${TINY_LLM_BUILD_ISAS}', expected all or native")
+  string(REPLACE "," ";" built_isas "${wanted_isas}")
+  foreach(isa IN LISTS built_isas)
+    if(NOT isa IN_LIST CPU_ISAS)
+      list(JOIN CPU_ISAS ", " known)
+      message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got '${wanted_isas}', expected all, native, or names of ${known}")
+    endif()
+  endforeach()
+  if(NOT "scalar" IN_LIST built_isas)
+    message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got '${wanted_isas}', expected scalar among them: every machine has it")
+  endif()
 elseif(CMAKE_CROSSCOMPILING)
   message(FATAL_ERROR "TINY_LLM_BUILD_ISAS: got native, expected all: this build is for another machine")
 else()
