@@ -189,8 +189,10 @@ def pages_and_owners(tables: PageTables, state: RequestState) -> tuple[list[int]
     return list(state.pages), [tables.pool.owners(page) for page in state.pages]
 
 
-def test_task_3_a_new_prompt_gets_a_page_for_every_four_tokens():
-    tables, state = tables_of(8), request(*range(9))
+def test_task_3_every_four_tokens_get_a_page():
+    """Those of the answer, too, which a request has after a preemption."""
+    tables, state = tables_of(8), request(*range(7))
+    state.token_ids.extend([7, 8])
     assert tables.start(state, spare=0)
     assert pages_and_owners(tables, state) == ([0, 1, 2], [1, 1, 1])
     assert (state.computed, state.registered) == (0, 0)

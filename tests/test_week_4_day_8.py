@@ -44,9 +44,10 @@ def test_task_1_latency_is_the_time_to_the_last_event():
 
 
 def test_task_1_tpot_counts_tokens_not_events():
-    """Each after the first; a single token has none."""
+    """Each after the first; a single token has none, and an event may come without any."""
     assert USUAL.tpot == (6.0 - 3.0) / (5 - 1)
     assert answer(0.0, 1.0).tpot is None
+    assert Answer(10, 0.0, [1.0], 2.0, 0, True, None).tpot is None
 
 
 def test_task_1_gaps_are_between_events():

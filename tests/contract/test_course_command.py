@@ -37,7 +37,7 @@ def test_progress_names_each_task_before_its_tests_run(tmp_path, monkeypatch, ca
 
     def outcome(folder, task):
         before.append(capsys.readouterr().out)
-        return 1, 0
+        return commands.Outcome(1, 0)
 
     monkeypatch.setattr(commands, "outcome", outcome)
     commands.progress(argparse.Namespace(solution=str(tmp_path), week=2, day=5))

@@ -91,6 +91,13 @@ def test_the_learners_loop_by_its_commands(place):
     for file in ("tiny_llm/basics.py", "tiny_llm/ops/dense.py", "tiny_llm/attention.py"):
         (place / file).write_text((ROOT / "src" / file).read_text())
     assert "2 of 2 tasks are solved" in course("progress", "--solution", name, *where)
+    basics = place / "tiny_llm/basics.py"
+    right = basics.read_text()
+    basics.write_text(right + "def broken(:\n")
+    line = right.count("\n") + 1
+    stopped = f"no test runs: {place.name}/tiny_llm/basics.py:{line}: SyntaxError: invalid syntax"
+    assert stopped in course("progress", "--solution", name, *where)
+    basics.write_text(right)
     tested = run_python("tools/course.py", "test", "--solution", name, *where, "-q")
     assert tested.returncode == 0, tested.stdout + tested.stderr
 

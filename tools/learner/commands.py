@@ -5,12 +5,31 @@ import difflib
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from . import native, starter
 from .tasks import ROOT, Place, Task, all_tasks, first_day
 from .workspace import create, run_pytest
 
 FOLDER = "my_llm"
+
+
+class Outcome(NamedTuple):
+    """How many tests of a task pass, and how many do not; `stopped` says why none could run."""
+
+    passed: int
+    failed: int
+    stopped: str = ""
+
+    @property
+    def is_solved(self) -> bool:
+        return self.passed > 0 and self.failed == 0
+
+    @property
+    def text(self) -> str:
+        if self.stopped:
+            return f"no test runs: {self.stopped}"
+        return "solved" if self.is_solved else f"{self.passed} of {self.passed + self.failed} tests pass"
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -55,23 +74,24 @@ def progress(options: argparse.Namespace) -> int:
     solved = 0
     for task in tasks:
         print(f"{task.label:26}  ", end="", flush=True)  # a task may take a minute
-        passed, failed = outcome(folder, task)
-        solved += failed == 0 and passed > 0
-        state = "solved" if failed == 0 and passed else f"{passed} of {passed + failed} tests pass"
-        print(f"{state:24}  {task.title}", flush=True)
+        found = outcome(folder, task)
+        solved += found.is_solved
+        print(f"{found.text:24}  {task.title}", flush=True)
     print(f"{solved} of {len(tasks)} tasks are solved.")
     return 0
 
 
-def outcome(folder: Path, task: Task) -> tuple[int, int]:
-    """How many tests of a task pass, and how many do not."""
-    result = run_pytest(folder, ["-q", "--tb=no", "-n", "0", task.tests, "-k", f"task_{task.number}_"])
+def outcome(folder: Path, task: Task) -> Outcome:
+    result = run_pytest(folder, ["-q", "--tb=short", "-n", "0", task.tests, "-k", f"task_{task.number}_"])
     found = re.findall(r"(\d+) (passed|failed|errors?)", result.stdout)
     counts = {word: int(number) for number, word in found}
-    failed = sum(number for word, number in counts.items() if word != "passed")
-    if not counts:  # not even the imports work
-        failed = 1
-    return counts.get("passed", 0), failed
+    if result.returncode not in (0, 1):  # not even the imports work, or a kernel crashed
+        errors = re.findall(r"^E +(\w+(?:Error|Exception)\b.*)", result.stdout, re.M)
+        places = re.findall(rf"({re.escape(folder.name)}/\S+?\.py)(?:\", line |:)(\d+)", result.stdout)
+        where = [":".join(places[-1])] if places else []
+        return Outcome(0, 1, ": ".join([*where, *errors[-1:]]) or "the tests crashed")
+    passed = counts.get("passed", 0)
+    return Outcome(passed, sum(counts.values()) - passed)
 
 
 def hint(options: argparse.Namespace) -> int:

@@ -51,6 +51,7 @@ def environment(folder: Path) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "TINY_LLM_TEST_SECONDS": os.environ.get("TINY_LLM_TEST_SECONDS", "120"),  # a loop may not end
         **extension.prepare(folder),
     }
 
