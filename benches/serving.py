@@ -101,7 +101,7 @@ def _prepare(options: argparse.Namespace) -> Record:
         print("pdm bench serving: --threads: got several numbers, expected one for a run", file=sys.stderr)
         raise SystemExit(2)
     os.environ["TINY_LLM_THREADS"] = str(options.threads[0])
-    return {"seconds_of_clients": options.seconds} if "clients" in options.rows else {}
+    return {}
 
 
 def row_of(case: Case, files: ModelFiles, threads: int, repeats: int, seconds: float) -> Row:

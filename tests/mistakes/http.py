@@ -9,6 +9,13 @@ LIFECYCLE = "tiny_llm/server/lifecycle.py"
 MISTAKES: Table = {
     "week_4_day_7": (
         Mistake(
+            "the first comment comes at once",
+            SSE,
+            "        self._sent_at = loop.time()\n        while True:\n",
+            "        while True:\n",
+            "test_task_1_a_head_then_each_event_then_the_end",
+        ),
+        Mistake(
             "events are collected until the answer is complete",
             SSE,
             "                async for chunk in chunks:\n",

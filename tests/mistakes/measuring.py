@@ -206,6 +206,13 @@ MISTAKES: Table = {
             "test_task_3_a_run_that_is_stopped_returns_what_it_has",
         ),
         Mistake(
+            "offsets count from when the clock began",
+            LOAD,
+            "max(0.0, begin + offset - time.perf_counter())",
+            "max(0.0, offset - time.perf_counter())",
+            "test_task_3_each_request_is_sent_at_its_time",
+        ),
+        Mistake(
             "only complete answers are kept",
             LOAD,
             "            answers.append(answer)\n            await client.ask(request, answer)\n",

@@ -25,9 +25,10 @@ class PytestForks:
             "TINY_LLM_TEST_SECONDS": "300",
         }
         self._output = folder / "output"
-        # -S skips the start-up of site-packages, where an editable install would import the original package.
+        # -S skips the start-up of site-packages, where an editable install would import the original package,
+        # and -P this folder, where modules have names of the standard library.
         self._process = subprocess.Popen(
-            [sys.executable, "-S", __file__],
+            [sys.executable, "-S", "-P", __file__],
             cwd=folder,
             env=os.environ | variables,
             stdin=subprocess.PIPE,
@@ -42,15 +43,21 @@ class PytestForks:
         assert answer is not None
         call = {"arguments": arguments, "variables": variables, "output": str(self._output)}
         print(json.dumps(call), file=request, flush=True)
-        status = int(answer.readline())
-        return status, self._output.read_text()
+        status = answer.readline()
+        if not status:
+            raise RuntimeError(f"the process that runs pytest ended with {self._process.wait()}")
+        return int(status), self._output.read_text()
 
     def close(self) -> None:
         self._process.communicate()
 
 
 def run(arguments: list[str], variables: dict[str, str], output: str) -> int:
-    """The exit status of pytest in a fork."""
+    """The exit status of pytest in a fork; on macOS in a new process, as Metal does not work after a fork."""
+    if sys.platform == "darwin":
+        with open(output, "w") as file:
+            command = [sys.executable, "-S", "-P", "-m", "pytest", *arguments]
+            return subprocess.call(command, env=os.environ | variables, stdout=file, stderr=file)
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

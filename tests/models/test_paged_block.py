@@ -71,7 +71,7 @@ def test_the_native_block_equals_its_layers_bit_by_bit(dtype, layer_by_layer):
 
 
 def test_a_block_is_nothing_but_its_operation():
-    """MLX makes a caller wait who has many operations in flight, also if they change nothing."""
+    """MLX makes a caller wait when many operations are in flight, also those that change nothing."""
     model = model_of(3)
     cache, x = model.create_kv_cache(), mx.zeros((1, 1, model.hidden_size))
     mx.eval(x, model(tokens(1, 3), 0, cache))

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from .virtual_time import now
+
 Message = MutableMapping[str, Any]
 
 
@@ -20,7 +22,7 @@ class Sent:
         if len(self.messages) == self._broken_after:
             raise OSError("the connection is broken")
         self.messages.append(message)
-        self.times.append(asyncio.get_running_loop().time())
+        self.times.append(now())
         if message.get("body"):
             await asyncio.sleep(self._seconds)
 

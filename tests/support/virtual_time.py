@@ -11,10 +11,13 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
+START = 1000.0  # real clocks do not begin at 0 either
+
+
 class _Jump(selectors.DefaultSelector):
     """Instead of waiting for a timer, adds its seconds to `now`."""
 
-    now = 0.0
+    now = START
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -25,20 +28,20 @@ class _Jump(selectors.DefaultSelector):
 
 
 def run_at_once(work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of this work, which begins at second 0.
+    """The result of this work.
 
     `asyncio.sleep` and time limits take no real time; the clocks of the loop and of `time` show theirs.
     """
     selector = _Jump()
     loop = asyncio.SelectorEventLoop(selector)
 
-    def now() -> float:
+    def clock() -> float:
         return selector.now
 
     with (
-        patch.object(loop, "time", now),
-        patch("time.monotonic", now),
-        patch("time.perf_counter", now),
+        patch.object(loop, "time", clock),
+        patch("time.monotonic", clock),
+        patch("time.perf_counter", clock),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
         return runner.run(work)
@@ -57,5 +60,5 @@ def at_once(
 
 
 def now() -> float:
-    """The second of the loop that runs."""
-    return asyncio.get_running_loop().time()
+    """The seconds since `run_at_once` began."""
+    return asyncio.get_running_loop().time() - START

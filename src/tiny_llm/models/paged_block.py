@@ -55,7 +55,7 @@ def run_on_pages(
     active = None if len(caches) == rows else mx.array(list(caches))
     packed = x if active is None else x[active]
     y: mx.array
-    # Without -1, with which MLX adds an operation also where the shape stays the same.
+    # -1 would make MLX add a reshape even where the shape is unchanged.
     joined = packed.reshape(1, len(caches) * length, x.shape[2])
     y, keys, values = fused.operation.packed(joined, keys, values, step)
     pool.replace_storage(keys, values)

@@ -9,8 +9,8 @@ def return_freed_memory() -> None:
     """Give whole free pages back to the system, for a process that runs for days.
 
     glibc does so by itself only at the end of each heap: after a burst of requests a process would stay as
-    large as the burst. Takes milliseconds, in which other threads may wait for memory. Other C libraries have
-    no such function, and nothing happens.
+    large as the burst. It takes some milliseconds, and a tenth of a second for each gigabyte that goes back,
+    in which other threads may wait for memory. Other C libraries have no such function: nothing happens.
     """
     trim: Callable[[int], Any] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         """uvicorn asks ten times a second whether to stop."""
         self._log_drain()
         if counter % TICKS_OF_A_MINUTE == 0:
-            await asyncio.to_thread(return_freed_memory)
+            asyncio.get_running_loop().run_in_executor(None, return_freed_memory)
         if self.lifecycle.over and not self.should_exit:
             self.lifecycle.cut()
             self.should_exit = True

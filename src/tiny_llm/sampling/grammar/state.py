@@ -99,7 +99,7 @@ class GrammarState:
             self._check()
 
     def forced(self) -> list[int]:
-        """Tokens of the text that must follow, if there is any; others may spell the same text."""
+        """Tokens of the text that must follow, if there is any."""
         with self._allowance.spending():
             return self._matcher.compute_ff_tokens()
 
