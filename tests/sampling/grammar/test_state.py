@@ -95,6 +95,19 @@ def test_what_must_follow_is_known(tokenizer):
     assert RowSampler(Sampling(), 1, 0, [1], {0}).forced() == []
 
 
+def test_the_mask_allows_forced_text_in_one_spelling(tokenizer):
+    """So forced drafts are always accepted."""
+    state, spelt = start_grammar(tokenizer, PERSON), 0
+    while not state.is_complete:
+        for token in state.forced():
+            assert allowed(state) == {token}
+            state.accept([token])
+            spelt += 1
+        if not state.is_complete:
+            state.accept([min(allowed(state))])
+    assert spelt >= 3
+
+
 @pytest.mark.parametrize("vocabulary", [1, 31, 32, 33, 70])
 def test_masks_are_applied_bit_by_bit(vocabulary):
     """Tokens beyond a mask are not allowed; a row without a mask stays."""
