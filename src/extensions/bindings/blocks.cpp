@@ -4,7 +4,6 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -30,6 +29,12 @@ using Format = std::pair<int, int>;  // group size and bits
 struct Decoder {
   std::shared_ptr<const DecoderParts> parts;
   std::vector<std::uintptr_t> ids;
+};
+
+// What Python's `PackedStep` holds. Operations share the step itself: nanobind's pointer to it would keep the
+// Python object, and MLX's thread, which drops it last, would wait for the GIL.
+struct StepHandle {
+  std::shared_ptr<const PackedStep> step;
 };
 
 // Arrays in order.
@@ -137,10 +142,9 @@ void define_decoder_block(nb::module_& m) {
       .def(
           "packed",
           [](const Decoder& decoder, const mx::array& x, const mx::array& key_pages,
-             const mx::array& value_pages, const std::shared_ptr<PackedStep>& step,
-             mx::StreamOrDevice stream) {
+             const mx::array& value_pages, const StepHandle& handle, mx::StreamOrDevice stream) {
             const auto [y, keys, values] =
-                packed_decoder_block(decoder.parts, x, key_pages, value_pages, step, stream);
+                packed_decoder_block(decoder.parts, x, key_pages, value_pages, handle.step, stream);
             return std::tuple(y, keys, values);
           },
           "x"_a, "key_pages"_a, "value_pages"_a, "step"_a, nb::kw_only(), "stream"_a = nb::none(),
@@ -153,17 +157,18 @@ void define_decoder_block(nb::module_& m) {
 }
 
 void define_packed_step(nb::module_& m) {
-  if (adopt_type<PackedStep>(m, kPackedStep)) return;
-  nb::class_<PackedStep>(
+  if (adopt_type<StepHandle>(m, kPackedStep)) return;
+  nb::class_<StepHandle>(
       m, kPackedStep,
       "The new tokens of many sequences, whose keys and values are in pages: the rows of one "
       "forward pass.\nChecked here, once for all layers.")
       .def(
           "__init__",
-          [](PackedStep* step, std::vector<int64_t> new_tokens, std::vector<int64_t> context_lens,
+          [](StepHandle* handle, std::vector<int64_t> new_tokens, std::vector<int64_t> context_lens,
              std::vector<std::vector<int32_t>> block_tables, int64_t page_size, int64_t num_pages) {
-            new (step) PackedStep(PackedStepArguments{std::move(new_tokens), std::move(context_lens),
-                                                      std::move(block_tables), page_size, num_pages});
+            new (handle) StepHandle{std::make_shared<const PackedStep>(
+                PackedStepArguments{std::move(new_tokens), std::move(context_lens), std::move(block_tables),
+                                    page_size, num_pages})};
           },
           "new_tokens"_a, "context_lens"_a, "block_tables"_a, nb::kw_only(), "page_size"_a, "num_pages"_a,
           nb::sig("def __init__(self, new_tokens: collections.abc.Sequence[int], "
@@ -172,10 +177,17 @@ void define_packed_step(nb::module_& m) {
                   "page_size: int, num_pages: int) -> None"),
           "Sequence b has new_tokens[b] rows, the last of its context_lens[b] tokens. Token t is in slot\n"
           "t % page_size of page block_tables[b][t // page_size], one of 0 .. num_pages - 1.")
-      .def_prop_ro("rows", &PackedStep::rows, "The number of new tokens.")
-      .def_prop_ro("positions", &PackedStep::positions, "The position of each row in its sequence.")
-      .def_prop_ro("slots", &PackedStep::slots, "The slot of each row, counted over all pages.")
-      .def_prop_ro("block_table", &PackedStep::block_table, "int32 (B, pages), padded with -1.");
+      .def_prop_ro(
+          "rows", [](const StepHandle& handle) { return handle.step->rows(); }, "The number of new tokens.")
+      .def_prop_ro(
+          "positions", [](const StepHandle& handle) { return handle.step->positions(); },
+          "The position of each row in its sequence.")
+      .def_prop_ro(
+          "slots", [](const StepHandle& handle) { return handle.step->slots(); },
+          "The slot of each row, counted over all pages.")
+      .def_prop_ro(
+          "block_table", [](const StepHandle& handle) { return handle.step->block_table(); },
+          "int32 (B, pages), padded with -1.");
 }
 
 }  // namespace tiny_llm_ext
