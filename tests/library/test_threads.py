@@ -11,11 +11,13 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 
 import tiny_llm
 from tiny_llm import LLM, Sampling, TinyKvPagedPool
 from tiny_llm.course.dispatch import MODELS
 from tiny_llm.generate import stream_generate
+from tiny_llm.models import paged_block
 
 from ..support.cases import normal
 from ..support.page_pool import assert_consistent
@@ -142,6 +144,36 @@ def test_pages_that_threads_have_written_are_read_in_others():
         keys, values = in_a_thread(lambda page=page: [np.array(array) for array in pool.read_page(page)])
         assert np.array_equal(keys[:, :, : row.shape[2]], np.array(row))
         assert np.array_equal(values, 2 * keys)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_a_step_on_pages_is_started_before_another_thread_may_write(monkeypatch):
+    """MLX crashes where two threads evaluate graphs that share an array, and a step reads the pages.
+
+    In a block of several operations, the last ones read the pages and write nothing.
+    """
+    monkeypatch.setattr(paged_block, "fused_operation", lambda *arguments: None)
+    model, _ = built(3, {})
+    here, elsewhere = model.create_kv_cache(), model.create_kv_cache()
+    inputs = mx.array([[5, 7, 11]])
+    hidden = in_a_thread(lambda: model.forward(inputs, 0, elsewhere))
+    assert np.array_equal(np.array(hidden), np.array(model.forward(inputs, 0, here)))
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_pages_are_only_waited_for_under_the_lock_of_their_pool(monkeypatch):
+    model, tokenizer = built(3, {})
+    pool, evaluate, ready = model.page_pool, mx.eval, []
+
+    def checked(*trees: Any) -> None:
+        evaluate(*trees)
+        pages = [each for _, each in tree_flatten(trees) if any(each is page for page in pool._stored or ())]
+        assert pool._lock._is_owned() or all(any(page is each for each in ready) for page in pages)
+        ready.extend(pages)
+
+    monkeypatch.setattr(mx, "eval", checked)
+    tiny_llm.batch_generate(model, tokenizer, PROMPTS, max_seq_len=12, batch_size=2)
+    assert ready
 
 
 @pytest.mark.parametrize("page_size", [2, 128])

@@ -1,6 +1,7 @@
 """Steps of packed requests over pages give each request the logits that it gets alone."""
 
 import copy
+import sys
 from contextlib import nullcontext
 
 import mlx.core as mx
@@ -212,6 +213,18 @@ def test_copied_pages_hold_the_same_tokens():
 def test_wrong_steps_are_refused_before_anything_runs(counts, contexts, tables, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         load_extension().PackedStep(counts, contexts, tables, page_size=PAGE, num_pages=13)
+
+
+def test_a_pending_step_does_not_refer_to_its_python_object():
+    """MLX's thread drops a step when it has run, and would wait for the GIL to release such a reference."""
+    model = model_of()
+    storage = storage_of(model)
+    batch = Batch([PackedRequest(token_ids(3), 3, [0])], storage)
+    before = sys.getrefcount(batch.step)
+    logits = packed_logits(model, batch, storage)
+    pending = sys.getrefcount(batch.step)
+    mx.eval(logits)
+    assert pending == before
 
 
 def test_positions_beyond_those_of_the_model_are_refused():

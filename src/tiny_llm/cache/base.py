@@ -59,9 +59,12 @@ class TinyKvCache(ABC):
             type(self).__name__, "", "a call for pages", "a cache that keeps its tokens in pages"
         )
 
-    def writing(self) -> AbstractContextManager[None]:
-        """A block that writes to shared storage, locked against other threads."""
-        return nullcontext()
+    def writing(self) -> AbstractContextManager[list[mx.array]]:
+        """A block that writes to shared storage, locked against other threads.
+
+        Append results to the list that read the storage: they are started before other threads go on.
+        """
+        return nullcontext([])
 
     def rewind(self, n: int) -> None:
         """Remove the newest n tokens."""

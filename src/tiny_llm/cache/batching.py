@@ -57,11 +57,13 @@ class BatchingKvCache(TinyKvCache):
         cache.release()
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[list[mx.array]]:
+        results: list[mx.array] = []
         with ExitStack() as blocks:
-            for cache in self._active().values():
-                blocks.enter_context(cache.writing())
-            yield
+            of_caches = [blocks.enter_context(cache.writing()) for cache in self._active().values()]
+            yield results
+            for each in of_caches:
+                each += results
 
     def release(self) -> None:
         """Release every request."""

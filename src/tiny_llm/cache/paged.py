@@ -89,9 +89,10 @@ class TinyKvPagedCache(TinyKvCache):
 
     def gather_dense(self) -> tuple[mx.array, mx.array]:
         """A copy of all keys and values [1, H, offset, D] in the order of their tokens."""
-        pages = self.block_table()[0]
-        keys, values = (self._dense(stored[pages]) for stored in stored_pages(self.pool))
-        mx.eval(keys, values)  # before the pages are written to again
+        with self.writing():
+            pages = self.block_table()[0]
+            keys, values = (self._dense(stored[pages]) for stored in stored_pages(self.pool))
+            mx.eval(keys, values)  # before the pages are written to again
         return keys, values
 
     def block_table(self, max_pages: int | None = None) -> mx.array:
@@ -125,7 +126,7 @@ class TinyKvPagedCache(TinyKvCache):
                 self.page_lens.pop()
                 self.pool.free_page(self.pages.pop())
 
-    def writing(self) -> AbstractContextManager[None]:
+    def writing(self) -> AbstractContextManager[list[mx.array]]:
         return self.pool.writing()
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
 """Fixed-size pages of keys and values, shared by all layers and requests."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any
@@ -21,7 +21,8 @@ class TinyKvPagedPool:
 
     Keys and values have the type of the first ones written, the activations of the model. On the CPU, tokens
     are written to the memory of the pages, so they show in arrays of the pool that were returned before.
-    Thread-safe: every method, and every block of `writing`, holds one lock.
+    Thread-safe: every method, and every block of `writing`, holds one lock. MLX may not evaluate two graphs
+    that share an array in two threads at once, so work with arrays of the pool belongs in such a block, too.
     """
 
     def __init__(self, page_size: int = 128):
@@ -44,8 +45,10 @@ class TinyKvPagedPool:
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
-        """Keys and values with their spare capacity; None before the first write."""
-        with self._lock:  # graphs that another thread has not evaluated yet cannot be used here
+        """Keys and values with their spare capacity, evaluated; None before the first write."""
+        with self._lock:
+            if self._stored is not None:
+                mx.eval(self._stored)
             return self._stored
 
     @property
@@ -59,13 +62,18 @@ class TinyKvPagedPool:
         return self._pages(1)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """A block in which no other thread reads or writes; its lazy writes are started at the end."""
+    def writing(self) -> Iterator[list[mx.array]]:
+        """A block in which no other thread reads or writes.
+
+        At its end its lazy writes are started, and with them the arrays appended to the list: put results
+        there that read pages.
+        """
+        results: list[mx.array] = []
         with self._lock:
             try:
-                yield
+                yield results
             finally:
-                self._start_writes()
+                self._start_writes(results)
 
     def allocate_page(self) -> int:
         """Take a free page, or make a new one. Its content is stale."""
@@ -183,14 +191,14 @@ class TinyKvPagedPool:
                 self._stored = mx.pad(keys, more), mx.pad(values, more)
                 self._start_writes()
 
-    def _start_writes(self) -> None:
-        """Start all writes: only the thread that made a graph can, but others can wait for them."""
+    def _start_writes(self, results: Sequence[mx.array] = ()) -> None:
+        """Start all writes, and `results`: only the thread that made a graph can, but others can wait."""
         if self._stored is None:
             return
         if cpu_kernels(self._stored[0].dtype) is None:
-            mx.eval(self._stored)  # MLX copies an array that is written while an operation still reads it
+            mx.eval(self._stored, results)  # MLX copies an array that is written before it has been read
         else:
-            mx.async_eval(self._stored)  # type: ignore[no-untyped-call]
+            mx.async_eval(self._stored, results)  # type: ignore[no-untyped-call]
 
 
 def _rows(tokens: mx.array) -> mx.array:

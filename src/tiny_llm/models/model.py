@@ -118,10 +118,11 @@ class Transformer(ABC):
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
         slow = last_only and any(fills_memory(block, inputs.shape[1]) for block in self.layers_inner)
-        with cache[-1].writing(), paced() if slow else nullcontext():  # all layers share the pages
+        with cache[-1].writing() as results, paced() if slow else nullcontext():  # all layers share the pages
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
                 x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+            results.append(x)
         return x
 
     def create_batch_cache(self, size: int, max_seq_len: int) -> list[TinyKvCache]:
