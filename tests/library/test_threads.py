@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,14 +13,14 @@ import pytest
 from mlx.utils import tree_flatten
 
 import tiny_llm
-from tiny_llm import LLM, Sampling, TinyKvPagedPool
+from tiny_llm import LLM, Sampling
 from tiny_llm.course.dispatch import MODELS
 from tiny_llm.generate import stream_generate
 from tiny_llm.models import paged_block
 
-from ..support.cases import normal
 from ..support.page_pool import assert_consistent
 from ..support.processes.child import run_python
+from ..support.processes.thread import in_a_thread
 
 QUESTION = "What is a token?"
 PROMPTS = ["Once upon a time", "The fox", "A token is"]
@@ -29,12 +28,6 @@ WEEKS = [(week, {}) for week in MODELS["qwen2"]] + [(2, {"enable_flash_attn": Tr
 weeks = pytest.mark.parametrize(
     ("week", "options"), WEEKS, ids=["full", "cached", "paged", "cached, flash attention"]
 )
-
-
-def in_a_thread(work: Callable[[], Any]) -> Any:
-    """The result of `work` in a new thread, which then ends."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
 
 
 def answers(model: Any, tokenizer: Any) -> str:
@@ -134,30 +127,28 @@ def test_another_thread_can_continue_with_the_caches(week, options):
         offset += len(chunk)
 
 
-def test_pages_that_threads_have_written_are_read_in_others():
-    pool = TinyKvPagedPool(page_size=4)
-    rows = [normal(1, 2, length, 8, seed=length) for length in (3, 4, 1)]
-    mx.eval(rows)
-    for row in rows:
-        in_a_thread(lambda row=row: pool.write_page_slice(pool.allocate_page(), 0, row, 2 * row))
-    for page, row in enumerate(rows):
-        keys, values = in_a_thread(lambda page=page: [np.array(array) for array in pool.read_page(page)])
-        assert np.array_equal(keys[:, :, : row.shape[2]], np.array(row))
-        assert np.array_equal(values, 2 * keys)
-
-
 @pytest.mark.usefixtures("on_the_cpu")
-def test_a_step_on_pages_is_started_before_another_thread_may_write(monkeypatch):
+@pytest.mark.parametrize("batch", [False, True], ids=["alone", "batch"])
+def test_a_step_on_pages_is_started_before_another_thread_may_write(monkeypatch, batch):
     """MLX crashes where two threads evaluate graphs that share an array, and a step reads the pages.
 
-    In a block of several operations, the last ones read the pages and write nothing.
+    In a block of several operations, the last ones read the pages and write nothing. Only the thread that
+    made a graph can start it: here the main thread waits for what another one has started.
     """
     monkeypatch.setattr(paged_block, "fused_operation", lambda *arguments: None)
     model, _ = built(3, {})
-    here, elsewhere = model.create_kv_cache(), model.create_kv_cache()
-    inputs = mx.array([[5, 7, 11]])
-    hidden = in_a_thread(lambda: model.forward(inputs, 0, elsewhere))
-    assert np.array_equal(np.array(hidden), np.array(model.forward(inputs, 0, here)))
+
+    def hidden() -> mx.array:
+        cache = model.create_kv_cache()
+        if not batch:
+            return model.forward(mx.array([[5, 7, 11]]), 0, cache)
+        model.forward(mx.array([[5, 7]]), 0, cache)
+        of_batch = model.create_batch_cache(1, 16)
+        for layer, prefilled in zip(of_batch, cache, strict=True):
+            layer.add_request(prefilled, 0)
+        return model.forward(mx.array([[11]]), [2], of_batch)
+
+    assert np.array_equal(np.array(in_a_thread(hidden)), np.array(hidden()))
 
 
 @pytest.mark.usefixtures("on_the_cpu")

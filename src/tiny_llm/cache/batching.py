@@ -61,9 +61,11 @@ class BatchingKvCache(TinyKvCache):
         results: list[mx.array] = []
         with ExitStack() as blocks:
             of_caches = [blocks.enter_context(cache.writing()) for cache in self._active().values()]
-            yield results
-            for each in of_caches:
-                each += results
+            try:
+                yield results
+            finally:
+                for each in of_caches:
+                    each += results
 
     def release(self) -> None:
         """Release every request."""

@@ -48,9 +48,10 @@ class TinyKvPagedCache(TinyKvCache):
 
     def append(self, key: mx.array, value: mx.array) -> None:
         """Append key and value [1, H, L, D]."""
-        self.pool.check_fits(key, value)  # before a page is allocated
-        self.extend(key.shape[2])
-        self.pool.write_lazily(self.newest_slots(key.shape[2]), key, value)
+        with self.pool.writing():
+            self.pool.check_fits(key, value)  # before a page is allocated
+            self.extend(key.shape[2])
+            self.pool.write_lazily(self.newest_slots(key.shape[2]), key, value)
 
     def extend(self, count: int) -> None:
         """Take the pages of `count` more tokens, which are to be written next."""

@@ -21,8 +21,9 @@ class TinyKvPagedPool:
 
     Keys and values have the type of the first ones written, the activations of the model. On the CPU, tokens
     are written to the memory of the pages, so they show in arrays of the pool that were returned before.
-    Thread-safe: every method, and every block of `writing`, holds one lock. MLX may not evaluate two graphs
-    that share an array in two threads at once, so work with arrays of the pool belongs in such a block, too.
+    Threads may share it: pages are taken, freed, read and written under one lock. MLX crashes if two threads
+    evaluate graphs that share an array which is still being computed. So `write_lazily`, `make_storage`,
+    `replace_storage` and what is computed from `key_pages` and `value_pages` belong in a block of `writing`.
     """
 
     def __init__(self, page_size: int = 128):
@@ -33,6 +34,7 @@ class TinyKvPagedPool:
         self.num_allocated_pages = 0
         self._stored: tuple[mx.array, mx.array] | None = None  # each [capacity, H, page_size, D]
         self._lock = RLock()
+        self._results: list[mx.array] | None = None  # of the block of `writing` that is open
 
     @property
     def num_pages(self) -> int:
@@ -45,7 +47,10 @@ class TinyKvPagedPool:
 
     @property
     def storage(self) -> tuple[mx.array, mx.array] | None:
-        """Keys and values with their spare capacity, evaluated; None before the first write."""
+        """Keys and values with their spare capacity; None before the first write.
+
+        They are evaluated, so they may be used outside a block of `writing`.
+        """
         with self._lock:
             if self._stored is not None:
                 mx.eval(self._stored)
@@ -66,13 +71,17 @@ class TinyKvPagedPool:
         """A block in which no other thread reads or writes.
 
         At its end its lazy writes are started, and with them the arrays appended to the list: put results
-        there that read pages.
+        there that read pages. A block within another one is part of it.
         """
-        results: list[mx.array] = []
         with self._lock:
+            if self._results is not None:
+                yield self._results
+                return
+            self._results = []
             try:
-                yield results
+                yield self._results
             finally:
+                results, self._results = self._results, None
                 self._start_writes(results)
 
     def allocate_page(self) -> int:
@@ -163,15 +172,22 @@ class TinyKvPagedPool:
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        """The state of a copy, which gets its own memory, because pages are written in place."""
+        with self._lock:
+            state = {
+                **vars(self),
+                "free_page_ids": [*self.free_page_ids],
+                "used_page_ids": {*self.used_page_ids},
+            }
+            if self._stored is not None:
+                keys, values = (stored[mx.arange(len(stored))] for stored in self._stored)
+                mx.eval(keys, values)
+                state["_stored"] = keys, values
+        del state["_lock"]
+        return {**state, "_results": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy gets its own lock and its own memory, because pages are written in place."""
         vars(self).update(state, _lock=RLock())
-        if self._stored is not None:
-            keys, values = (stored[mx.arange(len(stored))] for stored in self._stored)
-            mx.eval(keys, values)
-            self._stored = keys, values
 
     def _pages(self, which: int) -> mx.array | None:
         with self._lock:
