@@ -32,7 +32,7 @@ struct Decoder {
 };
 
 // What Python's `PackedStep` holds. Operations share the step itself: nanobind's pointer to it would keep the
-// Python object, and MLX's thread, which drops it last, would wait for the GIL.
+// Python object, and MLX's thread, which may drop it last, would wait for the GIL.
 struct StepHandle {
   std::shared_ptr<const PackedStep> step;
 };

@@ -6,15 +6,10 @@ import itertools
 
 import pytest
 
-from tiny_llm import GrammarError, Sampling, load
+from tiny_llm import GrammarError, Sampling
 from tiny_llm.sampling.grammar import Grammar, allowance, start_grammar
 from tiny_llm.sampling.grammar.state import Trial
 from tiny_llm.sampling.rows import RowSampler
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load("tiny").tokenizer
 
 
 def test_tokens_that_are_tried_are_removed_whatever_happens(tokenizer):

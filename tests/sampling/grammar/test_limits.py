@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tiny_llm import GrammarError, load
+from tiny_llm import GrammarError
 from tiny_llm.errors import GrammarQueueBusy
 from tiny_llm.runtime.worker_process import WorkerProcess, WorkerTooSlow
 from tiny_llm.sampling.grammar import (
@@ -28,11 +28,6 @@ from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
 from ...support.refusal import refused
 
 PATTERN = Grammar.regex("(yes|no)!")
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load("tiny").tokenizer
 
 
 # Each pattern of an intersection doubles the work; llguidance has no limit for this.

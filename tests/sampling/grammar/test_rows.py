@@ -6,26 +6,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm import GrammarError, Sampling, load
-from tiny_llm.sampling.grammar import Grammar, start_grammar
+from tiny_llm import GrammarError, Sampling
+from tiny_llm.sampling.grammar import start_grammar
 from tiny_llm.sampling.rows import RowSampler, sample_rows, verify_rows
 
 from ...support.refusal import refused
-
-PATTERN = Grammar.regex("(yes|no)!")
-PERSON = Grammar.json_schema(
-    {
-        "type": "object",
-        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
-        "required": ["age"],
-        "additionalProperties": False,
-    }
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load("tiny").tokenizer
+from .grammars import PATTERN, PERSON
 
 
 def test_an_answer_with_a_grammar_goes_on_from_its_tokens(tokenizer):

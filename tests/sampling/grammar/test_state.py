@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm import GrammarError, Sampling, UnsupportedError, load
+from tiny_llm import GrammarError, Sampling, UnsupportedError
 from tiny_llm.sampling.grammar import (
     Grammar,
     GrammarState,
@@ -18,21 +18,7 @@ from tiny_llm.sampling.rows import RowSampler
 
 from ...support.generation.byte_text import ByteTokenizer
 from ...support.refusal import refused
-
-PATTERN = Grammar.regex("(yes|no)!")
-PERSON = Grammar.json_schema(
-    {
-        "type": "object",
-        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
-        "required": ["age"],
-        "additionalProperties": False,
-    }
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load("tiny").tokenizer
+from .grammars import PATTERN, PERSON
 
 
 def allowed(state: GrammarState, held_back=()) -> set[int]:
