@@ -26,9 +26,7 @@ from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
 from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
 
 from ...support.refusal import refused
-
-PATTERN = Grammar.regex("(yes|no)!")
-
+from .grammars import PATTERN
 
 # Each pattern of an intersection doubles the work; llguidance has no limit for this.
 ENDLESS = Grammar.json_schema(
