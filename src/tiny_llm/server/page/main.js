@@ -4,7 +4,7 @@ import { Composer } from "./chat/composer.js";
 import { AnswerError, sentenceOf } from "./chat/errors.js";
 import { Log } from "./chat/log.js";
 import { Run } from "./chat/run.js";
-import { answerAgain, ask, askInstead, rename } from "./conversations/conversation.js";
+import { answerAgain, ask, askInstead, configure, rename } from "./conversations/conversation.js";
 import { Shelf } from "./conversations/shelf.js";
 import { Sidebar } from "./conversations/sidebar.js";
 import { addDrawer, closeOverlays, isNarrow, startDrawers } from "./drawers.js";
@@ -147,7 +147,7 @@ function remove(conversation) {
 
 function changeCurrent(parts) {
   const current = latest();
-  Object.assign(current, parts);
+  configure(current, parts);
   shelf.save(current);
   shelf.keepDefaults(current);
 }

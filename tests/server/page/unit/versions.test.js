@@ -117,3 +117,38 @@ test("conversations of older versions of the page have turns that all tabs know 
   assert.equal(takeOver(first, read(second)), "merged");
   assert.deepEqual(texts(first), ["a", "A", "b", "B", "c", "C"]);
 });
+
+test("a name and settings of the same moment as another tab's question are kept, in both tabs", () => {
+  const [first, second] = inTwoTabs();
+  talk.rename(first, "Mine", 2000);
+  renew(first, "tab 1");
+  talk.configure(second, { system: "Be brief.", settings: { seed: 1 } }, 2001);
+  answer(second, "b", 2002);
+  renew(second, "tab 2");
+  const [one, other] = [read(first), read(second)];
+  assert.equal(takeOver(first, other), "merged");
+  renew(first, "tab 1");
+  assert.equal(takeOver(second, one), "merged");
+  renew(second, "tab 2");
+  assert.notEqual(takeOver(first, read(second)), "merged");
+  for (const { title, system, settings, turns } of [first, second, read(first)])
+    assert.deepEqual([title, system, settings, turns.length], ["Mine", "Be brief.", { seed: 1 }, 4]);
+});
+
+test("of two names the later one stays", () => {
+  const [first, second] = inTwoTabs();
+  talk.rename(second, "Later", 2001);
+  renew(second, "tab 2");
+  talk.rename(first, "Earlier", 2000);
+  renew(first, "tab 1");
+  const [one, other] = [read(first), read(second)];
+  assert.equal(takeOver(second, one), "merged");
+  takeOver(first, other);
+  assert.deepEqual([first.title, second.title], ["Later", "Later"]);
+});
+
+test("a name of an older version of the page was given, too", () => {
+  const conversation = talk.readConversation('{"id":"x","title":"Mine","named":true,"turns":[]}');
+  talk.ask(conversation, "a");
+  assert.equal(conversation.title, "Mine");
+});

@@ -11,8 +11,8 @@ export function newId(now = Date.now()) {
 }
 
 export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
-  const start = { title: "", named: false, updated: now, versions: {}, turns: [] };
-  return { id: newId(now), ...start, model, system, settings: { ...settings } };
+  const start = { title: "", named: 0, updated: now, versions: {}, turns: [] };
+  return { id: newId(now), ...start, chosen: 0, model, system, settings: { ...settings } };
 }
 
 export function newAnswer(now = Date.now()) {
@@ -40,9 +40,14 @@ export function askInstead(conversation, number, text, now = Date.now()) {
   return ask(conversation, text, now);
 }
 
-export function rename(conversation, title) {
+export function rename(conversation, title, now = Date.now()) {
   conversation.title = title.trim().slice(0, 200) || conversation.title;
-  conversation.named = true;
+  conversation.named = now;
+}
+
+// Choose some of the model, the system prompt and the settings.
+export function configure(conversation, parts, now = Date.now()) {
+  Object.assign(conversation, parts, { chosen: now });
 }
 
 export function titleOf(text) {
@@ -71,12 +76,14 @@ export function readConversation(stored) {
   const turns = record.turns.map(readTurn);
   if (turns.includes(null)) return null;
   const text = (value) => (typeof value === "string" ? value : "");
+  const time = (value) => (Number.isFinite(value) ? value : 0);
   return {
     id: record.id,
     title: text(record.title),
-    named: record.named === true,
-    updated: Number.isFinite(record.updated) ? record.updated : 0,
+    named: record.named === true ? 1 : time(record.named), // true in older versions of the page
+    updated: time(record.updated),
     versions: readVersions(record.versions),
+    chosen: time(record.chosen),
     model: text(record.model),
     system: text(record.system),
     settings: isRecord(record.settings) ? record.settings : {},

@@ -4,6 +4,8 @@
 
 const KEPT = 32; // tabs that a record names, those that have stored it last
 const OPEN = ["running", "interrupted"]; // another tab may still add to such an answer
+// What a reader sets, by the time when it was set: of two tabs that set it at the same time, the later one counts.
+const SET = { named: ["title"], chosen: ["model", "system", "settings"] };
 
 // The conversation is about to be stored with changes, by the tab of this name. Objects keep the order of such names,
 // because they are no numbers: the last one has stored last.
@@ -34,7 +36,9 @@ export function takeOver(conversation, stored) {
     turns.push(...known.values());
     turns.sort((a, b) => timeOf(a) - timeOf(b)); // a question and its answer have the same
   }
-  Object.assign(conversation, stored, { versions, turns });
+  const own = setLater(conversation, stored);
+  if (Object.keys(own).length > 0) lacks = true;
+  Object.assign(conversation, stored, own, { versions, turns });
   return lacks && !knowsMine ? "merged" : "taken";
 }
 
@@ -49,6 +53,13 @@ function latest(version, other) {
     both[tab] = Math.max(version[tab] ?? 0, times);
   }
   return both;
+}
+
+// What was set later in a conversation than in another version of it.
+function setLater(conversation, other) {
+  const times = Object.keys(SET).filter((time) => conversation[time] > other[time]);
+  const parts = times.flatMap((time) => [time, ...SET[time]]);
+  return Object.fromEntries(parts.map((part) => [part, conversation[part]]));
 }
 
 // Whether a turn has more than another state of it: answers grow, and then end.
