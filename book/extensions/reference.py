@@ -62,11 +62,11 @@ def signature(value: Any) -> str:
 
 
 def help_text(name: str) -> str:
-    from tiny_llm.cli import COMMANDS, Parser, add_options
+    from tiny_llm.cli import Parser, add_options
 
     os.environ["COLUMNS"] = "100"
-    parser = Parser(prog=f"tiny-llm {name}", description=COMMANDS[name].DESCRIPTION)
-    add_options(parser, COMMANDS[name])
+    parser = Parser(prog=f"tiny-llm {name}")
+    add_options(parser, name)
     return parser.format_help()
 
 

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from tiny_llm.cli import COMMANDS, exit_codes
+from tiny_llm.cli import COMMANDS, add_options, exit_codes
 from tiny_llm.models.names import SHORTCUTS
 
 from ..support.processes.child import ROOT
@@ -21,7 +21,7 @@ EXAMPLES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for lin
 def test_an_example_is_parsed(line: str) -> None:
     program, command, *flags = shlex.split(line.partition(" < ")[0])
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    COMMANDS[command].add_arguments(parser)
+    add_options(parser, command)
     parser.parse_args(flags)
     assert program == "tiny-llm"
 

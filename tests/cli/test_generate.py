@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import COMMANDS, generate
+from tiny_llm.cli import COMMANDS, add_options, generate
 from tiny_llm.cli.arguments import SYSTEM
 from tiny_llm.cli.build_backend import build_tiny_llm_backend
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
@@ -244,7 +244,7 @@ def test_every_flag_has_a_test() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_explains_every_flag(run: Run, name: str) -> None:
     parser = argparse.ArgumentParser()
-    COMMANDS[name].add_arguments(parser)
+    add_options(parser, name)
     assert all(action.help for action in parser._actions)
     ended = run(name, "--help")
     assert (ended.code, ended.err) == (0, "")

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from tiny_llm.cli import COMMANDS
+from tiny_llm.cli import COMMANDS, add_options
 from training.text import blocks
 
 from ..support.processes.child import ROOT
@@ -21,9 +21,9 @@ MACS = re.compile(r"\bMacs?\b|macOS|Apple GPU|Metal kernels")
 
 def flags() -> set[str]:
     known = {"--week", "--day", "--compare"}  # of `pdm run test` and `pdm bench`
-    for command in COMMANDS.values():
+    for command in COMMANDS:
         parser = argparse.ArgumentParser(allow_abbrev=False)
-        command.add_arguments(parser)
+        add_options(parser, command)
         known |= set(parser._option_string_actions)
     return known
 

@@ -1,27 +1,26 @@
-"""The program `tiny-llm`: each command is a module with its help, its arguments and its `run`."""
+"""The program `tiny-llm`: each command is a module with its description, its arguments and its `run`."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from importlib import import_module
 from typing import Any, NoReturn
 
-from ..runtime.version import version
-from . import batch, bench, chat, demo, export, generate, info, serve, visualize, warm_up
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
-COMMANDS: dict[str, ModuleType] = {
-    "generate": generate,
-    "chat": chat,
-    "batch": batch,
-    "serve": serve,
-    "bench": bench,
-    "export": export,
-    "warm-up": warm_up,
-    "demo": demo,
-    "visualize": visualize,
-    "info": info,
+# Each command with its summary. Its module is imported when it is chosen, without those of the others.
+COMMANDS = {
+    "generate": "answer one question",
+    "chat": "talk to a model",
+    "batch": "answer many questions at once: from a file, or sixteen built-in ones",
+    "serve": "answer requests of OpenAI's and Anthropic's clients over HTTP",
+    "bench": "measure prefill and decode speed",
+    "export": "dequantize a model into a folder that transformers can load",
+    "warm-up": "compile the GPU kernels of a model, so that its first answer starts sooner",
+    "demo": "compare FlashAttention with plain attention",
+    "visualize": "show the attention of a prompt in the browser",
+    "info": "show versions, devices, instruction sets and the speed of attention",
 }
 
 
@@ -61,6 +60,8 @@ class Version(argparse.Action):
     """Prints the version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from ..runtime.version import version  # no command needs it
+
         parser.exit(exit_code_of(parser.prog, lambda: print_text(f"{parser.prog} {version()}")))
 
 
@@ -79,8 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        add_options(commands.add_parser(name, help=command.SUMMARY, description=command.DESCRIPTION), command)
+    words = sys.argv[1:] if argv is None else argv
+    chosen = next((word for word in words if not word.startswith("-")), None)  # options take no value
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary)
+        if name == chosen:
+            add_options(command, name)
     parser.set_defaults(program=parser.prog, run=lambda options: print_overview(parser))
     return parse_and_run(parser, argv)
 
@@ -93,14 +98,16 @@ def print_overview(parser: argparse.ArgumentParser) -> int:
 
 def run_command(name: str, program: str, argv: Sequence[str] | None = None, **settings: Any) -> int:
     """Run one command as a program of its own, such as main.py; `settings` have no option."""
-    command = COMMANDS[name]
-    parser = Parser(prog=program, description=command.DESCRIPTION)
-    add_options(parser, command)
+    parser = Parser(prog=program)
+    add_options(parser, name)
     parser.set_defaults(**settings)
     return parse_and_run(parser, argv)
 
 
-def add_options(parser: argparse.ArgumentParser, command: ModuleType) -> None:
+def add_options(parser: argparse.ArgumentParser, name: str) -> None:
+    """Let a parser take what the command of this name does, and explain it."""
+    command = import_module(f".{name.replace('-', '_')}", __name__)
+    parser.description = command.DESCRIPTION
     command.add_arguments(parser)
     parser.set_defaults(run=command.run, program=parser.prog)
 

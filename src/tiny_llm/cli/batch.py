@@ -30,7 +30,6 @@ from .progress import ProgressBar, dimmed
 from .questions.batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 from .streams import print_stderr
 
-SUMMARY = "answer many questions at once: from a file, or sixteen built-in ones"
 DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
 --batch-size answers are generated together, and when one ends, the next question takes its place. Each
 answer is printed or written when it is complete."""

@@ -25,7 +25,6 @@ from .output_files import check_writable, output_file, svg_file, write_whole
 from .progress import ProgressBar
 from .streams import print_stderr
 
-SUMMARY = "measure prefill and decode speed"
 DESCRIPTION = """Measures speed with prompts of random tokens and greedy answers of random lengths, one
 request at a time. Speed does not depend on what the tokens mean, so random weights measure the same as real
 ones."""

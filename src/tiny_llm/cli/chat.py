@@ -18,7 +18,6 @@ from .json_output import print_json
 from .progress import ProgressBar, dimmed, is_terminal
 from .questions.batch_input import InvalidLine, check_text
 
-SUMMARY = "talk to a model"
 DESCRIPTION = """Talk to a model. Ctrl-C stops an answer and keeps the conversation, Ctrl-D leaves, the arrow
 keys recall earlier lines. From a pipe, every line is a message; with --json, a line that begins with { must
 be {"prompt": TEXT}."""

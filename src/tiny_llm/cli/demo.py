@@ -15,7 +15,6 @@ from .exit_codes import FAILED, Refusal
 from .json_output import print_json
 from .progress import ProgressBar
 
-SUMMARY = "compare FlashAttention with plain attention"
 DESCRIPTION = """Runs causal attention three ways: FlashAttention, MLX's own operation, and plain attention,
 which keeps all scores in memory. Shows time, memory, and the tiles that FlashAttention skips."""
 HEADS, KV_HEADS, TOKENS = 8, 2, 1024  # defaults

@@ -11,7 +11,6 @@ from .device import DTYPES, choose_device
 from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
 
-SUMMARY = "dequantize a model into a folder that transformers can load"
 DESCRIPTION = """Dequantizes the weights of a model and writes them, with its tokenizer, as a folder in
 Hugging Face layout. The folder appears only when it is complete."""
 

@@ -22,7 +22,6 @@ from .progress import ProgressBar, dimmed
 from .standard_input import read_all
 from .streams import print_stderr
 
-SUMMARY = "answer one question"
 DESCRIPTION = """Answers one question. By default the small built-in model answers, without a network. The
 answer is streamed to standard output; everything else goes to standard error."""
 QUESTION = "What is FlashAttention?"

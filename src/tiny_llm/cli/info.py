@@ -8,7 +8,6 @@ from ..runtime.installation import check_installation
 from . import arguments
 from .json_output import print_json
 
-SUMMARY = "show versions, devices, instruction sets and the speed of attention"
 DESCRIPTION = "Shows what is installed, what this machine supports, and how fast attention runs on it."
 
 

@@ -24,7 +24,6 @@ from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
 from .streams import print_stderr
 
-SUMMARY = "answer requests of OpenAI's and Anthropic's clients over HTTP"
 DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI and Anthropic. The first Ctrl-C or
 SIGTERM lets the requests in flight finish, the second ends the program at once."""
 # Those of `Engine`.

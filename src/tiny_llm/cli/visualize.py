@@ -19,7 +19,6 @@ from .output_files import check_writable, output_file, write_whole
 from .progress import ProgressBar
 from .streams import print_stderr
 
-SUMMARY = "show the attention of a prompt in the browser"
 DESCRIPTION = """Runs a model on a prompt and writes one HTML file that shows the attention weights of every
 layer and head, their entropy, the blocks that FlashAttention reads, and its online softmax, step by step. The
 file needs no network and no other file."""

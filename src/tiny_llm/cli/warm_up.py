@@ -14,7 +14,6 @@ from .build_backend import build_backend
 from .json_output import print_json
 from .progress import ProgressBar
 
-SUMMARY = "compile the GPU kernels of a model, so that its first answer starts sooner"
 DESCRIPTION = """Runs a short prompt, a prompt of more than one chunk, and a few decode steps. On CUDA, MLX
 compiles its kernels meanwhile and keeps them in a folder, which later processes read. On Metal and on the CPU
 there is no such folder: the command runs the model and says so."""
