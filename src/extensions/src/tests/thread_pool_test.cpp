@@ -32,8 +32,9 @@ void* operator new(size_t bytes) {
   return memory;
 }
 
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+// Not inline: GCC 12 would warn that the memory of a `new` is freed.
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tiny_llm_ext::tests {
 namespace {

@@ -43,7 +43,7 @@ struct PageMemory {
   PageMemory(float* memory, int key_tile)
       : rows((const T**)memory), next_rows(rows + key_tile), gathered((T*)(next_rows + key_tile)) {}
   static constexpr size_t floats(int key_tile, int E) {
-    return 2 * key_tile * (sizeof(T*) / sizeof(float)) + (size_t)key_tile * padded(E);
+    return 2 * key_tile * sizeof(T*) / sizeof(float) + (size_t)key_tile * padded(E);
   }
 };
 
