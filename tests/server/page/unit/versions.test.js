@@ -147,6 +147,17 @@ test("of two names the later one stays", () => {
   assert.deepEqual([first.title, second.title], ["Later", "Later"]);
 });
 
+test("a name that follows another one counts, even if the clock was set back", () => {
+  const [first, second] = inTwoTabs();
+  talk.rename(first, "Mine", 2000);
+  renew(first, "tab 1");
+  takeOver(second, read(first));
+  talk.rename(second, "Yours", 1000);
+  renew(second, "tab 2");
+  assert.equal(takeOver(first, read(second)), "taken");
+  assert.equal(first.title, "Yours");
+});
+
 test("a name of an older version of the page was given, too", () => {
   const conversation = talk.readConversation('{"id":"x","title":"Mine","named":true,"turns":[]}');
   talk.ask(conversation, "a");

@@ -36,7 +36,7 @@ export function takeOver(conversation, stored) {
     turns.push(...known.values());
     turns.sort((a, b) => timeOf(a) - timeOf(b)); // a question and its answer have the same
   }
-  const own = setLater(conversation, stored);
+  const own = knowsMine ? {} : setLater(conversation, stored); // clocks can be set back
   if (Object.keys(own).length > 0) lacks = true;
   Object.assign(conversation, stored, own, { versions, turns });
   return lacks && !knowsMine ? "merged" : "taken";
