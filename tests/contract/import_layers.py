@@ -33,7 +33,6 @@ ENTRIES = {"kv_cache", "paged_kv_cache", "__init__", "__main__"}
 LATE_IMPORTS = {
     ("__init__", "runtime.version"): "reads pyproject.toml, which only __version__ needs",
     ("__main__", "cli"): "Ctrl-C during these imports ends the program without a traceback",
-    ("cli", "runtime.version"): "slow to import, and only --version needs it",
     ("cli.serve", "server.logs"): "only `serve` needs the packages of the extra `serve`",
     ("cli.serve", "server.run"): "only `serve` needs the packages of the extra `serve`",
     (

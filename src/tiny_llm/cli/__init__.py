@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from ..runtime.version import version
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
@@ -60,8 +61,6 @@ class Version(argparse.Action):
     """Prints the version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from ..runtime.version import version  # no command needs it
-
         parser.exit(exit_code_of(parser.prog, lambda: print_text(f"{parser.prog} {version()}")))
 
 

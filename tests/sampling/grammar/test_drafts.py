@@ -11,9 +11,11 @@ from tiny_llm.sampling.grammar import Grammar, allowance, start_grammar
 from tiny_llm.sampling.grammar.state import Trial
 from tiny_llm.sampling.rows import RowSampler
 
+from .grammars import PATTERN
+
 
 def test_tokens_that_are_tried_are_removed_whatever_happens(tokenizer):
-    state = start_grammar(tokenizer, Grammar.regex("(yes|no)!"))
+    state = start_grammar(tokenizer, PATTERN)
     state.accept(tokenizer.encode("y"))
     before = state.allowed()
     tokens = [*tokenizer.encode("es!"), tokenizer.eos_token_id, tokenizer.eos_token_id]

@@ -11,8 +11,8 @@ export function newId(now = Date.now()) {
 }
 
 export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
-  const start = { title: "", named: 0, updated: now, versions: {}, turns: [] };
-  return { id: newId(now), ...start, chosen: 0, model, system, settings: { ...settings } };
+  const start = { title: "", named: 0, chosen: 0, updated: now, versions: {}, turns: [] };
+  return { id: newId(now), ...start, model, system, settings: { ...settings } };
 }
 
 export function newAnswer(now = Date.now()) {
