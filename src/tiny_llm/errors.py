@@ -112,6 +112,17 @@ class EngineFailed(TinyLlmError, RuntimeError):
         return "the engine stopped after a fault"
 
 
+class StepFailed(TinyLlmError, RuntimeError):
+    """A fault inside a step of an engine, which is its `__cause__`: no argument of the caller was wrong."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__(fault)
+        self.__cause__ = fault
+
+    def __str__(self) -> str:
+        return f"a step failed: {type(self.__cause__).__name__}: {self.__cause__}"
+
+
 class OutOfMemoryError(TinyLlmError, MemoryError):
     """A computation did not fit into the memory of the GPU.
 

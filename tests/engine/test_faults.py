@@ -14,6 +14,7 @@ from tiny_llm.errors import (
     GrammarError,
     OutOfMemoryError,
     QueueFull,
+    StepFailed,
 )
 from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance
 from tiny_llm.sampling.params import Sampling
@@ -40,6 +41,26 @@ def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypat
     assert isinstance(events[-1].error, MemoryError)
     assert read(engine.submit(request_of(llm, PROMPTS[2]))) == alone(llm, PROMPTS[2])
     assert_at_rest(engine)
+
+
+@pytest.mark.parametrize("place", ["logits", "fork", "accept", "commit"])
+def test_an_argument_that_is_refused_inside_a_step_is_no_mistake_of_the_caller(
+    llm, engine, monkeypatch, caplog, place
+):
+    """In the model, where a prompt splits, in one answer, and where the engine does not survive it."""
+    fault = ArgumentError("RoPE", "offset", "an internal name", "another one")
+
+    def refuse(*_):
+        raise fault
+
+    owners = {"logits": engine._steps.runner, "fork": Answer, "accept": Answer, "commit": engine._scheduler}
+    monkeypatch.setattr(owners[place], place, refuse)
+    events = list(engine.submit(request_of(llm, PROMPTS[0], n=2 if place == "fork" else 1)))
+    assert {event.finish_reason for event in events} == {"error"}
+    assert {type(event.error) for event in events} == {StepFailed}
+    assert {event.error.__cause__ for event in events} == {fault}
+    assert engine.failed == (place == "commit")
+    assert "RoPE: offset: got an internal name" in caplog.text
 
 
 def test_logits_of_nan_fail_one_answer_alone(llm, engine, monkeypatch):
@@ -111,7 +132,8 @@ def test_a_grammar_that_fails_at_its_mask_ends_one_answer(llm, engine, monkeypat
     bad = engine.submit(request_of(llm, PROMPTS[1], grammar=Grammar.regex("[a-z ]+")))
     last = list(bad)[-1]
     assert last.finish_reason == "error"
-    assert isinstance(last.error, GrammarError)
+    assert fault in (last.error, last.error.__cause__)
+    assert isinstance(last.error, GrammarError if isinstance(fault, GrammarError) else StepFailed)
     assert read(good) == alone(llm, PROMPTS[0])
     assert_at_rest(engine)
 

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_llm.errors import ArgumentError, Draining, EngineFailed, GrammarError, NumericError, QueueFull
+from tiny_llm.errors import (
+    ArgumentError,
+    Draining,
+    EngineFailed,
+    GrammarError,
+    NumericError,
+    QueueFull,
+    StepFailed,
+)
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
@@ -51,6 +59,8 @@ def test_a_refused_request(
     ("failure", "status", "code"),
     [
         (RuntimeError("an internal detail"), 500, "internal_error"),
+        (ArgumentError("RoPE", "offset", "an internal detail", "another"), 500, "internal_error"),
+        (StepFailed(ArgumentError("RoPE", "offset", "an internal detail", "another")), 500, "internal_error"),
         (NumericError(), 500, "numeric_error"),
         (GrammarError("a limit"), 400, "invalid_grammar"),
         (MemoryError(), 503, "out_of_memory"),

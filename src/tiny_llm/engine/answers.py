@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from ..errors import EngineFailed, GrammarError, NumericError, StepFailed
 from ..sampling.rows import Drawn, RowSampler
 from ..scheduler import Plan, RequestState, Scheduler
 from .answer import Answer
@@ -16,6 +17,8 @@ from .recorder import Recorder
 from .sampling import Samplers
 
 LOG = logging.getLogger(__name__)
+# What ends an answer inside a step and keeps its class; every other fault is a `StepFailed`.
+KEPT = (GrammarError, NumericError, MemoryError, EngineFailed, StepFailed)
 
 
 class Answers:
@@ -107,6 +110,8 @@ class Answers:
         answer = self._by_state.get(state)
         if answer is None:
             return
+        if error is not None and not isinstance(error, KEPT):
+            error = StepFailed(error)  # a refused argument would be a mistake of the caller
         unsplit = range(1, state.choices)
         self._scheduler.finish(state, reason)
         event = answer.end(reason, error)

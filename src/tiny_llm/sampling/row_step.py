@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..errors import GrammarError, NumericError, TinyLlmError
+from ..errors import GrammarError, NumericError, StepFailed, TinyLlmError
 from .draw import draw_at, probabilities
 from .grammar import apply_masks
 from .row_sampler import ACCEPT, RowSampler
@@ -184,7 +184,7 @@ class RowStep:
             try:
                 masks += row.masks(drafts)
             except Exception as error:  # of this row alone; llguidance has faults of its own
-                self._errors[index] = error if isinstance(error, GrammarError) else _grammar_error(error)
+                self._errors[index] = error if isinstance(error, GrammarError) else StepFailed(error)
                 masks += [None] * (len(drafts) + 1)
         logits = self._processed().astype(mx.float32)
         return apply_masks(logits, masks) if any(mask is not None for mask in masks) else logits
@@ -199,12 +199,6 @@ class RowStep:
             drafts = self._drafts[row][: position - self._positions[row].start]
             processed.append(self._rows[row].process(self._logits[position : position + 1], drafts))
         return mx.concatenate(processed)
-
-
-def _grammar_error(fault: Exception) -> GrammarError:
-    error = GrammarError(f"{type(fault).__name__}: {fault}")
-    error.__cause__ = fault
-    return error
 
 
 def _take(array: mx.array, positions: Sequence[int]) -> mx.array:

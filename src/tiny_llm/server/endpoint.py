@@ -15,6 +15,7 @@ from .api.fields import RequestFields
 from .api.job import Job
 from .deadline import Deadline
 from .disconnect import Client, ClientGone, watch
+from .errors import checking
 from .guard.body import Bodies, EarlyError, body_of, send_and_linger
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
@@ -65,7 +66,7 @@ class AnswerEndpoint:
                 with service.lifecycle.cutting(client.drop):
                     request = Request(scope, receive)
                     async with body_of(request, service.settings, service.bodies, client, deadline) as body:
-                        with watch(receive, client):
+                        with watch(receive, client), checking():
                             running = await self._started(body, client, deadline)
             except EarlyError as error:
                 await send_and_linger(error, scope, receive, send)

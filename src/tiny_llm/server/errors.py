@@ -1,5 +1,7 @@
 """Errors as OpenAI's clients expect them: a status, and {"error": {message, type, param, code}}."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -71,6 +73,20 @@ def unsupported(param: str, reason: str) -> ApiError:
     return ApiError(400, f"{param}: {reason}", param=param, code="unsupported_value")
 
 
+def refused(error: RefusedArgument) -> ApiError:
+    """400: an argument that the client has chosen."""
+    return ApiError(400, f"{error.argument}: {error.reason}", param=error.argument, code="invalid_value")
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """A block that checks what a client asks for: an argument refused there is its mistake, not ours."""
+    try:
+        yield
+    except RefusedArgument as error:
+        raise refused(error) from error
+
+
 def as_api_error(error: BaseException) -> ApiError:
     """The answer for an exception; one that is not expected is 500 without its text."""
     match error:
@@ -84,10 +100,6 @@ def as_api_error(error: BaseException) -> ApiError:
             return ApiError(503, "the server is shutting down: it accepts no new requests", code="draining")
         case EngineFailed():
             return ApiError(503, "the engine has stopped after a fault", code="engine_failed")
-        case RefusedArgument():
-            return ApiError(
-                400, f"{error.argument}: {error.reason}", param=error.argument, code="invalid_value"
-            )
         case GrammarError():
             return ApiError(400, str(error), code="invalid_grammar")
         case NumericError():

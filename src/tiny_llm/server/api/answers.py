@@ -10,7 +10,7 @@ from ...engine import Event
 from ...errors import ArgumentError
 from ..deadline import too_late
 from ..door import Handle
-from ..errors import ApiError, as_api_error
+from ..errors import ApiError, as_api_error, refused
 from ..metrics import Meter
 from .events import events
 from .form import encode
@@ -124,5 +124,5 @@ def _never_fits(error: ArgumentError) -> ApiError:
     """What the engine refuses for its length has the code that clients know."""
     param = LENGTHS.get(error.argument)
     if param is None:
-        return as_api_error(error)
+        return refused(error)
     return ApiError(400, f"{param}: {error.reason}", param=param, code="context_length_exceeded")
