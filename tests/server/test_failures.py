@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import anthropic
+import openai
 import pytest
 
 from tiny_llm.errors import (
@@ -91,6 +94,21 @@ def test_the_reason_of_a_failure_is_logged_once(
         assert len(failures) == 1
         assert failures[0].exc_info[1] is server.engine.failure
         caplog.clear()
+
+
+def test_clients_do_not_ask_again_for_what_took_too_long() -> None:
+    """It would take as long each time."""
+    limits: Any = {"model": "fake", "max_tokens": 1000, "messages": [{"role": "user", "content": "Hello"}]}
+    with running(FakeEngine(delay=0.01), request_timeout=0.05) as server:
+        gpt = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=2)
+        with pytest.raises(openai.APIStatusError) as caught:
+            gpt.chat.completions.create(**limits)
+        claude = anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=2)
+        with pytest.raises(anthropic.APIStatusError):
+            claude.messages.create(**limits)
+        assert len(server.engine.requests) == 2
+    headers = caught.value.response.headers
+    assert (headers["x-should-retry"], headers.get("retry-after")) == ("false", None)
 
 
 def test_if_one_prompt_is_refused_the_others_are_cancelled(server: RunningServer) -> None:

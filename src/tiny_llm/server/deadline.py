@@ -38,4 +38,5 @@ class Deadline:
 
 
 def too_late() -> ApiError:
-    return ApiError(503, "the answer took longer than its time limit", code="deadline")
+    sentence = "the answer took longer than its time limit"
+    return ApiError(503, sentence, code="deadline", retry=False)

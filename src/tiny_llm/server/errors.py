@@ -24,12 +24,16 @@ TYPES = {
 }
 ANTHROPIC_PATH = "/v1/messages"
 ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
-RETRY_SECONDS = 1  # in Retry-After: a full queue moves within seconds
+RETRY = ("retry-after", "1")  # seconds: a full queue moves within seconds
+NO_RETRY = ("x-should-retry", "false")  # known to the clients of OpenAI and Anthropic, which try a 503 again
 INTERNAL = "the server failed to answer; its log has the reason under this request id"
 
 
 class ApiError(Exception):
-    """An answer other than 200. `param` is the field at fault; `code` is a fixed word for programs."""
+    """An answer other than 200. `param` is the field at fault; `code` is a fixed word for programs.
+
+    retry: whether the same request may succeed later; matters where clients would try, after 429 and 503.
+    """
 
     def __init__(
         self,
@@ -39,15 +43,14 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        retry: bool = True,
     ):
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
-        self.headers = (
-            headers if status not in (429, 503) else (*headers, ("retry-after", str(RETRY_SECONDS)))
-        )
+        self.headers = headers if status not in (429, 503) else (*headers, RETRY if retry else NO_RETRY)
 
     @property
     def body(self) -> dict[str, Any]:

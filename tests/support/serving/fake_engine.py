@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -104,6 +105,8 @@ class FakeHandle:
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The choices in turns, a token each."""
         choices = [self._answer(choice) for choice in range(self._request.n)]
+        clock = asyncio.get_running_loop().time
+        end = clock() + (self._request.deadline or math.inf)
         try:
             for turn in range(max(map(len, choices))):
                 await asyncio.sleep(self._engine.delay)
@@ -111,12 +114,12 @@ class FakeHandle:
                     yield Event(0, "", (), None, "error", self._engine.failure)
                     return
                 for choice, events in enumerate(choices):
-                    if self.cancelled:
-                        yield Event(choice, "", (), None, "cancelled")
+                    if self.cancelled or clock() > end:
+                        yield Event(choice, "", (), None, "cancelled" if self.cancelled else "deadline")
                     elif turn < len(events):
                         self.generated += 1
                         yield events[turn]
-                if self.cancelled:
+                if self.cancelled or clock() > end:
                     return
         finally:
             self.ended = True
