@@ -14,6 +14,7 @@ from tiny_llm.engine import EngineRequest
 from tiny_llm.engine import batch as engine_batch
 from tiny_llm.engine.batch import answer_all
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
+from tiny_llm.errors import StepFailed
 from tiny_llm.generation import batching
 from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.tokens import next_logits
@@ -65,7 +66,7 @@ def test_another_error_ends_all_and_the_next_list_runs(llm, monkeypatch):
 
     monkeypatch.setattr(llm.model, "score", fail)
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError, match="no such step"):
+        with pytest.raises(StepFailed, match="ZeroDivisionError: no such step"):
             llm.generate(PROMPTS, max_tokens=6)
 
 

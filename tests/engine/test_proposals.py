@@ -23,6 +23,21 @@ def test_tokens_reach_their_reader_before_the_next_ones_are_proposed(llm, engine
     assert tokens == list(expected[: len(tokens)])
     assert len(tokens) == engine.statistics().generation_tokens - before
     assert (last.finish_reason, last.token_ids) == ("error", ())
-    assert isinstance(last.error, ZeroDivisionError)
+    assert isinstance(last.error.__cause__, ZeroDivisionError)
     assert read(engine.submit(request_of(llm, PROMPTS[1]))) == alone(llm, PROMPTS[1])
     assert_at_rest(engine)
+
+
+def test_accepted_drafts_after_a_stop_string_are_no_tokens_of_the_answer(llm, engine, monkeypatch):
+    ((_, tokens, _),) = alone(llm, PROMPTS[0])
+
+    def propose_what_follows(answer, token_ids):
+        return tokens[len(token_ids) - len(answer.request.prompt_ids) :][:7]
+
+    monkeypatch.setattr(Answer, "propose", propose_what_follows)
+    stop = llm.tokenizer.decode([tokens[3]]).strip()
+    first, last = engine.submit(request_of(llm, PROMPTS[0], sampling={"stop": stop}))
+    read = first.token_ids + last.token_ids
+    assert (read, last.stop_string) == (tokens[: len(read)], stop)
+    assert 1 + engine.statistics().accepted_tokens > len(read)
+    assert engine.statistics().generation_tokens == len(read)

@@ -221,6 +221,8 @@ class Requests(RuleBasedStateMachine):
         assert [reader.request.id for reader in self.readers if not reader.ended] == []
         statistics = self.engine.statistics()
         assert (statistics.running, statistics.waiting, statistics.pages_used) == (0, 0, 0)
+        read = sum(len(tokens) for reader in self.readers for tokens in reader.tokens)
+        assert statistics.generation_tokens == read
         self.engine.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tiny_llm import server as server_package
 from tiny_llm.errors import NumericError, QueueFull
-from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS
+from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS, Meter, Metrics
+from tiny_llm.server.models import Models
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
+from ..support.virtual_time import at_once
 
 CODE = re.compile(r'code="([a-z_]+)"')
 GAUGES = {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"}
@@ -25,7 +28,7 @@ COUNTERS = {
 }  # fmt: skip
 HISTOGRAMS = {
     "time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds",
-    "e2e_request_latency_seconds", "request_queue_time_seconds", "iteration_tokens_total",
+    "e2e_request_latency_seconds", "request_queue_time_seconds", "iteration_tokens",
 }  # fmt: skip
 
 
@@ -70,13 +73,38 @@ def test_an_answer_is_counted(server: RunningServer) -> None:
     assert after["generation_tokens_total", ""] == 15
     assert after["prompt_tokens_total", ""] == 2 * len(server.engine.requests[0].prompt_ids)
     assert after["time_to_first_token_seconds_count", ""] == 2
-    assert after["inter_token_latency_seconds_count", ""] == 4 + 9
+    assert after["inter_token_latency_seconds_count", ""] == 4 + 4 + 4
     assert after["e2e_request_latency_seconds_count", ""] == 2
-    assert after["request_time_per_output_token_seconds_count", ""] == 2
+    assert after["request_time_per_output_token_seconds_count", ""] == 1 + 2
     assert after["request_queue_time_seconds_count", ""] == 2
-    assert after["iteration_tokens_total_count", ""] == 2
-    assert after["iteration_tokens_total_sum", ""] == 15
-    assert scrape(server)["iteration_tokens_total_count", ""] == 2, "a scrape counts no step again"
+    assert after["iteration_tokens_count", ""] == 2
+    assert after["iteration_tokens_sum", ""] == 15
+    assert scrape(server)["iteration_tokens_count", ""] == 2, "a scrape counts no step again"
+
+
+@at_once
+async def test_the_times_of_an_answer_do_not_depend_on_how_many_a_request_has() -> None:
+    """Three answers in turns, and one of them has two tokens at a time."""
+    metrics = Metrics(Models({"fake": FakeEngine()}))
+    meter = Meter(metrics, "fake")
+    await asyncio.sleep(5)
+    for _ in range(4):
+        for choice, tokens in ((0, 1), (1, 1), (2, 2)):
+            meter.event(choice, tokens)
+        meter.event(0, 0)  # no token
+        await asyncio.sleep(2)
+    meter.finish("length")
+
+    def total(name: str, kind: str) -> float | None:
+        return metrics.registry.get_sample_value(f"tiny_llm_{name}_{kind}", {"model_name": "fake"})
+
+    assert total("time_to_first_token_seconds", "sum") == 5
+    assert total("time_to_first_token_seconds", "count") == 1
+    assert total("inter_token_latency_seconds", "sum") == 3 * 3 * 2
+    assert total("inter_token_latency_seconds", "count") == 3 * 3
+    assert total("request_time_per_output_token_seconds", "sum") == pytest.approx(2 + 2 + 3 * 2 / 7)
+    assert total("request_time_per_output_token_seconds", "count") == 3
+    assert total("e2e_request_latency_seconds", "sum") == 5 + 4 * 2
 
 
 def test_other_ends_are_counted_apart(server: RunningServer) -> None:

@@ -136,7 +136,7 @@ class Answers:
         answer = self._by_state[state]
         answer.learn(drafted, len(kept) - 1)
         event = answer.accept(kept, now)
-        self._recorder.generation_tokens += len(kept)
+        self._recorder.generation_tokens += len(event.token_ids)
         if event.finish_reason is None:
             answer.handle.put(event)
             state.drafts = answer.propose(state.token_ids)

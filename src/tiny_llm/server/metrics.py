@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -104,7 +105,7 @@ class EngineCollector(Collector):
 
     def __init__(self, models: Models):
         self._models = models
-        name, text = "tiny_llm_iteration_tokens_total", "Tokens in a step"
+        name, text = "tiny_llm_iteration_tokens", "Tokens in a step"
         self._step_tokens = Histogram(name, text, MODEL, buckets=TOKENS, registry=None)
         for model in models:
             self._step_tokens.labels(model.name)
@@ -139,34 +140,45 @@ class EngineCollector(Collector):
             self._step_tokens.labels(name).observe(size)
 
 
+@dataclass(slots=True)
+class Progress:
+    """Of one answer: the times of its first and of its latest tokens, and how many it has."""
+
+    first: float
+    last: float
+    tokens: int
+
+
 class Meter:
-    """The times of one request, from its arrival."""
+    """The times of one request, from its arrival. Each of its answers has tokens of its own."""
 
     def __init__(self, metrics: Metrics, model: str):
         self._metrics = metrics
         self._model = model
-        self._start = self._last = time.perf_counter()
-        self._first: float | None = None
+        self._start = time.perf_counter()
+        self._answers: dict[int, Progress] = {}
         self._between = metrics.between.labels(model)
-        self.tokens = 0
 
-    def event(self, tokens: int) -> None:
-        """Some tokens came."""
+    def event(self, choice: int, tokens: int) -> None:
+        """Some tokens came, of this answer."""
         if not tokens:
             return
         now = time.perf_counter()
-        if self._first is None:
-            self._first = now
+        if not self._answers:
             self._metrics.first_token.labels(self._model).observe(now - self._start)
-        else:
-            self._between.observe(now - self._last)
-        self._last = now
-        self.tokens += tokens
+        answer = self._answers.get(choice)
+        if answer is None:
+            self._answers[choice] = Progress(now, now, tokens)
+            return
+        self._between.observe(now - answer.last)
+        answer.last = now
+        answer.tokens += tokens
 
     def finish(self, reason: str) -> None:
         """The request has ended."""
         self._metrics.success.labels(self._model, reason if reason in REASONS else "error").inc()
         self._metrics.whole.labels(self._model).observe(time.perf_counter() - self._start)
-        if self._first is not None and self.tokens > 1:
-            per_token = (self._last - self._first) / (self.tokens - 1)
-            self._metrics.per_token.labels(self._model).observe(per_token)
+        for answer in self._answers.values():
+            if answer.tokens > 1:
+                per_token = (answer.last - answer.first) / (answer.tokens - 1)
+                self._metrics.per_token.labels(self._model).observe(per_token)

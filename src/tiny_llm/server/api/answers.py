@@ -93,16 +93,16 @@ class Running:
             choice = choices[index]
             if choice.finish_reason is not None:
                 continue  # tokens after its own end
-            self._count(event)
+            self._count(index, event)
             for delta in choice.deltas(event):
                 yield delta
             cut = cut or (choice.finish_reason is not None and event.finish_reason is None)
             if cut and all(each.finish_reason is not None for each in choices):
                 self.cancel()
 
-    def _count(self, event: Event) -> None:
+    def _count(self, index: int, event: Event) -> None:
         """Count the tokens of an event; raise if it says that the answer cannot be completed."""
-        self._meter.event(len(event.token_ids))
+        self._meter.event(index, len(event.token_ids))
         self._generated += len(event.token_ids)
         reason = event.finish_reason
         if reason is None:
