@@ -104,7 +104,20 @@ def test_a_whole_chat_answer(any_server: RunningServer) -> None:
         "completion_tokens": 8,
         "total_tokens": prompt + 8,
         "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
+
+
+def test_the_usage_has_what_was_cached_of_the_prompts(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.engine, "cached", 3)
+    prompts = ["a prompt that is long enough", "and another one that is, too"]
+    whole = server.complete(prompt=prompts).record["usage"]
+    assert whole["prompt_tokens_details"] == {"cached_tokens": 6}
+    *_, last = server.complete(prompt=prompts, stream=True, stream_options={"include_usage": True}).events
+    assert last["usage"] == whole
+    assert server.chat(n=2).record["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
 
 
 def test_the_usage_is_the_last_chunk_if_asked_for(any_server: RunningServer) -> None:

@@ -69,6 +69,23 @@ def test_a_stream_builds_the_whole_answer(
     assert final.usage.output_tokens == whole.usage.output_tokens
 
 
+@pytest.mark.parametrize("max_tokens", [1, 40])
+def test_all_usages_agree_on_the_tokens_of_the_prompt_that_were_cached(
+    server: RunningServer, client: anthropic.Anthropic, monkeypatch: pytest.MonkeyPatch, max_tokens: int
+) -> None:
+    monkeypatch.setattr(server.engine, "cached", 3)
+    options: Any = {"model": "fake", "max_tokens": max_tokens, "messages": [USER]}
+    whole = client.messages.create(**options).usage
+    assert (whole.cache_read_input_tokens, whole.cache_creation_input_tokens) == (3, 0)
+    assert whole.input_tokens == len(server.engine.requests[-1].prompt_ids) - 3
+    start, *_, delta, _ = client.messages.create(**options, stream=True)
+    for usage in (start.message.usage, delta.usage):
+        assert usage.input_tokens == whole.input_tokens
+        assert usage.cache_read_input_tokens == 3
+        assert usage.cache_creation_input_tokens == 0
+    assert delta.usage.output_tokens == whole.output_tokens
+
+
 def without_id(block: Any) -> dict[str, Any]:
     return {name: value for name, value in block.model_dump().items() if name not in ("id", "parsed_output")}
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tiny_llm.engine import Event
 from tiny_llm.server.api.pieces import MAX_CALL_CHARS, AnswerReader, Call, Content, Piece, Reasoning
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": [1, "</x>"]}}\n</tool_call>'
@@ -118,3 +119,22 @@ def test_reasoning_and_content_come_as_soon_as_they_are_certain() -> None:
     assert reader.feed(" two</thi") == [Reasoning(" two")]
     assert reader.feed("nk>\n\nthree") == [Content("three")]
     assert reader.feed(" four") == [Content(" four")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "count"),
+    [
+        (["<th", "ink>", "a", " b", "</think>", "c", "d"], {"thinking": True}, 5),
+        (["", "<think>", "never ends"], {"thinking": True}, 3),
+        (["<think>a</think>b", "c"], {"thinking": True}, 1),
+        (["a", "</th", "ink>b", "c"], {"inside": True}, 3),
+        (["<", "b", "</think>"], {"thinking": True}, 0),
+        (["<think>", "a", "</think>", "b"], {}, 0),
+    ],
+)
+def test_the_tokens_of_reasoning_are_counted(parts: list[str], options: dict[str, bool], count: int) -> None:
+    """An event has a token here."""
+    reader = AnswerReader(**options)
+    for number, part in enumerate(parts, start=1):
+        reader.read(Event(0, part, (number,), finish_reason="stop" if number == len(parts) else None))
+    assert reader.reasoning_tokens == count

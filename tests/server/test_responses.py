@@ -137,6 +137,10 @@ def test_what_coding_agents_ask_of_reasoning_is_accepted(
         reasoning={"effort": "low", "summary": "auto"},
     )
     thought, said = answer.output
+    assert answer.usage.output_tokens_details.reasoning_tokens == len(
+        server.engine.tokenizer.encode("<think>\nHm.\n</think>", add_special_tokens=False)
+    )
+    assert 0 < answer.usage.output_tokens_details.reasoning_tokens < answer.usage.output_tokens
     assert (thought.content[0].text, thought.summary) == ("Hm.", [])
     assert said.content[0].text == "Yes."
 

@@ -262,6 +262,8 @@ def test_reasoning_is_apart_from_the_answer(server: RunningServer) -> None:
     deltas = [part["delta"] for event in events for part in event["choices"]]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "Hm."
     assert "".join(delta.get("content", "") for delta in deltas) == "Yes."
+    usage = server.chat(max_tokens=99, **thinking).record["usage"]
+    assert 0 < usage["completion_tokens_details"]["reasoning_tokens"] < usage["completion_tokens"]
     assert "<think>" not in prompt(server)
 
 

@@ -41,6 +41,7 @@ class FakeEngine(AbstractContextManager):
     fail_after: int = 2
     refusal: Exception | None = None  # raised by submit
     script: str | tuple[str, ...] | None = None
+    cached: int = 0  # tokens of each prompt that the engine knows
     max_running: int = 1000
     tokenizer: Any = field(default_factory=embedded_tokenizer)
     context: int = CONTEXT
@@ -107,6 +108,7 @@ class FakeHandle:
         choices = [self._answer(choice) for choice in range(self._request.n)]
         clock = asyncio.get_running_loop().time
         end = clock() + (self._request.deadline or math.inf)
+        self.cached_tokens = min(self._engine.cached, self.prompt_tokens - 1)
         try:
             for turn in range(max(map(len, choices))):
                 await asyncio.sleep(self._engine.delay)

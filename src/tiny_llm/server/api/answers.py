@@ -1,7 +1,7 @@
 """From a job to its answer: one JSON object, or the events of a stream."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -28,6 +28,7 @@ class Running:
         self.job = job
         self._meter = meter
         self._generated = 0
+        self._begun = False  # whether `form.started` was sent
         self._reason = "stop"
         self._cut = ApiError(503, "the answer was cancelled", code="cancelled")
         self.handles: list[Handle] = []
@@ -72,8 +73,10 @@ class Running:
                 yield sent
             async with aclosing(self._deltas()) as deltas:
                 async for delta in deltas:
+                    for sent in self._first():
+                        yield sent
                     yield form.chunk(job, delta)
-            for sent in form.end(job, self._usage()):
+            for sent in (*self._first(), *form.end(job, self._usage())):
                 yield sent
         except Exception as error:
             self._reason = "error" if self._reason == "stop" else self._reason
@@ -85,6 +88,12 @@ class Running:
         finally:
             self.cancel()
             self._meter.finish(self._reason)
+
+    def _first(self) -> Iterator[bytes]:
+        """What comes once, before the first delta."""
+        if not self._begun:
+            self._begun = True
+            yield from self.job.form.started(self.job, self._usage())
 
     async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
         """Of all choices, until the engine has ended them; a choice may end before by itself."""
@@ -117,7 +126,8 @@ class Running:
 
     def _usage(self) -> Usage:
         cached = sum(handle.cached_tokens for handle in self.handles)
-        return Usage(self.job.prompt_tokens, self._generated, cached)
+        reasoning = sum(choice.reasoning_tokens for choice in self.job.choices)
+        return Usage(self.job.prompt_tokens, self._generated, cached, reasoning)
 
 
 def _never_fits(error: ArgumentError) -> ApiError:

@@ -25,6 +25,9 @@ class ChoicesForm:
     def begin(self, job: Job) -> Iterator[bytes]:
         yield from ()
 
+    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        yield from ()
+
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
         return _data({**_head(job, self._chunk_kind), "choices": [delta], **self._tail})
 
@@ -52,6 +55,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.generated,
         "total_tokens": usage.prompt + usage.generated,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
 
 

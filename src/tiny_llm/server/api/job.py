@@ -17,19 +17,28 @@ from .outputs import Choice
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Numbers of tokens. Prompts count once for all choices; `cached` of their tokens were known."""
+    """Numbers of tokens. Prompts count once for all choices.
+
+    `cached` tokens of the prompts were known, `reasoning` of the generated ones are thoughts.
+    """
 
     prompt: int
     generated: int
     cached: int
+    reasoning: int
 
 
 class Form(Protocol):
-    """Each method but `whole` gives events of a stream, ready to be sent."""
+    """Each method but `whole` gives events of a stream, ready to be sent.
+
+    `begin` is called at once; `started` with the first tokens, when it is known how many were cached.
+    """
 
     id_prefix: str
 
     def begin(self, job: "Job") -> Iterator[bytes]: ...
+
+    def started(self, job: "Job", usage: Usage) -> Iterator[bytes]: ...
 
     def chunk(self, job: "Job", delta: dict[str, Any]) -> bytes: ...
 

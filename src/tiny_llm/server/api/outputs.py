@@ -21,6 +21,9 @@ class Choice(Protocol):
 
     finish_reason: str | None
 
+    @property
+    def reasoning_tokens(self) -> int: ...
+
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]: ...
 
     def whole(self) -> dict[str, Any]: ...
@@ -37,6 +40,10 @@ class ChatChoice:
         self._calls: list[dict[str, Any]] = []
         self._logprobs: dict[str, Any] | None = None
         self.finish_reason: str | None = None
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._reader.reasoning_tokens
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         """The role first; then an entry for each piece, the log probabilities with the first one."""
@@ -99,6 +106,8 @@ class ChatChoice:
 
 class CompletionChoice:
     """`echo` is the prompt if it is repeated before the answer, else empty; `first` is its first token."""
+
+    reasoning_tokens = 0
 
     def __init__(self, index: int, tokenizer: Tokenizer, echo: str, first: int):
         self._index = index

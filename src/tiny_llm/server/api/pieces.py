@@ -42,6 +42,7 @@ class AnswerReader:
     thinking: the text may begin with <think>; `inside` it if the prompt ended with that tag.
     tools: <tool_call>{"name": ..., "arguments": {...}}</tool_call> is a call.
     one_call: the answer ends after its first call, whatever follows.
+    reasoning_tokens: of the thoughts and their tags; the event in which these end counts as a whole.
     """
 
     def __init__(
@@ -54,12 +55,20 @@ class AnswerReader:
         self._held: list[str] = []  # parts of the text that are not in a piece yet
         self._tail = ""  # of a call: where its end may begin
         self._skip_space = inside  # white space next to a tag is dropped
+        self._undecided = 0  # tokens before it is known whether the text begins with <think>
+        self.reasoning_tokens = 0
 
     def read(self, event: Event) -> tuple[list[Piece], EventReason | None]:
         """The pieces that are certain after this event, and why the answer has ended; None if it goes on."""
+        before = self._state
         pieces = self.feed(event.text)
         if event.finish_reason is not None:
             pieces += self.finish()
+        if self._state == "start":
+            self._undecided += len(event.token_ids)
+        elif "reasoning" in (before, self._state) or any(isinstance(each, Reasoning) for each in pieces):
+            self.reasoning_tokens += self._undecided + len(event.token_ids)
+            self._undecided = 0
         return pieces, "stop" if self._ended else event.finish_reason
 
     def feed(self, text: str) -> list[Piece]:

@@ -11,11 +11,16 @@ class CachedTokens(Struct):
     cached_tokens: int
 
 
+class ReasoningTokens(Struct):
+    reasoning_tokens: int
+
+
 class TokenUsage(Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
 
 
 class ChatMessage(Struct):

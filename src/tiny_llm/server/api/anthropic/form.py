@@ -27,8 +27,10 @@ class AnthropicForm:
         return self._choice
 
     def begin(self, job: Job) -> Iterator[bytes]:
-        usage = {"input_tokens": job.prompt_tokens, "output_tokens": 0}
-        yield self.chunk(job, {"type": "message_start", "message": self._message(job, usage)})
+        yield from ()
+
+    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        yield self.chunk(job, {"type": "message_start", "message": self._message(job, _usage(usage))})
 
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
         return b"event: " + str(delta["type"]).encode() + b"\ndata: " + encode(delta) + b"\n\n"
@@ -82,6 +84,10 @@ class AnthropicChoice:
     @property
     def content(self) -> list[dict[str, Any]]:
         return [_content(block, complete=True) for block in self._blocks.blocks]
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._reader.reasoning_tokens
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         pieces, self.finish_reason = self._reader.read(event)

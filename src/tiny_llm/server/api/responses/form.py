@@ -34,6 +34,9 @@ class ResponseForm:
         for kind in ("response.created", "response.in_progress"):
             yield self.chunk(job, {"type": kind, "response": self._response(job, "in_progress", None)})
 
+    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        yield from ()
+
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
         event = {"type": delta["type"], "sequence_number": self._number, **delta}
         self._number += 1
@@ -89,7 +92,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cached},
         "output_tokens": usage.generated,
-        "output_tokens_details": {"reasoning_tokens": 0},  # not counted apart
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.generated,
     }
 
@@ -106,6 +109,10 @@ class ResponseChoice:
     @property
     def items(self) -> list[dict[str, Any]]:
         return [self._item(block, "completed") for block in self._blocks.blocks]
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._reader.reasoning_tokens
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         pieces, self.finish_reason = self._reader.read(event)
