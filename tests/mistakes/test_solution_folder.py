@@ -1,9 +1,10 @@
-"""`--solution FOLDER`: main, chat, batch-main and bench run the code of a learner."""
+"""`--solution FOLDER`: main, chat, batch-main and bench run the code of a learner, if it is written."""
 
 from __future__ import annotations
 
 import pytest
 
+from tools.learner.fallback import with_fallbacks
 from tools.learner.tasks import all_tasks
 from tools.learner.workspace import create
 
@@ -41,3 +42,71 @@ def test_a_folder_without_the_package_is_refused_in_one_sentence(program):
     result = run_python(*program, "--solution", "docs")
     expected = "docs: got no starter files; make them with: pdm run course start --solution docs\n"
     assert (result.returncode, result.stderr) == (1, expected)
+
+
+@pytest.fixture(scope="module")
+def starters(tmp_path_factory):
+    """Weeks 2 to 4 are empty."""
+    made = tmp_path_factory.mktemp("learner") / "my_llm"
+    create(made, [task for task in all_tasks() if task.week > 1])
+    return made
+
+
+@pytest.fixture(scope="module")
+def two_weeks(tmp_path_factory):
+    """Weeks 3 and 4 are empty."""
+    made = tmp_path_factory.mktemp("learner") / "my_llm"
+    create(made, [task for task in all_tasks() if task.week > 2])
+    return made
+
+
+WEEK1, GROUPED = "--loader=week1", "--no-enable-flash-attn"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "added"),
+    [
+        ("main.py", [], WEEK1),
+        ("chat", ["--model", "tiny"], WEEK1),
+        ("bench.py", [], WEEK1),
+        ("main.py", ["--loader", "week2"], GROUPED),
+        ("main.py", ["--loader=week2"], GROUPED),
+        ("main.py", ["--loader", "week2", GROUPED], None),
+        ("main.py", ["--loader", "week1"], None),
+        ("main.py", ["--loader", "week3"], None),
+        ("batch-main.py", [], GROUPED),
+        ("batch-main.py", [GROUPED], None),
+    ],
+)
+def test_what_is_not_written_is_avoided_with_a_line(starters, capsys, program, arguments, added):
+    assert with_fallbacks(program, arguments, starters) == [*arguments, *filter(None, [added])]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[-1] for line in lines] == ([added] if added else [])
+
+
+@pytest.mark.slow
+def test_a_list_needs_an_engine_for_flash_attention(two_weeks, tmp_path):
+    assert with_fallbacks("main.py", [], two_weeks) == []
+    questions = tmp_path / "questions.txt"
+    questions.write_text("Hello!\nWhat is 7 + 5?\n")
+    result = run_python("batch-main.py", "--solution", str(two_weeks), "--input", str(questions))
+    assert result.returncode == 0, result.stderr
+    assert "7 + 5 = 12." in result.stdout
+    assert result.stderr.startswith("week 3 day 1, task 1 (the pool of pages) is not written in my_llm yet; ")
+
+
+@pytest.mark.parametrize("flag", ["--enable-flash-attn", "--compare"])
+def test_a_flag_that_needs_what_is_not_written_is_refused_in_one_line(starters, flag):
+    result = run_python("bench.py", "--solution", str(starters), "--loader", "week2", flag)
+    missing = "week 2 day 4, task 1 (the wrapper of FlashAttention) is not written in my_llm yet"
+    assert (result.returncode, result.stderr) == (2, f"{flag}: {missing}\n")
+
+
+def test_a_file_that_python_cannot_read_is_left_to_python(starters):
+    path = starters / "tiny_llm" / "attention.py"
+    right = path.read_text()
+    path.write_text("def flash_attention(:\n")
+    try:
+        assert with_fallbacks("main.py", ["--loader", "week2"], starters) == ["--loader", "week2"]
+    finally:
+        path.write_text(right)

@@ -1,12 +1,17 @@
-"""Each task of the course: its tests fail in the starter files, and pass once it is solved, in order."""
+"""Each task of the course: its tests fail in the starter files, and pass once it is solved, in order.
 
+And the last commands of each day run the code that is written by then.
+"""
+
+import re
+import shlex
 import shutil
 import signal
 
 import pytest
 
 from tools.learner import native
-from tools.learner.tasks import Task, all_tasks, messages_by_file
+from tools.learner.tasks import Task, all_chapters, all_tasks, messages_by_file
 from tools.learner.workspace import ROOT, create, emptied, run_pytest
 
 from ..metal.harness.toolchain import working_compiler
@@ -60,8 +65,56 @@ def test_a_task_can_be_solved_after_those_before_it_and_not_without(folder, numb
     raised = "NotImplementedError: " if task.places[0].is_python else ""
     assert f"{raised}{task.message}" in starter.stdout
     leave_empty(folder, later)
+    if not any(other.tests == task.tests for other in later):  # the day ends: also tasks without a place
+        others = [f"task_{other.number}_" for other in TASKS[:number] if other.tests == task.tests]
+        selected[-1] = f"not ({' or '.join(others)})" if others else ""
     solution = run_pytest(folder, selected)
     assert solution.returncode == 0, solution.stdout + solution.stderr
+
+
+# The programs that run a learner's code, and arguments with which they soon end.
+PROGRAMS = {
+    "pdm run main": ("main.py", "--max-tokens 3"),
+    "pdm run batch-main": ("batch-main.py", ""),
+    "pdm bench": (
+        "bench.py",
+        "--num-seqs 1 --warmup 0 --min-input-len 8 --max-input-len 8 --min-output-len 2 --max-output-len 2",
+    ),
+}
+NO_FLASH_ATTENTION = (
+    "week 2 day 4, task 1 (the wrapper of FlashAttention) is not written in my_llm yet; this runs with "
+    "--no-enable-flash-attn\n"
+)
+INSTEAD = {
+    "week1/day7": "week 2 day 1, task 1 (a cache that grows) is not written in my_llm yet; this runs with "
+    "--loader=week1\n",
+    "week2/day1": NO_FLASH_ATTENTION,
+    "week2/day3": NO_FLASH_ATTENTION,
+}
+
+
+def finales():
+    """The commands of each page for programs that run a learner's code."""
+    for chapter in all_chapters():
+        for day in chapter["days"]:
+            page = f"week{chapter['week']}/day{day}"
+            text = (ROOT / "book" / f"{page}.md").read_text()
+            commands = re.findall(rf"^({'|'.join(PROGRAMS)})(?: --solution my_llm)?( .*)$", text, re.M)
+            for program, arguments in dict.fromkeys(commands):
+                yield pytest.param(chapter, page, program, arguments, id=f"{page}:{program}{arguments}")
+
+
+@pytest.mark.parametrize(("chapter", "page", "program", "arguments"), list(finales()))
+def test_the_last_commands_of_a_day_run_what_is_written_so_far(folder, chapter, page, program, arguments):
+    leave_empty(
+        folder, [task for task in TASKS if (task.week, task.day) > (chapter["week"], chapter["days"][0])]
+    )
+    file, soon = PROGRAMS[program]
+    result = run_python(file, "--solution", str(folder), *shlex.split(arguments), *soon.split())
+    assert result.returncode == 0, result.stderr
+    assert "my_llm, " in result.stdout + result.stderr
+    first = result.stderr.partition("\n")[0] + "\n"
+    assert (first if "is not written" in first else "") == INSTEAD.get(page, "")
 
 
 def course(*words):

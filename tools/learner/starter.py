@@ -17,6 +17,21 @@ def emptied(source: str, tasks: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def unwritten(source: str, tasks: Mapping[str, str]) -> list[str]:
+    """The functions of `tasks` that are still empty; none of a file that Python cannot read."""
+    try:
+        found = functions(source)
+    except SyntaxError:
+        return []
+    lines = source.splitlines()
+    raised = {name: f"raise NotImplementedError({message!r})" for name, message in tasks.items()}
+    return [
+        name
+        for name in raised
+        if name in found and any(line.strip() == raised[name] for line in lines[slice(*body(found[name]))])
+    ]
+
+
 def written(source: str, name: str) -> str:
     """The whole text of a function, decorators included."""
     function = functions(source)[name]
