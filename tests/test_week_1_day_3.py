@@ -4,6 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from tiny_llm.cache.base import NoCache
+
 from .support.cases import DTYPE_IDS, DTYPES, normal, qkv, random_mask
 from .support.models import decoder
 from .support.models.layer_arguments import attention_arguments, one_layer
@@ -209,6 +211,20 @@ def test_task_3_attention_layer_takes_an_array_mask(stream):
         layer = qwen2_week1.Qwen2MultiHeadAttention(**attention_arguments(model, packed=False))
         by_array = layer(x, causal_mask(33, 33, mx.float32))
         assert_layer_close(by_array, to_float64(layer(x, "causal")), mx.float32)
+
+
+@on_each_device
+@in_each_precision
+def test_task_3_attention_layer_of_the_last_token_only(stream, precision):
+    """With `last_only` there is one token for each row, and only its part of the residual is added."""
+    model = one_layer()
+    x, residual = normal(2, 33, 128, dtype=precision), normal(2, 33, 128, dtype=precision, seed=2)
+    with mx.stream(stream):
+        layer = qwen2_week1.Qwen2MultiHeadAttention(**attention_arguments(model, precision, packed=False))
+        expected = decoder.attention(to_float64(x), model.layer.self_attn, model.args, "causal")
+        for last_only, tokens in ((False, slice(None)), (True, slice(-1, None))):
+            result = layer.forward(x, 0, NoCache(), "causal", residual=residual, last_only=last_only)
+            assert_layer_close(result, (expected + to_float64(residual))[:, tokens], precision)
 
 
 def test_task_3_attention_layer_refuses_invalid_arguments():

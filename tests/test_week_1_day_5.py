@@ -4,6 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from tiny_llm.cache.base import NoCache
+
 from .support.cases import normal
 from .support.models import decoder
 from .support.models.checkpoints import checkpoint, tokens
@@ -114,6 +116,17 @@ def test_task_3_model_scores_the_next_token(stream, tied, shape):
     with mx.stream(stream):
         logits = Qwen2ModelWeek1(weights, dtype=mx.float32)(inputs)
         assert_logits(logits, decoder.logits(inputs, weights), tolerance=1e-4)
+
+
+@on_each_device
+def test_task_3_model_computes_the_last_token_only(stream):
+    """The last block and the map to logits leave the other tokens out; earlier blocks need them all."""
+    weights = checkpoint()
+    inputs = tokens(3, 33)
+    with mx.stream(stream):
+        model = Qwen2ModelWeek1(weights, dtype=mx.float32)
+        assert model.forward(inputs, 0, [NoCache()] * 3, last_only=True).shape == (3, 1, 128)
+        assert_logits(model.next_logits(inputs), decoder.logits(inputs, weights)[:, -1], tolerance=1e-4)
 
 
 @on_each_device

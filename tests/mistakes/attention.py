@@ -217,5 +217,12 @@ MISTAKES: Table = {
             "RoPE(self.head_dim, self.max_seq_len)",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
+        Mistake(
+            "the residual of all tokens is added to the output of the last one",
+            "tiny_llm/models/layers.py",
+            "            residual = None if residual is None else residual[:, -1:]\n",
+            "",
+            "test_task_3_attention_layer_of_the_last_token_only",
+        ),
     ),
 }

@@ -55,6 +55,13 @@ MISTAKES: Table = {
             "test_task_1_full_cache_appends_in_place",
         ),
         Mistake(
+            "a copy of the cache shares the arrays that are written to",
+            FULL,
+            "map(copy, self.reserve(key.shape, key.dtype)[:2])",
+            "self.reserve(key.shape, key.dtype)[:2]",
+            "test_task_1_full_cache_does_not_change_its_copy",
+        ),
+        Mistake(
             "new tokens are rotated from position 0",
             "tiny_llm/models/layers.py",
             STARTS,

@@ -198,6 +198,20 @@ MISTAKES: Table = {
             "test_task_3_model_scores_the_next_token",
         ),
         Mistake(
+            "every block leaves out all tokens but the last",
+            MODEL,
+            "last_of_all = last_only and number == self.num_hidden_layers",
+            "last_of_all = last_only",
+            "test_task_3_model_computes_the_last_token_only",
+        ),
+        Mistake(
+            "the last block computes all tokens, although only the last one is asked for",
+            MODEL,
+            "last_of_all = last_only and number == self.num_hidden_layers",
+            "last_of_all = False",
+            "test_task_3_model_computes_the_last_token_only",
+        ),
+        Mistake(
             "tokens see later ones",
             MODEL,
             'block.forward(x, offsets, tokens, "causal", last_only=last_of_all)',
