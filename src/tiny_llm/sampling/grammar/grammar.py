@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ...checks.types import check_text, check_type, kind
 from ...errors import ArgumentError, ArgumentTypeError, calling
+from .closed_objects import close_objects
 from .schema import MAX_DEPTH, check_depth, check_schema
 
 MAX_TEXT_BYTES = 64 * 2**10  # of a schema as JSON, of a pattern, of a Lark grammar
@@ -36,7 +37,10 @@ class Grammar:
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | str) -> "Grammar":
-        """A JSON value that is valid by `schema`, an object or its text; an unknown keyword is refused."""
+        """A JSON value that is valid by `schema`, an object or its text; an unknown keyword is refused.
+
+        An object has no names beside its `properties`, unless `additionalProperties` allows them.
+        """
         with calling("Grammar.json_schema", argument="schema"):
             check_type("", "", schema, Mapping | str, "a dict or JSON text")
             if isinstance(schema, str):
@@ -63,10 +67,12 @@ class Grammar:
 
     @property
     def source(self) -> str:
-        """The text as llguidance gets it: a schema with the style of its JSON."""
+        """The text as llguidance gets it: a schema with closed objects and the style of its JSON."""
         if self.kind != "json_schema":
             return self.text
-        return json.dumps({**json.loads(self.text), "x-guidance": JSON_STYLE})
+        schema = json.loads(self.text)
+        close_objects(schema)
+        return json.dumps({**schema, "x-guidance": JSON_STYLE})
 
     def after(self, begin: str, end: str) -> "Grammar":
         """The same after any text from `begin` to the first `end`, with up to two line ends in between."""

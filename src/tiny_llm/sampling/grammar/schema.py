@@ -50,7 +50,7 @@ def check_depth(value: Any) -> None:
 def check_schema(root: dict[str, Any]) -> None:
     """Refuse unknown keywords, references that lead nowhere or in a circle, and too many entries of enums."""
     entries = 0
-    schemas = list(_subschemas(root))
+    schemas = list(subschemas(root))
     checked = {id(schema) for schema in schemas}
     places: dict[str, Any] = {}
     for schema in schemas:
@@ -65,7 +65,7 @@ def check_schema(root: dict[str, Any]) -> None:
         raise _refused(f"{entries} entries of enums", f"at most {MAX_ENUM}")
 
 
-def _subschemas(root: Any) -> Iterator[dict[str, Any]]:
+def subschemas(root: Any) -> Iterator[dict[str, Any]]:
     """The schema and all that are parts of it."""
     found = [root]
     while found:
@@ -87,7 +87,7 @@ def _check_reference(
     for _ in range(MAX_REFERENCES):
         reference = schema["$ref"]
         if not isinstance(reference, str) or reference not in places:
-            found = _resolved(root, reference)
+            found = resolve(root, reference)
             if not isinstance(found, bool) and id(found) not in checked:
                 raise _refused(f"$ref {reference!r:.60}", "the place of a schema")
             places[reference] = found
@@ -98,7 +98,8 @@ def _check_reference(
     raise _refused("a chain of $ref that is longer or a circle", f"at most {MAX_REFERENCES} references")
 
 
-def _resolved(root: dict[str, Any], reference: Any) -> Any:
+def resolve(root: dict[str, Any], reference: Any) -> Any:
+    """The place in `root` that a $ref names."""
     if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
         raise _refused(f"$ref {reference!r:.60}", "a place in the same schema, such as '#/$defs/name'")
     place: Any = root
