@@ -100,10 +100,17 @@ def test_a_request_beyond_its_time_limit_ends(llm: LLM, stream: bool) -> None:
         assert engine.statistics().pages_used == 0
 
 
+def test_an_answer_that_was_cut_can_be_continued(server: RunningServer) -> None:
+    whole = ask(server, QUESTIONS[0])["choices"][0]["message"]["content"]
+    begun = whole[: whole.index(" ", len(whole) // 2)]
+    turns = [{"role": "user", "content": QUESTIONS[0]}, {"role": "assistant", "content": begun}]
+    rest = server.chat(messages=turns, max_tokens=40, continue_final_message=True).record["choices"][0]
+    assert (begun + rest["message"]["content"]).startswith(whole)
+
+
 def test_a_schema_is_followed(server: RunningServer) -> None:
     properties = {"name": {"type": "string", "maxLength": 8}, "old": {"type": "boolean"}}
     schema = {"type": "object", "properties": properties, "required": ["name", "old"]}
-    schema["additionalProperties"] = False
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}
     record = json.loads(ask(server, "Who are you?", response_format=form)["choices"][0]["message"]["content"])
     assert {name: type(value) for name, value in record.items()} == {"name": str, "old": bool}

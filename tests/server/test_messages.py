@@ -11,7 +11,8 @@ import pytest
 from tiny_llm.errors import QueueFull
 
 from ..support.serving import chat_models
-from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.fake_engine import CONTEXT, FakeEngine
+from ..support.serving.grammars import follows
 from ..support.serving.running import RunningServer, running
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -151,15 +152,67 @@ def test_the_result_of_a_tool_that_failed_says_so(server: RunningServer, client:
         assert ("<|im_start|>tool\nError: no city" in written) == is_error
 
 
-def test_a_model_without_thinking_refuses_it_unless_it_may_decide() -> None:
+def test_a_model_without_thinking_answers_without_it() -> None:
+    """Coding agents ask every model for it."""
     body = {"max_tokens": 5, "messages": [USER]}
     with running(FakeEngine()) as server:
-        wanted = server.request("POST", "/v1/messages", {**body, "thinking": {"type": "enabled"}})
-        assert wanted.status == 400
-        assert wanted.record["error"]["message"].startswith("thinking: the model")
-        for kind in ("adaptive", "disabled"):
+        for kind in ("enabled", "adaptive", "disabled"):
             served = server.request("POST", "/v1/messages", {**body, "thinking": {"type": kind}})
             assert [block["type"] for block in served.record["content"]] == ["text"]
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+FORMAT = {"type": "json_schema", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize("fields", [{"output_config": {"format": FORMAT}}, {"output_format": FORMAT}])
+def test_an_answer_has_the_format(
+    server: RunningServer, client: anthropic.Anthropic, fields: dict[str, Any]
+) -> None:
+    server.engine.script = '{"city": "Paris"}'
+    client.messages.create(model="fake", max_tokens=99, messages=[USER], extra_body=fields)
+    grammar = server.engine.requests[-1].grammar
+    texts = {'{"city": "Paris"}': True, '{"city": 5}': False, "Paris": False}
+    assert {text: follows(grammar, text) for text in texts} == texts
+
+
+def test_a_strict_tool_is_called_with_its_arguments(
+    server: RunningServer, client: anthropic.Anthropic
+) -> None:
+    server.engine.script = CALL
+    tool = {**TOOL, "strict": True}
+    client.messages.create(model="fake", max_tokens=99, messages=[USER], tools=[tool])
+    grammar = server.engine.requests[-1].grammar
+    texts = {CALL: True, "Hello": True, CALL.replace('"Paris"', "5"): False}
+    assert {text: follows(grammar, text) for text in texts} == texts
+
+
+@pytest.mark.parametrize("content", ["The sky ", [{"type": "text", "text": "The sky "}]])
+def test_a_final_message_of_the_assistant_is_continued(
+    server: RunningServer, client: anthropic.Anthropic, content: Any
+) -> None:
+    server.engine.script = "is blue."
+    turns: Any = [USER, {"role": "assistant", "content": content}]
+    answer = client.messages.create(model="fake", max_tokens=99, messages=turns)
+    assert answer.content[0].text == "is blue."
+    written = server.engine.tokenizer.decode(server.engine.requests[-1].prompt_ids)
+    assert written.endswith("<|im_start|>assistant\nThe sky ")
+
+
+def test_an_answer_is_as_long_as_the_context_allows(
+    server: RunningServer, client: anthropic.Anthropic
+) -> None:
+    """Coding agents ask every model for 32,000 tokens."""
+    server.engine.script = None
+    options: Any = {"model": "fake", "max_tokens": 32_000, "messages": [USER]}
+    whole = client.with_options(timeout=60).messages.create(**options)
+    assert whole.stop_reason == "model_context_window_exceeded"
+    assert whole.usage.output_tokens == CONTEXT - whole.usage.input_tokens
+    with client.messages.stream(**options) as stream:
+        assert stream.get_final_message().stop_reason == "model_context_window_exceeded"
+    long: Any = [{"role": "user", "content": "word " * CONTEXT}]
+    with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+        client.with_options(timeout=60).messages.create(**{**options, "messages": long})
 
 
 def test_the_reasons_of_an_end(server: RunningServer, client: anthropic.Anthropic) -> None:
@@ -218,6 +271,12 @@ def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.
         {"tool_choice": {"type": "tool"}, "tools": [TOOL]},
         {"tool_choice": {"type": "perhaps"}, "tools": [TOOL]},
         {"thinking": {"type": "perhaps"}},
+        {"output_format": {"type": "xml"}},
+        {"output_config": {"format": {"type": "json_schema"}}},
+        {"output_config": {"format": FORMAT}, "output_format": FORMAT},
+        {"output_format": {"type": "json_schema", "schema": {"surprise": 1}}},
+        {"messages": [USER, {"role": "assistant", "content": "{"}], "output_format": FORMAT},
+        {"messages": [USER, {"role": "assistant", "content": "{"}], "tool_choice": {"type": "any"}},
         {"temperature": 1.5},
     ],
 )

@@ -8,8 +8,8 @@ import re
 import msgspec
 import pytest
 
-from tiny_llm.server.api.anthropic.fields import AnthropicFields
-from tiny_llm.server.api.fields import ChatFields, CompletionFields
+from tiny_llm.server.api.anthropic.fields import AnthropicFields, AnthropicPrompt
+from tiny_llm.server.api.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
 from tiny_llm.server.api.responses.fields import ResponseFields
 
 from ..support.serving.running import RunningServer
@@ -18,7 +18,11 @@ FIELDS = {
     "/v1/chat/completions": ChatFields,
     "/v1/completions": CompletionFields,
     "/v1/responses": ResponseFields,
+    "/v1/responses/input_tokens": ResponseFields,
     "/v1/messages": AnthropicFields,
+    "/v1/messages/count_tokens": AnthropicPrompt,
+    "/tokenize": TokenizeFields,
+    "/detokenize": DetokenizeFields,
 }
 
 
@@ -65,7 +69,7 @@ def test_errors_have_the_form_of_their_route(document: dict) -> None:
     for path, operations in document["paths"].items():
         (operation,) = operations.values()
         schema = schema_of(document, operation["responses"]["400"]["content"])
-        assert ("type" in schema["properties"]) == (path == "/v1/messages")
+        assert ("type" in schema["properties"]) == path.startswith("/v1/messages")
 
 
 def schema_of(document: dict, content: dict) -> dict:

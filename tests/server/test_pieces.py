@@ -62,6 +62,29 @@ CASES: list[tuple[str, dict[str, bool], list[tuple[str, str]]]] = [
 ]
 
 
+CUT: list[tuple[str, list[tuple[str, str]]]] = [
+    ("", []),
+    ("a <", [("Content", "a")]),
+    ("a <b", [("Content", "a <b")]),
+    ("a \n", [("Content", "a \n")]),
+    ("a\n<tool_c", [("Content", "a")]),
+    ("a\n<tool_call>", [("Content", "a")]),
+    (CALL[:-3], []),
+    (CALL + CALL[:-3], [F]),
+    ("<think>a</think>" + CALL[:20], [("Reasoning", "a")]),
+    ("<think>a <", [("Reasoning", "a <")]),
+    ("<thi", []),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CUT)
+def test_a_call_that_is_cut_is_left_out(text: str, expected: list[tuple[str, str]]) -> None:
+    for parts in ([text], list(text)):
+        reader = AnswerReader(**ALL)
+        pieces = [piece for part in parts for piece in reader.feed(part)]
+        assert joined(pieces + reader.finish(cut=True)) == expected
+
+
 @pytest.mark.parametrize(("text", "options", "expected"), CASES)
 def test_a_text_is_split(text: str, options: dict[str, bool], expected: list[tuple[str, str]]) -> None:
     assert joined(read([text], **options)) == expected

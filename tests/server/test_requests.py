@@ -73,6 +73,68 @@ def test_messages_are_rendered_by_the_chat_template(server: RunningServer) -> No
     )
 
 
+CONTINUED = {"continue_final_message": True}
+ASKED = {"role": "user", "content": "Colour?"}
+BEGUN = {"role": "assistant", "content": " The sky "}
+NAMED_CALL = {"function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "end"),
+    [
+        ({}, "assistant\n The sky <|im_end|>\n<|im_start|>assistant\n"),
+        (CONTINUED, "assistant\n The sky "),
+        ({**CONTINUED, "add_generation_prompt": False}, "assistant\n The sky "),
+        ({"add_generation_prompt": False}, "assistant\n The sky <|im_end|>\n"),
+        (
+            {"add_generation_prompt": True, "continue_final_message": False},
+            "<|im_end|>\n<|im_start|>assistant\n",
+        ),
+    ],
+)
+def test_a_final_message_is_continued_if_the_client_asks(
+    server: RunningServer, fields: dict[str, Any], end: str
+) -> None:
+    assert server.chat(messages=[ASKED, BEGUN], **fields).status == 200
+    written = embedded_tokenizer().decode(server.engine.requests[-1].prompt_ids)
+    assert written.startswith("<|im_start|>user\nColour?<|im_end|>\n<|im_start|>assistant\n")
+    assert written.endswith(end)
+
+
+def test_a_continued_message_has_its_reasoning_before_it() -> None:
+    tokenizer = chat_models.tokenizer_with(chat_models.MESSAGES + chat_models.THINKING)
+    engine = FakeEngine(tokenizer=tokenizer, script="<think>is blue.")
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}}
+    with running(engine) as server:
+        answer = server.chat(messages=[ASKED, BEGUN], **CONTINUED, **thinking, max_tokens=99)
+    message = answer.record["choices"][0]["message"]
+    assert (message["content"], "reasoning_content" in message) == ("<think>is blue.", False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": [ASKED]}, "continue_final_message"),
+        ({"messages": [{**BEGUN, "tool_calls": [NAMED_CALL]}]}, "continue_final_message"),
+        ({"add_generation_prompt": True}, "add_generation_prompt"),
+        ({"response_format": {"type": "json_object"}}, "messages"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "messages"),
+    ],
+)
+def test_a_message_that_cannot_be_continued_is_refused(
+    server: RunningServer, fields: dict[str, Any], param: str
+) -> None:
+    answer = server.chat(**{"messages": [ASKED, BEGUN], **CONTINUED, **fields})
+    assert (answer.status, answer.error["param"]) == (400, param)
+
+
+def test_a_template_that_does_not_write_the_final_message_cannot_continue_it() -> None:
+    with running(FakeEngine(tokenizer=chat_models.tokenizer_with("{{ messages[0].content }}"))) as server:
+        answer = server.chat(messages=[ASKED, BEGUN], **CONTINUED)
+        assert (answer.status, answer.error["param"]) == (400, "continue_final_message")
+
+
 def test_several_models_answer_under_their_names() -> None:
     first, second = FakeEngine(script="first"), FakeEngine(script="second")
     with running({"a": first, "org/b": second}) as server:

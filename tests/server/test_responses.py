@@ -10,6 +10,7 @@ import pytest
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.grammars import follows
 from ..support.serving.running import RunningServer, running
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -145,6 +146,52 @@ def test_what_coding_agents_ask_of_reasoning_is_accepted(
     assert said.content[0].text == "Yes."
 
 
+@pytest.mark.parametrize(
+    ("fields", "top"),
+    [({"include": ["message.output_text.logprobs"]}, 0), ({"top_logprobs": 2}, 2), ({}, None)],
+)
+def test_log_probabilities_are_those_of_the_text(
+    server: RunningServer, client: openai.OpenAI, fields: dict[str, Any], top: int | None
+) -> None:
+    text = "<think>\nHm.\n</think>\nYes, a <tool or so."
+    server.engine.script = f"{text}{CALL}"
+    options: Any = {"model": "fake", "input": "Hi", "tools": [TOOL], "reasoning": {"effort": "low"}, **fields}
+    whole = client.responses.create(**options)
+    assert whole.top_logprobs == (top or 0)
+    _, said, _ = whole.output
+    (part,) = said.content
+    with client.responses.stream(**options) as stream:
+        events = list(stream)
+        streamed = stream.get_final_response().output[1].content[0].logprobs
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    (done,) = [event for event in events if event.type == "response.output_text.done"]
+    sent = [each.to_dict() for event in deltas for each in event.logprobs]
+    assert [each.to_dict() for each in streamed] == [each.to_dict() for each in part.logprobs]
+    assert [each.to_dict() for each in done.logprobs] == [each.to_dict() for each in part.logprobs]
+    assert sent == [each.to_dict() for each in part.logprobs]
+    if top is None:
+        assert part.logprobs == []
+        return
+    assert part.text in "".join(each.token for each in part.logprobs)
+    assert "Hm" not in "".join(each.token for each in part.logprobs)
+    assert {len(each.top_logprobs) for each in part.logprobs} == {top}
+    assert {each.logprob for each in part.logprobs} == {-0.5}
+    assert server.engine.requests[-1].logprobs == top
+
+
+def test_a_strict_function_is_called_with_its_arguments(server: RunningServer, client: openai.OpenAI) -> None:
+    server.engine.script = CALL
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    for strict in (True, False):
+        tool: Any = {**TOOL, "parameters": parameters, "strict": strict}
+        client.responses.create(model="fake", input="Weather?", tools=[tool])
+        grammar = server.engine.requests[-1].grammar
+        assert (grammar is not None) == strict
+        if grammar:
+            texts = {CALL: True, "Hello": True, CALL.replace('"Paris"', "5"): False}
+            assert {text: follows(grammar, text) for text in texts} == texts
+
+
 def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI) -> None:
     server.engine.script = None
     server.engine.failure = ValueError("an internal detail")
@@ -172,7 +219,8 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
         ({"input": "a", "background": True}, "background"),
         ({"input": "a", "truncation": "auto"}, "truncation"),
         ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
-        ({"input": "a", "include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"input": "a", "include": ["file_search_call.results"]}, "include[0]"),
+        ({"input": "a", "top_logprobs": 50}, "top_logprobs"),
         ({"input": "a", "reasoning": {"effort": "low", "summary": "detailed"}}, "reasoning.summary"),
     ],
 )

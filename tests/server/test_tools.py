@@ -122,7 +122,6 @@ def test_a_call_can_be_required(server: RunningServer, fields: dict[str, Any], t
         ({"tool_choice": {"type": "function"}}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
         ({"tool_choice": WEATHER, "response_format": {"type": "json_object"}}, "tool_choice"),
-        ({"tools": [OTHER_TOOL]}, "tools[0].function.strict"),
         (
             {"tool_choice": "required", "tools": [function_with({"properties": {"a": {"surprise": 1}}})]},
             "tools",

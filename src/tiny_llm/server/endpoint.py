@@ -1,12 +1,15 @@
-"""A route that answers with a model: body, fields, job, engine, answer."""
+"""Routes whose requests have a body: body, fields, job, engine, answer; or body, fields, answer."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..sampling.grammar import Grammar, GrammarState, compile_grammar, find_grammar
 from .api.answers import Running
@@ -45,18 +48,12 @@ class Service:
     bodies: Bodies
 
 
-class AnswerEndpoint:
-    """An ASGI app. `prepare` makes a job of the fields, of class `fields`."""
+class BodyEndpoint(ABC):
+    """An ASGI app whose requests have a body, of class `fields`."""
 
-    def __init__(
-        self,
-        service: Service,
-        fields: type[RequestFields],
-        prepare: Callable[[Any, ServedModel, Settings], Job],
-    ):
+    def __init__(self, service: Service, fields: type[RequestFields]):
         self._service = service
         self.fields = fields
-        self._prepare = prepare
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
@@ -67,17 +64,58 @@ class AnswerEndpoint:
                     request = Request(scope, receive)
                     async with body_of(request, service.settings, service.bodies, client, deadline) as body:
                         with watch(receive, client), checking():
-                            running = await self._started(body, client, deadline)
+                            answer = await self._started(body, client, deadline)
             except EarlyError as error:
                 await send_and_linger(error, scope, receive, send)
                 return
-            await self._answer(running, scope, receive, send)
+            await answer(scope, receive, send)
 
-    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> Running:
-        """The job of a body, in the engine.
+    @abstractmethod
+    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> ASGIApp:
+        """The answer. Until then a request leaves every line that it waits in when its client goes or its
+        time is over."""
 
-        Until then it leaves every line that it waits in when its client goes or its time is over.
-        """
+    async def _decoded(self, body: bytes) -> RequestFields:
+        if len(body) <= self._service.settings.inline_body:
+            return decode(body, self.fields)
+        return await self._service.body_threads.run(decode, body, self.fields)
+
+
+class PromptEndpoint(BodyEndpoint):
+    """Answers about a prompt, without an engine: `compute` makes the answer of the fields."""
+
+    def __init__(
+        self,
+        service: Service,
+        fields: type[RequestFields],
+        compute: Callable[[Any, ServedModel, Settings], dict[str, Any]],
+    ):
+        super().__init__(service, fields)
+        self._compute = compute
+
+    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> ASGIApp:
+        service = self._service
+        fields = await deadline.limit(client.wait_for(self._decoded(body)))
+        model = service.models.find(fields.model)
+        computed = service.threads.run(self._compute, fields, model, service.settings)
+        record = await deadline.limit(client.wait_for(computed))
+        return Response(msgspec.json.encode(record), media_type="application/json")
+
+
+class AnswerEndpoint(BodyEndpoint):
+    """Answers with a model. `prepare` makes a job of the fields."""
+
+    def __init__(
+        self,
+        service: Service,
+        fields: type[RequestFields],
+        prepare: Callable[[Any, ServedModel, Settings], Job],
+    ):
+        super().__init__(service, fields)
+        self._prepare = prepare
+
+    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> ASGIApp:
+        """The answer of the job, which is in the engine."""
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = self._service.models.find(fields.model)
         meter = Meter(self._service.metrics, model.name)
@@ -86,12 +124,8 @@ class AnswerEndpoint:
         except ClientGone:
             meter.finish("cancelled")
             raise
-        return await self._service.submit_threads.run(Running, job, meter, deadline.left())
-
-    async def _decoded(self, body: bytes) -> RequestFields:
-        if len(body) <= self._service.settings.inline_body:
-            return decode(body, self.fields)
-        return await self._service.body_threads.run(decode, body, self.fields)
+        running = await self._service.submit_threads.run(Running, job, meter, deadline.left())
+        return partial(self._answer, running)
 
     async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
         """The prompts rendered and encoded, the grammars compiled. Each may take a while.

@@ -23,7 +23,12 @@ TYPES = {
     429: "rate_limit_error",
 }
 ANTHROPIC_PATH = "/v1/messages"
-ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
+ANTHROPIC_TYPES = {
+    408: "timeout_error",
+    413: "request_too_large",
+    500: "api_error",
+    503: "overloaded_error",
+}
 RETRY = ("retry-after", "1")  # seconds: a full queue moves within seconds
 NO_RETRY = ("x-should-retry", "false")  # known to the clients of OpenAI and Anthropic, which try a 503 again
 INTERNAL = "the server failed to answer; its log has the reason under this request id"
@@ -60,10 +65,15 @@ class ApiError(Exception):
 
     def encode(self, path: str = "") -> bytes:
         """As JSON, in the form that the clients of this path know."""
-        if path != ANTHROPIC_PATH:
+        if not is_anthropic(path):
             return msgspec.json.encode(self.body)
         kind = ANTHROPIC_TYPES.get(self.status, self.body["error"]["type"])
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": self.message}})
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether the clients of this path are Anthropic's, also where there is no such route."""
+    return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
 
 
 def bad_value(param: str, expected: str, code: str = "invalid_value") -> ApiError:

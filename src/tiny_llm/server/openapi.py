@@ -8,8 +8,8 @@ from starlette.routing import Route
 
 from ..runtime.version import version
 from .api import schemas
-from .endpoint import AnswerEndpoint
-from .errors import ANTHROPIC_PATH
+from .endpoint import AnswerEndpoint, BodyEndpoint
+from .errors import is_anthropic
 from .guard.keys import OPEN
 
 REF = "#/components/schemas/{name}"
@@ -19,7 +19,11 @@ ANSWERS: dict[str, type | None] = {
     "/v1/chat/completions": schemas.ChatAnswer,
     "/v1/completions": schemas.CompletionAnswer,
     "/v1/responses": schemas.ResponseAnswer,
+    "/v1/responses/input_tokens": schemas.ResponseTokens,
     "/v1/messages": schemas.AnthropicAnswer,
+    "/v1/messages/count_tokens": schemas.AnthropicTokens,
+    "/tokenize": schemas.Tokenized,
+    "/detokenize": schemas.Detokenized,
     "/v1/models": schemas.ModelList,
     "/v1/models/{name}": schemas.ModelCard,
     "/health": schemas.Health,
@@ -47,7 +51,7 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     """Version 3.1, as an object for JSON."""
     listed = [(route.path.replace(":path", ""), route) for route in routes]
     listed = [(path, route) for path, route in listed if path in ANSWERS]
-    fields = {path: r.endpoint.fields for path, r in listed if isinstance(r.endpoint, AnswerEndpoint)}
+    fields = {path: r.endpoint.fields for path, r in listed if isinstance(r.endpoint, BodyEndpoint)}
     kinds = {
         *fields.values(),
         *filter(None, ANSWERS.values()),
@@ -60,7 +64,10 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "tiny-llm", "version": version()},
-        "paths": {path: _operations(path, fields.get(path), schema_of) for path, _ in listed},
+        "paths": {
+            path: _operations(path, fields.get(path), isinstance(route.endpoint, AnswerEndpoint), schema_of)
+            for path, route in listed
+        },
         "components": {
             "schemas": _portable(components),
             "securitySchemes": {
@@ -72,10 +79,10 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operations(path: str, fields: type | None, schema_of: dict[type, Any]) -> dict[str, Any]:
+def _operations(path: str, fields: type | None, streams: bool, schema_of: dict[type, Any]) -> dict[str, Any]:
     kind = ANSWERS[path]
     content: dict[str, Any] = {TEXT: {}} if kind is None else {JSON: {"schema": schema_of[kind]}}
-    failure = schemas.AnthropicErrorAnswer if path == ANTHROPIC_PATH else schemas.ErrorAnswer
+    failure = schemas.AnthropicErrorAnswer if is_anthropic(path) else schemas.ErrorAnswer
     errors = {
         status: {"description": text, "content": {JSON: {"schema": schema_of[failure]}}}
         for status, text in ERRORS.items()
@@ -90,7 +97,8 @@ def _operations(path: str, fields: type | None, schema_of: dict[type, Any]) -> d
         operation["parameters"] = [name]
     if fields is None:
         return {"get": operation}
-    content[STREAM] = {}  # where the request has "stream": true
+    if streams:
+        content[STREAM] = {}  # where the request has "stream": true
     operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[fields]}}}
     return {"post": operation}
 

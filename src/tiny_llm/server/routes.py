@@ -9,14 +9,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..runtime.version import version
-from .api.anthropic.fields import AnthropicFields
-from .api.anthropic.read import prepare_messages
+from .api.anthropic.fields import AnthropicFields, AnthropicPrompt
+from .api.anthropic.read import count_messages, prepare_messages
 from .api.chat import prepare_chat
 from .api.completions import prepare_completion
-from .api.fields import ChatFields, CompletionFields
+from .api.count import detokenize, tokenize
+from .api.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
 from .api.responses.fields import ResponseFields
-from .api.responses.read import prepare_response
-from .endpoint import AnswerEndpoint, Service
+from .api.responses.read import count_input, prepare_response
+from .endpoint import AnswerEndpoint, PromptEndpoint, Service
 from .errors import ApiError
 from .openapi import openapi
 from .page.files import page_files
@@ -38,11 +39,19 @@ class Routes:
         completion = AnswerEndpoint(self._service, CompletionFields, prepare_completion)
         response = AnswerEndpoint(self._service, ResponseFields, prepare_response)
         messages = AnswerEndpoint(self._service, AnthropicFields, prepare_messages)
+        response_tokens = PromptEndpoint(self._service, ResponseFields, count_input)
+        message_tokens = PromptEndpoint(self._service, AnthropicPrompt, count_messages)
+        ids = PromptEndpoint(self._service, TokenizeFields, tokenize)
+        text = PromptEndpoint(self._service, DetokenizeFields, detokenize)
         return [
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completion, methods=["POST"]),
             Route("/v1/responses", response, methods=["POST"]),
+            Route("/v1/responses/input_tokens", response_tokens, methods=["POST"]),
             Route("/v1/messages", messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", message_tokens, methods=["POST"]),
+            Route("/tokenize", ids, methods=["POST"]),
+            Route("/detokenize", text, methods=["POST"]),
             Route("/v1/models", self.list_models),
             Route("/v1/models/{name:path}", self.show_model),
             Route("/health", self.health),

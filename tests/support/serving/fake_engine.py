@@ -145,7 +145,7 @@ class FakeHandle:
             length += len(piece)
             stopped = bool(ends) and length >= end
             last = number == len(ids) - 1
-            said_all = last and self._engine.script is not None
+            said_all = last and self._engine.script is not None and len(ids) < limit
             reason = "stop" if stopped or said_all else "length" if last else None
             string = next((each for each in sampling.stop if whole.find(each) == end), None)
             logprobs = self._logprobs(token)

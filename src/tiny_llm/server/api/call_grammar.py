@@ -1,4 +1,4 @@
-"""The grammar of answers that must be calls, in the format that `pieces` reads."""
+"""The grammars of answers that may or must be calls, in the format that `pieces` reads."""
 
 import json
 from collections.abc import Mapping
@@ -12,23 +12,45 @@ from .pieces import CALL, END_OF_CALL
 # Of all calls together; the parameters of one function have the limit of any schema. The tools are part of
 # the prompt, so that more do not fit into most contexts.
 MAX_GRAMMAR_BYTES = 2**20
+OPEN = json.dumps(CALL)
+# Any text; from each begin of a call on, a call.
+TEXT_AND_CALLS = f"""start: (begin call)* TEXT
+begin[suffix={OPEN}]: /(.|\\n)*/
+TEXT: /(.|\\n)*/"""
+
+# The JSON schema of the arguments of each function; None for any object.
+Functions = Mapping[str, Mapping[str, Any] | None]
 
 
-def call_grammar(functions: Mapping[str, Mapping[str, Any]], several: bool) -> Grammar:
-    """One call of one of these functions, or `several`; `functions` has the JSON schemas of arguments."""
+def only_calls(functions: Functions, several: bool) -> Grammar:
+    """One call of one of these functions, or `several`."""
+    return _grammar(f"start: {_calls(several)}", functions)
+
+
+def text_and_calls(functions: Functions) -> Grammar:
+    """Any text, in which each call is one of these."""
+    return _grammar(TEXT_AND_CALLS, functions)
+
+
+def calls_or_json(functions: Functions, several: bool, content: Grammar) -> Grammar:
+    """Calls and nothing else, or the JSON of `content`."""
+    return _grammar(f"start: {_calls(several)} | content\ncontent: %json {content.source}", functions)
+
+
+def _calls(several: bool) -> str:
+    return f'{OPEN} call ("\\n" {OPEN} call)*' if several else f"{OPEN} call"
+
+
+def _grammar(start: str, functions: Functions) -> Grammar:
+    """With the rule `call` for a call after its begin."""
     rules = []
     for number, (name, parameters) in enumerate(functions.items()):
-        try:
-            schema = Grammar.json_schema({"type": "object", **parameters}).source
-        except RefusedArgument as error:
-            sentence = f"tools: the parameters of {name}: {error.reason}"
-            raise ApiError(400, sentence, param="tools", code="invalid_grammar") from error
-        begin = f'{CALL}\n{{"name": {json.dumps(name)}, "arguments": '
+        begin = f'\n{{"name": {json.dumps(name)}, "arguments": '
+        schema = _schema(name, parameters)
         rules.append(
             f"call{number}: {json.dumps(begin)} %json {schema} {json.dumps('}' + chr(10) + END_OF_CALL)}"
         )
     call = " | ".join(f"call{number}" for number in range(len(rules)))
-    start = 'start: call ("\\n" call)*' if several else "start: call"
     text = "\n".join([start, f"call: {call}", *rules])
     size = len(text.encode())
     if size > MAX_GRAMMAR_BYTES:
@@ -38,3 +60,13 @@ def call_grammar(functions: Mapping[str, Mapping[str, Any]], several: bool) -> G
         )
         raise ApiError(400, sentence, param="tools", code="invalid_grammar")
     return Grammar("lark", text)
+
+
+def _schema(name: str, parameters: Mapping[str, Any] | None) -> str:
+    if parameters is None:
+        return Grammar.json_object().source
+    try:
+        return Grammar.json_schema({"type": "object", **parameters}).source
+    except RefusedArgument as error:
+        sentence = f"tools: the parameters of {name}: {error.reason}"
+        raise ApiError(400, sentence, param="tools", code="invalid_grammar") from error

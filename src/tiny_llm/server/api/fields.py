@@ -121,7 +121,26 @@ class ChatFields(AnswerFields, kw_only=True):
     max_completion_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+
+
+class TokenizeFields(RequestFields, kw_only=True):
+    """A text, or a chat, of which the prompt is tokenized."""
+
+    prompt: str | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    messages: Annotated[list[Message], Meta(min_length=1)] | None = None
+    tools: list[Tool] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class DetokenizeFields(RequestFields, kw_only=True):
+    tokens: list[TokenId]

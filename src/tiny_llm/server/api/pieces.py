@@ -63,7 +63,8 @@ class AnswerReader:
         before = self._state
         pieces = self.feed(event.text)
         if event.finish_reason is not None:
-            pieces += self.finish()
+            inside = self._state == "call" and event.stop_string is not None
+            pieces += self.finish(cut=inside or event.finish_reason == "length")
         if self._state == "start":
             self._undecided += len(event.token_ids)
         elif "reasoning" in (before, self._state) or any(isinstance(each, Reasoning) for each in pieces):
@@ -83,17 +84,17 @@ class AnswerReader:
                 return []  # nothing is joined before the end, so that a long call takes linear time
         return self._read(final=False)
 
-    def finish(self) -> list[Piece]:
-        """The rest; a tool call without its end is content."""
-        return self._read(final=True)
+    def finish(self, cut: bool = False) -> list[Piece]:
+        """The rest. A tool call without its end is content, unless the answer was `cut` there."""
+        return self._read(final=True, cut=cut)
 
-    def _read(self, final: bool) -> list[Piece]:
+    def _read(self, final: bool, cut: bool = False) -> list[Piece]:
         text, before = "".join(self._held), None
         pieces: list[Piece] = []
         while text and before != (self._state, text) and not self._ended:
             before = (self._state, text)
-            text = self._step(text, final, pieces)
-        if self._ended:
+            text = self._step(text, final and not cut, pieces)
+        if self._ended or (cut and self._begun(text)):
             text = ""
         elif final and self._state == "call":
             pieces.append(Content(CALL + text))
@@ -102,6 +103,10 @@ class AnswerReader:
         self._held = [] if final or not text else [text]
         self._tail = text[1 - len(END_OF_CALL) :]
         return pieces
+
+    def _begun(self, text: str) -> bool:
+        """Whether this rest is that of a call, or the begin of a tag."""
+        return self._state == "call" or (self._state != "reasoning" and bool(text.strip()))
 
     def _step(self, text: str, final: bool, pieces: list[Piece]) -> str:
         """Move what is certain from `text` to `pieces`; return the rest."""

@@ -84,6 +84,9 @@ def answer_limit(asked: int | None, param: str, prompt_tokens: int, context: int
 
 
 def context_exceeded(prompt_tokens: int, asked: int, context: int, param: str) -> ApiError:
+    if prompt_tokens >= context:
+        sentence = f"the prompt is too long: it has {prompt_tokens} tokens, and the context {context}"
+        return ApiError(400, sentence, param=param, code="context_length_exceeded")
     sentence = (
         f"the context has {context} tokens, but the prompt has {prompt_tokens} and the answer up to {asked}: "
         "shorten the prompt or lower max_tokens"

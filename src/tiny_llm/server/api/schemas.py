@@ -93,6 +93,26 @@ class AnthropicAnswer(Struct):
     usage: AnthropicUsage
 
 
+class ResponseTokens(Struct):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class AnthropicTokens(Struct):
+    input_tokens: int
+
+
+class Tokenized(Struct):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Struct):
+    prompt: str
+
+
 class ModelCard(Struct):
     id: str
     object: Literal["model"]

@@ -6,7 +6,7 @@ from ...sampling.grammar import Grammar
 from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
-from .call_grammar import call_grammar
+from .call_grammar import calls_or_json, only_calls, text_and_calls
 from .fields import ChatFields, Tool
 
 CHOICES = ("auto", "none", "required")
@@ -22,7 +22,7 @@ def read_tools(fields: ChatFields, model: ServedModel, settings: Settings) -> li
         return None
     if len(fields.tools) > settings.max_tools:
         raise bad_value("tools", f"at most {settings.max_tools}")
-    tools = [_read(f"tools[{index}]", tool, is_forced(fields)) for index, tool in enumerate(fields.tools)]
+    tools = [_read(f"tools[{index}]", tool) for index, tool in enumerate(fields.tools)]
     if fields.tool_choice == "none":
         return None
     if not model.takes_tools:
@@ -35,30 +35,43 @@ def is_forced(fields: ChatFields) -> bool:
     return fields.tool_choice == "required" or isinstance(fields.tool_choice, dict)
 
 
-def forced_calls(fields: ChatFields, tools: list[dict[str, Any]]) -> Grammar:
-    """The calls that an answer may consist of: one of a named function, or one or more of any."""
-    functions = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+def constrain_calls(
+    fields: ChatFields, tools: list[dict[str, Any]], content: Grammar | None
+) -> Grammar | None:
+    """The grammar of an answer with these tools, of which `content` is that of an answer without a call.
+
+    Calls of strict functions follow their schemas, and so do those of any function if a call is required.
+    """
     several = fields.parallel_tool_calls is not False
-    if isinstance(fields.tool_choice, dict):
-        named = fields.tool_choice.get("function")
-        name = named.get("name") if isinstance(named, dict) else None
-        if fields.tool_choice.get("type") != "function" or not isinstance(name, str):
-            raise bad_value(
-                "tool_choice", 'an object such as {"type": "function", "function": {"name": ...}}'
-            )
-        if name not in functions:
-            raise bad_value("tool_choice.function.name", "the name of one of the tools")
-        functions, several = {name: functions[name]}, False
-    return call_grammar(functions, several)
+    strict = {tool.function.name for tool in fields.tools or () if tool.function.strict}
+    functions = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    if is_forced(fields):
+        if content is not None:
+            raise bad_value("tool_choice", "auto or none beside a grammar for the answer")
+        if isinstance(fields.tool_choice, dict):
+            name = _named(fields.tool_choice)
+            if name not in functions:
+                raise bad_value("tool_choice.function.name", "the name of one of the tools")
+            functions, several = {name: functions[name]}, False
+        return only_calls(functions, several)
+    optional = {name: schema if name in strict else None for name, schema in functions.items()}
+    if content is None:
+        return text_and_calls(optional) if strict else None
+    return calls_or_json(optional, several, content) if content.kind == "json_schema" else content
 
 
-def _read(place: str, tool: Tool, forced: bool) -> dict[str, Any]:
+def _named(choice: dict[str, Any]) -> str:
+    named = choice.get("function")
+    name = named.get("name") if isinstance(named, dict) else None
+    if choice.get("type") != "function" or not isinstance(name, str):
+        raise bad_value("tool_choice", 'an object such as {"type": "function", "function": {"name": ...}}')
+    return name
+
+
+def _read(place: str, tool: Tool) -> dict[str, Any]:
     if tool.type != "function":
         raise bad_value(f"{place}.type", "function")
     function = tool.function
-    if function.strict and not forced:
-        sentence = "arguments are constrained to the schema only if tool_choice requires a call"
-        raise unsupported(f"{place}.function.strict", sentence)
     parameters = function.parameters or {"type": "object", "properties": {}}
     if parameters.get("type", "object") != "object":
         raise bad_value(f"{place}.function.parameters.type", "object")

@@ -29,10 +29,11 @@ class AnthropicMessage(Struct, kw_only=True):
 
 
 class AnthropicTool(Struct, kw_only=True):
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}\Z")]
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}\Z")]
     type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class ToolChoice(Struct, kw_only=True):
@@ -46,16 +47,34 @@ class Thinking(Struct, kw_only=True):
     budget_tokens: int | None = None
 
 
-class AnthropicFields(RequestFields, kw_only=True):
-    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+class OutputFormat(Struct, kw_only=True):
+    type: str
+    schema: dict[str, Any] | None = None
+
+
+class OutputConfig(Struct, kw_only=True):
+    format: OutputFormat | None = None
+    effort: str | None = None
+
+
+class AnthropicPrompt(RequestFields, kw_only=True):
+    """What makes the prompt: the fields of /v1/messages/count_tokens."""
+
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     system: str | list[TextBlock] | None = None
+    tools: list[AnthropicTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None  # its name before `output_config`
+    context_management: dict[str, Any] | None = None
+
+
+class AnthropicFields(AnthropicPrompt, kw_only=True):
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     stop_sequences: list[StopString] | None = None
     stream: bool | None = None
-    tools: list[AnthropicTool] | None = None
-    tool_choice: ToolChoice | None = None
-    thinking: Thinking | None = None
     metadata: dict[str, Any] | None = None

@@ -12,6 +12,7 @@ from ..blocks import Added, Block, Blocks, Closed, Opened, Step
 from ..form import encode
 from ..job import Job, Usage
 from ..pieces import AnswerReader
+from .fields import AnthropicFields
 
 
 class AnthropicForm:
@@ -19,7 +20,8 @@ class AnthropicForm:
 
     id_prefix = "msg"
 
-    def __init__(self) -> None:
+    def __init__(self, fields: AnthropicFields):
+        self._fields = fields
         self._choice: AnthropicChoice | None = None
 
     def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "AnthropicChoice":
@@ -36,8 +38,8 @@ class AnthropicForm:
         return b"event: " + str(delta["type"]).encode() + b"\ndata: " + encode(delta) + b"\n\n"
 
     def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
-        delta = {} if self._choice is None else self._choice.end
-        yield self.chunk(job, {"type": "message_delta", "delta": delta, "usage": _usage(usage)})
+        ended = {"delta": self._end(job), "usage": _usage(usage), **self._edits}
+        yield self.chunk(job, {"type": "message_delta", **ended})
         yield self.chunk(job, {"type": "message_stop"})
 
     def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
@@ -46,8 +48,23 @@ class AnthropicForm:
     def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
         message = self._message(job, _usage(usage))
         if self._choice is not None:
-            message |= {"content": self._choice.content, **self._choice.end}
+            message |= {"content": self._choice.content, **self._end(job), **self._edits}
         return message
+
+    def _end(self, job: Job) -> dict[str, str | None]:
+        """The reason differs where the context was the limit: it had room for less than was asked for."""
+        end = {} if self._choice is None else self._choice.end
+        limit = job.requests[0].sampling.max_tokens
+        if end.get("stop_reason") == "max_tokens" and limit != self._fields.max_tokens:
+            return {**end, "stop_reason": "model_context_window_exceeded"}
+        return end
+
+    @property
+    def _edits(self) -> dict[str, Any]:
+        """Nothing is removed from the messages, whatever edits the request allows."""
+        return (
+            {} if self._fields.context_management is None else {"context_management": {"applied_edits": []}}
+        )
 
     def _message(self, job: Job, usage: dict[str, int]) -> dict[str, Any]:
         return {

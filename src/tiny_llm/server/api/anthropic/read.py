@@ -9,11 +9,22 @@ from ...errors import bad_value, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
-from ..fields import ChatFields, Function, FunctionCall, Message, Tool, ToolCall
+from ..count import count_tokens
+from ..fields import (
+    ChatFields,
+    Function,
+    FunctionCall,
+    Message,
+    ResponseFormat,
+    SchemaFormat,
+    Tool,
+    ToolCall,
+)
 from ..job import Job
 from .fields import (
     AnthropicFields,
     AnthropicMessage,
+    AnthropicPrompt,
     AnthropicTool,
     ContentBlock,
     TextBlock,
@@ -27,23 +38,53 @@ DROPPED = ("thinking", "redacted_thinking")  # of earlier turns, as templates do
 
 def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    chat = ChatFields(
-        messages=[*read_system(fields), *read_messages(fields)],
-        max_completion_tokens=fields.max_tokens,
-        temperature=fields.temperature,
-        top_p=fields.top_p,
-        top_k=fields.top_k,
-        stop=fields.stop_sequences,
-        stream=fields.stream,
+    sampling = {
+        "temperature": fields.temperature,
+        "top_p": fields.top_p,
+        "top_k": fields.top_k,
+        "stop": fields.stop_sequences,
+    }
+    chat = read_chat(fields, model, stream=fields.stream, **sampling)
+    return prepare_chat(chat, model, settings, AnthropicForm(fields), fields.max_tokens)
+
+
+def count_messages(fields: AnthropicPrompt, model: ServedModel, settings: Settings) -> dict[str, Any]:
+    """The answer of /v1/messages/count_tokens."""
+    return {"input_tokens": count_tokens(read_chat(fields, model), model, settings)}
+
+
+def read_chat(fields: AnthropicPrompt, model: ServedModel, **others: Any) -> ChatFields:
+    """A final message of the assistant is the begin of the answer."""
+    messages = [*read_system(fields), *read_messages(fields)]
+    final = messages[-1] if messages else None
+    return ChatFields(
+        messages=messages,
+        continue_final_message=final is not None and final.role == "assistant" and not final.tool_calls,
+        response_format=read_format(fields),
         tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
         tool_choice=read_tool_choice(fields),
         parallel_tool_calls=not (fields.tool_choice and fields.tool_choice.disable_parallel_tool_use),
         chat_template_kwargs={"enable_thinking": read_thinking(fields, model)},
+        **others,
     )
-    return prepare_chat(chat, model, settings, AnthropicForm())
 
 
-def read_tool_choice(fields: AnthropicFields) -> str | dict[str, Any]:
+def read_format(fields: AnthropicPrompt) -> ResponseFormat | None:
+    """The effort beside it has no effect: clients send one to all models."""
+    newer = fields.output_config.format if fields.output_config else None
+    if newer is not None and fields.output_format is not None:
+        raise bad_value("output_format", "none beside output_config.format")
+    place, form = ("output_config.format", newer) if newer else ("output_format", fields.output_format)
+    if form is None:
+        return None
+    if form.type != "json_schema":
+        raise bad_value(f"{place}.type", "json_schema")
+    if form.schema is None:
+        raise bad_value(f"{place}.schema", "a JSON schema")
+    return ResponseFormat(type=form.type, json_schema=SchemaFormat(schema=form.schema))
+
+
+def read_tool_choice(fields: AnthropicPrompt) -> str | dict[str, Any]:
     match fields.tool_choice:
         case None:
             return "auto"
@@ -57,28 +98,24 @@ def read_tool_choice(fields: AnthropicFields) -> str | dict[str, Any]:
             raise bad_value("tool_choice", "auto, none, any, or tool with a name")
 
 
-def read_thinking(fields: AnthropicFields, model: ServedModel) -> bool:
-    """Adaptive thinking leaves it to the model, which may have none."""
+def read_thinking(fields: AnthropicPrompt, model: ServedModel) -> bool:
+    """Coding agents ask all models to think, so those that cannot do not refuse it."""
     match fields.thinking.type if fields.thinking else "disabled":
         case "disabled":
             return False
-        case "adaptive":
+        case "adaptive" | "enabled":
             return model.takes_thinking
-        case "enabled" if model.takes_thinking:
-            return True
-        case "enabled":
-            raise unsupported("thinking", "the model's chat template has no switch for it")
         case _:
             raise bad_value("thinking.type", "one of enabled, adaptive, disabled")
 
 
-def read_system(fields: AnthropicFields) -> list[Message]:
+def read_system(fields: AnthropicPrompt) -> list[Message]:
     if not fields.system:
         return []
     return [Message(role="system", content=read_texts("system", fields.system))]
 
 
-def read_messages(fields: AnthropicFields) -> Iterator[Message]:
+def read_messages(fields: AnthropicPrompt) -> Iterator[Message]:
     for index, message in enumerate(fields.messages):
         place = f"messages[{index}]"
         if message.role not in ("user", "assistant"):
@@ -130,5 +167,7 @@ def read_texts(place: str, content: str | list[TextBlock] | list[ContentBlock]) 
 def read_tool(place: str, tool: AnthropicTool) -> Tool:
     if tool.type not in (None, "custom"):
         raise unsupported(f"{place}.type", "expected custom: this server has no tools of its own")
-    function = Function(name=tool.name, description=tool.description, parameters=tool.input_schema)
+    function = Function(
+        name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
+    )
     return Tool(type="function", function=function)

@@ -54,6 +54,7 @@ class ResponseFields(RequestFields, kw_only=True):
     max_output_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
     seed: Int64 | None = None
     stream: bool | None = None
     text: Text | None = None

@@ -10,7 +10,8 @@ from ...errors import ApiError
 from ..blocks import Block, Blocks, Closed, Opened, Step
 from ..form import encode
 from ..job import Job, Usage
-from ..pieces import AnswerReader
+from ..logprobs import chat_logprobs
+from ..pieces import AnswerReader, Content
 from .fields import ResponseFields
 
 PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
@@ -27,7 +28,7 @@ class ResponseForm:
         self._choice: ResponseChoice | None = None
 
     def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "ResponseChoice":
-        self._choice = ResponseChoice(reader)
+        self._choice = ResponseChoice(tokenizer, reader)
         return self._choice
 
     def begin(self, job: Job) -> Iterator[bytes]:
@@ -79,6 +80,7 @@ class ResponseForm:
             "text": {"format": (fields.text and fields.text.format) or {"type": "text"}},
             "tool_choice": fields.tool_choice or "auto",
             "tools": fields.tools or [],
+            "top_logprobs": fields.top_logprobs or 0,
             "top_p": 1.0 if fields.top_p is None else fields.top_p,
             "truncation": "disabled",
             "usage": None if usage is None else _usage(usage),
@@ -100,10 +102,13 @@ def _usage(usage: Usage) -> dict[str, Any]:
 class ResponseChoice:
     """The output items. A block of the answer is an item, of one part."""
 
-    def __init__(self, reader: AnswerReader):
+    def __init__(self, tokenizer: Tokenizer, reader: AnswerReader):
+        self._tokenizer = tokenizer
         self._reader = reader
         self._blocks = Blocks()
         self._ids: list[str] = []
+        self._new: list[dict[str, Any]] = []  # log probabilities of tokens whose text has not been sent
+        self._logprobs: dict[int, list[dict[str, Any]]] = {}  # of the texts, by the index of their block
         self.finish_reason: str | None = None
 
     @property
@@ -116,11 +121,16 @@ class ResponseChoice:
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         pieces, self.finish_reason = self._reader.read(event)
+        if event.logprobs:
+            self._new += chat_logprobs(event.logprobs, self._tokenizer)["content"]
         for piece in pieces:
             for step in self._blocks.add(piece):
                 yield from self._events(step)
+            if not isinstance(piece, Content):
+                self._new = []  # of reasoning or a call
         if self.finish_reason is not None:
             for step in self._blocks.close():
+                self._taken(step.block)  # such as that of the end token
                 yield from self._events(step)
 
     def whole(self) -> dict[str, Any]:
@@ -136,7 +146,7 @@ class ResponseChoice:
             case Opened():
                 yield {"type": "response.output_item.added", **item}
                 if block.kind == "text":
-                    part = {"content_index": 0, "part": _part("")}
+                    part = {"content_index": 0, "part": _part("", [])}
                     yield {"type": "response.content_part.added", **place, **part}
             case Closed():
                 yield from self._ends(block, place)
@@ -145,7 +155,8 @@ class ResponseChoice:
             case _:
                 place["content_index"] = 0
                 if block.kind == "text":
-                    yield {"type": "response.output_text.delta", **place, "delta": step.text, "logprobs": []}
+                    logprobs = {"logprobs": self._taken(block)}
+                    yield {"type": "response.output_text.delta", **place, "delta": step.text, **logprobs}
                 else:
                     yield {"type": "response.reasoning_text.delta", **place, "delta": step.text}
 
@@ -160,8 +171,16 @@ class ResponseChoice:
         if block.kind == "reasoning":
             yield {"type": "response.reasoning_text.done", **place, "text": block.text}
             return
-        yield {"type": "response.output_text.done", **place, "text": block.text, "logprobs": []}
-        yield {"type": "response.content_part.done", **place, "part": _part(block.text)}
+        logprobs = self._logprobs.get(block.index, [])
+        yield {"type": "response.output_text.done", **place, "text": block.text, "logprobs": logprobs}
+        yield {"type": "response.content_part.done", **place, "part": _part(block.text, logprobs)}
+
+    def _taken(self, block: Block) -> list[dict[str, Any]]:
+        """The new log probabilities, which are those of this text."""
+        new, self._new = self._new, []
+        if new:
+            self._logprobs.setdefault(block.index, []).extend(new)
+        return new
 
     def _item(self, block: Block, status: str) -> dict[str, Any]:
         head = {"id": self._ids[block.index], "status": status}
@@ -173,9 +192,10 @@ class ResponseChoice:
         if block.kind == "reasoning":
             content = [{"type": "reasoning_text", "text": block.text}] if complete else []
             return {**head, "type": "reasoning", "summary": [], "content": content}
-        content = [_part(block.text)] if complete else []
+        logprobs = self._logprobs.get(block.index, [])
+        content = [_part(block.text, logprobs)] if complete else []
         return {**head, "type": "message", "role": "assistant", "content": content}
 
 
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}

@@ -6,6 +6,7 @@ from ...errors import bad_value, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
+from ..count import count_tokens
 from ..fields import (
     ChatFields,
     Function,
@@ -22,24 +23,38 @@ from .fields import FunctionTool, Item, Part, ResponseFields
 from .form import ResponseForm
 
 TEXT_PARTS = ("input_text", "output_text", "text")
-# Asked for by coding agents: reasoning is returned as text, so nothing is kept from them.
-INCLUDED = ("reasoning.encrypted_content",)
+LOGPROBS = "message.output_text.logprobs"
+# The other is asked for by coding agents: reasoning is returned as text, so nothing is kept from them.
+INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 SUMMARIES = (None, "auto")  # reasoning is returned as it is; there are no summaries, which "auto" leaves open
 NO_EFFORT = ("none", "minimal")
 
 
 def prepare_response(fields: ResponseFields, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    for index, name in enumerate(fields.include or ()):
+    return prepare_chat(read_chat(fields, model), model, settings, ResponseForm(fields))
+
+
+def count_input(fields: ResponseFields, model: ServedModel, settings: Settings) -> dict[str, Any]:
+    """The answer of /v1/responses/input_tokens."""
+    tokens = count_tokens(read_chat(fields, model), model, settings)
+    return {"object": "response.input_tokens", "input_tokens": tokens}
+
+
+def read_chat(fields: ResponseFields, model: ServedModel) -> ChatFields:
+    included = fields.include or ()
+    for index, name in enumerate(included):
         if name not in INCLUDED:
-            raise unsupported(f"include[{index}]", f"expected {', '.join(INCLUDED)}")
+            raise unsupported(f"include[{index}]", f"expected one of {', '.join(INCLUDED)}")
     if fields.reasoning is not None and fields.reasoning.summary not in SUMMARIES:
         raise unsupported("reasoning.summary", "expected auto or null: reasoning is returned as it is")
-    chat = ChatFields(
+    return ChatFields(
         messages=read_messages(fields),
         max_completion_tokens=fields.max_output_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
+        logprobs=bool(fields.top_logprobs) or LOGPROBS in included,
+        top_logprobs=fields.top_logprobs,
         seed=fields.seed,
         stream=fields.stream,
         response_format=read_format(fields),
@@ -48,7 +63,6 @@ def prepare_response(fields: ResponseFields, model: ServedModel, settings: Setti
         parallel_tool_calls=fields.parallel_tool_calls,
         chat_template_kwargs={"enable_thinking": wants_thinking(fields, model)},
     )
-    return prepare_chat(chat, model, settings, ResponseForm(fields))
 
 
 def wants_thinking(fields: ResponseFields, model: ServedModel) -> bool:

@@ -1,0 +1,108 @@
+"""A chat as the prompt of a model."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ...loading.errors import LoadError
+from ..errors import ApiError, bad_value, unsupported
+from ..models import ServedModel
+from ..settings import Settings
+from .fields import ChatFields
+from .lengths import check_chars
+from .messages import read_messages
+from .pieces import THINK
+
+TEMPLATE_SWITCHES = {"enable_thinking"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """thinking: the answer may begin with reasoning; `inside` if the prompt has its begin."""
+
+    ids: list[int]
+    thinking: bool
+    inside: bool
+
+
+def read_prompt(
+    fields: ChatFields, tools: list[dict[str, Any]] | None, model: ServedModel, settings: Settings
+) -> Prompt:
+    """Renders and encodes, which takes time: not for the event loop."""
+    if fields.continue_final_message and fields.add_generation_prompt:
+        raise bad_value("add_generation_prompt", "false beside continue_final_message")
+    thinking = read_thinking(fields, model)
+    text = render(fields, model, thinking, tools, settings)
+    ids = model.tokenizer.encode(text, add_special_tokens=False)
+    if fields.continue_final_message:  # reasoning comes before its content
+        return Prompt(ids, thinking=False, inside=False)
+    return Prompt(ids, thinking, inside=text.rstrip().endswith(THINK))
+
+
+def read_thinking(fields: ChatFields, model: ServedModel) -> bool:
+    """The one switch of templates that requests may set."""
+    switches = fields.chat_template_kwargs or {}
+    for name, value in switches.items():
+        param = f"chat_template_kwargs.{name:.64}"
+        if name not in TEMPLATE_SWITCHES:
+            raise unsupported(param, f"expected one of {', '.join(sorted(TEMPLATE_SWITCHES))}")
+        if not isinstance(value, bool):
+            raise bad_value(param, "true or false")
+    wanted = bool(switches.get("enable_thinking", False))
+    if wanted and not model.takes_thinking:
+        raise unsupported(
+            "chat_template_kwargs.enable_thinking", "the model's chat template has no such switch"
+        )
+    return wanted
+
+
+def render(
+    fields: ChatFields,
+    model: ServedModel,
+    thinking: bool,
+    tools: list[dict[str, Any]] | None,
+    settings: Settings,
+) -> str:
+    """The text that the model's chat template makes of the messages."""
+    messages = read_messages(fields.messages)
+    # Templates may drop space, and what an answer had before its end of thinking.
+    kept = [message["content"].strip() for message in messages if message["role"] != "assistant"]
+    check_chars("messages", kept, model, settings)
+    if sum(len(message["content"]) for message in messages) > settings.max_prompt_chars:
+        raise ApiError(
+            400,
+            f"messages: expected at most {settings.max_prompt_chars} characters",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    if tools is not None and len(msgspec.json.encode(tools)) > settings.max_prompt_chars:
+        raise bad_value("tools", f"at most {settings.max_prompt_chars} characters")
+    mark = mark_final(messages) if fields.continue_final_message else None
+    options: dict[str, Any] = {"enable_thinking": thinking}
+    if mark or fields.add_generation_prompt is False:
+        options["add_generation_prompt"] = False
+    if tools:
+        options["tools"] = tools
+    try:
+        text = model.tokenizer.apply_chat_template(messages, **options)
+    except LoadError as error:
+        raise ApiError(400, f"messages: {error}", param="messages", code="chat_template") from error
+    check_chars("messages", [text], model, settings)
+    if mark is None:
+        return text
+    text, found, _ = text.rpartition(mark)
+    if not found:
+        raise unsupported("continue_final_message", "the model's chat template does not write that message")
+    return text
+
+
+def mark_final(messages: list[dict[str, Any]]) -> str:
+    """Put a mark at the end of the final message, after which a template may write more; return the mark."""
+    final = messages[-1]
+    if final["role"] != "assistant" or "tool_calls" in final:
+        raise bad_value("continue_final_message", "a final message of the assistant, without calls")
+    mark = secrets.token_hex(16)
+    final["content"] += mark
+    return mark

@@ -1,0 +1,48 @@
+"""Errors on the paths of Anthropic's clients have Anthropic's shape, whoever refuses the request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.running import RunningServer, running
+
+KEY = "secret"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running(FakeEngine(), api_keys=(KEY,), max_body=2**16) as started:
+        yield started
+
+
+OK = {"x-api-key": KEY}
+
+
+@pytest.mark.parametrize(
+    ("request_of", "status", "kind"),
+    [
+        (("GET", "/v1/messages", None, OK), 405, "invalid_request_error"),
+        (("GET", "/v1/messages/count_tokens", None, OK), 405, "invalid_request_error"),
+        (("POST", "/v1/messages/batches", {}, OK), 404, "not_found_error"),
+        (("POST", "/v1/messages/count_tokens", {"messages": []}, OK), 400, "invalid_request_error"),
+        (("POST", "/v1/messages/count_tokens", {}, {}), 401, "authentication_error"),
+        (("POST", "/v1/messages/batches", {}, {}), 401, "authentication_error"),
+        (("POST", "/v1/messages/count_tokens", {}, {**OK, "host": "x.org"}), 403, "permission_error"),
+        (("POST", "/v1/messages/count_tokens", b"x" * (2**16 + 1), OK), 413, "request_too_large"),
+        (("POST", "/v1/messages/count_tokens", b"{}", {**OK, "content-type": "a/b"}), 415, None),
+        (("POST", "/v1/messages/count_tokens", {}, {**OK, "x-long": "x" * 2**14}), 431, None),
+    ],
+)
+def test_errors_have_one_shape_on_all_paths(
+    server: RunningServer, request_of: tuple[str, str, Any, dict[str, str]], status: int, kind: str | None
+) -> None:
+    answer = server.request(*request_of)
+    assert answer.status == status
+    assert list(answer.record) == ["type", "error"]
+    assert answer.record["type"] == "error"
+    assert list(answer.record["error"]) == ["type", "message"]
+    assert answer.record["error"]["type"] == (kind or "invalid_request_error")
