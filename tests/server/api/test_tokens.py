@@ -97,6 +97,7 @@ def test_the_tokens_of_a_chat_are_those_of_its_prompt(server: RunningServer) -> 
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
         ("/tokenize", {"prompt": "a" * 10**6}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
+        ("/tokenize", {"messages": [USER], "add_special_tokens": True}, "add_special_tokens"),
         ("/tokenize", {"messages": [{"role": "x", "content": "a"}]}, "messages[0].role"),
         (
             "/tokenize",

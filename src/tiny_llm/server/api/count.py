@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import bad_value
+from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import ChatFields, DetokenizeFields, TokenizeFields
@@ -23,6 +23,8 @@ def tokenize(fields: TokenizeFields, model: ServedModel, settings: Settings) -> 
     """The ids of a text, or of the prompt of a chat."""
     if (fields.prompt is None) == (fields.messages is None):
         raise bad_value("prompt", "either a prompt or messages")
+    if fields.messages is not None and fields.add_special_tokens:
+        raise unsupported("add_special_tokens", "expected false: the chat template writes them")
     if fields.prompt is None:
         ids = _chat_ids(msgspec.convert(fields, ChatFields, from_attributes=True), model, settings)
     else:

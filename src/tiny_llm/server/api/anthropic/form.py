@@ -12,16 +12,20 @@ from ..blocks import Added, Block, Blocks, Closed, Opened, Step
 from ..form import encode
 from ..job import Job, Usage
 from ..pieces import AnswerReader
-from .fields import AnthropicFields
 
 
 class AnthropicForm:
-    """Of one request."""
+    """Of one request for `max_tokens`. It keeps nothing of the messages, which may be large.
+
+    edits: the request allows the server to edit the messages.
+    """
 
     id_prefix = "msg"
 
-    def __init__(self, fields: AnthropicFields):
-        self._fields = fields
+    def __init__(self, max_tokens: int, edits: bool):
+        self._max_tokens = max_tokens
+        # Nothing is removed from the messages, whatever the request allows.
+        self._edits: dict[str, Any] = {"context_management": {"applied_edits": []}} if edits else {}
         self._choice: AnthropicChoice | None = None
 
     def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "AnthropicChoice":
@@ -55,16 +59,9 @@ class AnthropicForm:
         """The reason differs where the context was the limit: it had room for less than was asked for."""
         end = {} if self._choice is None else self._choice.end
         limit = job.requests[0].sampling.max_tokens
-        if end.get("stop_reason") == "max_tokens" and limit != self._fields.max_tokens:
+        if end.get("stop_reason") == "max_tokens" and limit != self._max_tokens:
             return {**end, "stop_reason": "model_context_window_exceeded"}
         return end
-
-    @property
-    def _edits(self) -> dict[str, Any]:
-        """Nothing is removed from the messages, whatever edits the request allows."""
-        return (
-            {} if self._fields.context_management is None else {"context_management": {"applied_edits": []}}
-        )
 
     def _message(self, job: Job, usage: dict[str, int]) -> dict[str, Any]:
         return {

@@ -45,7 +45,8 @@ def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Sett
         "stop": fields.stop_sequences,
     }
     chat = read_chat(fields, model, stream=fields.stream, **sampling)
-    return prepare_chat(chat, model, settings, AnthropicForm(fields), fields.max_tokens)
+    form = AnthropicForm(fields.max_tokens, edits=fields.context_management is not None)
+    return prepare_chat(chat, model, settings, form, fields.max_tokens)
 
 
 def count_messages(fields: AnthropicPrompt, model: ServedModel, settings: Settings) -> dict[str, Any]:

@@ -32,7 +32,9 @@ NO_EFFORT = ("none", "minimal")
 
 def prepare_response(fields: ResponseFields, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    return prepare_chat(read_chat(fields, model), model, settings, ResponseForm(fields))
+    chat = read_chat(fields, model)
+    fields.input = ""  # which the answer does not repeat
+    return prepare_chat(chat, model, settings, ResponseForm(fields))
 
 
 def count_input(fields: ResponseFields, model: ServedModel, settings: Settings) -> dict[str, Any]:
