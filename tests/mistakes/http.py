@@ -101,7 +101,7 @@ MISTAKES: Table = {
         Mistake(
             "a client that has gone is a cancelled request",
             DISCONNECT,
-            "                raise self._error from None\n",
+            "                raise self._take_error() from None\n",
             "                pass\n",
             "test_task_2_the_work_for_a_client_that_leaves_is_cancelled",
         ),
@@ -129,7 +129,7 @@ MISTAKES: Table = {
         Mistake(
             "every reason to stop is a client that has gone",
             DISCONNECT,
-            "                raise self._error from None\n",
+            "                raise self._take_error() from None\n",
             "                raise ClientGone from None\n",
             "test_task_2_a_drop_has_its_own_error",
         ),

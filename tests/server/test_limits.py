@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 
 from tiny_llm.server import endpoint, run
 from tiny_llm.server.api.decode import decode
+from tiny_llm.server.guard.body import decoded_size
 from tiny_llm.server.models import CHARS_PER_BYTE
 
 from ..support.serving.fake_engine import FakeEngine
@@ -145,17 +148,52 @@ def test_prompts_that_wait_to_be_encoded_have_a_limit(monkeypatch: pytest.Monkey
 
 
 def test_all_bodies_together_have_a_limit() -> None:
-    with running(FakeEngine(), max_bodies=1000) as server:
+    """A body counts twice, as its bytes and as its fields, until its prompt is made."""
+    with running(FakeEngine(), max_bodies=3000) as server:
         large = {"prompt": "a" * 600, "max_tokens": 1}
         assert server.complete(**large).status == 200
         with server.connect() as connection:
-            connection.sendall(HEAD + b"Content-Length: 700\r\n\r\n" + b" " * 600)
+            connection.sendall(HEAD + b"Content-Length: 2100\r\n\r\n" + b" " * 2000)
             wait_until(lambda: server.server.lifecycle.in_flight == 1)
             refused = server.complete(**large)
             assert (refused.status, refused.error["code"]) == (503, "too_many_bodies")
             assert server.complete().status == 200
         wait_until(lambda: server.server.lifecycle.in_flight == 0)
         assert server.complete(**large).status == 200
+
+
+def test_a_body_counts_with_all_values_that_it_is_decoded_to() -> None:
+    with running(FakeEngine(), max_bodies=100_000) as server:
+        assert server.complete(metadata={"a": "[],"} | {str(n): [] for n in range(10)}).status == 200
+        refused = server.complete(metadata={"a": [[]] * 1000})
+        assert (refused.status, refused.error["code"]) == (413, "body_too_large")
+        assert server.complete(metadata={"a": "b" * 10_000}).status == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[]" + ",[]" * 9999 + "]",
+        "[{}" + ",{}" * 9999 + "]",
+        '[{"a":1}' + ',{"a":1}' * 9999 + "]",
+        "[1.5" + ",1.5" * 9999 + "]",
+        '["ab1"' + ',"ab1"' * 9999 + "]",
+        "{" + ",".join(f'"{n}":1' for n in range(9999)) + "}",
+        "[" * 500 + "]" * 500,
+        '"' + "a" * 9999 + '"',
+        '"\N{GRINNING FACE}' + "a" * 9999 + '"',
+    ],
+)
+def test_what_is_decoded_is_not_larger_than_is_counted(text: str) -> None:
+    body = bytearray(text.encode())
+    tracemalloc.start()
+    try:
+        decoded = msgspec.json.decode(body)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decoded
+    assert taken <= decoded_size(body) <= 6 * taken
 
 
 def test_half_open_connections_leave_room_for_requests() -> None:

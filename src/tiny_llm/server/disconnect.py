@@ -12,6 +12,10 @@ from .errors import ApiError
 Result = TypeVar("Result")
 
 
+def nothing() -> None:
+    """At the end of a client for which nothing is done."""
+
+
 class ClientGone(ApiError):
     """Nobody reads this error; it is for the log."""
 
@@ -25,7 +29,7 @@ class Client:
     def __init__(self) -> None:
         self.gone = False
         self._error: ApiError | None = None
-        self._at_end: Callable[[], object] = lambda: None
+        self._at_end: Callable[[], object] = nothing
 
     def when_gone(self, callback: Callable[[], object]) -> None:
         """Call this, instead of the callback before, as soon as the client is dropped or has gone."""
@@ -52,8 +56,17 @@ class Client:
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if self._error is not None and not (caller and caller.cancelling()):
-                raise self._error from None
+                raise self._take_error() from None
             raise
+        finally:  # else this frame, the task and its error would keep each other, and all that they have
+            self._at_end = nothing
+            del task
+
+    def _take_error(self) -> ApiError:
+        """To be raised, by which it gets frames that keep this client. Later work has another."""
+        assert self._error is not None
+        error, self._error = self._error, ClientGone()
+        return error
 
 
 @contextmanager

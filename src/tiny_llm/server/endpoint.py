@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -61,21 +60,22 @@ class BodyEndpoint(ABC):
         with service.lifecycle.answering():
             try:
                 with service.lifecycle.cutting(client.drop):
-                    request = Request(scope, receive)
-                    async with body_of(request, service.settings, service.bodies, client, deadline) as body:
+                    async with body_of(
+                        scope, receive, service.settings, service.bodies, client, deadline
+                    ) as body:
                         with watch(receive, client), checking():
                             answer = await self._started(body, client, deadline)
             except EarlyError as error:
-                await send_and_linger(error, scope, receive, send)
+                await send_and_linger(error.with_traceback(None), scope, receive, send)
                 return
             await answer(scope, receive, send)
 
     @abstractmethod
-    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _started(self, body: bytearray, client: Client, deadline: Deadline) -> ASGIApp:
         """The answer. Until then a request leaves every line that it waits in when its client goes or its
         time is over."""
 
-    async def _decoded(self, body: bytes) -> RequestFields:
+    async def _decoded(self, body: bytearray) -> RequestFields:
         if len(body) <= self._service.settings.inline_body:
             return decode(body, self.fields)
         return await self._service.body_threads.run(decode, body, self.fields)
@@ -93,7 +93,7 @@ class PromptEndpoint(BodyEndpoint):
         super().__init__(service, fields)
         self._compute = compute
 
-    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _started(self, body: bytearray, client: Client, deadline: Deadline) -> ASGIApp:
         service = self._service
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = service.models.find(fields.model)
@@ -114,7 +114,7 @@ class AnswerEndpoint(BodyEndpoint):
         super().__init__(service, fields)
         self._prepare = prepare
 
-    async def _started(self, body: bytes, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _started(self, body: bytearray, client: Client, deadline: Deadline) -> ASGIApp:
         """The answer of the job, which is in the engine."""
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = self._service.models.find(fields.model)

@@ -44,9 +44,16 @@ class Threads:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._end)
 
-        call = self._executor.submit(contextvars.copy_context().run, function, *arguments)
+        try:
+            call = self._executor.submit(contextvars.copy_context().run, function, *arguments)
+        except BaseException:  # the system gives no more threads
+            self._end()
+            raise
         call.add_done_callback(ended)
-        return await asyncio.wrap_future(call)
+        try:
+            return await asyncio.wrap_future(call)
+        finally:
+            del call  # this frame and the call's error would keep each other, and the arguments
 
     def _end(self) -> None:
         self._calls -= 1

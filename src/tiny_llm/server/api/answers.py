@@ -79,11 +79,7 @@ class Running:
             for sent in (*self._first(), *form.end(job, self._usage())):
                 yield sent
         except Exception as error:
-            self._reason = "error" if self._reason == "stop" else self._reason
-            failure = as_api_error(error)
-            if failure.status == 500:
-                LOG.error("a stream failed", exc_info=error)
-            for sent in form.fail(job, failure):
+            for sent in self._fail(error):
                 yield sent
         finally:
             self.cancel()
@@ -94,6 +90,15 @@ class Running:
         if not self._begun:
             self._begun = True
             yield from self.job.form.started(self.job, self._usage())
+
+    def _fail(self, error: Exception) -> Iterator[bytes]:
+        """The end of a stream with an error."""
+        self._reason = "error" if self._reason == "stop" else self._reason
+        failure = as_api_error(error)
+        if failure.status == 500:
+            LOG.error("a stream failed", exc_info=error)
+        error.__traceback__ = None  # its frames keep the event or the `Running` that keeps it
+        return self.job.form.fail(self.job, failure)
 
     async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
         """Of all choices, until the engine has ended them; a choice may end before by itself."""

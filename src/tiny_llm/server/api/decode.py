@@ -55,7 +55,7 @@ Fields = TypeVar("Fields", bound=msgspec.Struct)
 _seen: set[str] = set()
 
 
-def decode(body: bytes, kind: type[Fields]) -> Fields:
+def decode(body: bytes | bytearray, kind: type[Fields]) -> Fields:
     """The fields of a body; unknown ones are accepted, and each of their names is logged once."""
     given = _read_json(body, kind)
     try:
@@ -66,7 +66,7 @@ def decode(body: bytes, kind: type[Fields]) -> Fields:
     return fields
 
 
-def _read_json(body: bytes, kind: type[Fields]) -> Any:
+def _read_json(body: bytes | bytearray, kind: type[Fields]) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.ValidationError as error:  # a number beyond the range of any field

@@ -48,7 +48,7 @@ class Access:
                 LOG.error("a request failed", exc_info=error)
         finally:
             if SENT in scope:
-                self.on_error(scope[SENT])
+                self.on_error(scope.pop(SENT))  # the connection keeps the scope, the error what it came from
             self._log(scope, status, time.perf_counter() - start)
             request_id.reset(token)
 

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from ..deadline import Deadline
@@ -16,6 +16,7 @@ from .respond import send_error
 
 CLOSE = (("connection", "close"),)
 LINGER_SECONDS = 1.0
+STRING, VALUE, LIST, OBJECT = 80, 80, 100, 280  # bytes of each, the last two with a first value
 
 
 class EarlyError(ApiError):
@@ -24,66 +25,105 @@ class EarlyError(ApiError):
 
 @dataclass(slots=True)
 class Bodies:
-    """The bytes of all bodies that are held, until their prompts are made."""
+    """The memory of all bodies and of what they are decoded to, until their prompts are made."""
 
     held: int = 0
 
 
+@dataclass(slots=True)
+class Body:
+    """The bytes of one request, and its part of what all hold."""
+
+    bodies: Bodies
+    settings: Settings
+    content: bytearray = field(default_factory=bytearray)
+    held: int = 0
+
+    def hold(self, size: int) -> None:
+        """503 if there is no memory for this now."""
+        if self.bodies.held + size > self.settings.max_bodies:
+            sentence = "other requests take all the memory for bodies, try again later"
+            raise ApiError(503, sentence, code="too_many_bodies")
+        self.bodies.held += size
+        self.held += size
+
+    def release(self) -> None:
+        self.bodies.held -= self.held
+        with contextlib.suppress(
+            BufferError
+        ):  # a thread decodes it for a client that has gone, and ends soon
+            self.content.clear()
+
+
 @contextlib.asynccontextmanager
 async def body_of(
-    request: Request, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
-) -> AsyncIterator[bytes]:
-    """415, 413 or 408 if it is not JSON, too large or too slow.
+    scope: Scope, receive: Receive, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
+) -> AsyncIterator[bytearray]:
+    """The bytes, which are gone at the end of the block, whoever still has them.
 
-    503 if all bodies take too much memory, if the client is dropped, or if its request has no time left.
-    A browser sends another site's request only with other types than JSON, unless it asked before.
+    415, 413 or 408 if it is not JSON, too large or too slow. 503 if all bodies take too much memory, if the
+    client is dropped, or if its request has no time left. A browser sends another site's request only with
+    other types than JSON, unless it asked before.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    headers = Headers(scope=scope)
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(
             415, "expected the header Content-Type: application/json", code="unsupported_media_type"
         )
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if headers.get("content-encoding", "identity").lower() != "identity":
         raise ApiError(415, "expected a body without Content-Encoding", code="unsupported_media_type")
-    length = request.headers.get("content-length", "0")
+    length = headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > settings.max_body:
         raise _too_large(settings)
-    body = bytearray()
+    body = Body(bodies, settings)
     try:
-        await _read_in_time(request, body, settings, bodies, client, deadline)
-        yield bytes(body)
+        await _read_in_time(receive, body, client, deadline)
+        size = decoded_size(body.content)
+        if body.held + size > settings.max_bodies:
+            raise ApiError(413, "the body has too many values", code="body_too_large")
+        body.hold(size)
+        yield body.content
     finally:
-        bodies.held -= len(body)
+        body.release()
 
 
-async def _read_in_time(
-    request: Request, body: bytearray, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
-) -> None:
+async def _read_in_time(receive: Receive, body: Body, client: Client, deadline: Deadline) -> None:
+    seconds = body.settings.body_timeout
     try:
-        await deadline.limit(client.wait_for(_read(request, body, settings, bodies)))
+        async with asyncio.timeout(seconds):
+            await deadline.limit(client.wait_for(_read(receive, body)))
+    except TimeoutError as error:
+        sentence = f"the body did not arrive within {seconds:g} s"
+        raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error
     except ApiError as error:
         if error.status != 503:
             raise
         raise EarlyError(503, error.message, code=error.code, headers=CLOSE) from error
 
 
-async def _read(request: Request, body: bytearray, settings: Settings, bodies: Bodies) -> None:
-    try:
-        async with asyncio.timeout(settings.body_timeout):
-            async for chunk in request.stream():
-                body += chunk
-                bodies.held += len(chunk)
-                if len(body) > settings.max_body:
-                    raise _too_large(settings)
-                if bodies.held > settings.max_bodies:
-                    sentence = "other requests take all the memory for bodies, try again later"
-                    raise ApiError(503, sentence, code="too_many_bodies")
-    except TimeoutError as error:
-        sentence = f"the body did not arrive within {settings.body_timeout:g} s"
-        raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error
-    except ClientDisconnect as error:
-        sentence = "the client closed the connection before the end of the body"
-        raise ApiError(400, sentence, code="client_closed") from error
+async def _read(receive: Receive, body: Body) -> None:
+    content, settings = body.content, body.settings
+    while (message := await receive())["type"] == "http.request":
+        chunk = message.get("body", b"")
+        if len(content) + len(chunk) > settings.max_body:
+            raise _too_large(settings)
+        body.hold(len(chunk))
+        content += chunk
+        if not message.get("more_body"):
+            return
+    sentence = "the client closed the connection before the end of the body"
+    raise ApiError(400, sentence, code="client_closed")
+
+
+def decoded_size(content: bytearray) -> int:
+    """About the memory, in bytes, of the objects that JSON is decoded to, and not less.
+
+    A value comes before a comma, or is the last of its object or list. A character takes four bytes if one in
+    its text does.
+    """
+    text = STRING + len(content) * (1 if content.isascii() else 4)
+    return text + VALUE * content.count(b",") + LIST * content.count(b"[") + OBJECT * content.count(b"{")
 
 
 def _too_large(settings: Settings) -> EarlyError:
