@@ -12,6 +12,7 @@ import pytest
 from tiny_llm import LLM
 from tiny_llm.engine import Engine
 from tiny_llm.sampling.params import Sampling
+from tiny_llm.server.api.call_grammar import text_and_calls
 
 from ..support.serving.running import RunningServer, running, wait_until
 from .test_disconnects import reset, send
@@ -98,6 +99,13 @@ def test_a_request_beyond_its_time_limit_ends(llm: LLM, stream: bool) -> None:
         assert b'"code":"deadline"' in answer.body
         assert answer.status == (200 if stream else 503)
         assert engine.statistics().pages_used == 0
+
+
+def test_a_strict_function_that_is_not_called_changes_no_answer(llm: LLM) -> None:
+    grammar = text_and_calls({"f": {"type": "object", "properties": {"city": {"type": "string"}}}})
+    sampling = Sampling(max_tokens=40)
+    for question in QUESTIONS:
+        assert llm.chat(question, sampling, response_format=grammar).text == llm.chat(question, sampling).text
 
 
 def test_an_answer_that_was_cut_can_be_continued(server: RunningServer) -> None:
