@@ -1,5 +1,6 @@
 """The build in place compiles the instruction sets of this machine, and nothing that only tests need."""
 
+import platform
 import re
 import shutil
 import subprocess
@@ -9,6 +10,14 @@ import pytest
 import build
 
 from ..support.native import available_isas
+from ..support.processes.child import ROOT
+
+is_x86 = platform.machine() == "x86_64"
+
+
+def fewest_isas(best: str) -> set[str]:
+    """The smallest build that has `best`."""
+    return {"scalar", best} | ({"avx512"} if best in ("avx512bf16", "amx") else set())
 
 
 @pytest.fixture
@@ -75,8 +84,8 @@ def test_a_shared_folder_keeps_the_instruction_sets_of_other_machines(commands, 
 
 def test_named_instruction_sets_are_compiled_and_no_others(commands):
     assert compiled_isas(commands("scalar")) == ["scalar"]
-    other = available_isas()[0]
-    assert compiled_isas(commands(f"scalar,{other}")) == sorted({"scalar", other})
+    fewest = fewest_isas(available_isas()[0])
+    assert compiled_isas(commands(",".join(fewest))) == sorted(fewest)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +93,24 @@ def test_named_instruction_sets_are_compiled_and_no_others(commands):
     [
         ("scalar,avx3", "all, native, or names"),
         *((isa, "scalar among them") for isa in available_isas()[:1] if isa != "scalar"),
+        *((f"scalar,{isa}", "avx512 among them") for isa in ("avx512bf16", "amx") if is_x86),
     ],
 )
 def test_anything_else_is_refused(commands, given, expected):
     with pytest.raises(build.BuildError, match=f"TINY_LLM_BUILD_ISAS: got '{given}', expected {expected}"):
         commands(given)
+
+
+@pytest.mark.slow
+def test_the_smallest_build_with_the_best_instruction_set_has_all_of_its_kernels(tmp_path):
+    """Compiled without optimization, and without the extension."""
+    chosen = ",".join(sorted(fewest_isas(available_isas()[0])))
+    options = (f"-DTINY_LLM_BUILD_ISAS={chosen}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-G", "Ninja")
+    source = ROOT / "src/extensions/src/tests"
+    for command in (
+        [build.tool("cmake"), "-S", source, "-B", tmp_path, *options],
+        [build.tool("ninja"), "-C", tmp_path, "isa_test"],
+        [tmp_path / "isa_test"],
+    ):
+        ran = subprocess.run(command, text=True, capture_output=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
