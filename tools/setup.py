@@ -6,13 +6,17 @@ All messages go to standard error, to keep them out of the output of the command
 
 import argparse
 import hashlib
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import time
+from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src" / "extensions"), str(ROOT / "tools")]
@@ -20,6 +24,7 @@ import mlx_package  # noqa: E402
 
 import build as extension  # noqa: E402
 
+SITE = sysconfig.get_path("purelib")
 PACKAGES_STAMP = Path(sys.prefix) / "tiny_llm_packages"
 MLX_CHOICE = Path(sys.prefix) / "tiny_llm_mlx"  # the build of MLX that `--cuda` or `--cpu` chose
 EXTENSION_STAMP = extension.BUILD / "fingerprint"
@@ -71,12 +76,29 @@ def extension_is_ready() -> bool:
     )
 
 
-def install_packages(pdm: list[str]) -> None:
-    """Install the packages of pdm.lock, and tiny-llm itself as an editable package, without compiling it."""
+def check_owner() -> None:
+    """Raise BuildError where another tree runs in this environment: it would lose its editable tiny-llm."""
+    if ROOT in Path(sys.prefix).parents:  # a folder may have been copied with its environment
+        return
+    for package in metadata.distributions(name="tiny-llm", path=[SITE]):
+        origin = json.loads(package.read_text("direct_url.json") or "{}")
+        owner = Path(unquote(urlsplit(origin.get("url", "")).path))
+        if origin.get("dir_info", {}).get("editable") and owner.is_dir() and not owner.samefile(ROOT):
+            raise extension.BuildError(
+                f"The environment {sys.prefix} belongs to {owner}, whose tiny-llm it runs: remove the file "
+                f".pdm-python of {ROOT}, activate no environment or another one, and repeat the command."
+            )
+
+
+def install_packages(pdm: list[str], *groups: str) -> None:
+    """Install the packages of pdm.lock that `groups` selects: options of `pdm sync`.
+
+    tiny-llm itself, unless they leave it out, becomes an editable package, without being compiled.
+    """
     start = time.monotonic()
     print("Installing the packages of pdm.lock ...", file=sys.stderr, flush=True)
     process = subprocess.Popen(
-        [*pdm, "sync", "--no-isolation", "--project", ROOT],
+        [*pdm, "sync", *groups, "--no-isolation", "--project", ROOT],
         env={**os.environ, "SKBUILD_WHEEL_CMAKE": "false", "PDM_CHECK_UPDATE": "false", "NO_COLOR": "1"},
         text=True,
         stdout=subprocess.PIPE,
@@ -146,7 +168,7 @@ def set_up(pdm: list[str], mlx: str = "") -> None:
     ready = packages_are_ready()
     if not ready:
         print("Setting up tiny-llm, once: one to two minutes.", file=sys.stderr)
-        install_packages(pdm)  # with mlx-cpu, also where another build was chosen
+        install_packages(pdm, "--dev")  # with mlx-cpu, also where another build was chosen
     if new_choice or (mlx and not ready):
         choose_mlx(mlx, wanted)
     elif not ready:
@@ -162,6 +184,7 @@ def main(pdm: list[str], build: str | None = None, *, force: bool = False) -> in
     if build is None and packages_are_ready() and extension_is_ready():
         return 0
     try:
+        check_owner()
         mlx = mlx_of(build, force=force)
         with extension.one_at_a_time():
             set_up(pdm, mlx)

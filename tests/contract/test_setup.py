@@ -1,6 +1,7 @@
 """The set-up that every `pdm run` starts with: when it installs and builds again, and when not."""
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,7 @@ def setup(tmp_path, monkeypatch):
     specification.loader.exec_module(module)
     monkeypatch.setattr(module, "PACKAGES_STAMP", tmp_path / "packages")  # not those of this environment
     monkeypatch.setattr(module, "MLX_CHOICE", tmp_path / "mlx")
+    monkeypatch.setattr(module, "SITE", str(tmp_path / "site"))
     places = {"module": module.extension.MODULE, "edited": tmp_path / "edited",
               "source": tmp_path / "src/extensions/kernel.cpp"}  # fmt: skip
     (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(**places))
@@ -135,3 +137,35 @@ def test_packages_are_installed_again_when_a_module_moves_but_not_when_it_is_edi
     assert setup.packages_are_ready()
     module.rename(package / "models/layers.py")
     assert not setup.packages_are_ready()
+
+
+def write_editable_install(setup, tree):
+    """In the environment of `setup`: the metadata of a tiny-llm that runs from `tree`."""
+    information = setup.ROOT / "site/tiny_llm-0.1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-llm\nVersion: 0.1.0\n")
+    origin = {"url": tree.as_uri(), "dir_info": {"editable": True}}
+    (information / "direct_url.json").write_text(json.dumps(origin))
+
+
+def test_the_environment_of_another_tree_is_refused_before_it_changes(setup, tmp_path, capsys):
+    other = tmp_path / "the other tree"
+    other.mkdir()
+    write_editable_install(setup, other)
+    changed = installer(f"open({str(tmp_path / 'changed')!r}, 'w')")
+    assert setup.main(changed) == 1
+    said = capsys.readouterr().err
+    assert f"belongs to {other}, whose tiny-llm it runs: remove the file .pdm-python" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "changed").exists()
+
+
+@pytest.mark.parametrize("owner", ["this tree", "a tree that was removed", "a copy with its environment"])
+def test_an_environment_that_no_other_tree_uses_is_set_up(setup, tmp_path, monkeypatch, owner):
+    tree = setup.ROOT if owner == "this tree" else tmp_path / "another"
+    if owner == "a copy with its environment":
+        tree.mkdir()
+        monkeypatch.setattr(sys, "prefix", str(setup.ROOT / ".venv"))
+    write_editable_install(setup, tree)
+    assert setup.main(installer("pass")) == 0
+    assert setup.packages_are_ready()
