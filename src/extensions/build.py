@@ -104,11 +104,13 @@ def configure() -> None:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Draw a bar if standard error is a terminal, and remove it at the end."""
+    """On standard error: a bar in a terminal, removed at the end; elsewhere a line for each tenth."""
     if sys.stderr.isatty():
         bar = "█" * (30 * done // total)
         line = "" if done == total else f"  {bar:░<30} {done}/{total}"
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+    elif done < total and 10 * done // total > 10 * (done - 1) // total:
+        print(f"  {done} of {total}", file=sys.stderr, flush=True)
 
 
 def compile_sources() -> None:
@@ -125,7 +127,7 @@ def compile_sources() -> None:
     for line in process.stdout:
         if status := re.match(r"\[(\d+)/(\d+)\]", line):
             show_progress(int(status[1]), int(status[2]))
-        elif not line.startswith("ninja: "):
+        elif not line.startswith(("ninja: Entering directory", "ninja: no work to do")):
             messages.append(line)
     if process.wait():
         raise BuildError(f"\n{''.join(messages)}\nThe extension does not compile; see the message above.")

@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 
 import pytest
 
@@ -95,6 +97,36 @@ def test_a_build_without_set_up_waits_for_it(setup):
     build.communicate(timeout=60)
     assert build.returncode == 0
     assert setup.extension.MODULE.is_file()
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["log", "terminal"])
+def test_a_build_shows_how_far_it_is(setup, terminal):
+    steps = [
+        f"add_custom_target(step{number} ALL COMMAND ${{CMAKE_COMMAND}} -E true)" for number in range(20)
+    ]
+    header = "cmake_minimum_required(VERSION 3.25)\nproject(many_steps LANGUAGES NONE)\n"
+    (setup.ROOT / "CMakeLists.txt").write_text(header + "\n".join(steps))
+    reader, errors = os.openpty() if terminal else os.pipe()
+    subprocess.run([sys.executable, setup.ROOT / "src/extensions/build.py"], stderr=errors, check=True)
+    os.close(errors)
+    output = b""
+    with open(reader, "rb", buffering=0) as screen, suppress(OSError):  # a terminal ends with an error
+        while read := screen.read(4096):
+            output += read
+    said = output.decode()
+    if terminal:
+        assert len(re.findall(r"\r\x1b\[K  █*░* \d+/20", said)) == 19
+        assert "\r\x1b[KBuilt" in said
+    else:
+        assert re.findall(r"^  (\d+) of 20$", said, flags=re.MULTILINE) == [str(n) for n in range(2, 20, 2)]
+
+
+def test_an_error_of_ninja_itself_is_shown(setup):
+    absent = "add_custom_target(module ALL DEPENDS ${CMAKE_SOURCE_DIR}/absent.cpp)"
+    header = "cmake_minimum_required(VERSION 3.25)\nproject(no_source LANGUAGES NONE)\n"
+    (setup.ROOT / "CMakeLists.txt").write_text(header + absent)
+    with pytest.raises(setup.extension.BuildError, match=r"ninja: error: .*absent\.cpp"):
+        setup.extension.build()
 
 
 def test_a_lock_file_that_is_edited_during_the_installation_is_installed_once_more(setup):
