@@ -5,8 +5,9 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
+
+import setup
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, TARGET = ROOT / "book", ROOT / "build" / "book"
@@ -34,10 +35,15 @@ def main() -> int:
         "--open", action=argparse.BooleanOptionalAction, default=True,
         help="open the pages in the browser, if there is a display (default: --open)",
     )  # fmt: skip
+    for action in (building, serving):
+        action.add_argument("--pdm", nargs=argparse.REMAINDER, default=["pdm"], help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if any(importlib.util.find_spec(name) is None for name in PACKAGES) and not install():
-        print("book: the packages of the book could not be installed", file=sys.stderr)
-        return 1
+    if any(importlib.util.find_spec(name) is None for name in PACKAGES):
+        try:
+            install(options.pdm)
+        except setup.extension.BuildError as error:
+            print(f"book: {error}", file=sys.stderr)
+            return 1
     if options.action == "build":
         return build(options.output)
     return serve(options.output, options.port, options.open)
@@ -49,12 +55,10 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-def install() -> bool:
+def install(pdm: list[str]) -> None:
     """Install the extra `book` into this environment; only this needs a network."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    print("Installing the packages of the book ...", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "pip", "install", "-q", *project["optional-dependencies"]["book"]]
-    return subprocess.run(command).returncode == 0
+    with setup.extension.one_at_a_time():
+        setup.install_packages(pdm, "--prod", "--no-default", "--no-self", "--group", "book")
 
 
 def build(target: Path = TARGET) -> int:

@@ -5,7 +5,6 @@
 
 import ctypes
 import importlib
-import importlib.util
 import os
 import re
 import subprocess
@@ -98,7 +97,6 @@ def replace_by(package: str, version: str) -> dict[str, str]:
     A failed download changes nothing: everything is there before the first file changes.
     """
     others = {name: number for name, number in installed().items() if name != package}
-    need_pip()
     with tempfile.TemporaryDirectory() as folder:
         pip("download", "--quiet", "--no-deps", "--dest", folder, f"{package}=={version}")
         (wheel,) = Path(folder).iterdir()
@@ -107,15 +105,6 @@ def replace_by(package: str, version: str) -> dict[str, str]:
             pip("uninstall", "--quiet", "--yes", *others)
             pip("install", "--quiet", "--force-reinstall", "--no-deps", "--no-index", wheel)
     return others
-
-
-def need_pip() -> None:
-    """Environments that pdm makes have no pip."""
-    importlib.invalidate_caches()
-    if importlib.util.find_spec("pip") is None:
-        made = subprocess.run([sys.executable, "-m", "ensurepip"], capture_output=True, check=False)
-        if made.returncode:
-            raise BuildError("pip is missing in this environment, and Python's ensurepip cannot install it.")
 
 
 def pip(*words: str | os.PathLike[str]) -> None:

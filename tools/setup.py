@@ -167,7 +167,7 @@ def set_up(pdm: list[str], mlx: str = "") -> None:
     wanted = packages_fingerprint(mlx)
     ready = packages_are_ready()
     if not ready:
-        print("Setting up tiny-llm, once: one to two minutes.", file=sys.stderr)
+        print("Setting up tiny-llm, once: two to four minutes on two cores.", file=sys.stderr)
         install_packages(pdm, "--dev")  # with mlx-cpu, also where another build was chosen
     if new_choice or (mlx and not ready):
         choose_mlx(mlx, wanted)
