@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tiny_llm import cli as commands
-from tiny_llm.cli.exit_codes import FAILED, REFUSED
+from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.loading import Checkpoint, export, load
 from tiny_llm.models import dispatch_model
 
@@ -72,13 +72,15 @@ def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     for target in (tmp_path, tmp_path / "mine"):
         ended = run("export", str(target))
-        assert ended.code == FAILED
+        assert ended.code == REFUSED
         assert "already exists and is not empty" in ended.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_a_parent_that_is_missing_and_random_weights_are_refused(run: Run, tmp_path: Path) -> None:
-    assert "is not a directory" in run("export", str(tmp_path / "a" / "b")).err
+    ended = run("export", str(tmp_path / "a" / "b"))
+    assert (ended.code, ended.out) == (REFUSED, "")
+    assert "is not a directory" in ended.err
     ended = run("export", "--model", "random:qwen2-0.5b", str(tmp_path / "c"))
     assert (ended.code, ended.out) == (REFUSED, "")
     assert "--model: got random:qwen2-0.5b, expected a model that has files" in ended.err

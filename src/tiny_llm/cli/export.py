@@ -29,8 +29,11 @@ def run(options: argparse.Namespace) -> int:
     choose_device("cpu")
     try:
         check_target(options.folder)
-        if options.model.startswith(RANDOM):
-            raise Refusal(f"--model: got {options.model}, expected a model that has files")
+    except ExportError as error:
+        raise Refusal(str(error)) from error
+    if options.model.startswith(RANDOM):
+        raise Refusal(f"--model: got {options.model}, expected a model that has files")
+    try:
         with ProgressBar() as progress:
             checkpoint = load(options.model, offline=options.offline, progress=progress)
             export_dense(checkpoint, options.folder, DTYPES[options.dtype], progress=progress)
