@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -37,6 +38,13 @@ def test_invalid_bytes_are_refused(arguments: list[str], sentence: str) -> None:
     ended = piped(b"What is 7 + \xff?\n", *arguments)
     assert (ended.returncode, ended.stdout) == (REFUSED, b"")
     assert ended.stderr.decode() == f"{sentence}expected text in UTF-8\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--raw",)])
+def test_the_line_break_of_echo_is_no_part_of_the_prompt(flags: tuple[str, ...]) -> None:
+    flags += ("--json", "--max-tokens", "1")
+    ended = piped(b"Once\nupon\n\n", "generate", "--prompt", "-", *flags)
+    assert json.loads(ended.stdout)["prompt"] == "Once\nupon\n"
 
 
 def test_an_endless_input_is_refused_and_not_read_to_its_end() -> None:

@@ -8,14 +8,17 @@ from .exit_codes import Refusal
 
 
 def read_all(flag: str) -> str:
-    """All of standard input, for `flag`; a Refusal that names the flag if it cannot be decoded."""
+    """Standard input without the line break at its end, which `echo` and editors add.
+
+    A Refusal that names `flag` if it cannot be decoded.
+    """
     try:
         text = sys.stdin.read(MAX_TEXT_CHARS + 1)
     except UnicodeDecodeError as error:
         refuse_bytes(f"{flag}: standard input", error)
     if len(text) > MAX_TEXT_CHARS:
         raise Refusal(f"{flag}: got more than {MAX_TEXT_CHARS} characters, expected at most that many")
-    return text
+    return text.removesuffix("\n")
 
 
 def read_line() -> str | None:
