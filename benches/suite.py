@@ -196,7 +196,8 @@ def _rows_of_processes(suite: Suite, options: argparse.Namespace, names: list[st
 
 
 def _parser(suite: Suite) -> argparse.ArgumentParser:
-    groups = "\n".join(f"  {name:8}{what}" for name, what in suite.groups.items())
+    width = max(map(len, suite.groups))
+    groups = "\n".join(f"  {name:{width}}  {what}" for name, what in suite.groups.items())
     parser = argparse.ArgumentParser(
         prog=f"pdm bench {suite.name}",
         description=f"{suite.about}\n\ngroups of rows:\n{groups}",
