@@ -89,8 +89,9 @@ def test_bytes_of_fused_and_naive_attention() -> None:
     size = {"batch_size": 2, "num_heads": 8, "seq_len": 1024, "head_dim": 64}
     assert attention_bytes(**size, element_bytes=2) == 4 * 2 * 8 * 1024 * 64 * 2
     assert attention_bytes(**size, element_bytes=2, fused=False) == (
-        4 * 2 * 8 * 1024**2 * 2 + 5 * 2 * 8 * 1024 * 64 * 2
+        4 * 2 * 8 * 1024**2 * 2 + 4 * 2 * 8 * 1024 * 64 * 2
     )
+    assert attention_bytes(1, 32, 8192, 128, 2, fused=False) == 17_448_304_640  # the lesson's table
     assert attention_bytes(**size, num_kv_heads=2) == 4 * 2 * 1024 * 64 * (2 * 8 + 2 * 2)
 
 

@@ -83,8 +83,8 @@ def attention_bytes(
 ) -> int:
     """Bytes that a forward pass moves at least.
 
-    Fused: query, key, value and output once. Naive: the score matrix four times (written, read, written
-    again as weights and read), and five arrays of the size of the query.
+    Fused: query, key, value and output once. Not fused: besides, the scores and the weights, each written
+    once and read once.
     """
     kv_len = seq_len if kv_len is None else kv_len
     kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -92,6 +92,5 @@ def attention_bytes(
     for argument, size in {**sizes, "element_bytes": element_bytes}.items():
         check_size("attention_bytes", argument, size)
     query, key = num_heads * seq_len * head_dim, kv_heads * kv_len * head_dim
-    if fused:
-        return batch_size * element_bytes * (2 * query + 2 * key)
-    return batch_size * element_bytes * (4 * num_heads * seq_len * kv_len + 3 * query + 2 * key)
+    matrices = 0 if fused else 4 * num_heads * seq_len * kv_len
+    return batch_size * element_bytes * (2 * query + 2 * key + matrices)
