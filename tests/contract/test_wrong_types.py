@@ -205,7 +205,8 @@ CALLS = (
          {**kinds("object", "model", "tokenizer"), "prompts": "texts", "finished": "function",
           **kinds("size", "max_seq_len", "batch_size", "prefill_step")}),
     Call("apply_chat_template", read_tokenizer(EMBEDDED, read_config(EMBEDDED)).apply_chat_template,
-         {"messages": [{"role": "user", "content": "hi"}]}, {"messages": "messages"}),
+         {"messages": [{"role": "user", "content": "hi"}]},
+         {"messages": "messages", "tokenize": "flag"}),
 )  # fmt: skip
 
 CASES = [

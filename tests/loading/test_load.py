@@ -134,6 +134,16 @@ def test_special_tokens_and_templates_come_in_several_forms(folder):
     assert load(str(folder)).tokenizer.apply_chat_template(chat) == "a file of its own"
 
 
+def test_a_chat_is_rendered_as_text_or_as_ids(folder):
+    chat = [{"role": "user", "content": "Hi"}]
+    tokenizer = load(str(folder)).tokenizer
+    text = tokenizer.apply_chat_template(chat, tokenize=False)
+    assert text == tokenizer.apply_chat_template(chat)
+    ids = tokenizer.apply_chat_template(chat, tokenize=True)
+    assert tokenizer.decode(ids) == text
+    assert ids.count(VOCABULARY - 1) == 1  # END is one token
+
+
 def test_a_base_model_without_a_template_is_an_error(folder):
     change_json(folder, "tokenizer_config.json", chat_template=None)
     tokenizer = load(str(folder)).tokenizer

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ...checks.types import check_type, kind
 from ...errors import ArgumentError, ArgumentTypeError
@@ -133,26 +133,55 @@ class Tokenizer:
         """Every token and its id."""
         return self._tokenizer.get_vocab()
 
+    @overload
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
+        tokenize: Literal[False] = ...,
+        add_generation_prompt: bool = ...,
+        enable_thinking: bool = ...,
+        tools: Sequence[Mapping[str, Any]] | None = ...,
+    ) -> str: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tokenize: Literal[True],
+        add_generation_prompt: bool = ...,
+        enable_thinking: bool = ...,
+        tools: Sequence[Mapping[str, Any]] | None = ...,
+    ) -> list[int]: ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tokenize: bool = False,
         add_generation_prompt: bool = True,
         enable_thinking: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> str:
-        """The prompt that the chat template makes of messages; `tools` describes functions to call."""
+    ) -> str | list[int]:
+        """The prompt that the chat template makes of messages, as text or, with `tokenize`, as ids.
+
+        `tools` describes functions to call.
+        """
         _check_messages(messages)
+        check_type("apply_chat_template", "tokenize", tokenize, bool, "a bool")
         if self._template is None:
             raise NoChatTemplate(
                 "chat_template: the model has none: it continues a text, but answers no messages"
             )
-        return self._template.render(
+        text = self._template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             enable_thinking=enable_thinking,
             tools=None if tools is None else list(tools),
         )
+        # Special tokens are in the text already.
+        return self.encode(text, add_special_tokens=False) if tokenize else text
 
     @cached_property
     def longest_token(self) -> int:
