@@ -59,7 +59,8 @@ FIELDS = [
     ("quantization", PACKED | {"group_size": 16}, "group_size: got 16, expected 32 or 64 or 128"),
     ("quantization", {"bits": 4}, "group_size: got nothing, expected 32 or 64 or 128"),
     ("quantization", PACKED | {"mode": "mxfp4"}, "mode: got 'mxfp4', expected 'affine'"),
-    ("quantization", PACKED | {"lm_head": {"bits": 6}}, "lm_head: group_size: got nothing, expected 32 or"),
+    ("quantization", PACKED | {"lm_head": {"bits": 6}}, "lm_head: bits: got 6, expected 4 or 8"),
+    ("quantization", PACKED | {"x": {"group_size": None, "bits": 3}}, "x: bits: got 3, expected 4 or 8"),
 ]
 
 

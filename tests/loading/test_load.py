@@ -55,6 +55,7 @@ def test_matrices_may_be_packed_each_in_its_own_way(tmp_path):
     folder = write_folder(tmp_path, weights)
     exceptions = {
         "model.layers.0.mlp.up_proj": {"group_size": 64, "bits": 8},
+        "model.layers.0.mlp.down_proj": {"group_size": None, "bits": 4, "mode": "affine"},  # MLX's default
         "model.layers.1.self_attn.q_proj": False,
     }
     change_json(folder, "config.json", quantization={"group_size": 64, "bits": 4} | exceptions)

@@ -11,6 +11,7 @@ from .files import Fields, read_object, require_file
 NAME = "config.json"
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
+MLX_DEFAULTS = {"group_size": 64, "bits": 4}
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,21 @@ def _quantization(raw: Fields) -> tuple[Quantization | None, dict[str, Quantizat
     if given.get("quant_method") is not None:
         raise given.error("quant_method", "weights that MLX has quantized, or none")
     exceptions: dict[str, Quantization | None] = {
-        name: None if entry is False else _format(given.object(name))
+        name: None if entry is False else _format(_with_defaults(given.object(name)))
         for name, entry in given.values.items()
         if entry is False or isinstance(entry, dict)
     }
     return _format(given), exceptions
 
 
+def _with_defaults(given: Fields) -> Fields:
+    """An exception as MLX reads it; mixed recipes of mlx-lm leave its group size open."""
+    values = {name: value for name, value in given.values.items() if value is not None}
+    return Fields({**MLX_DEFAULTS, **values}, given.name)
+
+
 def _format(given: Fields) -> Quantization:
     if given.get("mode", "affine") != "affine":
         raise given.error("mode", "'affine'")
-    return Quantization(given.choice("group_size", GROUP_SIZES), given.choice("bits", BITS))
+    bits = given.choice("bits", BITS)
+    return Quantization(given.choice("group_size", GROUP_SIZES), bits)
